@@ -48,22 +48,14 @@ class EvictingListMemory(ListMemory):
         }
 
 
-class ObservedStorage:
-    """A storage that also calls ``listener`` for each eviction."""
-
-    def __init__(self, storage, listener) -> None:
-        self._storage, self._listener = storage, listener
-
-    def __getattr__(self, name: str):
-        return getattr(self._storage, name)
-
-    def evict(self, stream: int, before: int, first: int = 0) -> None:
-        self._storage.evict(stream, before, first)
-        self._listener(stream, first, before)
-
-
 class ObservedMemory(ReplayMemory):
     """A memory that calls ``listener(stream, first, before)`` for evicted frames."""
 
     def observe_evictions(self, listener) -> None:
-        self._storage = ObservedStorage(self._storage, listener)
+        evict = self._storage.evict
+
+        def observed(stream: int, before: int, first: int = 0) -> None:
+            evict(stream, before, first)
+            listener(stream, first, before)
+
+        self._storage.evict = observed

@@ -27,7 +27,14 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
 from framestow.replay.samplers.sampler import Sampler, checked_priorities
-from framestow.replay.sampling import BatchGatherer, PendingBatch, StepSequences, StoredBatches, step_sequences
+from framestow.replay.sampling import (
+    BatchGatherer,
+    PendingBatch,
+    StepSequences,
+    StoredBatches,
+    looked_up,
+    step_sequences,
+)
 from framestow.replay.sequences import Borders, PendingSequences, SequenceGatherer, SequenceShape
 from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
 from framestow.replay.step_fields import ExtrasSpec
@@ -345,8 +352,9 @@ class ReplayMemory(Closing):
 
         Raises ``NothingToSampleError`` if the memory is empty.
         """
-        batch_size = checked_batch_size(batch_size)
-        return self._batches.sample(batch_size)
+        if type(batch_size) is not int or batch_size < 1:
+            batch_size = checked_batch_size(batch_size)
+        return self._batches.gathered(self._batches.draw, batch_size)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Pass new TD errors to the sampler: those of the transitions with these ``indices``.
@@ -482,8 +490,7 @@ class ReplayMemory(Closing):
         ``indices``: integers with one axis, as in ``Batch.index``. Raises ``NothingToSampleError`` for a transition
         that is not stored.
         """
-        checked = checked_indices(indices, most_axes=1)
-        return self._batches.get(lambda: checked)
+        return self._batches.gathered(self._batches.as_draw, checked_indices(indices, most_axes=1))
 
     def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> StepSequences:
         """Return the values of ``length`` consecutive steps from each of ``indices``, ``(B,)``, without frames.
@@ -792,7 +799,7 @@ class ReplayMemory(Closing):
         (``PendingFrames``).
         """
         batch_size = checked_batch_size(batch_size)
-        return self._batches.draw_ahead(batch_size)
+        return looked_up(PendingBatch(self._parts, self._batches, batch_size))
 
     def _draw_sequences_ahead(
         self,

@@ -20,7 +20,7 @@ from framestow.replay.byte_amounts import KIB
 from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
-from framestow.replay.samplers.sampler import Draw, Indices, Sampler
+from framestow.replay.samplers.sampler import Indices, Sampler
 from framestow.replay.step_fields import slot_record
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.timeline import Timeline, Windows
@@ -101,10 +101,6 @@ class MemoryParts:
                 if not self._refuses_for_good:
                     self.refusal = None
                 raise error
-
-    def draw(self, batch_size: int) -> Draw:
-        """Draw by the sampler and the generator from at least one transition; hold ``lock``."""
-        return self.notified_sampler.draw(batch_size, self.generator)
 
     def switch_sampler(self, sampler: Sampler) -> None:
         """Use ``sampler`` from now on; evict transitions if it needs more of the budget."""

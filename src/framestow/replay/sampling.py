@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +43,9 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> np
     return memory[start : start + num_bytes].view(dtype).reshape(shape)
 
 
-def _count_references(buffers: list[npt.NDArray[Any]], place: int) -> tuple[int, int]:
-    """Count the references to a buffer, and to its base array, which every view of the buffer refers to."""
-    return sys.getrefcount(buffers[place]), sys.getrefcount(buffers[place].base)
-
-
-_IDLE_REFERENCES = _count_references([aligned_empty((1,))], 0)  # of a buffer that only its list refers to
+# References to a buffer that only the pool's list refers to, and to its base array, which every view refers to.
+_IDLE = [aligned_empty((1,))]
+IDLE_REFERENCES, IDLE_BASE_REFERENCES = sys.getrefcount(_IDLE[0]), sys.getrefcount(_IDLE[0].base)
 
 
 class OutputPool:
@@ -72,27 +69,33 @@ class OutputPool:
 
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
         """Return an aligned array of ``shape`` with arbitrary contents; keep it for reuse if it fits into the pool."""
-        for place in range(len(self._buffers)):
-            if self._is_idle(place) and self._buffers[place].shape == shape and self._buffers[place].dtype == dtype:
-                return self._buffers[place]
+        buffers = self._buffers
+        for place in range(len(buffers)):
+            if (
+                sys.getrefcount(buffers[place]) == IDLE_REFERENCES
+                and sys.getrefcount(buffers[place].base) == IDLE_BASE_REFERENCES
+                and buffers[place].shape == shape
+                and buffers[place].dtype == dtype
+            ):
+                return buffers[place]
         buffer = aligned_empty(shape, dtype)
         if self._drops_idle_for(buffer.nbytes):
             self._buffers.append(buffer)
         return buffer
 
-    def _is_idle(self, place: int) -> bool:
-        return _count_references(self._buffers, place) == _IDLE_REFERENCES
-
     def _drops_idle_for(self, num_bytes: int) -> bool:
         """Drop idle buffers, oldest first, until ``num_bytes`` more fit; return whether they do."""
         if num_bytes > self.max_bytes:
             return False
-        place = 0
-        while len(self._buffers) >= self._max_buffers or self.nbytes + num_bytes > self.max_bytes:
-            if place == len(self._buffers):
+        buffers, place = self._buffers, 0
+        while len(buffers) >= self._max_buffers or self.nbytes + num_bytes > self.max_bytes:
+            if place == len(buffers):
                 return False
-            if self._is_idle(place):
-                del self._buffers[place]
+            if (
+                sys.getrefcount(buffers[place]) == IDLE_REFERENCES
+                and sys.getrefcount(buffers[place].base) == IDLE_BASE_REFERENCES
+            ):
+                del buffers[place]
             else:
                 place += 1
         return True
@@ -189,18 +192,26 @@ def gathered(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
         pending.stop()
 
 
-ChooseDraw = Callable[[], Draw]  # called under the memory's lock
-
 OBSERVATION, NEXT_OBSERVATION = np.s_[:, :-1], np.s_[:, 1:]  # with n_step 1: parts of one window
+
+
+class LookedUp(NamedTuple):
+    """Places of the frames of some transitions, their other fields, arrays for the frames, and the open reading."""
+
+    windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
+    fields: StepFields
+    frames: Frames
+    reading: FrameReading
 
 
 class BatchGatherer:
     """Gathers batches of a memory's transitions into arrays of an ``OutputPool``."""
 
     def __init__(self, parts: MemoryParts) -> None:
-        self._parts = parts
+        self._parts, self._lock, self._timeline, self._storage = parts, parts.lock, parts.timeline, parts.storage
         self._has_budget = parts.budget.max_bytes is not None
-        self._spec = parts.settings.frame
+        self._spec, self._padding = parts.settings.frame, parts.settings.stack_padding
+        self._is_single = isinstance(self._spec, FrameSpec)
         self._leaves = [(leaf.shape, leaf.dtype) for leaf in self._spec.leaf_frames]
         self._pool = OutputPool(max_buffers=MAX_BUFFERS * len(self._leaves))
         if self._has_budget:
@@ -208,55 +219,61 @@ class BatchGatherer:
         self._largest_draw = 0
         self._n_step = parts.settings.n_step
         # With n_step 1, both observations share the frames of one window; otherwise each has a window.
-        self.window_length = parts.settings.stack + (1 if self._n_step == 1 else 0)
+        self._window_length = parts.settings.stack + (1 if self._n_step == 1 else 0)
 
     @property
     def nbytes(self) -> int:
         """Number of bytes of the output buffers."""
         return self._pool.nbytes
 
-    def sample(self, batch_size: int) -> Batch:
-        """Return a batch drawn by the memory's sampler; raise ``NothingToSampleError`` if the memory is empty."""
-        return gathered(PendingBatch(self._parts, self, lambda: self._draw_reserved(batch_size)))
+    def gathered(self, choose: Callable[[Any], Draw], argument: Any) -> Batch:
+        """Return the batch of the transitions that ``choose(argument)`` draws under the memory's lock.
 
-    def get(self, choose: Callable[[], npt.NDArray[np.int64]]) -> Batch:
-        """Return the transitions whose indices ``choose`` returns, all with weight 1.
-
-        Calls ``choose`` under the memory's lock, and again each time a damaged segment is skipped.
+        If a damaged segment is skipped, it draws again.
         """
-        return gathered(PendingBatch(self._parts, self, lambda: self._as_draw(choose())))
-
-    def draw_ahead(self, batch_size: int) -> PendingBatch:
-        """Draw as ``sample`` does, and leave the unpacking to the caller."""
-        return looked_up(PendingBatch(self._parts, self, lambda: self._draw_reserved(batch_size)))
-
-    def _draw_reserved(self, batch_size: int) -> Draw:
-        self.reserve(batch_size * self.window_length * (1 if self._n_step == 1 else 2))
-        return self.draw(batch_size)
+        while True:
+            reading: FrameReading | None = None
+            try:
+                with self._lock:
+                    draw = choose(argument)
+                    windows, fields, frames, reading = self.look_up(draw.indices)
+                reading.windows(*windows, frames, self._padding)
+                return self.batch(draw, fields, frames)
+            except DamagedSegmentError as error:
+                damaged = error
+            finally:
+                if reading is not None:
+                    reading.stop()
+            with self._lock:
+                self._parts.damage.skip(damaged)
 
     def draw(self, batch_size: int) -> Draw:
-        """Draw by the memory's sampler and generator; hold the lock. Raises ``NothingToSampleError`` if it is empty."""
-        if not len(self._parts.timeline):
+        """Draw by the memory's sampler, and reserve output buffers; hold the lock.
+
+        Raises ``NothingToSampleError`` if the memory is empty.
+        """
+        if self._has_budget:
+            self.reserve(batch_size * self._window_length * (1 if self._n_step == 1 else 2))
+        if not len(self._timeline):
             raise NothingToSampleError(
                 "the memory has no transition: nothing can be sampled; append steps first"
                 if self._n_step == 1
                 else f"the memory has no transition with all of its {self._n_step} steps: nothing can be sampled; "
                 "append more steps, or give it a larger max_bytes if it has one"
             )
-        return self._parts.draw(batch_size)
+        return self._parts.notified_sampler.draw(batch_size, self._parts.generator)
 
     def reserve(self, num_frames: int) -> None:
         """Reserve output buffers for batches of ``num_frames`` in the budget; evict transitions if needed."""
         if num_frames > self._largest_draw and self._has_budget:
             self._largest_draw = num_frames
-            self._parts.budget.reserve_output(OUTPUT_ARRAYS * num_frames * self._parts.settings.frame.nbytes)
+            self._parts.budget.reserve_output(OUTPUT_ARRAYS * num_frames * self._spec.nbytes)
             self._pool.max_bytes = self._parts.budget.output_bytes
             self._parts.evict_to_fit()
 
-    def _as_draw(self, indices: npt.NDArray[np.int64]) -> Draw:
+    def as_draw(self, indices: npt.NDArray[np.int64]) -> Draw:
         """Return ``indices`` as a draw with weights of 1; raise ``NothingToSampleError`` if one is not stored."""
-        timeline = self._parts.timeline
-        missing = indices[~timeline.is_sampleable(indices)]
+        missing = indices[~self._timeline.is_sampleable(indices)]
         if missing.size:
             raise NothingToSampleError(
                 f"transition {missing[0]} is not stored: it was evicted or never appended; take indices from "
@@ -264,12 +281,41 @@ class BatchGatherer:
             )
         return Draw(indices, np.ones(len(indices), np.float32))
 
+    def look_up(self, indices: npt.NDArray[np.int64]) -> LookedUp:
+        """Look transitions up, and start a reading, which the caller must stop; hold the lock."""
+        windows, fields = self._timeline.resolve(indices)
+        frames = self.buffers(len(windows[0]), self._window_length)
+        return LookedUp(windows, fields, frames, self._storage.start_reading())
+
     def buffers(self, num_windows: int, length: int) -> Frames:
         """Return an array of the pool for ``num_windows`` of ``length`` frames; of several leaves, one array each."""
-        if type(self._spec) is FrameSpec:
+        if self._is_single:
             ((shape, dtype),) = self._leaves
             return self._pool.take((num_windows, length, *shape), dtype)
         return tuple(self._pool.take((num_windows, length, *shape), dtype) for shape, dtype in self._leaves)
+
+    def batch(self, draw: Draw, fields: StepFields, frames: Frames) -> Batch:
+        """Return the batch of a draw whose frames are unpacked."""
+        action, reward, discount, terminated, truncated, extras = fields
+        both: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
+        if self._n_step > 1:
+            both = np.s_[: len(draw.indices)], np.s_[len(draw.indices) :]
+        if isinstance(frames, tuple):
+            observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
+        else:
+            observation, next_observation = frames[both[0]], frames[both[1]]
+        return Batch(
+            observation,
+            action,
+            reward,
+            discount,
+            next_observation,
+            draw.indices,
+            draw.weights,
+            terminated,
+            truncated,
+            extras,
+        )
 
     def as_observation(self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Any:
         """Return ``part`` of each array in ``frames``, in the form of the observation space."""
@@ -278,39 +324,23 @@ class BatchGatherer:
 
 
 class PendingBatch(PendingFrames[Batch]):
-    """Transitions that are drawn and looked up, but whose frames are not unpacked yet (``PendingFrames``)."""
+    """``BatchGatherer.gathered`` in two halves: transitions that are looked up, and not unpacked yet."""
 
-    __slots__ = ("_choose", "_gatherer", "draw")
+    __slots__ = ("_batch_size", "_gatherer", "draw")
 
     draw: Draw
 
-    def __init__(self, parts: MemoryParts, gatherer: BatchGatherer, choose: ChooseDraw) -> None:
+    def __init__(self, parts: MemoryParts, gatherer: BatchGatherer, batch_size: int) -> None:
         super().__init__(parts)
-        self._gatherer, self._choose = gatherer, choose
+        self._gatherer, self._batch_size = gatherer, batch_size
 
     def look_up(self) -> None:  # noqa: D102
-        parts, gatherer = self._parts, self._gatherer
-        with parts.lock:
-            self.draw = self._choose()
-            self.windows, self.columns = parts.timeline.resolve(self.draw.indices)
-            self.frames = gatherer.buffers(len(self.windows[0]), gatherer.window_length)
-            self.reading = parts.storage.start_reading()
+        with self._parts.lock:
+            self.draw = self._gatherer.draw(self._batch_size)
+            self.windows, self.columns, self.frames, self.reading = self._gatherer.look_up(self.draw.indices)
 
     def _batch(self) -> Batch:
-        action, reward, discount, terminated, truncated, extras = self.columns
-        indices, weights = self.draw
-        both: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
-        if self._parts.settings.n_step > 1:
-            both = np.s_[: len(indices)], np.s_[len(indices) :]
-        if isinstance(self.frames, tuple):
-            observation, next_observation = (
-                self._gatherer.as_observation(self.frames, itemgetter(part)) for part in both
-            )
-        else:
-            observation, next_observation = self.frames[both[0]], self.frames[both[1]]
-        return Batch(
-            observation, action, reward, discount, next_observation, indices, weights, terminated, truncated, extras
-        )
+        return self._gatherer.batch(self.draw, self.columns, self.frames)
 
 
 @dataclass(frozen=True)
@@ -416,10 +446,13 @@ class StoredBatches:
     def __next__(self) -> Batch:
         if self._num_returned >= self._num_planned:
             raise StopIteration
-        batch = self._gatherer.get(self._next_in_order if self._order is None else self._next_shuffled)
+        batch = self._gatherer.gathered(self._next_draw, self._order)
         self._last, self._place = self._next
         self._num_returned += 1
         return batch
+
+    def _next_draw(self, order: Indices | None) -> Draw:
+        return self._gatherer.as_draw(self._next_in_order() if order is None else self._next_shuffled(order))
 
     def _next_in_order(self) -> Indices:
         timeline, last = self._parts.timeline, self._last
@@ -434,10 +467,10 @@ class StoredBatches:
             num_missing -= len(found[-1])
         return self._chosen(found, last=last)
 
-    def _next_shuffled(self) -> Indices:
-        place, order = self._place, self._order
+    def _next_shuffled(self, order: Indices) -> Indices:
+        place = self._place
         found, num_missing = [np.zeros(0, np.int64)], self._batch_size
-        while order is not None and num_missing and place < len(order):
+        while num_missing and place < len(order):
             drawn = order[place : place + num_missing]
             place += len(drawn)
             found.append(drawn[self._parts.timeline.is_sampleable(drawn)])

@@ -133,7 +133,8 @@ class NotifiedSampler:
                 "the sampler was given to another memory after this one was closed: give this memory a new one, for "
                 "instance memory.sampler = Uniform()"
             )
-        self._notify()
+        if self._transitions.has_changed_slots:
+            self._notify()
         return self.sampler.draw(batch_size, self._transitions, generator)
 
     def update_priorities(self, indices: Indices, priorities: npt.NDArray[np.floating[Any]]) -> None:
