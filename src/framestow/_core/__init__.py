@@ -20,6 +20,7 @@ from framestow._core._native import (
     pack_segment,
     shrinks_by_area,
     unpack_segment,
+    unstack,
     verify_segment,
 )
 
@@ -47,5 +48,6 @@ __all__ = [
     "pack_segment",
     "shrinks_by_area",
     "unpack_segment",
+    "unstack",
     "verify_segment",
 ]

@@ -199,29 +199,32 @@ class FrameStacks:
     def append(self, streams: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
         """Add the next frame of each of ``streams``, ``(m, *frame)``."""
 
-    def unstack(
-        self,
-        streams: NDArray[np.integer[Any]],
-        is_open: NDArray[np.bool_],
-        observations: NDArray[Any],
-        next_observations: NDArray[Any],
-        depth: int,
-        piece_bytes: int,
-        frames: NDArray[Any],
-        flags: NDArray[np.uint8],
-    ) -> bool:
-        """Compare stacked observations, ``(m, ...)``, with the stacks of their streams and with the next observations.
-
-        Writes the newest frame of each next observation to ``frames``. Clears bit 1 of ``flags[i]`` unless observation
-        i equals the newest ``depth`` frames of its open stream, and bit 2 unless the next observation is the
-        observation shifted by one frame. Returns whether all flags are 3 after that.
-
-        Each frame has pieces of ``piece_bytes`` bytes, which alternate with those of the other frames: all its bytes
-        for a stack along the first axis, the bytes of one pixel along the last. ``is_open``: one entry per stream.
-        """
-
     def write(self, out: NDArray[Any]) -> None:
         """Write the stacks of all streams into ``out``, ``(num_streams, stack, *frame)``."""
+
+def unstack(
+    recent: NDArray[Any],
+    ages: NDArray[np.int64],
+    padding: str,
+    streams: NDArray[np.int32],
+    is_open: NDArray[np.bool_],
+    observations: NDArray[Any],
+    next_observations: NDArray[Any],
+    depth: int,
+    piece_bytes: int,
+    frames: NDArray[Any],
+    flags: NDArray[np.uint8],
+) -> bool:
+    """Compare stacked observations, ``(m, ...)``, with the stacks of their streams and with the next observations.
+
+    Writes the newest frame of each next observation to ``frames``. Clears bit 1 of ``flags[i]`` unless observation i
+    equals the newest ``depth`` frames of its open stream, and bit 2 unless the next observation is the observation
+    shifted by one frame. Returns whether all flags are 3 after that.
+
+    ``recent``, ``ages`` and ``padding``: those of ``FrameStacks``. ``is_open``: one entry per stream. Each frame has
+    pieces of ``piece_bytes`` bytes, which alternate with those of the other frames: all its bytes for a stack along the
+    first axis, the bytes of one pixel along the last. ValueError for arrays that do not fit.
+    """
 
 _Indices = NDArray[np.int64]
 _Windows = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -64,8 +63,9 @@ class FrameStacker:
         self._recent = [np.zeros((num_streams, stack, *leaf.shape), leaf.dtype) for leaf in spec.leaf_frames]
         # Frames since the episode's first one, of each stream and leaf.
         self._ages = [np.full(num_streams, NOT_BEGUN, np.int64) for _ in self._recent]
-        rings = zip(self._recent, self._ages, strict=True)
-        self.native = tuple(FrameStacks(recent, ages, padding) for recent, ages in rings)
+        self.rings = tuple(zip(self._recent, self._ages, strict=True))
+        """The last frames and the ages of all streams, per leaf, for the native ``unstack``."""
+        self.native = tuple(FrameStacks(recent, ages, padding) for recent, ages in self.rings)
         """The native stacks, one per leaf, for the call that stores a step with its frames."""
 
     @property
@@ -82,29 +82,6 @@ class FrameStacker:
         """Add the next frame of each of ``streams``, ``(m, *frame)``; a tuple of several leaves."""
         for stacks, part in zip(self.native, frames if self._is_tuple else (frames,), strict=True):
             stacks.append(streams, part)
-
-    def unstack(
-        self,
-        streams: npt.NDArray[np.int32],
-        is_open: npt.NDArray[np.bool_],
-        observations: Sequence[npt.NDArray[Any]],
-        next_observations: Sequence[npt.NDArray[Any]],
-        pieces: Sequence[tuple[int, int]],
-        flags: npt.NDArray[np.uint8],
-    ) -> tuple[tuple[npt.NDArray[Any], ...], bool]:
-        """Compare observations with the stacks of ``streams`` and with the next observations (``FrameStacks.unstack``).
-
-        All sequences have one entry per leaf. Returns the newest frames of the next observations, and whether all flags
-        are still set. A flag that one leaf clears stays cleared.
-        """
-        newest, are_set = [], False
-        for leaf, (stacks, recent) in enumerate(zip(self.native, self._recent, strict=True)):
-            frames = np.empty((len(streams), *recent.shape[2:]), recent.dtype)
-            are_set = stacks.unstack(
-                streams, is_open, observations[leaf], next_observations[leaf], *pieces[leaf], frames, flags
-            )
-            newest.append(frames)
-        return tuple(newest), are_set
 
     def stacks(self) -> Any:
         """Return the current stacks of all streams, ``(num_streams, stack, *frame)``: a new array, or one per leaf.

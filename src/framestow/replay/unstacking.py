@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import unstack
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 Arrays: TypeAlias = "list[npt.NDArray[Any]]"
 """One array per leaf of an observation, in the order of ``ObservationSpec``."""
 
-CONTINUES, SHIFTED = 1, 2  # bits that ``FrameStacks.unstack`` clears
+CONTINUES, SHIFTED = 1, 2  # bits of flags, which the native ``unstack`` clears
 STEPS_AT_ONCE = 64  # read together when steps are stored again
 
 _log = logging.getLogger(__name__)
@@ -155,9 +156,14 @@ class Unstacker:
         is_open = timeline.is_open if self._must_begin is None else timeline.is_open & ~self._must_begin
         flags = np.empty(len(streams), np.uint8)
         flags.fill(CONTINUES | SHIFTED)
-        frames, is_usual = memory._stacker.unstack(
-            streams, is_open, observations, next_observations, layout.pieces, flags
-        )
+        frames, is_usual = [], False
+        for (recent, ages), before, after, pieces in zip(
+            memory._parts.stacker.rings, observations, next_observations, layout.pieces, strict=True
+        ):
+            newest = np.empty((len(streams), *recent.shape[2:]), recent.dtype)
+            padding = memory._settings.stack_padding
+            is_usual = unstack(recent, ages, padding, streams, is_open, before, after, *pieces, newest, flags)
+            frames.append(newest)
         if not is_usual:
             _check_values(memory, step, len(streams))
             begins, is_shifted = flags & CONTINUES == 0, flags & SHIFTED != 0
@@ -527,7 +533,7 @@ class ObservationLayout:
 
     @cached_property
     def pieces(self) -> tuple[tuple[int, int], ...]:
-        """Number of stacked frames and bytes of their pieces, of each array, as ``FrameStacks.unstack`` says."""
+        """Number of stacked frames and bytes of their pieces, of each array, for the native ``unstack``."""
         return tuple(
             (1, frame.nbytes) if stacks is None else (stacks.depth, stacks.piece_bytes(frame))
             for stacks, frame in zip(self.stacks, self.spec.leaf_frames, strict=True)

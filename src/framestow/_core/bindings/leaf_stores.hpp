@@ -11,7 +11,6 @@
 
 #include "../frame_stacks.hpp"
 #include "../frame_store.hpp"
-#include "../unstacking.hpp"
 #include "../worker_pool.hpp"
 #include "arguments.hpp"
 #include "step_arguments.hpp"
@@ -207,15 +206,10 @@ public:
 
     void begin(nb::handle streams, nb::handle frames);
     void append(nb::handle streams, nb::handle frames);
-    bool unstack(nb::handle streams, nb::handle is_open, nb::handle observations, nb::handle next_observations,
-                 std::size_t depth, std::size_t piece_bytes, nb::handle frames, nb::handle flags);
     void write(nb::handle out) const;
     const FrameStacks& stacks() const { return stacks_; }
 
 private:
-    bool unstack_rows(const StackedLayout& layout, const std::uint8_t* is_open, const std::uint8_t* now,
-                      const std::uint8_t* next, std::uint8_t* newest, std::uint8_t* flags) const;
-    void check(nb::handle streams);
     void check(nb::handle streams, nb::handle frames, BorrowedArray& rows);
 
     BorrowedArray recent_, ages_;

@@ -79,4 +79,5 @@ NB_MODULE(_native, module) {
     framestow::bind_draws(module);
     framestow::bind_priorities(module);
     framestow::bind_palette_screen(module);
+    framestow::bind_unstacking(module);
 }

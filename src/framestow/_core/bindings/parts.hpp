@@ -14,5 +14,6 @@ void bind_palette_screen(nanobind::module_& module);
 void bind_priorities(nanobind::module_& module);
 void bind_step_blocks(nanobind::module_& module);
 void bind_step_ring(nanobind::module_& module);
+void bind_unstacking(nanobind::module_& module);
 
 }  // namespace framestow
