@@ -298,7 +298,55 @@ def frame_history(kind: Any, size: Size) -> Buffer:
     return Buffer(lambda row: row, add, partial(buffer.sample, BATCH_SIZE), as_arrays, reported_by_memory(buffer))
 
 
+def own_loop() -> list[Candidate]:
+    """``memory.add`` of stacks on the first axis, on the last, and ``append`` of single frames for comparison."""
+    return [
+        ours(partial(memory_of_stacks, False)),
+        Candidate("add, stacks on the last axis", "", 0.02, partial(memory_of_stacks, True)),
+        Candidate("begin and append", "", 0.02, memory_of_frames),
+    ]
+
+
+def memory_of_stacks(is_last: bool, size: Size) -> Buffer:
+    memory = own_memory(size, stack=STACK)
+
+    def prepared(row: Row) -> tuple[Any, ...]:
+        both = row.observations, row.next_observations
+        now, after = (np.ascontiguousarray(np.moveaxis(part, 1, -1)) for part in both) if is_last else both
+        return now, row.actions, row.rewards, after, row.terminated, row.truncated
+
+    return Buffer(prepared, lambda step: memory.add(*step), *sampling(memory))
+
+
+def memory_of_frames(size: Size) -> Buffer:
+    memory = own_memory(size, stack=STACK)
+    every = np.arange(size.num_envs)
+
+    def add(row: Row) -> None:
+        closed = every[~memory.open_episodes]
+        if len(closed):
+            memory.begin(row.observations[closed, -1], closed)
+        memory.append(row.actions, row.rewards, row.terminated, row.truncated, row.next_observations[:, -1])
+
+    return Buffer(lambda row: row, add, *sampling(memory))
+
+
+def own_memory(size: Size, stack: int) -> Any:
+    from framestow import FrameSpec, ReplayMemory
+
+    space, actions = FrameSpec(size.frame), size.num_actions
+    return ReplayMemory(size.transitions, space, actions, stack=stack, num_envs=size.num_envs, seed=0)
+
+
+def sampling(memory: Any) -> tuple[Callable[[], Any], Callable[[Any], BatchArrays], Callable[[], int]]:
+    def as_arrays(batch: Any) -> BatchArrays:
+        return BatchArrays(batch.observation, batch.next_observation, batch.reward)
+
+    return partial(memory.sample, BATCH_SIZE), as_arrays, lambda: memory.nbytes
+
+
 LIBRARIES: dict[str, Callable[[], list[Candidate]]] = {
+    "own loop": own_loop,
     "stable-baselines3": stable_baselines3,
     "cleanrl": cleanrl,
     "tianshou": tianshou,

@@ -75,9 +75,11 @@ def play_of(game: str, recorded: Recording) -> Play:
 
 
 def rows_of(play: Play, num_envs: int) -> Iterator[Row]:
-    """Yield the play without end, each environment from a different place; a reward is its transition's number."""
+    """Yield the play without end, each environment from another reset; a reward is its transition's number."""
+    resets = np.flatnonzero(play.episode_starts[play.positions] == play.positions)
     apart = len(play.positions) // num_envs
-    for steps in zip(*(play.steps(1 << 24, STACK, first=env * apart) for env in range(num_envs)), strict=True):
+    firsts = [int(resets[np.searchsorted(resets, env * apart) % len(resets)]) for env in range(num_envs)]
+    for steps in zip(*(play.steps(1 << 24, STACK, first=first) for first in firsts), strict=True):
         yield Row(
             np.stack([step.observation for step in steps]),
             np.array([step.action for step in steps]),
@@ -190,6 +192,8 @@ def page_table(libraries: dict[str, Any]) -> str:
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for library, figures in libraries.items():
+        if library == "own loop":  # replaces no library's buffer
+            continue
         games = list(figures["games"].values())
         for place, theirs in enumerate(games[0][1:], start=1):
             name = f"{library}, {theirs['system']}"

@@ -71,5 +71,13 @@ SUITES = {
             tests=("test/base/test_buffer.py",),
             modules_with_names=("tianshou.data",),
         ),
+        Suite(
+            library="torchrl",
+            package="torchrl",
+            drop_in_module="framestow.integrations.torchrl",
+            replaced={"torchrl.data.replay_buffers.storages.LazyTensorStorage": "FramestowStorage"},
+            tests=("test/rb/test_storages.py", "test/rb/test_writers.py", "test/rb/test_rb_core.py"),
+            modules_with_names=("torchrl.data", "torchrl.data.replay_buffers"),
+        ),
     )
 }

@@ -305,8 +305,9 @@ class ReplayMemory(Closing):
         cannot change, and a contradiction raises.
 
         **Episodes.** An observation that equals the last ``next_observation`` of its environment continues the episode.
-        Any other one begins an episode, and so does the first one after an end. There is no call for a reset. ``begin``
-        and ``append`` may be mixed with ``add``. A loaded memory continues its open episodes.
+        Any other one begins an episode, and so does the first one after an end. There is no call for a reset. The first
+        step of all must follow a reset: a stack from the middle of an episode looks like no stack. ``begin`` and
+        ``append`` may be mixed with ``add``. A loaded memory continues its open episodes.
 
         Raises ``InvalidStepError`` before anything is stored: for another shape or dtype, for what ``append`` refuses,
         and for observations that contradict a given stack.

@@ -274,8 +274,9 @@ class Unstacker:
         )
         raise InvalidStepError(
             f"{contradiction}: the observations must be stacks of {memory.stack} frames, each shifted by one frame "
-            f"from the one before, or padded ({memory._settings.stack_padding}) at the start of an episode; give the "
-            f'true last observation of an episode (Gymnasium: infos["final_obs"]), or {way_out}'
+            f"from the one before, or padded ({memory._settings.stack_padding}) at the start of an episode; add steps "
+            'from a reset on, give the true last observation of an episode (Gymnasium: infos["final_obs"]), or '
+            f"{way_out}"
         )
 
     def _is_for(self, memory: ReplayMemory, layout: ObservationLayout) -> bool:
@@ -562,7 +563,7 @@ class ObservationLayout:
 
     def arranged(self, parts: Sequence[npt.NDArray[Any]]) -> Any:
         """Return one array per leaf, as they are stored, in the form of observations."""
-        return self.spec.rebuilt(parts if isinstance(self.spec, ObservationSpec) else parts[0])
+        return self.spec.rebuilt(tuple(parts)) if isinstance(self.spec, ObservationSpec) else parts[0]
 
     def to_library(self, observations: Any) -> Any:
         """Return a memory's observations ``(n, depth, *frame)`` in the library's shape ``(n, *shape)``."""
@@ -662,7 +663,8 @@ def _is_picture(frame: FrameSpec) -> bool:
 def _checked(given: Any, num_envs: int, leaf: Leaf, name: str) -> npt.NDArray[Any]:
     """Return ``given`` as ``(num_envs, *shape)``; numbers may come as ``(num_envs,)``."""
     frame = leaf.frame
-    array, expected = given, (num_envs, *frame.shape)
+    array: npt.NDArray[Any] = given
+    expected = num_envs, *frame.shape
     is_usual = type(array) is np.ndarray and array.shape == expected and array.dtype == frame.dtype
     if is_usual and array.flags.c_contiguous:
         return array
@@ -743,11 +745,12 @@ def _layouts_of_shapes(
                 )
         stacks = tuple(fitting[0] for fitting in ways)
         depths = {one.depth for one in stacks if one is not None}
-        if len(depths) == 1 and stack in (None, *depths) and max(depths) <= MAX_STACK:
+        depth = max(depths)
+        if len(depths) == 1 and stack in (None, depth) and depth <= MAX_STACK:
             whole = _with_frames(
                 space, [replace(leaf.frame, shape=shape) for leaf, shape in zip(leaves, shapes, strict=True)]
             )
-            found = (ObservationLayout(whole, *depths, padding, stacks) for padding in STACK_PADDINGS)
+            found = (ObservationLayout(whole, depth, padding, stacks) for padding in STACK_PADDINGS)
             layouts += [layout for layout in found if layout not in layouts]
     if not layouts:
         wanted = f"{stack} frames" if stack is not None else f"the same number of frames, at most {MAX_STACK}"

@@ -220,7 +220,7 @@ class RowBuffer:
         dtype = np.dtype(action_space.dtype)
         self._action_dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
         self._frames, self._frame_stack = _frames_of(observation_space, observation_shape), frame_stack
-        self._arguments = {
+        self._arguments: dict[str, Any] = {
             "capacity": self.buffer_size * self.n_envs,
             "action_space": _action_spec(action_space, self.action_dim, self._action_dtype),
             "num_envs": self.n_envs,
