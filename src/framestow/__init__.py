@@ -66,7 +66,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Imported on first use: packages may need an extra, and the command line can handle Ctrl-C before NumPy is loaded.
-_PACKAGES = ("envs", "integrations", "jax", "offline", "torch", "training")
+_PACKAGES = ("distributed", "envs", "integrations", "jax", "offline", "torch", "training")
 _MODULES = {
     "Batch": "replay.batch",
     "ByAge": "replay.samplers.by_age",

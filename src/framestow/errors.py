@@ -17,6 +17,7 @@ Each class also derives from a built-in error, so ``except ValueError`` works to
     ├── DivergedError (ArithmeticError)         loss or weights of a training are not finite
     ├── IncompatibleError (ValueError)         a saved memory or run has other settings
     ├── ForkedLoaderError (RuntimeError)       a loader was used in a forked process
+    ├── ActorLostError (ConnectionError)       an actor of a cluster died, or did not answer in time
     └── MissingExtraError (ImportError)        an optional dependency is not installed
 
 The only warning class is ``UntestedVersionWarning`` (UserWarning).
@@ -101,6 +102,10 @@ class IncompatibleError(FramestowError, ValueError):
 
 class ForkedLoaderError(FramestowError, RuntimeError):
     """A loader was used in a forked process, which does not have its threads."""
+
+
+class ActorLostError(FramestowError, ConnectionError):
+    """An actor of a cluster, such as a replay shard, died or did not answer in time. It may be restarting."""
 
 
 class MissingExtraError(FramestowError, ImportError):

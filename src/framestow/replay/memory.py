@@ -16,6 +16,7 @@ import numpy.typing as npt
 from framestow.argument_checks import checked_indices, checked_seed, folder_path, real_number, truth_value, whole_number
 from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
@@ -36,7 +37,7 @@ from framestow.replay.sampling import (
     step_sequences,
 )
 from framestow.replay.sequences import Borders, PendingSequences, SequenceGatherer, SequenceShape
-from framestow.replay.step_checks import checked_frames, checked_streams, stage_step
+from framestow.replay.step_checks import SegmentSteps, checked_frames, checked_streams, stage_step
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.session import (
     OpenStore,
@@ -801,6 +802,43 @@ class ReplayMemory(Closing):
         """
         batch_size = checked_batch_size(batch_size)
         return looked_up(PendingBatch(self._parts, self._batches, batch_size))
+
+    def _append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
+        """Store consecutive frames of an environment that another process packed, with their steps.
+
+        The segment is stored as it is, after its checksum is verified. It has ``frames_per_segment`` frames, and the
+        environment's next frame is the first of a segment (``_takes_segments``). Nothing is stored if anything is
+        wrong: raises ``DamagedDataError`` for bytes, and ``InvalidStepError`` for steps.
+        """
+        parts, timeline, stream = self._parts, self._timeline, np.array([env_id], np.int32)
+        with self._lock:
+            parts.raise_refusal()
+            checked = steps.checked(self._settings, bool(timeline.is_open[env_id]))
+            number = self._storage.open_segment(env_id)
+            any_frame = self._settings.frame.empty(1)
+            self._storage.restore(env_id, number, segment)
+            for step in checked:
+                if step is None:
+                    timeline.begin(stream)
+                    continue
+                timeline.stage(stream, *step[:4], any_frame, step[4])
+                if timeline.evict_for_staged():
+                    evict_unreferenced_frames(self._storage, timeline)
+                timeline.append_staged()
+            parts._restack(stream)
+            if self._storage.charged_bytes > self._budget.max_charged_bytes:
+                parts.evict_to_fit()
+        if self._directory is not None and self._budget.max_bytes is not None:
+            self._directory.flush_for_budget()
+
+    def _takes_segments(self, env_id: int) -> bool:
+        """Return whether the storage takes a packed segment of this environment as its next one."""
+        stop = self._storage.stored_positions(env_id).stop
+        frame = self._settings.frame
+        is_packed = self._settings.storage == "packed" and isinstance(frame, FrameSpec)
+        return (
+            is_packed and not frame.is_column and not frame.is_scaled and stop % self._storage.frames_per_segment == 0
+        )
 
     def _draw_sequences_ahead(
         self,

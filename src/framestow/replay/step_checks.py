@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -156,3 +157,65 @@ def check_episodes_are_open(is_open: npt.NDArray[np.bool_], streams: Streams) ->
             f"environment {closed[0]} has no open episode: its last one ended, or none began; "
             f"call begin(frames, env_ids={closed.tolist()}) with the frames that reset returned"
         )
+
+
+TERMINATED, TRUNCATED, BEGINS = (
+    1,
+    2,
+    4,
+)  # bits of a frame: how the step that led to it ended, or that it begins an episode
+
+
+@dataclass(frozen=True)
+class SegmentSteps:
+    """The steps of consecutive frames of one environment.
+
+    Each frame has a byte of bits: ``BEGINS`` for the first frame of an episode, otherwise ``TERMINATED`` and
+    ``TRUNCATED`` of the step that led to it. The other arrays have one row for each frame without ``BEGINS``.
+    """
+
+    bits: npt.NDArray[np.uint8]
+    actions: npt.NDArray[Any]
+    rewards: npt.NDArray[np.float32]
+    extras: dict[str, npt.NDArray[Any]] | None = None
+
+    @property
+    def num_steps(self) -> int:
+        """Number of frames that a step led to."""
+        return int(np.count_nonzero((self.bits & BEGINS) == 0))
+
+    def checked(self, settings: MemorySettings, is_open: bool) -> list[tuple[Any, ...] | None]:
+        """Return for each frame the step that led to it, as arrays with one row; ``None`` where an episode begins.
+
+        ``is_open``: whether an episode is open before the first frame. Raises ``InvalidStepError`` for steps that
+        break a rule of ``append``, and for a step outside of an episode.
+        """
+        num_steps = self.num_steps
+        actions = settings.action.checked(self.actions, num_steps)
+        rewards = checked_rewards(self.rewards, num_steps)
+        extras = settings.extras.checked(self.extras, num_steps)
+        for place, bits in enumerate(self.bits.tolist()):
+            if not bits & BEGINS and not is_open:
+                raise InvalidStepError(
+                    f"frame {place} of {len(self.bits)} ends a step, but no episode is open: an episode begins with a "
+                    "frame of its own; send the steps of an environment in order"
+                )
+            is_open = bits in (0, BEGINS)
+        return list(self._rows(actions, rewards, extras))
+
+    def _rows(
+        self,
+        actions: npt.NDArray[Any],
+        rewards: npt.NDArray[np.float32],
+        extras: dict[str, npt.NDArray[Any]] | None,
+    ) -> Iterator[tuple[Any, ...] | None]:
+        row = 0
+        for bits in self.bits.tolist():
+            if bits & BEGINS:
+                yield None
+                continue
+            one = slice(row, row + 1)
+            flags = np.array([bits & TERMINATED, bits & TRUNCATED], np.bool_)
+            of_step = None if extras is None else {name: values[one] for name, values in extras.items()}
+            yield actions[one], rewards[one], flags[:1], flags[1:], of_step
+            row += 1

@@ -143,6 +143,15 @@ class NotifiedSampler:
         self.sampler.update_priorities(indices, priorities, self._transitions)
         self.num_updates += 1
 
+    def total_mass(self) -> tuple[float, float] | None:
+        """Return the sum of the masses of all transitions, and the smallest one; see ``Sampler.total_mass``."""
+        self._notify()
+        return self.sampler.total_mass(self._transitions)
+
+    def masses_of(self, indices: Indices) -> npt.NDArray[np.float32]:
+        """Return the masses of transitions that can be sampled."""
+        return self.sampler.masses_of(indices, self._transitions)
+
     def switch(self, sampler: Sampler) -> None:
         """Use another sampler, which starts with all stored transitions.
 

@@ -141,6 +141,19 @@ class Sampler(Protocol):
             "sampler=Prioritized()"
         )
 
+    def total_mass(self, transitions: Sampleable) -> tuple[float, float] | None:
+        """Return the sum of the masses of all transitions, and the smallest one.
+
+        A draw is in proportion to the masses, so that several memories can be sampled as one. ``None``, the default, if
+        the sampler draws in another way.
+        """
+        del transitions
+
+    def masses_of(self, indices: Indices, transitions: Sampleable) -> npt.NDArray[np.float32]:
+        """Return the masses of transitions that can be sampled; only for a sampler with a ``total_mass``."""
+        del transitions
+        return np.ones(len(indices), np.float32)
+
     def state(self, transitions: Sampleable) -> dict[str, Any]:
         """Return the state to save: values for JSON and NumPy arrays, in dicts and lists of any depth."""
         del transitions

@@ -19,3 +19,7 @@ class Uniform(Sampler):
         """
         ranks, weights = draw_uniformly(generator.random(batch_size), 0, len(transitions))
         return Draw(transitions.sampleable_at(ranks), weights)
+
+    def total_mass(self, transitions: Sampleable) -> tuple[float, float]:
+        """Return the number of transitions; each has mass 1."""
+        return float(len(transitions)), 1.0

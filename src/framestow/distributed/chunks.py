@@ -1,0 +1,457 @@
+"""Chunks: some hundred steps of one environment, packed where they are played and sent to a shard in one call.
+
+``ShardWriter`` has the methods of a memory that a ``Recorder`` calls, packs the frames, and sends the chunks.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.distributed.calls import Calls
+from framestow.errors import ActorLostError, InvalidSettingsError, InvalidStepError
+from framestow.frames.codec import SegmentCodec
+from framestow.frames.observation_spec import ObservationSpec
+from framestow.frames.stacking import make_stacker
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.step_checks import (
+    BEGINS,
+    TERMINATED,
+    TRUNCATED,
+    SegmentSteps,
+    check_episodes_are_open,
+    checked_flags,
+    checked_frames,
+    checked_rewards,
+    checked_streams,
+)
+
+Leaves = tuple[npt.NDArray[Any], ...]  # frames, one array for each leaf of the observation space
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive frames of one environment, packed, with their steps.
+
+    Within a writer, the chunks of an environment are numbered from 0. A writer that is created later replaces an
+    earlier one of the same environment, for example when its actor was restarted.
+    """
+
+    env_id: int  # of the shard's memory
+    writer: int  # time of the writer's creation, in ns
+    number: int
+    segments: tuple[bytes, ...]  # one for each leaf
+    num_frames: int
+    steps: SegmentSteps
+    priorities: npt.NDArray[np.float32] | None = None  # of each step, NaN where unknown; None: all unknown
+    context: tuple[bytes, ...] = ()
+    """Up to ``stack`` frames of the episode before the chunk, which are stored, but never the start of a sample."""
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes of frames and steps, without what a message adds."""
+        extras = 0 if self.steps.extras is None else sum(values.nbytes for values in self.steps.extras.values())
+        arrays = [self.steps.bits, self.steps.actions, self.steps.rewards, self.priorities]
+        of_arrays = sum(array.nbytes for array in arrays if array is not None)
+        return sum(map(len, self.segments)) + sum(map(len, self.context)) + of_arrays + extras
+
+
+STORED, DUPLICATE, GAP, REPLACED = "stored", "duplicate", "gap", "replaced"
+
+
+class ShardReport(NamedTuple):
+    """What a shard reports with each answer."""
+
+    incarnation: int  # changes with each restart; 0 at first
+    transitions: int
+    mass: float  # sum of what draws are proportional to
+    smallest: float  # mass of one transition, infinity without any
+    inserted: int  # steps since the shard started
+    insert_limit: float  # steps that it may have inserted; writers wait at this number
+    ignored_updates: int  # priorities of evicted transitions
+    duplicates: int  # chunks that were sent twice
+
+
+class Taken(NamedTuple):
+    """Answer to ``take``: for each chunk its status, and the number of frames in the environment's open segment."""
+
+    statuses: list[str]
+    open_frames: list[int]
+    report: ShardReport
+
+
+def pack_leaves(settings: MemorySettings, frames: Leaves) -> tuple[bytes, ...]:
+    """Return a packed segment of each leaf's frames."""
+    codecs = [SegmentCodec(spec) for spec in settings.frame.leaf_frames]
+    return tuple(codec.pack(part) for codec, part in zip(codecs, frames, strict=True))
+
+
+def unpack_leaves(settings: MemorySettings, segments: Sequence[bytes]) -> Leaves:
+    """Return the frames that ``pack_leaves`` packed. Raises ``DamagedDataError`` for other bytes."""
+    codecs = [SegmentCodec(spec) for spec in settings.frame.leaf_frames]
+    return tuple(codec.unpack(segment) for codec, segment in zip(codecs, segments, strict=True))
+
+
+def observed_frames(settings: MemorySettings, leaves: Leaves) -> Any:
+    """Return frames of all leaves in the form that ``begin`` and ``append`` take."""
+    return settings.frame.rebuilt(leaves) if isinstance(settings.frame, ObservationSpec) else leaves[0]
+
+
+class _OpenChunk:
+    """The chunk of one environment that is being filled."""
+
+    def __init__(self, settings: MemorySettings) -> None:
+        length = settings.frames_per_segment or 1
+        self.settings = settings
+        self.frames = tuple(spec.empty(length) for spec in settings.frame.leaf_frames)
+        self.bits = np.zeros(length, np.uint8)
+        self.actions = np.zeros((length, *settings.action.shape), settings.action.stored_dtype)
+        self.rewards = np.zeros(length, np.float32)
+        self.extras = {spec.name: np.zeros((length, *spec.shape), spec.dtype) for spec in settings.extras.extras}
+        self.chosen, self.best = np.full(length, np.nan, np.float32), np.full(length, np.nan, np.float32)
+        self.context: Leaves = ()
+        self.num_frames = self.num_steps = self.number = 0
+        self.position = 0  # frames in the shard's open segment when this chunk begins
+        self.alignment = 0  # changes with each correction of the position
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the chunk ends where the shard's segment does."""
+        return self.position + self.num_frames >= len(self.bits)
+
+    def add_frame(self, row: int, frames: Leaves, bits: int) -> None:
+        """Copy a row of ``frames``."""
+        for mine, given in zip(self.frames, frames, strict=True):
+            mine[self.num_frames] = given[row]
+        self.bits[self.num_frames] = bits
+        self.num_frames += 1
+
+    def add_step(self, action: Any, reward: Any, values: tuple[float, float], extras: Mapping[str, Any]) -> None:
+        """Copy the step that led to the newest frame."""
+        place = self.num_steps
+        self.actions[place], self.rewards[place] = action, reward
+        self.chosen[place], self.best[place] = values
+        for name, value in extras.items():
+            self.extras[name][place] = value
+        self.num_steps += 1
+
+    def sealed(self, env_id: int, writer: int) -> _Sealed:
+        """Return the chunk with copies of everything, and begin the next one."""
+        num, steps = self.num_frames, self.num_steps
+        chunk = Chunk(
+            env_id,
+            writer,
+            self.number,
+            pack_leaves(self.settings, tuple(part[:num] for part in self.frames)),
+            num,
+            SegmentSteps(
+                self.bits[:num].copy(),
+                self.actions[:steps].copy(),
+                self.rewards[:steps].copy(),
+                {name: values[:steps].copy() for name, values in self.extras.items()} or None,
+            ),
+            self._priorities(),
+        )
+        position = (self.position + num) % len(self.bits)
+        sealed = _Sealed(chunk, self.context, position, self.alignment)
+        self.context = self._next_context()
+        self.position, self.num_frames, self.num_steps, self.number = position, 0, 0, self.number + 1
+        self.chosen[:], self.best[:] = np.nan, np.nan
+        return sealed
+
+    def _next_context(self) -> Leaves:
+        """Return copies of the newest frames of the open episode, ``stack`` at most; none after an episode's end."""
+        if self.bits[self.num_frames - 1] not in (0, BEGINS):
+            return ()
+        begins = np.flatnonzero(self.bits[: self.num_frames] & BEGINS)
+        first = int(begins[-1]) if begins.size else 0
+        mine = tuple(part[first : self.num_frames] for part in self.frames)
+        if not begins.size and self.context:
+            mine = tuple(np.concatenate(parts) for parts in zip(self.context, mine, strict=True))
+        return tuple(part[-self.settings.stack :].copy() for part in mine)
+
+    def _priorities(self) -> npt.NDArray[np.float32] | None:
+        """Return the n-step TD error of each step as its priority (Horgan et al. 2018); NaN where it is unknown.
+
+        Unknown are the last steps of a chunk, whose returns the next chunk completes, and those of a truncated episode.
+        """
+        num = self.num_steps
+        if np.isnan(self.chosen[:num]).all():
+            return None
+        n_step, discount = self.settings.n_step, self.settings.discount
+        ends = self.bits[: self.num_frames][(self.bits[: self.num_frames] & BEGINS) == 0]
+        errors = np.full(num, np.nan, np.float32)
+        for place in range(num):
+            value, factor = 0.0, 1.0
+            for later in range(place, min(place + n_step, num)):
+                value += factor * float(self.rewards[later])
+                factor *= discount
+                if ends[later] & TERMINATED:
+                    errors[place] = value - self.chosen[place]
+                    break
+                if ends[later] & TRUNCATED:
+                    break
+            else:
+                if place + n_step < num:
+                    errors[place] = value + factor * self.best[place + n_step] - self.chosen[place]
+        return errors
+
+
+@dataclass(frozen=True)
+class _Sealed:
+    """A chunk that was not acknowledged yet."""
+
+    chunk: Chunk
+    context: Leaves
+    position: int  # frames in the shard's open segment after it
+    alignment: int
+
+    def with_context(self, settings: MemorySettings) -> Chunk:
+        """Return the chunk with the frames before it."""
+        return replace(self.chunk, context=pack_leaves(settings, self.context)) if self.context else self.chunk
+
+
+@dataclass
+class WriterCounts:
+    """What a writer did since it was created."""
+
+    chunks: int = 0
+    steps: int = 0
+    nbytes: int = 0
+    resent: int = 0
+    waited_s: float = 0.0  # for the rate limiter
+    blocked_s: float = 0.0  # for a slow or restarting shard
+
+
+@dataclass(frozen=True)
+class WriterSettings:
+    """Settings of a ``ShardWriter``."""
+
+    memory: MemorySettings  # of each shard
+    env_ids: tuple[int, ...]  # of the whole replay
+    max_in_flight: int = 2  # calls to each shard
+    timeout_s: float = 30.0  # of one call
+    give_up_s: float = 120.0  # a shard that is not back by then raises
+    waits_for_limiter: bool = True
+
+
+class ShardWriter:
+    """Sends the steps of some environments to their shards; has the methods of a memory that a ``Recorder`` calls.
+
+    ``begin`` and ``append`` store frames in a chunk for each environment. A full chunk is packed and sent: up to
+    ``max_in_flight`` calls are in flight to each shard, then the writer waits for the oldest. A call that fails is
+    repeated until the shard is back; chunks that it has already are dropped there. A shard that came back without the
+    steps before a chunk gets the last ``stack`` frames again, so that every sampled stack is one that the policy saw.
+
+    Environments are numbered from 0 within the writer. A copy that is sent to another process starts empty.
+    """
+
+    def __init__(self, shards: Calls, settings: WriterSettings) -> None:
+        self._shards, self._settings = shards, settings
+        self._memory = settings.memory
+        self.num_envs, self.stack = len(settings.env_ids), self._memory.stack
+        self.counts = WriterCounts()
+        self._writer = time.time_ns()
+        self._places = [divmod(env_id, shards.num_objects)[::-1] for env_id in settings.env_ids]  # shard, its env_id
+        self._all_envs = np.arange(self.num_envs, dtype=np.int32)
+        self._is_open = np.zeros(self.num_envs, np.bool_)
+        self._stacker = make_stacker(self._memory.frame, self.stack, self.num_envs, self._memory.stack_padding)
+        self._chunks = [_OpenChunk(self._memory) for _ in settings.env_ids]
+        self._in_flight: dict[int, deque[tuple[Any, list[_Sealed]]]] = {s: deque() for s in range(shards.num_objects)}
+        self._reports: dict[int, ShardReport] = {}
+        self._values: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
+
+    def __reduce__(self) -> Any:
+        return type(self), (self._shards, self._settings)
+
+    def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+        """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
+        envs = checked_streams(env_ids, self._all_envs)
+        leaves = self._leaves(frames, len(envs))
+        self._is_open[envs] = True
+        self._stacker.begin(envs, self._as_stored(leaves))
+        for row, env in enumerate(envs.tolist()):
+            self._chunks[env].add_frame(row, leaves, BEGINS)
+        self._send_full()
+
+    def append(
+        self,
+        actions: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        frames: Any,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        extras: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> None:
+        """Store one step of each of ``env_ids``, as ``ReplayMemory.append`` does, and send full chunks.
+
+        Raises ``InvalidStepError`` before anything is stored, and ``ActorLostError`` if a shard does not come back.
+        """
+        envs = checked_streams(env_ids, self._all_envs)
+        check_episodes_are_open(self._is_open, envs)
+        num = len(envs)
+        checked_actions = self._memory.action.checked(actions, num)
+        checked = checked_rewards(rewards, num)
+        ends = checked_flags("terminated", terminated, num) * TERMINATED
+        ends = ends + checked_flags("truncated", truncated, num) * TRUNCATED
+        fields = self._memory.extras.checked(extras, num) or {}
+        leaves = self._leaves(frames, num)
+        values, self._values = self._values, None
+        self._is_open[envs] = ends == 0
+        self._stacker.append(envs, self._as_stored(leaves))
+        for row, env in enumerate(envs.tolist()):
+            of_step = (np.nan, np.nan) if values is None else (values[0][env], values[1][env])
+            chunk = self._chunks[env]
+            chunk.add_frame(row, leaves, int(ends[row]))
+            chunk.add_step(checked_actions[row], checked[row], of_step, {name: fields[name][row] for name in fields})
+        self._send_full()
+
+    def note_values(self, chosen: npt.ArrayLike, best: npt.ArrayLike) -> None:
+        """Give the values of the next step of all environments, so that its transitions get initial priorities.
+
+        ``chosen``: Q of the chosen actions; ``best``: the largest Q; both ``(num_envs,)``.
+        """
+        pair = np.asarray(chosen, np.float32), np.asarray(best, np.float32)
+        if pair[0].shape != (self.num_envs,) or pair[1].shape != (self.num_envs,):
+            raise InvalidStepError(
+                f"values have shapes {pair[0].shape} and {pair[1].shape}: the writer has {self.num_envs} environments; "
+                "give one number for each"
+            )
+        self._values = pair
+
+    def observations(self) -> Any:
+        """Return the current observation of each environment, ``(num_envs, stack, *frame)``."""
+        stacks = self._stacker.stacks()
+        return self._memory.frame.rebuilt(stacks) if isinstance(self._memory.frame, ObservationSpec) else stacks
+
+    @property
+    def open_episodes(self) -> npt.NDArray[np.bool_]:
+        """Whether each environment has an open episode, ``(num_envs,)``."""
+        return self._is_open.copy()
+
+    def flush(self) -> None:
+        """Send all steps, full chunks or not, and wait until the shards have stored them."""
+        self._send([env for env, chunk in enumerate(self._chunks) if chunk.num_frames])
+        for shard in self._in_flight:
+            while self._in_flight[shard]:
+                self._receive(shard)
+
+    def _checked_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
+        return self._memory.extras.checked(extras, num_steps)
+
+    def _leaves(self, frames: Any, num_rows: int) -> Leaves:
+        checked = checked_frames(frames, num_rows, self._memory.frame)
+        return checked if isinstance(checked, tuple) else (checked,)
+
+    def _as_stored(self, leaves: Leaves) -> Any:
+        return leaves if isinstance(self._memory.frame, ObservationSpec) else leaves[0]
+
+    def _send_full(self) -> None:
+        self._send([env for env, chunk in enumerate(self._chunks) if chunk.is_full])
+
+    def _send(self, envs: list[int]) -> None:
+        by_shard: dict[int, list[_Sealed]] = {}
+        for env in envs:
+            shard, env_id = self._places[env]
+            by_shard.setdefault(shard, []).append(self._chunks[env].sealed(env_id, self._writer))
+        for shard, sealed in by_shard.items():
+            self._wait_for_limiter(shard)
+            while len(self._in_flight[shard]) >= self._settings.max_in_flight:
+                self._receive(shard)
+            chunks = [each.chunk for each in sealed]
+            self._in_flight[shard].append((self._shards.call(shard, "take", chunks), sealed))
+            self.counts.chunks += len(chunks)
+            self.counts.steps += sum(chunk.steps.num_steps for chunk in chunks)
+            self.counts.nbytes += sum(chunk.nbytes for chunk in chunks)
+
+    def _receive(self, shard: int) -> None:
+        """Wait for the oldest call to ``shard``; send again what it refused or may have lost."""
+        handle, sealed = self._in_flight[shard].popleft()
+        since = time.monotonic()
+        missing = self._missing_of(shard, handle, sealed)
+        if missing:
+            while self._in_flight[shard]:
+                missing += self._missing_of(shard, *self._in_flight[shard].popleft())
+            self._send_again(shard, missing)
+        self.counts.blocked_s += time.monotonic() - since
+
+    def _missing_of(self, shard: int, handle: Any, sealed: list[_Sealed]) -> list[_Sealed]:
+        """Return the chunks that must be sent again, after a call."""
+        try:
+            taken: Taken = self._shards.result(handle, self._settings.timeout_s)
+        except ActorLostError:
+            return list(sealed)
+        self._note(shard, taken, sealed)
+        return [each for each, status in zip(sealed, taken.statuses, strict=True) if status == GAP]
+
+    def _send_again(self, shard: int, missing: list[_Sealed]) -> None:
+        """Send chunks one by one, in order, until the shard has each of them."""
+        give_up_at, pause_s = time.monotonic() + self._settings.give_up_s, 0.05
+        while missing:
+            sealed, chunk = missing[0], missing[0].chunk
+            self.counts.resent += 1
+            try:
+                for chunk in (sealed.chunk, sealed.with_context(self._memory)):
+                    handle = self._shards.call(shard, "take", [chunk])
+                    taken: Taken = self._shards.result(handle, self._settings.timeout_s)
+                    self._note(shard, taken, [sealed])
+                    if taken.statuses[0] != GAP:
+                        break
+                missing.pop(0)
+            except ActorLostError as error:
+                if time.monotonic() > give_up_at:
+                    raise ActorLostError(
+                        f"shard {shard} did not come back within {self._settings.give_up_s:g} s: the steps of "
+                        f"{len(missing)} chunks are lost; see why it died, or raise give_up_s"
+                    ) from error
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, 2.0)
+
+    def _note(self, shard: int, taken: Taken, sealed: list[_Sealed]) -> None:
+        self._reports[shard] = taken.report
+        for each, status, position in zip(sealed, taken.statuses, taken.open_frames, strict=True):
+            if status == REPLACED:
+                raise ActorLostError(
+                    f"environment {each.chunk.env_id} of shard {shard} has a newer writer: this one was replaced; "
+                    "end it"
+                )
+            open_chunk = self._chunks[self._places.index((shard, each.chunk.env_id))]
+            shift = position - each.position
+            if status == STORED and shift and each.alignment == open_chunk.alignment:
+                # The shard came back with another number of frames: end the next chunk where its segment ends.
+                open_chunk.position = (open_chunk.position + shift) % len(open_chunk.bits)
+                open_chunk.alignment += 1
+
+    def _wait_for_limiter(self, shard: int) -> None:
+        """Wait while the shard has as many steps as the rate limiter allows."""
+        since, pause_s = time.monotonic(), 0.01
+        while self._settings.waits_for_limiter and shard in self._reports:
+            report = self._reports[shard]
+            if report.inserted < report.insert_limit:
+                break
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.2)
+            try:
+                handle = self._shards.call(shard, "report")
+                self._reports[shard] = self._shards.result(handle, self._settings.timeout_s)
+            except ActorLostError:
+                break  # the next call waits for the shard
+        self.counts.waited_s += time.monotonic() - since
+
+
+def check_env_ids(env_ids: Sequence[int], num_envs: int) -> tuple[int, ...]:
+    """Return ``env_ids`` as a tuple; raise ``InvalidSettingsError`` for numbers that are unknown or repeated."""
+    checked = tuple(int(env_id) for env_id in env_ids)
+    if len(set(checked)) != len(checked) or not checked or min(checked) < 0 or max(checked) >= num_envs:
+        raise InvalidSettingsError(
+            f"env_ids is {list(checked)}: a writer has environments of 0 to {num_envs - 1}, each once; give others, or "
+            "build the replay with a larger num_envs"
+        )
+    return checked

@@ -1,0 +1,92 @@
+"""Generations of a saved ``ShardedReplay``: which generation of each shard belongs together.
+
+::
+
+    memory/
+        shard-0/, shard-1/, …   the stores of the shards (docs/saving.md)
+        MANIFEST.000007         generation 7: the generation of each shard, the counts and the random generator
+
+A manifest is written after all shards have saved, and older generations are deleted after that. So a crash at any
+moment leaves a generation whose shards are all complete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from framestow.errors import IncompatibleError
+from framestow.replay.store.session import keep_only as keep_only_generation
+from framestow.storage.files.file_system import DISK
+from framestow.storage.files.manifest import (
+    generations,
+    next_generation,
+    read_manifest,
+    remove_manifest,
+    write_manifest,
+)
+
+KIND, VERSION = "framestow sharded replay", 1
+
+
+def shard_folder(folder: Path, number: int) -> Path:
+    """Return the folder of a shard's memory."""
+    return folder / f"shard-{number}"
+
+
+@dataclass(frozen=True)
+class SavedReplay:
+    """A generation: that of each shard, and the state of the replay as values for JSON."""
+
+    generations: tuple[int, ...]
+    state: dict[str, Any]
+
+    def of_shard(self, folder: Path, number: int) -> tuple[Path, int]:
+        """Return the folder and generation of a shard."""
+        return shard_folder(folder, number), self.generations[number]
+
+
+def write_generation(folder: Path, of_shards: list[int], state: dict[str, Any]) -> int:
+    """Write the next generation and return its number."""
+    DISK.make_folder(folder)
+    number = next_generation(folder)
+    write_manifest(folder, KIND, VERSION, {"shards": of_shards, "state": state}, generation=number)
+    return number
+
+
+def read_generation(folder: Path, generation: int, num_shards: int | None = None) -> SavedReplay:
+    """Return a generation; raises ``FileNotFoundError`` if it is not there.
+
+    Raises ``IncompatibleError`` if it has another number of shards than ``num_shards``.
+    """
+    content = read_manifest(folder, KIND, VERSION, generation=generation)
+    saved = SavedReplay(tuple(content["shards"]), content["state"])
+    if num_shards not in (None, len(saved.generations)):
+        raise IncompatibleError(
+            f"{folder} has the save of a replay with {len(saved.generations)} shards: this one has {num_shards}; give "
+            "the same number"
+        )
+    return saved
+
+
+def prune_before(folder: Path, generation: int) -> None:
+    """Delete the manifests of the generations before ``generation``."""
+    for number in generations(folder):
+        if number < generation:
+            remove_manifest(folder, number)
+
+
+def is_sharded(folder: Path) -> bool:
+    """Return whether ``folder`` has the memory of a ``ShardedReplay``."""
+    return shard_folder(folder, 0).is_dir()
+
+
+def keep_only(folder: Path, generation: int) -> None:
+    """Delete all generations but ``generation``, of the replay and of its shards."""
+    saved = read_generation(folder, generation)
+    for number in range(len(saved.generations)):
+        keep_only_generation(*saved.of_shard(folder, number))
+    for number in generations(folder):
+        if number != generation:
+            remove_manifest(folder, number)

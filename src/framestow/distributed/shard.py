@@ -1,0 +1,380 @@
+"""``Shard``: owns a ``ReplayMemory``, stores chunks of steps, and samples rows with known probabilities."""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.distributed.chunks import (
+    DUPLICATE,
+    GAP,
+    REPLACED,
+    STORED,
+    Chunk,
+    ShardReport,
+    Taken,
+    observed_frames,
+    unpack_leaves,
+)
+from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory_report import MemoryReport
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.samplers.prioritized import SETTINGS, Prioritized
+from framestow.replay.samplers.sampler import Sampler
+from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.step_checks import BEGINS
+
+Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]  # indices and priorities
+
+
+class Rows(NamedTuple):
+    """Sampled rows of one shard, as arrays that own their memory, and the shard's report as of the draw.
+
+    ``frames`` has one array for each leaf: with ``n_step`` 1 ``(B, stack + 1, *frame)``, otherwise ``(2 B, stack,
+    *frame)`` with all observations first.
+    """
+
+    report: ShardReport
+    frames: tuple[npt.NDArray[Any], ...]
+    action: npt.NDArray[Any]
+    reward: npt.NDArray[np.float32]
+    discount: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    extras: dict[str, npt.NDArray[Any]]
+    index: npt.NDArray[np.int64]
+    weight: npt.NDArray[np.float32]  # relative to the transition of the shard with the smallest mass
+    mass: npt.NDArray[np.float32]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return len(self.index)
+
+
+@dataclass(frozen=True)
+class ShardSettings:
+    """What a shard is built from, in any process."""
+
+    memory: MemorySettings
+    seed: int | None
+    priorities: dict[str, Any] | None  # settings of ``Prioritized``; None samples uniformly
+    directory: Path | None = None  # where the memory lives; None keeps it in RAM
+    flush_every: float = 5.0  # seconds between two flushes to the directory
+    saved: tuple[Path, int] | None = None  # folder and generation that the shard starts with
+    insert_limit: float = float("inf")  # until the replay sets another one
+    threads: int = 1
+
+    def sampler(self) -> Sampler:
+        """Return a new sampler."""
+        return Uniform() if self.priorities is None else Prioritized(**self.priorities)
+
+
+def sampler_settings(sampler: Sampler | None) -> dict[str, Any] | None:
+    """Return the settings of a ``Prioritized``, and ``None`` for ``Uniform``.
+
+    Raises ``InvalidSettingsError`` for other samplers, since their draws are not in proportion to a mass.
+    """
+    if sampler is None or type(sampler) is Uniform:
+        return None
+    if type(sampler) is not Prioritized:
+        raise InvalidSettingsError(
+            f"sampler is a {type(sampler).__name__}: shards are sampled in proportion to a mass; give Uniform() or "
+            "Prioritized()"
+        )
+    return {name: getattr(sampler, name) for name in SETTINGS}
+
+
+class Shard:
+    """A replay memory that takes chunks of steps and gives rows, for one process at a time.
+
+    Arguments:
+        settings: What the shard is built from.
+        num_restarts: 0 for a new shard. A shard that is restarted ignores ``settings.saved``: in a directory it resumes
+            what was flushed there last, in RAM it is empty.
+    """
+
+    def __init__(self, settings: ShardSettings, num_restarts: int = 0) -> None:
+        self._settings = settings
+        self._incarnation = num_restarts
+        self.memory = self._memory(is_restarted=num_restarts > 0)
+        num_envs = settings.memory.num_envs
+        self._writers = np.full(num_envs, -1, np.int64)
+        self._next_numbers = np.zeros(num_envs, np.int64)
+        self._inserted = self._ignored = self._duplicates = 0
+        self._insert_limit = settings.insert_limit
+        self._log: ChunkLog | None = None
+        if settings.directory is not None:
+            self._log = ChunkLog(chunk_log_path(settings.directory))
+            newest = self.memory._timeline.newest_positions
+            for env_id, (writer, number) in self._log.restore(newest.tolist()).items():
+                self._writers[env_id], self._next_numbers[env_id] = writer, number + 1
+        self._flushed_at = time.monotonic()
+
+    def _memory(self, is_restarted: bool) -> ReplayMemory:
+        settings, sampler = self._settings, self._settings.sampler()
+        if settings.saved is not None and not is_restarted:
+            folder, generation = settings.saved
+            options: dict[str, Any] = {"generation": generation, "sampler": sampler, "threads": settings.threads}
+            if settings.directory is not None:
+                return ReplayMemory.open(folder, read_only=False, flush_every=None, **options)
+            return ReplayMemory.load(folder, **options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*was not closed", RuntimeWarning)  # a killed shard does not close
+            return ReplayMemory(
+                **settings.memory.arguments(),
+                sampler=sampler,
+                seed=settings.seed,
+                threads=settings.threads,
+                directory=settings.directory,
+                flush_every=None,  # the shard flushes between two chunks
+            )
+
+    def take(self, chunks: Sequence[Chunk]) -> Taken:
+        """Store chunks and return the status of each.
+
+        ===========  ====================================================================
+        ``stored``   stored; an open episode of another writer ends as truncated
+        ``duplicate``  the shard has it already; nothing is stored
+        ``gap``      chunks before it are missing; nothing is stored until it comes with its ``context``
+        ``replaced``   a later writer feeds the environment; nothing is stored
+        ===========  ====================================================================
+        """
+        statuses = [self._take(chunk) for chunk in chunks]
+        self._flush_if_due()
+        frames = self.memory._storage.frames_per_segment
+        positions = [int(self.memory._timeline.newest_positions[chunk.env_id] + 1) % frames for chunk in chunks]
+        return Taken(statuses, positions, self.report())
+
+    def _take(self, chunk: Chunk) -> str:
+        env_id = chunk.env_id
+        writer, next_number = int(self._writers[env_id]), int(self._next_numbers[env_id])
+        if chunk.writer < writer:
+            return REPLACED
+        if chunk.writer == writer and chunk.number < next_number:
+            self._duplicates += 1
+            return DUPLICATE
+        # A memory that was reopened has closed its episodes, so even the next chunk needs the frames before it.
+        is_open = bool(self.memory._timeline.is_open[env_id])
+        continues = chunk.writer == writer and chunk.number == next_number and is_open
+        needs_context = not continues and not chunk.steps.bits[0] & BEGINS
+        if needs_context and not chunk.context:
+            return GAP
+        self._store(chunk, needs_context)
+        self._writers[env_id], self._next_numbers[env_id] = chunk.writer, chunk.number + 1
+        self._inserted += chunk.steps.num_steps
+        if self._log is not None:
+            newest = int(self.memory._timeline.newest_positions[env_id])
+            self._log.append(env_id, chunk.writer, chunk.number, newest)
+        return STORED
+
+    def _store(self, chunk: Chunk, with_context: bool) -> None:
+        memory, env_id = self.memory, chunk.env_id
+        if with_context:
+            self._begin_with_context(chunk)
+        first = int(memory._timeline.newest_positions[env_id]) + 1
+        is_whole = chunk.num_frames == memory._storage.frames_per_segment
+        if is_whole and memory._takes_segments(env_id):
+            memory._append_segment(env_id, chunk.segments[0], chunk.steps)
+        else:
+            self._append_frames(chunk)
+        if chunk.priorities is not None:
+            is_step = np.flatnonzero((chunk.steps.bits & BEGINS) == 0)
+            known = np.flatnonzero(np.isfinite(chunk.priorities))
+            indices = self._indices(env_id, first + is_step[known] - 1)
+            memory.update_priorities(indices, chunk.priorities[known])
+
+    def _begin_with_context(self, chunk: Chunk) -> None:
+        """Begin an episode with the frames before the chunk; their steps are unknown, so they cannot be sampled."""
+        memory, env_id, steps = self.memory, chunk.env_id, chunk.steps
+        context = unpack_leaves(self._settings.memory, chunk.context)
+        num = len(context[0])
+
+        def frames(place: int) -> Any:
+            return observed_frames(self._settings.memory, tuple(part[place : place + 1] for part in context))
+
+        memory.begin(frames(0), [env_id])
+        first = int(memory._timeline.newest_positions[env_id])
+        extras = None if steps.extras is None else {name: values[:1] for name, values in steps.extras.items()}
+        for place in range(1, num):
+            memory.append(steps.actions[:1], [0.0], [False], [False], frames(place), [env_id], extras)
+        with memory._lock:
+            memory._timeline.lose_indices(self._indices(env_id, np.arange(first, first + num - 1)))
+
+    def _append_frames(self, chunk: Chunk) -> None:
+        """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
+        memory, env_ids = self.memory, [chunk.env_id]
+        leaves = unpack_leaves(self._settings.memory, chunk.segments)
+        checked = chunk.steps.checked(self._settings.memory, bool(memory._timeline.is_open[chunk.env_id]))
+        for place, step in enumerate(checked):
+            frames = observed_frames(self._settings.memory, tuple(part[place : place + 1] for part in leaves))
+            if step is None:
+                memory.begin(frames, env_ids)
+            else:
+                memory.append(*step[:4], frames, env_ids, step[4])
+
+    def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+        """Return the readable steps that start at these frames, ascending."""
+        streams = np.full(len(positions), env_id, np.int64)
+        return self.memory._timeline.find_steps(streams, positions.astype(np.int64))
+
+    def sample(
+        self,
+        num_rows: int,
+        updates: Updates | None = None,
+        num_draws: int = 0,
+        insert_limit: float | None = None,
+    ) -> Rows | ShardReport:
+        """Update priorities, then sample ``num_rows`` rows; return the report alone if there is none to sample.
+
+        Arguments:
+            num_rows: Number of rows.
+            updates: Priorities to update first.
+            num_draws: Number of batches that the whole replay has given, which β follows.
+            insert_limit: As in ``report``.
+        """
+        if updates is not None:
+            self.update(updates)
+        if insert_limit is not None:
+            self._insert_limit = insert_limit
+        sampler = self.memory.sampler
+        if isinstance(sampler, Prioritized):
+            sampler.num_draws = num_draws
+        try:
+            pending = self.memory._draw_ahead(num_rows)
+        except NothingToSampleError:
+            return self.report()
+        batch = pending.gather()
+        masses = self.memory._parts.notified_sampler.masses_of(batch.index)
+        frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
+        fields = batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated
+        return Rows(self.report(), frames, *fields, dict(batch.extras), batch.index, batch.weight, masses)
+
+    def update(self, updates: Updates) -> None:
+        """Update priorities; those of evicted transitions are ignored and counted."""
+        indices, priorities = updates
+        self._ignored += int(np.count_nonzero(~self.memory._timeline.is_sampleable(indices)))
+        self.memory.update_priorities(indices, priorities)
+
+    def report(self, insert_limit: float | None = None) -> ShardReport:
+        """Return what the shard has now, after an optional change of the number of steps that it may have inserted."""
+        if insert_limit is not None:
+            self._insert_limit = insert_limit
+        mass = self.memory._parts.notified_sampler.total_mass()
+        assert mass is not None, "sampler_settings takes only samplers with a mass"
+        return ShardReport(
+            self._incarnation,
+            len(self.memory),
+            *mass,
+            self._inserted,
+            self._insert_limit,
+            self._ignored,
+            self._duplicates,
+        )
+
+    def memory_report(self) -> MemoryReport:
+        """Return the report of the shard's memory."""
+        return self.memory.report()
+
+    def flush(self) -> None:
+        """Write everything to the directory, if there is one."""
+        if self._log is not None:
+            self.memory.flush()
+            self._log.forget_before_flush()
+        self._flushed_at = time.monotonic()
+
+    def _flush_if_due(self) -> None:
+        if self._log is not None and time.monotonic() - self._flushed_at >= self._settings.flush_every:
+            self.flush()
+
+    def save(self, path: Path, keep_previous: bool) -> int:
+        """Save the memory to the folder ``path`` and return the generation."""
+        return self.memory.save(path, keep_previous=keep_previous)
+
+    def prune(self, path: Path, generation: int) -> None:
+        """Delete the generations before ``generation`` from the folder ``path``."""
+        self.memory.prune(path, generation)
+
+    def close(self) -> None:
+        """Flush and close the memory."""
+        self.memory.close()
+        if self._log is not None:
+            self._log.close()
+
+
+def chunk_log_path(directory: Path) -> Path:
+    """Return the log of chunks beside the ``directory`` of a shard's memory."""
+    return directory.with_name(directory.name + ".chunks")
+
+
+_RECORD = struct.Struct("<4q")  # env_id, writer, number, position of the newest frame after the chunk
+MAX_LOG_BYTES = 2**20
+
+
+class ChunkLog:
+    """Which chunks a directory has, so that a chunk that is sent again after a crash is stored once.
+
+    The log has a record for each chunk with the position of its last frame. After a crash, the last record of an
+    environment whose position was flushed is the last chunk that the memory has. A record that was cut off is ignored.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last: dict[int, bytes] = {}
+        self._file: Any = None
+
+    def restore(self, newest_positions: Sequence[int]) -> dict[int, tuple[int, int]]:
+        """Return writer and number of the last chunk of each environment that the memory has; begin the log anew."""
+        stored = self._path.read_bytes() if self._path.exists() else b""
+        for record in self._records(stored):
+            env_id, _, _, position = _RECORD.unpack(record)
+            if env_id < len(newest_positions) and position <= newest_positions[env_id]:
+                self._last[env_id] = record
+        self._rewrite()
+        found = (_RECORD.unpack(record) for record in self._last.values())
+        # A memory that was flushed within a chunk has a part of the next one: its position is above the record's.
+        return {
+            env_id: (writer, number)
+            for env_id, writer, number, position in found
+            if position == newest_positions[env_id]
+        }
+
+    @staticmethod
+    def _records(stored: bytes) -> Iterator[bytes]:
+        for start in range(0, len(stored) - _RECORD.size + 1, _RECORD.size):
+            yield stored[start : start + _RECORD.size]
+
+    def append(self, env_id: int, writer: int, number: int, position: int) -> None:
+        """Add a chunk."""
+        record = _RECORD.pack(env_id, writer, number, position)
+        self._last[env_id] = record
+        self._file.write(record)
+        self._file.flush()
+
+    def forget_before_flush(self) -> None:
+        """Shorten a long log after a flush: only the last record of each environment is needed now."""
+        if self._file.tell() > MAX_LOG_BYTES:
+            self._rewrite()
+
+    def _rewrite(self) -> None:
+        self.close()
+        new = self._path.with_name(self._path.name + ".new")
+        new.write_bytes(b"".join(self._last.values()))
+        new.replace(self._path)
+        self._file = self._path.open("ab")
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                self._file.close()

@@ -1,0 +1,808 @@
+"""``ShardedReplay``: several shards, each with a part of the environments, sampled as one replay memory.
+
+Rows are drawn in two stages: first the shard, in proportion to the masses that the shards reported last, then the row
+within it. So the probability of each row is known, even if a mass has changed since, and its importance weight is
+exact::
+
+    Q_i = (m_s / m) (p_i / M_s)     m_s: reported mass of the row's shard; m: of all shards
+                                    M_s: mass of the shard at the draw; p_i: mass of the row
+    w_i = (Q_min / Q_i) ^ beta      Q_min: the smallest probability of any stored transition
+
+A mass is 1 for each transition with ``Uniform``, and p^α with ``Prioritized``. With fresh masses, m_s = M_s, the
+probability is p_i / M, as in one memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.argument_checks import checked_seed, folder_path, real_number, whole_number
+from framestow.closing import Closing
+from framestow.distributed.calls import Calls, LocalCalls
+from framestow.distributed.chunks import ShardReport, ShardWriter, WriterSettings, check_env_ids
+from framestow.distributed.rate_limiter import SampleToInsertRatio
+from framestow.distributed.saved_shards import prune_before, read_generation, shard_folder, write_generation
+from framestow.distributed.shard import Rows, Shard, ShardSettings, Updates, sampler_settings
+from framestow.errors import ActorLostError, InvalidSettingsError, NothingToSampleError, StepTimeoutError
+from framestow.frames.observation_spec import ObservationSpec, observation_spec
+from framestow.frames.stacking import StackPadding
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.batch import Batch
+from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.eviction import Retention
+from framestow.replay.memory import checked_batch_size
+from framestow.replay.memory_report import MemoryReport
+from framestow.replay.memory_settings import MemorySettings, labels_of
+from framestow.replay.samplers.prioritized import Prioritized
+from framestow.replay.samplers.sampler import Sampler, checked_priorities
+from framestow.replay.sampling import NEXT_OBSERVATION, OBSERVATION, OutputPool
+from framestow.replay.step_fields import ExtrasSpec
+
+INDEX_BITS, INCARNATION_BITS = 41, 12
+MAX_SHARDS = 2 ** (63 - INDEX_BITS - INCARNATION_BITS)
+MAX_REQUESTS = 64  # draws that were neither unpacked nor stopped
+MAX_UPDATE_ROWS = 2**14  # priorities that wait for the next draw of their shard
+
+StartShards = Callable[[Sequence[ShardSettings]], Calls]
+
+
+def start_local_shards(settings: Sequence[ShardSettings]) -> Calls:
+    """Return shards in this process, for tests and to debug a program without a cluster."""
+    return LocalCalls([lambda num_restarts, of_shard=one: Shard(of_shard, num_restarts) for one in settings])
+
+
+def handles_of(shard: int, incarnation: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the ``Batch.index`` of transitions of a shard. Those of shard 0 before a restart are its own indices.
+
+    >>> handles_of(1, 2, np.array([5])) == (1 << 53) + (2 << 41) + 5
+    array([ True])
+    """
+    incarnation %= 2**INCARNATION_BITS
+    return indices + (shard << (INDEX_BITS + INCARNATION_BITS)) + (incarnation << INDEX_BITS)
+
+
+def counts_of(masses: npt.NDArray[np.float64], num_rows: int, random: float) -> npt.NDArray[np.int64]:
+    """Return how many of ``num_rows`` each shard gives: in proportion to ``masses``, rounded systematically.
+
+    The mean over ``random``, uniform in [0, 1), is exactly ``num_rows * masses / sum``, and each count differs from it
+    by less than 1. So the marginals are those of independent draws, with a lower variance.
+
+    >>> [counts_of(np.array([3.0, 1.0]), 2, random).tolist() for random in (0.0, 0.4, 0.5, 0.9)]
+    [[1, 1], [1, 1], [2, 0], [2, 0]]
+    """
+    edges = np.concatenate([[0.0], np.cumsum(masses)])
+    edges = np.floor(edges * (num_rows / edges[-1]) + random)
+    edges[-1] = num_rows + math.floor(random)
+    counts: npt.NDArray[np.int64] = np.diff(edges).astype(np.int64)
+    return counts
+
+
+@dataclass
+class ReplayCounts:
+    """What a replay has counted since it was built, or since the run that it resumes began."""
+
+    inserted: int = 0  # steps that shards reported
+    sampled: int = 0  # rows
+    batches: int = 0
+    ignored_updates: int = 0  # priorities of transitions that were evicted or lost with a shard
+    lost_shards: int = 0  # shards that died or did not answer
+    lost_transitions: int = 0  # that a shard had before, and did not have after its restart
+    replaced_rows: int = 0  # drawn again from other shards
+    waited_s: float = 0.0  # for inserts
+
+
+class _Shares(NamedTuple):
+    """Masses and sizes of the shards that one batch is drawn by."""
+
+    masses: npt.NDArray[np.float64]
+    smallest: npt.NDArray[np.float64]
+
+
+@dataclass
+class _Request:
+    """The rows of one batch that one shard was asked for."""
+
+    shard: int
+    num_rows: int
+    handle: Any
+
+
+class ShardedReplay(Closing):
+    """Replay memory in several shards, each of which owns a ``ReplayMemory`` with a part of the environments.
+
+    Environment e belongs to shard ``e % shards``. The calls are those of ``ReplayMemory``; differences:
+
+    - ``begin`` and ``append`` collect chunks of ``frames_per_segment`` frames, and a chunk can be sampled when it was
+      sent. ``flush`` sends the rest. ``writer`` returns an object with the same calls for an actor.
+    - ``sampler`` is ``Uniform()`` or ``Prioritized()``, with one weight normalisation over all shards.
+    - ``Batch.index`` has the shard, its restarts, and the index there. ``update_priorities`` ignores and counts those
+      that were evicted or lost. Updates are sent with the next draw of their shard.
+    - After the loss of a shard, batches come from the others, with the probabilities that this gives. The shard is
+      restarted: with a ``directory`` it has what it had flushed, otherwise it is empty.
+
+    >>> from framestow import FrameSpec
+    >>> replay = ShardedReplay(100, FrameSpec((2, 2)), 4, shards=2, num_envs=2, seed=0, start=start_local_shards)
+    >>> replay.begin(np.zeros((2, 2, 2), np.uint8))
+    >>> replay.append([1, 3], [0.5, 0.5], [False, False], [True, True], np.ones((2, 2, 2), np.uint8))
+    >>> replay.flush()
+    >>> sorted(set(replay.sample(32).action.tolist()))
+    [1, 3]
+
+    Arguments:
+        capacity: Maximum number of transitions of all shards together.
+        shards: Number of shards.
+        directory: Folder for the shards' memories, which all nodes must share if a shard may restart elsewhere.
+        flush_every: Seconds between two flushes of each shard, with a ``directory``.
+        rate_limiter: Holds back ``sample`` and writers; ``None`` lets both go on.
+        timeout_s: Seconds until a shard that does not answer counts as lost.
+        start: Starts the shards: ``framestow.distributed.start_ray_shards``, or ``start_local_shards`` in this process.
+        max_bytes: Budget of all shards together.
+        saved: Folder and generation of a ``save`` that the shards start with.
+
+    The other arguments are those of ``ReplayMemory``. One thread samples, and a loader's threads unpack.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        shards: int = 1,
+        stack: int = 4,
+        stack_padding: StackPadding = "first_frame",
+        num_envs: int = 1,
+        n_step: int = 1,
+        discount: float = 0.99,
+        sampler: Sampler | None = None,
+        storage: str = "packed",
+        retention: Retention = "fifo",
+        seed: int | None = None,
+        threads: int = 1,
+        max_bytes: int | str | None = None,
+        label: str = "",
+        frames_per_segment: int | None = None,
+        directory: str | Path | None = None,
+        flush_every: float = 5.0,
+        extras: Mapping[str, npt.DTypeLike] | ExtrasSpec | None = None,
+        rate_limiter: SampleToInsertRatio | None = None,
+        timeout_s: float = 30.0,
+        start: StartShards | None = None,
+        saved: tuple[Path, int] | None = None,
+    ) -> None:
+        seed = checked_seed(seed)
+        whole_number("num_envs", num_envs, 1, rule="a replay has at least 1 environment")
+        rule = f"a replay has 1 to {MAX_SHARDS} shards, and each needs an environment of the {num_envs}"
+        self.num_shards = shards = whole_number("shards", shards, 1, min(MAX_SHARDS, num_envs), rule=rule)
+        real_number("flush_every", flush_every, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
+        real_number("timeout_s", timeout_s, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
+        num_bytes = None if max_bytes is None else parse_bytes(max_bytes)
+        of_shard = MemorySettings(
+            -(-capacity // shards),
+            observation_spec(observation_space),
+            ActionSpec.from_space(action_space),
+            stack,
+            -(-num_envs // shards),
+            discount,
+            storage,
+            1,
+            stack_padding,
+            labels_of(label, -(-num_envs // shards)),
+            retention,
+            None if num_bytes is None else num_bytes // shards,
+            frames_per_segment,
+            ExtrasSpec.from_declared(extras),
+            n_step,
+        )
+        self.capacity, self.num_envs, self.stack = of_shard.capacity * shards, num_envs, stack
+        self._settings, self._timeout_s, self._limiter = of_shard, timeout_s, rate_limiter
+        priorities = sampler_settings(sampler)
+        self._priorities = None if priorities is None else Prioritized(**priorities)  # gives β; has no transitions
+        folder = None if directory is None else folder_path("directory", directory).resolve()
+        generation = None if saved is None else read_generation(*saved, shards)
+        state = {} if generation is None else generation.state
+        self.counts = ReplayCounts(**state.get("counts", {}))
+        self._check_limiter()
+        self._reports: list[ShardReport | None] = [None] * shards
+        seeds = [seed, *_derived_seeds(seed, shards - 1)]
+        settings = [
+            ShardSettings(
+                of_shard,
+                seeds[number],
+                priorities,
+                None if folder is None else shard_folder(folder, number),
+                flush_every,
+                None if generation is None or saved is None else generation.of_shard(saved[0], number),
+                self._insert_limit(0),
+                threads,
+            )
+            for number in range(shards)
+        ]
+        self._shards = (_start_ray_shards if start is None else start)(settings)
+        self._generator = np.random.default_rng(None if seed is None else [seed, 1])
+        if "generator" in state:
+            self._generator.bit_generator.state = state["generator"]
+        self._lock = threading.RLock()
+        self._pool = OutputPool(max_buffers=8 * len(of_shard.frame.leaf_frames))
+        self._num_requests = 0
+        self._reported_at = [0.0] * shards
+        self._lost_with: list[int | None] = [None] * shards  # transitions that a shard had when it was lost
+        self._questions: dict[int, Any] = {}  # reports that were asked for, by shard
+        self._counted: dict[int, tuple[int, int, int]] = {}  # incarnation, inserted, ignored that counts include
+        self._updates: list[list[Updates]] = [[] for _ in range(shards)]
+        self._writer: ShardWriter | None = None
+        for number in range(shards):
+            self._ask(number)
+        for number in range(shards):
+            self._answer(number, timeout_s)
+
+    # Storing steps
+
+    def writer(self, env_ids: Sequence[int] | None = None, *, max_in_flight: int = 2) -> ShardWriter:
+        """Return an object that stores the steps of ``env_ids``, for an actor: give it to a ``Recorder``.
+
+        It numbers its environments from 0. It can be sent to another process as long as it is not used. Each
+        environment has one writer; a later one replaces an earlier one.
+
+        Arguments:
+            env_ids: Numbers of environments of the replay; ``None`` means all.
+            max_in_flight: Calls to each shard before the writer waits.
+        """
+        return self._new_writer(env_ids, max_in_flight, waits_for_limiter=True)
+
+    def _new_writer(self, env_ids: Sequence[int] | None, max_in_flight: int, waits_for_limiter: bool) -> ShardWriter:
+        envs = check_env_ids(range(self.num_envs) if env_ids is None else env_ids, self.num_envs)
+        rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
+        whole_number("max_in_flight", max_in_flight, 1, rule=rule)
+        settings = WriterSettings(
+            self._settings, envs, max_in_flight, self._timeout_s, 4 * self._timeout_s, waits_for_limiter
+        )
+        return ShardWriter(self._shards, settings)
+
+    @property
+    def _own_writer(self) -> ShardWriter:
+        # It does not wait for the rate limiter: the process that samples would wait for itself.
+        if self._writer is None:
+            self._writer = self._new_writer(None, 2, waits_for_limiter=False)
+        return self._writer
+
+    def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+        """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
+        self._own_writer.begin(frames, env_ids)
+
+    def append(
+        self,
+        actions: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        frames: Any,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        extras: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> None:
+        """Store one step of each of ``env_ids``, as ``ReplayMemory.append`` does, in chunks."""
+        self._own_writer.append(actions, rewards, terminated, truncated, frames, env_ids, extras)
+
+    def observations(self) -> Any:
+        """Return the current observation of each environment that ``begin`` and ``append`` feed."""
+        return self._own_writer.observations()
+
+    @property
+    def open_episodes(self) -> npt.NDArray[np.bool_]:
+        """Whether each environment that ``begin`` and ``append`` feed has an open episode."""
+        return self._own_writer.open_episodes
+
+    def _checked_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
+        return self._settings.extras.checked(extras, num_steps)
+
+    def flush(self) -> None:
+        """Send all steps of ``begin`` and ``append``, send all priorities, and write shards to their ``directory``."""
+        if self._writer is not None:
+            self._writer.flush()
+        with self._lock:
+            for number in range(self.num_shards):
+                self._send_updates(number)
+        self._of_all("flush")
+        self.refresh()
+
+    # Sampling
+
+    def sample(self, batch_size: int) -> Batch:
+        """Sample ``batch_size`` transitions of all shards, as one memory would; wait if the rate limiter says so.
+
+        Raises ``NothingToSampleError`` if no shard has any.
+        """
+        pending = self._draw_ahead(checked_batch_size(batch_size))
+        try:
+            return pending.unpack()
+        finally:
+            pending.stop()
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Give new TD errors, as ``ReplayMemory.update_priorities`` does; sent with the next draw of their shards."""
+        checked = checked_priorities(indices, priorities)
+        if self._priorities is None:
+            self._uniform_refuses()
+        numbers, values = (np.ascontiguousarray(each).ravel() for each in checked)
+        with self._lock:
+            if (numbers >= 0).all() and self.num_shards == 1 and not self._incarnation(0):
+                self._add_update(0, numbers, values)
+                return
+            shards = numbers >> (INDEX_BITS + INCARNATION_BITS)
+            incarnations = (numbers >> INDEX_BITS) % 2**INCARNATION_BITS
+            local = numbers % 2**INDEX_BITS
+            for number in range(self.num_shards):
+                mine = (shards == number) & (numbers >= 0)
+                now = mine & (incarnations == self._incarnation(number) % 2**INCARNATION_BITS)
+                self.counts.ignored_updates += int(np.count_nonzero(mine & ~now))
+                if now.any():
+                    self._add_update(number, local[now], values[now])
+
+    def _add_update(self, shard: int, indices: npt.NDArray[np.int64], values: npt.NDArray[Any]) -> None:
+        updates = self._updates[shard]
+        updates.append((indices.copy(), values.copy()))
+        if sum(len(each) for each, _ in updates) > MAX_UPDATE_ROWS:
+            self._send_updates(shard)
+
+    def _send_updates(self, shard: int) -> None:
+        updates = self._taken_updates(shard)
+        if updates is not None:
+            try:
+                self._shards.result(self._shards.call(shard, "update", updates), self._timeout_s)
+            except ActorLostError:
+                self._lose(shard)
+
+    def _taken_updates(self, shard: int) -> Updates | None:
+        updates, self._updates[shard] = self._updates[shard], []
+        if not updates:
+            return None
+        return np.concatenate([each for each, _ in updates]), np.concatenate([each for _, each in updates])
+
+    def _uniform_refuses(self) -> None:
+        raise InvalidSettingsError(
+            "sampler is a Uniform: it does not use priorities; build the replay with sampler=Prioritized()"
+        )
+
+    def _draw_ahead(self, batch_size: int) -> PendingRows:
+        """Ask the shards for a batch, and leave waiting for the answers to a loader's thread.
+
+        Waits while the rate limiter forbids a sample.
+        """
+        batch_size = checked_batch_size(batch_size)
+        self._wait_for_inserts(batch_size)
+        with self._lock:
+            if self._num_requests >= MAX_REQUESTS:
+                raise InvalidSettingsError(
+                    f"{MAX_REQUESTS} batches were drawn and not unpacked: their rows take memory; unpack or stop them"
+                )
+            self._refresh_old()
+            pending = PendingRows(self, batch_size)
+            self._num_requests += 1
+            self.counts.batches += 1
+            self.counts.sampled += batch_size
+            return pending
+
+    def may_sample(self, batch_size: int) -> bool:
+        """Return whether a batch can be sampled now without waiting for inserts."""
+        with self._lock:
+            self._refresh_old()
+            if self._limiter is None:
+                return len(self) > 0
+            return len(self) > 0 and self._limiter.may_sample(
+                batch_size, self.counts.inserted, self.counts.sampled, len(self)
+            )
+
+    @property
+    def who_waits(self) -> str:
+        """``"learner"``, ``"actors"`` or ``"nobody"``: whom the rate limiter holds back."""
+        if self._limiter is None:
+            return "nobody"
+        if self._limiter.inserts_left(self.counts.inserted, self.counts.sampled, len(self)) <= 0:
+            return "actors"
+        can_sample = self._limiter.may_sample(1, self.counts.inserted, self.counts.sampled, len(self))
+        return "nobody" if can_sample else "learner"
+
+    def _wait_for_inserts(self, batch_size: int) -> None:
+        if self._limiter is None:
+            return
+        since, pause_s = time.monotonic(), 0.001
+        while not self.may_sample(batch_size):
+            if time.monotonic() - since > 20 * self._timeout_s:
+                raise StepTimeoutError(
+                    f"no batch may be sampled after {20 * self._timeout_s:g} s: the shards have {len(self):,} "
+                    f"transitions of {self.counts.inserted:,} inserted steps, and gave {self.counts.sampled:,} rows; "
+                    "see whether the actors still play, or lower the limiter's min_size"
+                )
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.05)
+            self.refresh()
+        self.counts.waited_s += time.monotonic() - since
+
+    def _check_limiter(self) -> None:
+        if self._limiter is not None and self._limiter.min_size > self.capacity:
+            raise InvalidSettingsError(
+                f"rate_limiter has min_size {self._limiter.min_size}: the replay stores {self.capacity} transitions; "
+                "lower it, or raise capacity"
+            )
+
+    def _insert_limit(self, inserted_by_shard: int) -> float:
+        """Return up to which number a shard may insert steps: its equal part of what all may insert."""
+        if self._limiter is None:
+            return math.inf
+        left = self._limiter.inserts_left(self.counts.inserted, self.counts.sampled, len(self))
+        return inserted_by_shard + max(0, math.ceil(left / self.num_shards))
+
+    # Shards and their reports
+
+    def refresh(self) -> None:
+        """Ask all shards for their reports, and wait for those that are alive."""
+        with self._lock:
+            for number in range(self.num_shards):
+                self._ask(number)
+            for number in range(self.num_shards):
+                if self._reports[number] is not None or self._lost_with[number] is None:
+                    self._answer(number, self._timeout_s)
+                else:
+                    self._answer_if_done(number)
+
+    def _refresh_old(self) -> None:
+        """Ask shards whose report is old, without waiting; use the answers that came."""
+        now = time.monotonic()
+        for number in range(self.num_shards):
+            self._answer_if_done(number)
+            if now - self._reported_at[number] > REFRESH_S:
+                self._ask(number)
+                self._answer_if_done(number)
+
+    def _ask(self, shard: int) -> None:
+        if shard not in self._questions:
+            report = self._reports[shard]
+            limit = self._insert_limit(report.inserted if report is not None else 0)
+            self._questions[shard] = self._shards.call(shard, "report", limit)
+
+    def _answer_if_done(self, shard: int) -> None:
+        if shard in self._questions and self._shards.done([self._questions[shard]]):
+            self._answer(shard, self._timeout_s)
+
+    def _answer(self, shard: int, timeout_s: float) -> None:
+        handle = self._questions.pop(shard, None)
+        if handle is None:
+            return
+        try:
+            self._note(shard, self._shards.result(handle, timeout_s))
+        except ActorLostError:
+            self._lose(shard)
+
+    def _note(self, shard: int, report: ShardReport) -> None:
+        """Take over a report; reports of an earlier incarnation are ignored."""
+        before = self._reports[shard]
+        if before is not None and report.incarnation < before.incarnation:
+            return
+        is_same = before is not None and before.incarnation == report.incarnation
+        if before is not None and not is_same and self._lost_with[shard] is None:  # restarted between two answers
+            self._lost_with[shard] = before.transitions
+            self.counts.lost_shards += 1
+        had = self._lost_with[shard]
+        if had is not None:
+            self.counts.lost_transitions += max(0, had - report.transitions)
+            self._lost_with[shard] = None
+        first = self._last_counts(shard, report.incarnation)
+        self.counts.inserted += report.inserted - first[0]
+        self.counts.ignored_updates += report.ignored_updates - first[1]
+        self._counted[shard] = report.incarnation, report.inserted, report.ignored_updates
+        self._reports[shard], self._reported_at[shard] = report, time.monotonic()
+
+    def _last_counts(self, shard: int, incarnation: int) -> tuple[int, int]:
+        counted = self._counted.get(shard)
+        return counted[1:] if counted is not None and counted[0] == incarnation else (0, 0)
+
+    def _lose(self, shard: int) -> None:
+        """Sample from the other shards until this one answers again."""
+        report = self._reports[shard]
+        if report is not None:
+            self._lost_with[shard] = report.transitions
+            self.counts.lost_shards += 1
+            self._reports[shard] = None
+            self._updates[shard] = []
+        self._ask(shard)
+
+    def _incarnation(self, shard: int) -> int:
+        report = self._reports[shard]
+        return report.incarnation if report is not None else -1
+
+    def _beta(self, num_draws: int) -> float:
+        """Return β of a batch."""
+        assert self._priorities is not None
+        self._priorities.num_draws = num_draws
+        return self._priorities.current_beta
+
+    def _shares(self, without: set[int]) -> _Shares:
+        reports = [None if number in without else report for number, report in enumerate(self._reports)]
+        return _Shares(
+            np.array([0.0 if report is None else report.mass for report in reports]),
+            np.array([math.inf if report is None else report.smallest for report in reports]),
+        )
+
+    def __len__(self) -> int:
+        """Return the number of transitions that the shards reported last."""
+        return sum(report.transitions for report in self._reports if report is not None)
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes in RAM of all shards' memories."""
+        return self.report().nbytes
+
+    def report(self) -> MemoryReport:
+        """Return the sum of the reports of all shards that answer."""
+        reports: list[MemoryReport] = [each for each in self._of_all("memory_report") if each is not None]
+        if not reports:
+            raise ActorLostError("no shard answers: their memories cannot be reported; try again when they are back")
+        total = replace(reports[0], capacity=self.capacity, max_bytes=None, share_used=0.0)
+        return replace(
+            total,
+            transitions=sum(each.transitions for each in reports),
+            parts=_sum([each.parts for each in reports]),
+            frames=_sum([each.frames for each in reports]),
+            disk_bytes=sum(each.disk_bytes for each in reports),
+            skipped_segments=sum(each.skipped_segments for each in reports),
+            frame_bytes_by_key=_sum([each.frame_bytes_by_key for each in reports]),
+            open_frames=sum(each.open_frames for each in reports),
+        )
+
+    def _of_all(self, method: str, *arguments: Any) -> list[Any]:
+        """Call a method of all shards; return the answers, ``None`` of a lost shard."""
+        handles = [self._shards.call(number, method, *arguments) for number in range(self.num_shards)]
+        answers = []
+        for number, handle in enumerate(handles):
+            try:
+                answers.append(self._shards.result(handle, self._timeout_s))
+            except ActorLostError:
+                with self._lock:
+                    self._lose(number)
+                answers.append(None)
+        return answers
+
+    # Saving
+
+    def save(self, path: str | Path, *, keep_previous: bool = False) -> int:
+        """Save all shards to the folder ``path``, with what a resumed replay needs; return the generation.
+
+        Each shard writes to ``path/shard-<number>``, so all nodes must share this folder. Steps that are still on the
+        way to a shard are not saved. Raises ``ActorLostError`` if a shard is lost; the previous generation stays.
+        """
+        folder = folder_path("path", path).resolve()
+        with self._lock:
+            for number in range(self.num_shards):
+                self._send_updates(number)
+        handles = [
+            self._shards.call(number, "save", shard_folder(folder, number), True) for number in range(self.num_shards)
+        ]
+        generations = [self._shards.result(handle, 10 * self._timeout_s) for handle in handles]
+        self.refresh()
+        with self._lock:
+            state = {"counts": vars(self.counts).copy(), "generator": self._generator.bit_generator.state}
+        generation = write_generation(folder, generations, state)
+        if not keep_previous:
+            self.prune(folder, generation)
+        return generation
+
+    def prune(self, path: str | Path, generation: int) -> None:
+        """Delete the generations before ``generation`` from the folder ``path``."""
+        folder = folder_path("path", path).resolve()
+        saved = read_generation(folder, generation, self.num_shards)
+        handles = [
+            self._shards.call(number, "prune", *saved.of_shard(folder, number)) for number in range(self.num_shards)
+        ]
+        for handle in handles:
+            self._shards.result(handle, 10 * self._timeout_s)
+        prune_before(folder, generation)
+
+    def close(self) -> None:
+        """Flush the shards and end them."""
+        if self._writer is not None:
+            with contextlib.suppress(ActorLostError):
+                self._writer.flush()
+        self._of_all("close")
+        self._shards.close()
+
+
+REFRESH_S = 0.25  # age of a report at which a shard is asked again
+
+
+@dataclass
+class _Answer:
+    shard: int
+    rows: Rows
+
+
+class PendingRows:
+    """Rows of one batch that shards were asked for. ``unpack`` waits for them, in any thread."""
+
+    def __init__(self, replay: ShardedReplay, batch_size: int) -> None:
+        self._replay, self._batch_size = replay, batch_size
+        self._num_draws = replay.counts.batches
+        self._without: set[int] = set()
+        self._is_open = True
+        self._requests = self._ask(batch_size)
+
+    def _ask(self, num_rows: int) -> list[_Request]:
+        """Ask shards for rows, in proportion to their masses; hold the replay's lock."""
+        replay = self._replay
+        self._shares = replay._shares(self._without)
+        total = self._shares.masses.sum()
+        if not total > 0.0:
+            raise NothingToSampleError(
+                "no shard has a transition that can be sampled: nothing can be drawn; append more steps, flush(), or "
+                "wait for lost shards"
+            )
+        counts = counts_of(self._shares.masses, num_rows, replay._generator.random() if replay.num_shards > 1 else 0.0)
+        requests = []
+        for shard in np.flatnonzero(counts).tolist():
+            report = replay._reports[shard]
+            assert report is not None, "a lost shard has no mass"
+            arguments = (
+                int(counts[shard]),
+                replay._taken_updates(shard),
+                self._num_draws,
+                replay._insert_limit(report.inserted),
+            )
+            requests.append(_Request(shard, arguments[0], replay._shards.call(shard, "sample", *arguments)))
+        return requests
+
+    def unpack(self) -> Batch:
+        """Wait for the rows and return the batch; rows of a lost shard are drawn from the others."""
+        replay = self._replay
+        answers: list[_Answer] = []
+        requests = self._requests
+        while requests:
+            missing = 0
+            for request in requests:
+                try:
+                    answer = replay._shards.result(request.handle, replay._timeout_s)
+                except ActorLostError:
+                    with replay._lock:
+                        replay._lose(request.shard)
+                    self._without.add(request.shard)
+                    missing += request.num_rows
+                    continue
+                is_rows = isinstance(answer, Rows)
+                with replay._lock:
+                    replay._note(request.shard, answer.report if is_rows else answer)
+                if is_rows:
+                    answers.append(_Answer(request.shard, answer))
+                else:  # it was restarted, or everything in it was evicted
+                    self._without.add(request.shard)
+                    missing += request.num_rows
+            with replay._lock:
+                replay.counts.replaced_rows += missing
+                # A batch with rows of a shard that was lost since is complete: those rows are right.
+                requests = self._ask(missing) if missing else []
+        self.stop()
+        return self._merged(answers)
+
+    def redraw(self, error: Exception) -> None:
+        """Raise ``error``: a shard skips damaged segments itself."""
+        raise error
+
+    def stop(self) -> None:
+        """Count the request as done; its rows are dropped when they come."""
+        with self._replay._lock:
+            self._replay._num_requests -= self._is_open
+            self._is_open = False
+
+    def _merged(self, answers: list[_Answer]) -> Batch:
+        settings = self._replay._settings
+        rows = [answer.rows for answer in answers]
+        frames = self._merged_frames([each.frames for each in rows], settings.n_step > 1)
+        both: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
+        if settings.n_step > 1:
+            both = np.s_[: self._batch_size], np.s_[self._batch_size :]
+        observation, next_observation = (
+            settings.frame.rebuilt(tuple(part[each] for part in frames))
+            if isinstance(settings.frame, ObservationSpec)
+            else frames[0][each]
+            for each in both
+        )
+        index = [handles_of(each.shard, each.rows.report.incarnation, each.rows.index) for each in answers]
+        names = rows[0].extras
+        return Batch(
+            observation,
+            _joined([each.action for each in rows]),
+            _joined([each.reward for each in rows]),
+            _joined([each.discount for each in rows]),
+            next_observation,
+            _joined(index),
+            self._weights(answers),
+            _joined([each.terminated for each in rows]),
+            _joined([each.truncated for each in rows]),
+            {name: _joined([each.extras[name] for each in rows]) for name in names},
+        )
+
+    def _weights(self, answers: list[_Answer]) -> npt.NDArray[np.float32]:
+        """Return the importance weights, relative to the least likely transition of all shards.
+
+        The shard gives them relative to its own least likely one, so that they are those of one memory, bit for bit, if
+        there is one shard.
+        """
+        beta = 1.0 if self._replay._priorities is None else self._replay._beta(self._num_draws)
+        masses, total = self._shares.masses, self._shares.masses.sum()
+        with np.errstate(divide="ignore", invalid="ignore"):
+            least = np.where(masses > 0, self._shares.smallest / total, math.inf)
+        of_answer = []
+        for each in answers:
+            report = each.rows.report
+            of_answer.append(masses[each.shard] / total * report.smallest / report.mass)
+            least[each.shard] = min(of_answer[-1], math.inf)
+        smallest = min(least.min(), *of_answer)
+        weights = [
+            each.rows.weight if smallest == mine else (each.rows.weight * (smallest / mine) ** beta).astype(np.float32)
+            for each, mine in zip(answers, of_answer, strict=True)
+        ]
+        return _joined(weights)
+
+    def _merged_frames(
+        self, parts: list[tuple[npt.NDArray[Any], ...]], has_two_windows: bool
+    ) -> tuple[npt.NDArray[Any], ...]:
+        """Return the frames of all answers as one array for each leaf; of a single answer without a copy."""
+        if len(parts) == 1:
+            return tuple(_writable(part) for part in parts[0])
+        merged = []
+        for leaf in zip(*parts, strict=True):
+            with self._replay._lock:
+                out = self._replay._pool.take((sum(map(len, leaf)), *leaf[0].shape[1:]), leaf[0].dtype)
+            groups = (
+                [[part[: len(part) // 2] for part in leaf], [part[len(part) // 2 :] for part in leaf]]
+                if has_two_windows
+                else [list(leaf)]
+            )
+            np.concatenate([part for group in groups for part in group], out=out)
+            merged.append(out)
+        return tuple(merged)
+
+
+class _WritableView:
+    """Gives NumPy a view of a read-only array that is not marked read-only; keeps the array alive.
+
+    PyTorch copies read-only arrays. Those of an object store are shared, so nobody may write to a batch.
+    """
+
+    def __init__(self, array: npt.NDArray[Any]) -> None:
+        self._array = array
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
+
+
+def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return array if array.flags.writeable else np.asarray(_WritableView(array))
+
+
+def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return _writable(parts[0]) if len(parts) == 1 else np.concatenate(parts)
+
+
+def _sum(parts: list[Mapping[str, int]]) -> dict[str, int]:
+    return {
+        name: sum(part.get(name, 0) for part in parts) for name in dict.fromkeys(key for part in parts for key in part)
+    }
+
+
+def _derived_seeds(seed: int | None, num: int) -> list[int | None]:
+    if seed is None:
+        return [None] * num
+    return [int(np.random.SeedSequence(seed, spawn_key=(n,)).generate_state(1, np.uint32)[0]) for n in range(num)]
+
+
+def _start_ray_shards(settings: Sequence[ShardSettings]) -> Calls:
+    from framestow.distributed.ray_actors import start_ray_shards  # noqa: PLC0415 -- imports Ray
+
+    return start_ray_shards(settings)

@@ -1,0 +1,350 @@
+"""Chunks between a writer and a shard: lossless, stored once, and never with a stack that the policy did not see."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from distributed.env_steps import DISCOUNT, SHAPE, STACK, NumberedSteps, arguments, frame_of, local_replay, memory
+from framestow import Prioritized
+from framestow.distributed.calls import LocalCalls
+from framestow.distributed.chunks import ShardWriter, WriterSettings
+from framestow.distributed.shard import Shard, ShardSettings, chunk_log_path
+from framestow.errors import ActorLostError, DamagedDataError, InvalidStepError
+from framestow.replay.memory_settings import MemorySettings
+
+LENGTH = 8  # frames of a segment
+
+
+class RecordedCalls(LocalCalls):
+    """Notes every chunk that was sent, and loses the answers or the calls of those that a test chooses."""
+
+    def __init__(self, make) -> None:
+        super().__init__([make])
+        self.sent = []
+        self.lost_calls: set[int] = set()  # numbers of the calls of ``take`` that never arrive
+        self.lost_answers: set[int] = set()
+
+    def call(self, number, method, *given):
+        if method != "take":
+            return super().call(number, method, *given)
+        place = len(self.sent)
+        self.sent.append(given[0])
+        lost = None, ActorLostError("the call is lost")
+        if place in self.lost_calls:
+            return lost
+        handle = super().call(number, method, *given)
+        return lost if place in self.lost_answers else handle
+
+
+def shard_and_writer(directory=None, num_envs=1, **settings):
+    """Return calls to one shard, and a writer for it."""
+    given = arguments(num_envs=num_envs, frames_per_segment=LENGTH, **settings)
+    priorities = {} if isinstance(given.pop("sampler", None), Prioritized) else None
+    one = memory(**{name: value for name, value in given.items() if name != "seed"}, seed=0)
+
+    def make(num_restarts: int) -> Shard:
+        folder = directory and directory / str(num_restarts) / "shard-0"
+        shard = ShardSettings(one._settings, given["seed"], priorities, folder, flush_every=1e9)
+        return Shard(shard, num_restarts)
+
+    calls = RecordedCalls(make)
+    return calls, new_writer(calls, one._settings, num_envs)
+
+
+def kill(calls, directory) -> None:
+    """Restart the shard from a copy of its files, which is what kill -9 leaves."""
+    calls.objects[0]._log._file.flush()
+    shutil.copytree(directory / "0", directory / "1")
+    calls.objects[0].close()
+    calls.replace(0)
+
+
+def new_writer(calls, settings: MemorySettings, num_envs: int = 1) -> ShardWriter:
+    return ShardWriter(calls, WriterSettings(settings, tuple(range(num_envs)), give_up_s=0.5))
+
+
+def check_all(shard: Shard, num_envs: int = 1) -> list[int]:
+    """Raise unless every transition is the one that was played; return their rewards in order."""
+    shard.memory._check()
+    batch = shard.memory.get(shard.memory.sampleable_indices())
+    oracle, steps = memory(capacity=10_000, num_envs=num_envs), NumberedSteps(num_envs)
+    for env_id in range(num_envs):
+        steps.play(oracle, env_id, 300)
+    expected = oracle.get(oracle.sampleable_indices())
+    places = {reward: place for place, reward in enumerate(expected.reward.tolist())}
+    chosen = [places[reward] for reward in batch.reward.tolist()]
+    for name in ("observation", "next_observation", "action", "terminated"):
+        np.testing.assert_array_equal(getattr(expected, name)[chosen], getattr(batch, name), name)
+    return batch.reward.astype(int).tolist()
+
+
+@pytest.mark.parametrize("settings", [{}, {"storage": "raw"}, {"retention": "random"}, {"stack": 1}])
+def test_all_steps_arrive_bit_for_bit_across_the_borders_of_chunks(settings):
+    calls, writer = shard_and_writer(num_envs=2, **settings)
+    steps = NumberedSteps(2)
+
+    for _ in range(10):
+        steps.play(writer, 0, 11)
+        steps.play(writer, 1, 5)
+    writer.flush()
+
+    batch = calls.objects[0].memory.get(calls.objects[0].memory.sampleable_indices())
+    expected = [*range(110), *range(1000, 1050)]
+    assert expected == sorted(batch.reward.astype(int).tolist())
+    if not settings:
+        check_all(calls.objects[0], num_envs=2)
+
+
+def test_full_chunks_are_stored_as_the_segments_that_were_sent():
+    calls, writer = shard_and_writer()
+
+    NumberedSteps().play(writer, 0, 50)
+
+    sent = [chunk.segments[0] for chunks in calls.sent for chunk in chunks]
+    stored = [calls.objects[0].memory._storage.segment(0, number) for number in range(len(sent))]
+    assert len(sent) == 6
+    assert sent == stored
+
+
+def test_a_chunk_after_a_flush_ends_where_the_segment_does():
+    calls, writer = shard_and_writer()
+    steps = NumberedSteps()
+
+    steps.play(writer, 0, 2)  # with the first frame, 3 frames
+    writer.flush()
+    steps.play(writer, 0, 30)
+
+    assert [3, 5, 8, 8] == [chunk.num_frames for chunks in calls.sent for chunk in chunks][:4]
+
+
+def test_a_chunk_that_is_sent_twice_is_stored_once():
+    calls, writer = shard_and_writer()
+    calls.lost_answers = {1, 3}
+
+    NumberedSteps().play(writer, 0, 100)
+    writer.flush()
+
+    assert list(range(100)) == check_all(calls.objects[0])
+    assert 100 == calls.objects[0].report().inserted
+    assert calls.objects[0].report().duplicates >= 2
+
+
+def test_a_chunk_that_is_lost_is_sent_again_before_later_ones():
+    calls, writer = shard_and_writer()
+    calls.lost_calls = {1, 4}
+
+    NumberedSteps().play(writer, 0, 100)
+    writer.flush()
+
+    assert list(range(100)) == check_all(calls.objects[0])
+
+
+def test_a_shard_that_lost_everything_gets_the_stack_before_the_next_chunk():
+    calls, writer = shard_and_writer()
+    steps = NumberedSteps()
+    steps.play(writer, 0, 60)
+
+    calls.replace(0)
+    steps.play(writer, 0, 60)
+    writer.flush()
+
+    rewards = check_all(calls.objects[0])
+    assert rewards == list(range(rewards[0], 120))
+    assert rewards[0] <= 60
+    assert calls.objects[0].report().inserted == len(rewards)
+    assert len([chunk for chunks in calls.sent for chunk in chunks if chunk.context]) == 1
+
+
+def test_chunks_end_at_segments_again_after_a_shard_lost_everything():
+    calls, writer = shard_and_writer()
+    steps = NumberedSteps()
+    steps.play(writer, 0, 60)
+    calls.replace(0)
+
+    steps.play(writer, 0, 100)
+
+    memory = calls.objects[0].memory
+    newest = [chunk for chunks in calls.sent for chunk in chunks][-1]
+    assert newest.num_frames == LENGTH
+    assert memory._storage.stored_positions(0).stop % LENGTH == 0
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_frames_of_a_context_are_never_sampled_as_transitions(n_step):
+    calls, writer = shard_and_writer(n_step=n_step, sampler=Prioritized())
+    steps = NumberedSteps()
+    steps.play(writer, 0, 60)
+    calls.replace(0)
+    steps.play(writer, 0, 30)
+    writer.flush()
+
+    shard = calls.objects[0]
+    rows = shard.sample(512)
+
+    assert len(set(rows.index.tolist())) == len(shard.memory)
+    assert (rows.reward > 1.0).all()  # a context has rewards of 0
+    shard.memory._check()
+
+
+def test_a_disk_shard_that_was_killed_has_what_it_flushed_and_stores_the_rest_once(tmp_path):
+    calls, writer = shard_and_writer(tmp_path)
+    steps = NumberedSteps()
+    steps.play(writer, 0, 60)
+    calls.objects[0].flush()
+    steps.play(writer, 0, 20)
+    inserted = calls.objects[0].report().inserted
+
+    kill(calls, tmp_path)
+    flushed = check_all(calls.objects[0])
+    steps.play(writer, 0, 60)
+    writer.flush()
+
+    rewards = check_all(calls.objects[0])
+    assert flushed == list(range(len(flushed)))
+    assert len(flushed) > inserted - 30
+    assert rewards[: len(flushed)] == flushed
+    assert rewards[-60:] == list(range(80, 140))
+    assert len(set(rewards)) == len(rewards)
+    calls.objects[0].close()
+
+
+def test_a_chunk_that_a_killed_disk_shard_has_flushed_is_not_stored_again(tmp_path):
+    calls, writer = shard_and_writer(tmp_path)
+    steps = NumberedSteps()
+    steps.play(writer, 0, 40)
+    calls.lost_answers = {len(calls.sent)}
+    steps.play(writer, 0, 9)
+    calls.objects[0].flush()
+
+    kill(calls, tmp_path)
+    steps.play(writer, 0, 20)
+    writer.flush()
+
+    assert list(range(69)) == check_all(calls.objects[0])
+    assert 1 == calls.objects[0].report().duplicates
+    calls.objects[0].close()
+
+
+def test_a_log_of_chunks_that_was_cut_off_is_read_up_to_its_last_record(tmp_path):
+    calls, writer = shard_and_writer(tmp_path)
+    steps = NumberedSteps()
+    steps.play(writer, 0, 40)
+    calls.objects[0].flush()
+    log = chunk_log_path(tmp_path / "0" / "shard-0")
+    log.write_bytes(log.read_bytes()[:-5])
+
+    kill(calls, tmp_path)
+    steps.play(writer, 0, 40)
+    writer.flush()
+
+    rewards = check_all(calls.objects[0])
+    assert rewards[-40:] == list(range(40, 80))
+    calls.objects[0].close()
+
+
+def test_the_episode_of_a_replaced_writer_ends_as_truncated():
+    calls, first = shard_and_writer()
+    settings = calls.objects[0].memory._settings
+    NumberedSteps().play(first, 0, 20)
+    first.flush()
+
+    second, steps = new_writer(calls, settings), NumberedSteps()
+    steps.play(second, 0, 5)
+    second.flush()
+
+    stored = calls.objects[0].memory
+    batch = stored.get(stored.sampleable_indices())
+    assert [*range(20), *range(5)] == batch.reward.astype(int).tolist()
+    assert batch.discount[19] == DISCOUNT
+    np.testing.assert_array_equal(frame_of(0, 21), batch.next_observation[19, -1])  # two episodes began
+    with pytest.raises(ActorLostError, match="has a newer writer: this one was replaced"):
+        first.begin(np.zeros((1, *SHAPE), np.uint8)), first.flush()
+
+
+def test_a_damaged_chunk_is_refused_and_nothing_of_it_is_stored():
+    calls, writer = shard_and_writer()
+    NumberedSteps().play(writer, 0, 7)
+    [[chunk]] = calls.sent
+    damaged = bytearray(chunk.segments[0])
+    damaged[30] ^= 1
+    empty, _ = shard_and_writer()
+
+    with pytest.raises(DamagedDataError, match="does not match its checksum"):
+        empty.objects[0].take([dataclasses.replace(chunk, segments=(bytes(damaged),))])
+    no_begin = dataclasses.replace(chunk.steps, bits=chunk.steps.bits & 3, actions=np.zeros(8, np.uint8))
+    no_begin = dataclasses.replace(no_begin, rewards=np.zeros(8, np.float32))
+    with pytest.raises(InvalidStepError, match="frame 0 of 8 ends a step, but no episode is open"):
+        empty.objects[0].memory._append_segment(0, chunk.segments[0], no_begin)
+
+    assert 0 == empty.objects[0].memory._storage.stored_positions(0).stop
+    assert ["stored"] == empty.objects[0].take([chunk]).statuses
+
+
+def test_a_wrong_step_is_refused_by_the_writer_before_it_is_kept():
+    calls, writer = shard_and_writer()
+    NumberedSteps().play(writer, 0, 5)
+    frame = np.zeros((1, *SHAPE), np.uint8)
+
+    with pytest.raises(InvalidStepError, match=re.escape("reward is nan at row 0")):
+        writer.append([0], [np.nan], [False], [False], frame)
+    with pytest.raises(InvalidStepError, match="frames have dtype float64"):
+        writer.append([0], [0.0], [False], [False], frame.astype(float))
+    writer.flush()
+
+    assert list(range(5)) == check_all(calls.objects[0])
+
+
+def test_a_writer_gives_the_stacks_that_a_memory_gives():
+    _, writer = shard_and_writer()
+    one, of_writer, of_memory = memory(), NumberedSteps(), NumberedSteps()
+
+    for _ in range(40):
+        of_writer.play(writer, 0, 1)
+        of_memory.play(one, 0, 1)
+        np.testing.assert_array_equal(one.observations(), writer.observations())
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_new_transitions_get_their_n_step_td_error_as_priority(n_step):
+    calls, writer = shard_and_writer(n_step=n_step, sampler=Prioritized())
+    chosen, best = np.arange(1000) % 7 + 0.5, np.arange(1000) % 11 + 3.0
+    frame, rewards = np.zeros((1, *SHAPE), np.uint8), np.arange(1000) % 5
+    writer.begin(frame)
+    for step in range(2 * LENGTH - 1):
+        writer.note_values([chosen[step]], [best[step]])
+        writer.append([0], [rewards[step]], [step == 5], [False], frame)
+        if step == 5:
+            writer.begin(frame)
+    writer.flush()
+
+    memory = calls.objects[0].memory
+    masses = memory._parts.notified_sampler.masses_of(memory.sampleable_indices())
+    errors = []
+    for step in range(6 - n_step):
+        bootstrap = DISCOUNT**n_step * best[step + n_step]
+        errors.append(sum(DISCOUNT**k * rewards[step + k] for k in range(n_step)) + bootstrap - chosen[step])
+    errors += [sum(DISCOUNT**k * rewards[s + k] for k in range(6 - s)) - chosen[s] for s in range(6 - n_step, 6)]
+    np.testing.assert_allclose((np.abs(errors) + 1e-6) ** 0.6, masses[:6], rtol=1e-5)
+
+
+def test_a_writer_that_was_sent_to_another_process_starts_empty():
+    replay = local_replay(num_envs=2, shards=2)
+    writer = replay.writer([1])
+    kind, (shards, settings) = writer.__reduce__()
+
+    copy = kind(shards, settings)
+    NumberedSteps(2).play(copy, 1, 5, number=0)
+    copy.flush()
+
+    assert copy.stack == STACK
+    assert {1000, 1001, 1002, 1003, 1004} == set(replay_rewards(replay))
+
+
+def replay_rewards(replay) -> list[int]:
+    replay.refresh()
+    return replay.sample(256).reward.astype(int).tolist()

@@ -1,0 +1,85 @@
+"""The band between samples and inserts, and who waits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distributed.env_steps import NumberedSteps, local_replay
+from framestow.distributed import SampleToInsertRatio
+from framestow.errors import InvalidSettingsError
+
+
+@given(
+    st.floats(0.1, 32),
+    st.integers(1, 500),
+    st.floats(0, 1000),
+    st.lists(st.tuples(st.booleans(), st.integers(1, 64)), max_size=200),
+)
+def test_samples_stay_within_the_band_after_the_minimum_size(ratio, min_size, error, calls):
+    limiter = SampleToInsertRatio(ratio, min_size, error + max(1.0, ratio))
+    inserts = samples = 0
+
+    for is_insert, number in calls:
+        if is_insert and limiter.inserts_left(inserts, samples, inserts) >= number:
+            inserts += number
+            assert inserts <= min_size or inserts * ratio - samples <= limiter.high + 1e-6
+        elif not is_insert and limiter.may_sample(number, inserts, samples, inserts):
+            samples += number
+            assert inserts >= min_size
+            assert inserts * ratio - samples >= limiter.low
+
+
+@given(st.floats(0.1, 32), st.integers(1, 500), st.integers(0, 2000), st.integers(0, 20_000))
+def test_never_do_both_wait_for_a_single_row_or_step(ratio, min_size, inserts, samples):
+    limiter = SampleToInsertRatio(ratio, min_size, max(1.0, ratio))
+
+    can_sample = limiter.may_sample(1, inserts, samples, inserts)
+    assert can_sample or limiter.inserts_left(inserts, samples, inserts) >= 1
+
+
+def test_a_band_that_would_block_both_sides_is_refused():
+    with pytest.raises(InvalidSettingsError, match=r"error is 3\.0: a band of less than 8 on each side"):
+        SampleToInsertRatio(8.0, 100, 3.0)
+
+
+def test_a_replay_says_who_waits():
+    limiter = SampleToInsertRatio(samples_per_insert=4.0, min_size=20, error=40.0)
+    replay, steps = local_replay(rate_limiter=limiter), NumberedSteps()
+    said = [(replay.who_waits, replay.may_sample(8))]
+    steps.play(replay, 0, 20)
+    replay.flush()
+    said.append((replay.who_waits, replay.may_sample(8)))
+    steps.play(replay, 0, 20)
+    replay.flush()
+    said.append((replay.who_waits, replay.may_sample(8)))
+    while replay.may_sample(8):
+        replay.sample(8)
+    said.append((replay.who_waits, replay.may_sample(8)))
+
+    assert [("learner", False), ("nobody", True), ("actors", True), ("learner", False)] == said
+
+
+def test_a_writer_waits_at_the_limit_of_its_shard_until_rows_are_sampled(monkeypatch):
+    limiter = SampleToInsertRatio(samples_per_insert=4.0, min_size=20, error=40.0)
+    replay, steps = local_replay(rate_limiter=limiter, frames_per_segment=5), NumberedSteps()
+    writer, slept = replay.writer(), []
+
+    def sample_meanwhile(seconds: float) -> None:
+        slept.append(seconds)
+        while replay.may_sample(8):
+            replay.sample(8)
+
+    monkeypatch.setattr("framestow.distributed.chunks.time.sleep", sample_meanwhile)
+    for _ in range(60):
+        steps.play(writer, 0, 1)
+    writer.flush()
+    replay.refresh()
+
+    assert len(slept) > 1
+    assert writer.counts.waited_s > 0
+    difference = replay.counts.inserted * 4.0 - replay.counts.sampled
+    assert difference <= limiter.high + 4.0 * 3 * 5  # and the chunks in flight
+    assert np.isfinite(replay._shards.objects[0].report().insert_limit)

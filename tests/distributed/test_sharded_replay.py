@@ -1,0 +1,249 @@
+"""A replay of shards in this process: what it stores, and with which probabilities it samples."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from distributed.env_steps import NumberedSteps, local_replay, memory
+from framestow import EmphasizeRecent, Prioritized, Uniform
+from framestow.distributed import SampleToInsertRatio, sharded_replay
+from framestow.distributed.sharded_replay import counts_of
+from framestow.errors import InvalidSettingsError
+from framestow.torch import BatchLoader
+from oracles.chi_square import chi_square, chi_square_bound
+
+FIELDS = (
+    *("observation", "action", "reward", "discount", "next_observation", "index", "weight", "terminated"),
+    "truncated",
+)
+
+
+def make_sampler(kind: str):
+    return Uniform() if kind == "uniform" else Prioritized(final_beta=1.0, annealed_over=30)
+
+
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("settings", [{}, {"frames_per_segment": 7}, {"storage": "raw"}, {"retention": "random"}])
+def test_one_shard_gives_the_batches_of_one_memory_bit_for_bit(kind, n_step, settings):
+    one = memory(sampler=make_sampler(kind), n_step=n_step, **settings)
+    replay = local_replay(sampler=make_sampler(kind), n_step=n_step, **settings)
+    of_one, of_replay = NumberedSteps(), NumberedSteps()
+
+    for part in range(10):
+        of_one.play(one, 0, 61)
+        of_replay.play(replay, 0, 61)
+        replay.flush()
+        for _ in range(4):
+            expected, batch = one.sample(32), replay.sample(32)
+            for name in FIELDS:
+                np.testing.assert_array_equal(getattr(expected, name), getattr(batch, name), name)
+            if kind == "prioritized":
+                errors = np.random.default_rng(part).normal(size=32)
+                one.update_priorities(expected.index, errors)
+                replay.update_priorities(batch.index, errors)
+    replay._shards.objects[0].memory._check()
+    assert len(one) == len(replay)
+
+
+PRIORITIES = (0.25, 1.0, 4.0)  # of the transitions in turn
+ALPHA = 0.5
+
+
+def rows_of(replay, num_batches: int, batch_size: int = 256):
+    """Draw batches ahead, so that all of them are drawn by the masses of the reports before them."""
+    pending = [replay._draw_ahead(batch_size) for _ in range(num_batches)]
+    batches = [each.unpack() for each in pending]
+    return np.concatenate([batch.reward for batch in batches]), np.concatenate([batch.weight for batch in batches])
+
+
+def with_unequal_shards(sampler, monkeypatch):
+    """Return a replay with 60 and 20 transitions, whose report is kept although 100 more come to the first shard."""
+    monkeypatch.setattr(sharded_replay, "REFRESH_S", np.inf)
+    replay, steps = local_replay(shards=2, num_envs=2, sampler=sampler), NumberedSteps(2)
+    writer = replay.writer()
+    steps.play(writer, 0, 60)
+    steps.play(writer, 1, 20)
+    writer.flush()
+    replay.refresh()
+    return replay, steps, writer
+
+
+def set_priorities(replay) -> dict[float, float]:
+    """Set the priorities of all transitions; return the mass of each by its reward."""
+    seen: dict[float, tuple[int, float]] = {}
+    while len(seen) < 80:
+        batch = replay.sample(64)
+        seen |= dict(zip(batch.reward.tolist(), batch.index.tolist(), strict=True))
+    values = {reward: PRIORITIES[place % 3] for place, reward in enumerate(sorted(seen))}
+    replay.update_priorities(list(seen.values()), [values[reward] for reward in seen])
+    replay.flush()
+    return {reward: value**ALPHA for reward, value in values.items()}
+
+
+@pytest.mark.parametrize("is_stale", [False, True])
+@pytest.mark.parametrize("kind", ["uniform", "prioritized"])
+def test_rows_have_their_probability_and_a_weight_of_its_inverse(kind, is_stale, monkeypatch):
+    is_uniform = kind == "uniform"
+    sampler = Uniform() if is_uniform else Prioritized(alpha=ALPHA, beta=1.0, epsilon=0.0)
+    replay, steps, writer = with_unequal_shards(sampler, monkeypatch)
+    masses = dict.fromkeys([*range(60), *range(1000, 1020)], 1.0) if is_uniform else set_priorities(replay)
+    reported = [sum(mass for reward, mass in masses.items() if reward // 1000 == shard) for shard in (0, 1)]
+    if is_stale:
+        steps.play(writer, 0, 100)
+        writer.flush()
+        masses |= dict.fromkeys(range(60, 160), 1.0 if is_uniform else max(PRIORITIES) ** ALPHA)
+
+    rewards, weights = rows_of(replay, num_batches=60)
+
+    names = np.array(sorted(masses))
+    now = [sum(mass for reward, mass in masses.items() if reward // 1000 == shard) for shard in (0, 1)]
+    shard_of = (names // 1000).astype(int)
+    probability = np.array([masses[name] for name in names]) / np.take(now, shard_of)
+    probability *= np.take(reported, shard_of) / sum(reported)
+    counts = np.array([np.count_nonzero(rewards == name) for name in names])
+    assert chi_square(counts, probability) < chi_square_bound(len(counts) - 1)
+    expected = probability.min() / probability[np.searchsorted(names, rewards)]
+    np.testing.assert_allclose(expected, weights, rtol=1e-5)
+
+
+def test_weights_with_beta_1_correct_the_mean_of_a_stale_replay(monkeypatch):
+    replay, steps, writer = with_unequal_shards(Prioritized(alpha=ALPHA, beta=1.0, epsilon=0.0), monkeypatch)
+    set_priorities(replay)
+    steps.play(writer, 0, 100)
+    writer.flush()
+
+    rewards, weights = rows_of(replay, num_batches=60)
+
+    is_new = (rewards >= 60) & (rewards < 1000)
+    share = (weights * is_new).sum() / weights.sum()
+    assert share == pytest.approx(100 / 180, abs=0.02)  # five standard errors of 15,360 rows
+
+
+@pytest.mark.parametrize("masses", [[1.0], [3.0, 1.0, 0.0], [1e-9, 1.0, 5.5, 2.5], [7.0] * 5])
+def test_counts_have_exactly_proportional_means(masses):
+    masses, num_rows = np.array(masses), 13
+    counts = np.array([counts_of(masses, num_rows, random) for random in (np.arange(10_000) + 0.5) / 10_000])
+
+    assert set(counts.sum(axis=1)) == {num_rows}
+    assert (counts[:, masses == 0] == 0).all()
+    np.testing.assert_allclose(num_rows * masses / masses.sum(), counts.mean(axis=0), atol=1e-3)
+
+
+def test_a_shard_that_is_lost_gives_no_rows_until_it_is_back_empty():
+    replay, steps = local_replay(shards=2, num_envs=2), NumberedSteps(2)
+    for env_id in (0, 1):
+        steps.play(replay, env_id, 50)
+    replay.flush()
+    shards = replay._shards
+    shards.down.add(0)
+
+    during = replay.sample(64)
+    shards.replace(0)
+    shards.down.clear()
+    replay.refresh()
+    steps.play(replay, 0, 30)
+    replay.flush()
+    after = replay.sample(256)
+
+    assert set(during.reward.astype(int) // 1000) == {1}
+    assert (during.weight == 1.0).all()
+    assert set(after.reward[after.reward < 1000].astype(int)) <= set(range(50, 80))
+    assert (replay.counts.lost_shards, replay.counts.lost_transitions) == (1, 50)
+
+
+def test_rows_of_a_shard_that_dies_after_the_draw_are_replaced_by_right_ones():
+    replay, steps = local_replay(shards=3, num_envs=3, sampler=Prioritized(beta=1.0)), NumberedSteps(3)
+    for env_id in range(3):
+        steps.play(replay, env_id, 40)
+    replay.flush()
+    replay._shards.down.add(2)  # the replay has not noticed
+
+    batches = [replay.sample(64) for _ in range(50)]
+
+    rewards = np.concatenate([batch.reward for batch in batches]).astype(int)
+    assert all(len(batch) == 64 for batch in batches)
+    assert set(rewards // 1000) == {0, 1}
+    counts = np.array([np.count_nonzero(rewards == name) for name in (*range(40), *range(1000, 1040))])
+    assert chi_square(counts) < chi_square_bound(79)
+
+
+def test_priorities_of_evicted_and_lost_transitions_are_ignored_and_counted():
+    replay, steps = local_replay(capacity=100, sampler=Prioritized()), NumberedSteps()
+    steps.play(replay, 0, 50)
+    replay.flush()
+    old = replay.sample(32).index
+    steps.play(replay, 0, 300)
+    replay.flush()
+
+    replay.update_priorities(old, np.ones(32))
+    replay.flush()
+    evicted = replay.counts.ignored_updates
+    newer = replay.sample(16).index
+    replay._shards.replace(0)
+    replay.refresh()
+    replay.update_priorities(newer, np.ones(16))
+
+    assert (evicted, replay.counts.ignored_updates) == (32, 48)
+
+
+def test_a_resumed_replay_gives_the_batches_of_the_saved_one(tmp_path):
+    settings = {"shards": 2, "num_envs": 2, "sampler": None}
+    replay, steps = local_replay(**settings), NumberedSteps(2)
+    for env_id in (0, 1):
+        steps.play(replay, env_id, 60)
+    replay.flush()
+    replay.sample(32)
+    generation = replay.save(tmp_path)
+    expected = [replay.sample(32).reward.tolist() for _ in range(3)]
+
+    resumed = local_replay(saved=(tmp_path, generation), **settings)
+
+    assert expected == [resumed.sample(32).reward.tolist() for _ in range(3)]
+    assert (120, 1) == (resumed.counts.inserted, generation)
+
+
+def test_a_batch_that_is_never_unpacked_is_refused_before_shards_keep_too_many():
+    replay, steps = local_replay(), NumberedSteps()
+    steps.play(replay, 0, 20)
+    replay.flush()
+    pending = [replay._draw_ahead(4) for _ in range(64)]
+
+    with pytest.raises(InvalidSettingsError, match="64 batches were drawn and not unpacked"):
+        replay._draw_ahead(4)
+    pending[0].stop()
+    assert len(replay._draw_ahead(4).unpack()) == 4
+
+
+def test_a_loader_gives_the_same_batches_as_tensors():
+    torch = pytest.importorskip("torch")
+    replays = [local_replay(shards=2, num_envs=2, n_step=2) for _ in range(2)]
+    for replay in replays:
+        steps = NumberedSteps(2)
+        for env_id in (0, 1):
+            steps.play(replay, env_id, 60)
+        replay.flush()
+
+    with BatchLoader(replays[0], 32, "cpu", ahead=2) as loader:
+        batches = [next(loader) for _ in range(4)]
+
+    for batch in batches:
+        expected = replays[1].sample(32)
+        assert torch.equal(torch.from_numpy(expected.next_observation), batch.next_observation)
+        assert expected.index.tolist() == batch.index.tolist()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"shards": 3, "num_envs": 2}, "shards is 3: a replay has 1 to"),
+        ({"sampler": EmphasizeRecent()}, "sampler is a EmphasizeRecent: shards are sampled in proportion to a mass"),
+        ({"rate_limiter": SampleToInsertRatio(4.0, 1000, 100.0)}, "rate_limiter has min_size 1000: the replay stores"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused_before_a_shard_starts(settings, message):
+    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
+        local_replay(**settings)
