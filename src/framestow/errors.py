@@ -107,6 +107,14 @@ class ForkedLoaderError(FramestowError, RuntimeError):
 class ActorLostError(FramestowError, ConnectionError):
     """An actor of a cluster, such as a replay shard, died or did not answer in time. It may be restarting."""
 
+    def __init__(self, message: str, is_silent: bool = False) -> None:
+        super().__init__(message)
+        self.is_silent = is_silent
+        """Whether it may still run, but did not answer in time."""
+
+    def __reduce__(self) -> tuple[type, tuple[str, bool]]:
+        return type(self), (str(self), self.is_silent)
+
 
 class MissingExtraError(FramestowError, ImportError):
     """An optional dependency is not installed. The message has the ``pip install`` command."""

@@ -5,8 +5,13 @@ Needs the extra ``framestow[ray]``. docs/distributed.md has a script, and what t
 =========================  ==========================================================================
 ``ShardedReplay``          a replay memory in several actors, sampled as one
 ``SampleToInsertRatio``    holds the number of samples for each insert within a band
-``ShardWriter``            stores the steps of an actor's environments, in packed chunks
-``start_ray_shards``       starts each shard of a replay as a Ray actor; the default
+``Rollouts``               actors that play environments and store the steps
+``PolicyStep``             actions of an actor's policy, with the values for initial priorities
+``ShardWriter``            stores the steps of your own actor's environments, in packed chunks
+``start_cluster``          joins a running Ray cluster, or starts a local one
+``ActorPlacement``         cores and resources that an actor reserves
+``start_ray_shards``       starts each shard as a Ray actor; the default
+``start_ray_rollouts``     starts each rollout as a Ray actor; the default
 ``start_local_shards``     starts the shards in this process, without a cluster
 =========================  ==========================================================================
 """
@@ -20,15 +25,34 @@ from framestow.lazy_names import lazy_names
 if TYPE_CHECKING:
     from framestow.distributed.chunks import ShardWriter
     from framestow.distributed.rate_limiter import SampleToInsertRatio
+    from framestow.distributed.ray_actors import ActorPlacement, start_cluster, start_ray_rollouts, start_ray_shards
+    from framestow.distributed.rollouts import PolicyStep, Rollouts
     from framestow.distributed.sharded_replay import ShardedReplay, start_local_shards
 
-__all__ = ["SampleToInsertRatio", "ShardWriter", "ShardedReplay", "start_local_shards"]
+__all__ = [
+    "ActorPlacement",
+    "PolicyStep",
+    "Rollouts",
+    "SampleToInsertRatio",
+    "ShardWriter",
+    "ShardedReplay",
+    "start_cluster",
+    "start_local_shards",
+    "start_ray_rollouts",
+    "start_ray_shards",
+]
 
 _MODULES = {
+    "ActorPlacement": "ray_actors",
+    "PolicyStep": "rollouts",
+    "Rollouts": "rollouts",
     "SampleToInsertRatio": "rate_limiter",
     "ShardWriter": "chunks",
     "ShardedReplay": "sharded_replay",
+    "start_cluster": "ray_actors",
     "start_local_shards": "sharded_replay",
+    "start_ray_rollouts": "ray_actors",
+    "start_ray_shards": "ray_actors",
 }
 
 __getattr__ = lazy_names(__name__, _MODULES, extra="ray")

@@ -35,6 +35,9 @@ class Calls(Protocol):
     def done(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:
         """Return the handles that have an answer, after waiting up to ``timeout_s`` for the first."""
 
+    def share(self, value: Any) -> Any:
+        """Return an argument for many calls that stands for ``value``, which is sent once to each machine."""
+
     def replace(self, number: int) -> None:
         """End an object that hangs; it is rebuilt."""
 
@@ -83,6 +86,10 @@ class LocalCalls:
     def done(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:  # noqa: ARG002
         """Return all handles."""
         return list(handles)
+
+    def share(self, value: Any) -> Any:
+        """Return ``value``."""
+        return value
 
     def replace(self, number: int) -> None:
         """Rebuild an object, as after its death."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -106,9 +106,10 @@ def observed_frames(settings: MemorySettings, leaves: Leaves) -> Any:
 class _OpenChunk:
     """The chunk of one environment that is being filled."""
 
-    def __init__(self, settings: MemorySettings) -> None:
+    def __init__(self, writer: WriterSettings) -> None:
+        self.settings = settings = writer.memory
+        self.priority = writer.priority
         length = settings.frames_per_segment or 1
-        self.settings = settings
         self.frames = tuple(spec.empty(length) for spec in settings.frame.leaf_frames)
         self.bits = np.zeros(length, np.uint8)
         self.actions = np.zeros((length, *settings.action.shape), settings.action.stored_dtype)
@@ -182,7 +183,7 @@ class _OpenChunk:
         Unknown are the last steps of a chunk, whose returns the next chunk completes, and those of a truncated episode.
         """
         num = self.num_steps
-        if np.isnan(self.chosen[:num]).all():
+        if self.priority is None or np.isnan(self.chosen[:num]).all():
             return None
         n_step, discount = self.settings.n_step, self.settings.discount
         ends = self.bits[: self.num_frames][(self.bits[: self.num_frames] & BEGINS) == 0]
@@ -200,7 +201,7 @@ class _OpenChunk:
             else:
                 if place + n_step < num:
                     errors[place] = value + factor * self.best[place + n_step] - self.chosen[place]
-        return errors
+        return self.priority(errors)
 
 
 @dataclass(frozen=True)
@@ -221,8 +222,9 @@ class _Sealed:
 class WriterCounts:
     """What a writer did since it was created."""
 
-    chunks: int = 0
-    steps: int = 0
+    appended: int = 0  # steps, sent or not
+    chunks: int = 0  # sent
+    steps: int = 0  # in them
     nbytes: int = 0
     resent: int = 0
     waited_s: float = 0.0  # for the rate limiter
@@ -239,6 +241,7 @@ class WriterSettings:
     timeout_s: float = 30.0  # of one call
     give_up_s: float = 120.0  # a shard that is not back by then raises
     waits_for_limiter: bool = True
+    priority: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = np.abs  # of TD errors
 
 
 class ShardWriter:
@@ -262,7 +265,7 @@ class ShardWriter:
         self._all_envs = np.arange(self.num_envs, dtype=np.int32)
         self._is_open = np.zeros(self.num_envs, np.bool_)
         self._stacker = make_stacker(self._memory.frame, self.stack, self.num_envs, self._memory.stack_padding)
-        self._chunks = [_OpenChunk(self._memory) for _ in settings.env_ids]
+        self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
         self._in_flight: dict[int, deque[tuple[Any, list[_Sealed]]]] = {s: deque() for s in range(shards.num_objects)}
         self._reports: dict[int, ShardReport] = {}
         self._values: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
@@ -305,6 +308,7 @@ class ShardWriter:
         leaves = self._leaves(frames, num)
         values, self._values = self._values, None
         self._is_open[envs] = ends == 0
+        self.counts.appended += num
         self._stacker.append(envs, self._as_stored(leaves))
         for row, env in enumerate(envs.tolist()):
             of_step = (np.nan, np.nan) if values is None else (values[0][env], values[1][env])

@@ -248,7 +248,13 @@ class ShardedReplay(Closing):
 
     # Storing steps
 
-    def writer(self, env_ids: Sequence[int] | None = None, *, max_in_flight: int = 2) -> ShardWriter:
+    def writer(
+        self,
+        env_ids: Sequence[int] | None = None,
+        *,
+        max_in_flight: int = 2,
+        priority: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = np.abs,
+    ) -> ShardWriter:
         """Return an object that stores the steps of ``env_ids``, for an actor: give it to a ``Recorder``.
 
         It numbers its environments from 0. It can be sent to another process as long as it is not used. Each
@@ -257,15 +263,19 @@ class ShardedReplay(Closing):
         Arguments:
             env_ids: Numbers of environments of the replay; ``None`` means all.
             max_in_flight: Calls to each shard before the writer waits.
+            priority: Initial priorities of transitions from their n-step TD errors (``ShardWriter.note_values``);
+                ``None`` gives new transitions the largest priority so far.
         """
-        return self._new_writer(env_ids, max_in_flight, waits_for_limiter=True)
+        return self._new_writer(env_ids, max_in_flight, priority, waits_for_limiter=True)
 
-    def _new_writer(self, env_ids: Sequence[int] | None, max_in_flight: int, waits_for_limiter: bool) -> ShardWriter:
+    def _new_writer(
+        self, env_ids: Sequence[int] | None, max_in_flight: int, priority: Any, waits_for_limiter: bool
+    ) -> ShardWriter:
         envs = check_env_ids(range(self.num_envs) if env_ids is None else env_ids, self.num_envs)
         rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
         whole_number("max_in_flight", max_in_flight, 1, rule=rule)
         settings = WriterSettings(
-            self._settings, envs, max_in_flight, self._timeout_s, 4 * self._timeout_s, waits_for_limiter
+            self._settings, envs, max_in_flight, self._timeout_s, 4 * self._timeout_s, waits_for_limiter, priority
         )
         return ShardWriter(self._shards, settings)
 
@@ -273,7 +283,7 @@ class ShardedReplay(Closing):
     def _own_writer(self) -> ShardWriter:
         # It does not wait for the rate limiter: the process that samples would wait for itself.
         if self._writer is None:
-            self._writer = self._new_writer(None, 2, waits_for_limiter=False)
+            self._writer = self._new_writer(None, 2, None, waits_for_limiter=False)
         return self._writer
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
@@ -359,8 +369,8 @@ class ShardedReplay(Closing):
         if updates is not None:
             try:
                 self._shards.result(self._shards.call(shard, "update", updates), self._timeout_s)
-            except ActorLostError:
-                self._lose(shard)
+            except ActorLostError as error:
+                self._lose(shard, error)
 
     def _taken_updates(self, shard: int) -> Updates | None:
         updates, self._updates[shard] = self._updates[shard], []
@@ -480,8 +490,8 @@ class ShardedReplay(Closing):
             return
         try:
             self._note(shard, self._shards.result(handle, timeout_s))
-        except ActorLostError:
-            self._lose(shard)
+        except ActorLostError as error:
+            self._lose(shard, error)
 
     def _note(self, shard: int, report: ShardReport) -> None:
         """Take over a report; reports of an earlier incarnation are ignored."""
@@ -506,8 +516,10 @@ class ShardedReplay(Closing):
         counted = self._counted.get(shard)
         return counted[1:] if counted is not None and counted[0] == incarnation else (0, 0)
 
-    def _lose(self, shard: int) -> None:
-        """Sample from the other shards until this one answers again."""
+    def _lose(self, shard: int, error: ActorLostError) -> None:
+        """Sample from the other shards until this one answers again; end one that does not answer."""
+        if error.is_silent:
+            self._shards.replace(shard)
         report = self._reports[shard]
         if report is not None:
             self._lost_with[shard] = report.transitions
@@ -566,9 +578,9 @@ class ShardedReplay(Closing):
         for number, handle in enumerate(handles):
             try:
                 answers.append(self._shards.result(handle, self._timeout_s))
-            except ActorLostError:
+            except ActorLostError as error:
                 with self._lock:
-                    self._lose(number)
+                    self._lose(number, error)
                 answers.append(None)
         return answers
 
@@ -669,9 +681,9 @@ class PendingRows:
             for request in requests:
                 try:
                     answer = replay._shards.result(request.handle, replay._timeout_s)
-                except ActorLostError:
+                except ActorLostError as error:
                     with replay._lock:
-                        replay._lose(request.shard)
+                        replay._lose(request.shard, error)
                     self._without.add(request.shard)
                     missing += request.num_rows
                     continue

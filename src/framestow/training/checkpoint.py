@@ -24,13 +24,14 @@ import math
 import re
 import shutil
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from framestow.distributed import saved_shards
 from framestow.errors import CheckpointError, DivergedError, InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.session import keep_only
@@ -146,7 +147,7 @@ def remove_unfinished(folder: Path) -> list[Path]:
     store = memory_store(folder)
     generation = _generation(newest) if newest else None
     if generation is not None:
-        keep_only(store, generation)
+        (saved_shards.keep_only if saved_shards.is_sharded(store) else keep_only)(store, generation)
     elif store.is_dir():
         shutil.rmtree(store)
         left_over.append(store)
@@ -160,13 +161,19 @@ def read_agent(checkpoint: Path, device: str) -> dict[str, Any]:
     return state
 
 
-def read_checkpoint(checkpoint: Path, device: str, memory_on_disk: bool = False) -> RunState:
+def read_checkpoint(
+    checkpoint: Path,
+    device: str,
+    memory_on_disk: bool = False,
+    open_memory: Callable[[Path, int], Any] | None = None,
+) -> RunState:
     """Return the state of a checkpoint.
 
     Arguments:
         checkpoint: The folder of the checkpoint.
         device: Where the agent's tensors go.
         memory_on_disk: Open the memory in its files, as its only writer, instead of reading it into RAM.
+        open_memory: Returns the memory of a folder and generation instead, such as a ``ShardedReplay``.
 
     Raises:
         DamagedDataError: a file is damaged; the message names it.
@@ -175,7 +182,7 @@ def read_checkpoint(checkpoint: Path, device: str, memory_on_disk: bool = False)
     return RunState(
         agent_steps=int(manifest["agent_steps"]),
         agent=read_agent(checkpoint, device),
-        memory=_read_memory(checkpoint, memory_on_disk),
+        memory=_read_memory(checkpoint, memory_on_disk, open_memory),
         rest=unpack_state(_read_checked(checkpoint, STATE)),
     )
 
@@ -185,9 +192,11 @@ def saved_agent_steps(checkpoint: Path) -> int:
     return int(_read_manifest(checkpoint)["agent_steps"])
 
 
-def _read_memory(checkpoint: Path, on_disk: bool) -> ReplayMemory:
+def _read_memory(checkpoint: Path, on_disk: bool, open_memory: Callable[[Path, int], Any] | None) -> Any:
     generation = _generation(checkpoint)
     store = memory_store(checkpoint.parent)
+    if open_memory is not None:
+        return open_memory(store, generation)
     if on_disk:
         return ReplayMemory.open(store, read_only=False, generation=generation, flush_every=None)
     return ReplayMemory.load(store, generation=generation)

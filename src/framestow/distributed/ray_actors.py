@@ -1,0 +1,178 @@
+"""Shards and rollouts as Ray actors: the only module that calls Ray.
+
+``start_cluster`` joins a running cluster, or starts a local one whose processes listen on the loopback address only.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from importlib import import_module
+from typing import Any
+
+from framestow.distributed.calls import Calls
+from framestow.distributed.rollouts import RolloutActor, RolloutSettings
+from framestow.distributed.shard import Shard, ShardSettings
+from framestow.errors import ActorLostError, InvalidSettingsError
+from framestow.lazy_names import missing_extra
+
+LOCAL_STORE_BYTES = 2**30  # of a local cluster's object store
+MAX_PENDING_CALLS = 1000  # of one caller to one actor; a fuse, since callers keep to fewer
+
+
+def ray() -> Any:
+    """Return the module ``ray``; raises ``MissingExtraError`` if it is not installed."""
+    try:
+        return import_module("ray")
+    except ModuleNotFoundError as missing:
+        raise missing_extra("framestow.distributed", missing.name, "ray") from missing
+
+
+def start_cluster(address: str | None = None, num_cpus: int | None = None) -> str:
+    """Join the Ray cluster at ``address``, or start a local one for ``None``; return its address.
+
+    Has no effect if this process has joined one. A local cluster ends with this process, and all of its ports are on
+    127.0.0.1: whoever reaches a port of a Ray cluster can run code there (docs/distributed.md).
+
+    Arguments:
+        address: Such as ``"10.0.0.1:6379"`` or ``"auto"``.
+        num_cpus: Number of cores that a local cluster counts with; all by default.
+    """
+    if address is None:
+        # Ray reads it when it is imported. On Linux it otherwise takes the machine's outside address.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    module = ray()
+    if not module.is_initialized():
+        options: dict[str, Any] = {"address": address}
+        if address is None:
+            # "local", since None would join a cluster that a crashed run left.
+            options = {
+                "address": "local",
+                "num_cpus": num_cpus,
+                "object_store_memory": LOCAL_STORE_BYTES,
+                "include_dashboard": False,
+            }
+        module.init(log_to_driver=False, logging_level="warning", **options)
+    return str(module.get_runtime_context().gcs_address)
+
+
+class RayCalls(Calls):
+    """Calls to Ray actors that Ray restarts without end. A copy in another process calls the same actors."""
+
+    def __init__(self, actors: Sequence[Any]) -> None:
+        self._actors = list(actors)
+
+    @property
+    def num_objects(self) -> int:
+        """Number of actors."""
+        return len(self._actors)
+
+    def call(self, number: int, method: str, *arguments: Any) -> Any:
+        """Submit a call and return its reference."""
+        return getattr(self._actors[number], method).remote(*arguments)
+
+    def result(self, handle: Any, timeout_s: float) -> Any:
+        """Wait for the answer; arrays of it are read-only views of the object store."""
+        errors = ray().exceptions
+        try:
+            return ray().get(handle, timeout=timeout_s)
+        except errors.GetTimeoutError as error:
+            raise ActorLostError(f"an actor did not answer in {timeout_s:g} s: see its node", is_silent=True) from error
+        except (errors.RayActorError, errors.ObjectLostError, errors.OwnerDiedError) as error:
+            raise ActorLostError(f"an actor died before it answered: {str(error).splitlines()[0]}") from error
+
+    def done(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:
+        """Return the references that have an answer or an error."""
+        if not handles:
+            return []
+        unique = list(handles)
+        if timeout_s > 0:
+            ray().wait(unique, num_returns=1, timeout=timeout_s, fetch_local=False)
+        ready, _ = ray().wait(unique, num_returns=len(unique), timeout=0, fetch_local=False)
+        return list(ready)
+
+    def share(self, value: Any) -> Any:
+        """Put ``value`` into the object store."""
+        return ray().put(value)
+
+    def replace(self, number: int) -> None:
+        """Kill an actor; Ray restarts it."""
+        ray().kill(self._actors[number], no_restart=False)
+
+    def close(self) -> None:
+        """End all actors."""
+        for actor in self._actors:
+            ray().kill(actor)
+
+
+class ActorPlacement:
+    """Where actors run: the cores that Ray reserves for each, and custom resources of their node."""
+
+    def __init__(self, num_cpus: float = 0.0, resources: dict[str, float] | None = None) -> None:
+        if num_cpus < 0:
+            raise InvalidSettingsError(f"num_cpus is {num_cpus}: an actor reserves at least 0 cores; give 0 or more")
+        self.num_cpus, self.resources = num_cpus, dict(resources or {})
+
+    def options(self) -> dict[str, Any]:
+        """Return the options of a Ray actor."""
+        return {
+            "num_cpus": self.num_cpus,
+            "resources": self.resources,
+            "max_restarts": -1,
+            "max_task_retries": 0,  # a chunk or a draw that Ray repeated would be executed twice
+            "max_pending_calls": MAX_PENDING_CALLS,
+            "scheduling_strategy": "SPREAD",
+        }
+
+
+def start_ray_shards(settings: Sequence[ShardSettings], placement: ActorPlacement | None = None) -> RayCalls:
+    """Start a Ray actor for each shard, spread over the nodes."""
+    start_cluster()
+    options = (placement or ActorPlacement()).options()
+    make = _remote_class(_RayShard)
+    return RayCalls([make.options(**options).remote(one) for one in settings])
+
+
+def start_ray_rollouts(settings: Sequence[RolloutSettings], placement: ActorPlacement | None = None) -> RayCalls:
+    """Start a Ray actor for each rollout, spread over the nodes."""
+    start_cluster()
+    options = (placement or ActorPlacement()).options()
+    make = _remote_class(_RayRolloutActor)
+    return RayCalls([make.options(**options).remote(one) for one in settings])
+
+
+def placed(start: Callable[..., RayCalls], placement: ActorPlacement) -> Callable[..., Calls]:
+    """Return ``start`` with a placement, for the argument ``start`` of a replay or of rollouts."""
+    return lambda settings: start(settings, placement)
+
+
+def num_restarts() -> int:
+    """Return 0 in an actor that runs for the first time, and a number that grows with each restart otherwise."""
+    context = ray().get_runtime_context()
+    return int(time.time()) if context.was_current_actor_reconstructed else 0
+
+
+class _RayShard(Shard):
+    def __init__(self, settings: ShardSettings) -> None:
+        super().__init__(settings, num_restarts())
+
+    def process_id(self) -> int:
+        """Return the id of the shard's process."""
+        return os.getpid()
+
+
+class _RayRolloutActor(RolloutActor):
+    def __init__(self, settings: RolloutSettings) -> None:
+        super().__init__(settings, num_restarts())
+
+    def process_id(self) -> int:
+        """Return the id of the actor's process."""
+        return os.getpid()
+
+
+@lru_cache
+def _remote_class(cls: type[Any]) -> Any:
+    return ray().remote(cls)

@@ -1,0 +1,251 @@
+"""Rollouts: actors that play environments with a policy and store the steps in a ``ShardedReplay``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.argument_checks import whole_number
+from framestow.closing import Closing
+from framestow.distributed.calls import Calls
+from framestow.distributed.chunks import ShardWriter, WriterCounts
+from framestow.envs import FinishedGame, Recorder, finished_games, lost_episodes
+from framestow.errors import ActorLostError
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
+    from framestow.distributed.sharded_replay import ShardedReplay
+
+
+class PolicyStep(NamedTuple):
+    """Actions of all environments, ``(n, *action)``, and optionally the values that give initial priorities."""
+
+    actions: npt.NDArray[Any]
+    chosen: npt.NDArray[np.float32] | None = None  # value of each action
+    best: npt.NDArray[np.float32] | None = None  # largest value of any action
+
+
+class Policy(Protocol):
+    """A policy of an actor."""
+
+    def load(self, weights: Any) -> None:
+        """Take over the weights that the learner gave."""
+
+    def act(self, observations: Any) -> PolicyStep:
+        """Return an action for each row of ``observations``, ``(n, stack, *frame)``."""
+
+
+MakeEnv = Callable[[int, int], "VectorEnv[Any, Any, Any]"]  # of the actor's number and a seed
+MakePolicy = Callable[[int, int], Policy]  # likewise
+
+
+@dataclass(frozen=True)
+class RolloutSettings:
+    """What an actor is built from, in any process."""
+
+    number: int
+    make_env: MakeEnv
+    make_policy: MakePolicy
+    writer: ShardWriter
+    seed: int = 0
+    reward_limit: float | None = None
+
+
+@dataclass(frozen=True)
+class RolloutReport:
+    """What an actor did in one call."""
+
+    actor: int
+    weights_version: int
+    steps: int  # of all its environments
+    games: list[FinishedGame]  # env_id counts from 0 within the actor
+    lost: dict[int, str]  # environments whose episode was lost, with the reason
+    counts: WriterCounts  # since the actor was started
+
+
+class RolloutActor:
+    """Plays a Gymnasium vector environment with a policy; a ``ShardWriter`` sends the steps to the shards.
+
+    Arguments:
+        settings: What the actor is built from. ``make_env`` returns environments of single frames with autoreset
+            ``NEXT_STEP`` or ``SAME_STEP``, as for a ``Recorder``.
+        num_restarts: Changes the seed, so that a restarted actor does not play the same episodes again.
+    """
+
+    def __init__(self, settings: RolloutSettings, num_restarts: int = 0) -> None:
+        seed = np.random.SeedSequence([settings.seed, settings.number, num_restarts])
+        env_seed, policy_seed = (int(number) for number in seed.generate_state(2, np.uint32) // 2)
+        self._number, self._writer = settings.number, settings.writer
+        self._policy = settings.make_policy(settings.number, policy_seed)
+        self._env = Recorder(settings.make_env(settings.number, env_seed), self._writer, settings.reward_limit)
+        self._observations: Any = None
+        self._env_seed, self._version = env_seed, -1
+
+    def run(self, num_steps: int, weights: Any, version: int) -> RolloutReport:
+        """Play ``num_steps`` steps of each environment with ``weights``, unless this ``version`` is loaded already."""
+        if version != self._version:
+            self._policy.load(weights)
+            self._version = version
+        if self._observations is None:
+            self._observations = self._env.reset(seed=self._env_seed)[0]
+        games: list[FinishedGame] = []
+        lost: dict[int, str] = {}
+        before = self._writer.counts.appended
+        for _ in range(num_steps):
+            step = self._policy.act(self._observations)
+            if step.chosen is not None and step.best is not None:
+                self._writer.note_values(step.chosen, step.best)
+            self._observations, _, _, _, infos = self._env.step(step.actions)
+            games += finished_games(infos)
+            lost |= lost_episodes(infos)
+        counts = self._writer.counts
+        return RolloutReport(self._number, version, counts.appended - before, games, lost, counts)
+
+    def flush(self) -> None:
+        """Send all steps, and wait until the shards have stored them."""
+        self._writer.flush()
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._env.close()
+
+
+StartRollouts = Callable[[Sequence[RolloutSettings]], Calls]
+
+
+@dataclass
+class RolloutCounts:
+    """What all actors did."""
+
+    steps: int = 0
+    games: int = 0
+    lost_actors: int = 0
+    weights: int = 0  # versions
+    writers: dict[int, WriterCounts] = field(default_factory=dict)  # by actor, since its last start
+
+
+class Rollouts(Closing):
+    """Actors that play without end, each with its part of the environments of a replay.
+
+    One call of ``steps_per_call`` steps is in flight to each actor. An actor that dies is restarted, and its next
+    episode closes the one that was open. One that does not answer for ``silent_s`` seconds is ended, unless the rate
+    limiter holds it back.
+
+    Arguments:
+        replay: Stores the steps; actor k has the environments ``k * envs_per_actor`` and following.
+        make_env: Returns the environments of an actor, given its number and a seed.
+        make_policy: Returns the policy of an actor, given its number and a seed.
+        num_actors: Number of actors; ``replay.num_envs`` is a multiple of it.
+        steps_per_call: Steps of each environment between two reports, and between two versions of the weights.
+        weights: The first weights of the policies.
+        priority: Initial priorities of transitions from their n-step TD errors, if the policies give values;
+            ``None`` gives new transitions the largest priority so far.
+        start: Starts the actors; Ray actors by default.
+    """
+
+    def __init__(
+        self,
+        replay: ShardedReplay,
+        make_env: MakeEnv,
+        make_policy: MakePolicy,
+        num_actors: int,
+        *,
+        steps_per_call: int = 100,
+        weights: Any = None,
+        seed: int = 0,
+        reward_limit: float | None = None,
+        priority: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = None,
+        silent_s: float = 120.0,
+        start: StartRollouts | None = None,
+    ) -> None:
+        envs = replay.num_envs // whole_number("num_actors", num_actors, 1, rule="at least 1 actor plays")
+        rule = f"each actor has an equal part of the {replay.num_envs} environments"
+        whole_number("num_actors", num_actors, 1, replay.num_envs // max(envs, 1), rule=rule)
+        self._replay, self._steps, self._silent_s = replay, steps_per_call, silent_s
+        settings = [
+            RolloutSettings(
+                number,
+                make_env,
+                make_policy,
+                replay.writer(range(number * envs, (number + 1) * envs), priority=priority),
+                seed,
+                reward_limit,
+            )
+            for number in range(num_actors)
+        ]
+        self.envs_per_actor, self.counts = envs, RolloutCounts()
+        self._calls = (_start_ray_rollouts if start is None else start)(settings)
+        self._in_flight: dict[int, tuple[Any, float]] = {}
+        self._weights: Any = None
+        self.set_weights(weights)
+
+    def set_weights(self, weights: Any) -> None:
+        """Give the policies new weights; each actor loads them with its next call."""
+        self._weights = self._calls.share(weights)
+        self.counts.weights += 1
+
+    def poll(self, timeout_s: float = 0.0) -> tuple[list[RolloutReport], list[int]]:
+        """Return the reports that came, after waiting for the first, and the actors that were lost; play on."""
+        for number in range(self._calls.num_objects):
+            if number not in self._in_flight:
+                self._in_flight[number] = self._run(number), time.monotonic()
+        handles = {number: handle for number, (handle, _) in self._in_flight.items()}
+        done = {id(handle) for handle in self._calls.done(list(handles.values()), timeout_s)}
+        reports, lost = [], []
+        for number, handle in handles.items():
+            if id(handle) in done:
+                report = self._result(number, handle)
+                if report is None:
+                    lost.append(number)
+                else:
+                    reports.append(report)
+                self._in_flight[number] = self._run(number), time.monotonic()
+            elif self._is_silent(number):
+                self._calls.replace(number)  # its call raises, and the next poll counts it as lost
+                self._in_flight[number] = handle, time.monotonic()
+        return reports, lost
+
+    def _run(self, number: int) -> Any:
+        return self._calls.call(number, "run", self._steps, self._weights, self.counts.weights)
+
+    def _result(self, number: int, handle: Any) -> RolloutReport | None:
+        try:
+            report: RolloutReport = self._calls.result(handle, self._silent_s)
+        except ActorLostError:
+            self.counts.lost_actors += 1
+            return None
+        self.counts.steps += report.steps
+        self.counts.games += len(report.games)
+        self.counts.writers[number] = report.counts
+        return report
+
+    def _is_silent(self, number: int) -> bool:
+        since = self._in_flight[number][1]
+        if self._replay.who_waits == "actors":
+            self._in_flight[number] = self._in_flight[number][0], time.monotonic()
+            return False
+        return time.monotonic() - since > self._silent_s
+
+    def flush(self, timeout_s: float = 60.0) -> None:
+        """Finish the calls in flight, and send all steps to the shards; the next ``poll`` plays on."""
+        for number in list(self._in_flight):
+            self._result(number, self._in_flight.pop(number)[0])
+        handles = [self._calls.call(number, "flush") for number in range(self._calls.num_objects)]
+        for handle in handles:
+            self._calls.result(handle, timeout_s)
+
+    def close(self) -> None:
+        """End the actors; steps that they have not sent are lost."""
+        self._calls.close()
+
+
+def _start_ray_rollouts(settings: Sequence[RolloutSettings]) -> Calls:
+    from framestow.distributed.ray_actors import start_ray_rollouts  # noqa: PLC0415 -- imports Ray
+
+    return start_ray_rollouts(settings)

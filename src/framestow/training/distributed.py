@@ -1,0 +1,316 @@
+"""Train on a Ray cluster as Ape-X does: actors with their own epsilons, replay shards, and one learner.
+
+Horgan et al. 2018, Distributed prioritized experience replay. The learner is this process: it draws batches from the
+shards, and gives the actors new weights. It has the same run folder, listeners and checkpoints as a run in one process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from framestow.agents.dqn import DQN
+from framestow.agents.networks import build_network
+from framestow.agents.returns import midpoints, returns_of
+from framestow.agents.settings import AgentSettings, LinearSchedule
+from framestow.distributed.ray_actors import start_cluster
+from framestow.distributed.rate_limiter import SampleToInsertRatio
+from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, StartRollouts
+from framestow.distributed.sharded_replay import ShardedReplay, StartShards
+from framestow.envs import find_preset
+from framestow.frames.observation_spec import observation_spec
+from framestow.replay.batch import Batch
+from framestow.replay.batches_ahead import BatchesAhead
+from framestow.storage.storages import usual_frames_per_segment
+from framestow.torch.tensor_batch import pixels_to_device
+from framestow.training.checkpoint import RunState, newest_checkpoint, read_checkpoint, write_checkpoint
+from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
+from framestow.training.run import Tally, choose_device, make_game, num_actions_of, num_cores
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings
+
+WEIGHTS_EVERY = 25  # updates between two versions of the actors' weights
+STEPS_PER_CALL = 50  # of each environment; an actor loads new weights between two calls
+BATCHES_AHEAD = 2
+MIN_CHUNK_FRAMES = 16
+
+MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]
+
+
+def actor_epsilons(num_envs: int) -> npt.NDArray[np.float64]:
+    """Return the constant epsilon of each environment of all actors: 0.4^(1 + 7 i / (N - 1)) (Horgan et al. 2018).
+
+    >>> actor_epsilons(3).round(4).tolist()
+    [0.4, 0.0162, 0.0007]
+    """
+    exponents = 1.0 + 7.0 * np.arange(num_envs) / max(1, num_envs - 1)
+    epsilons: npt.NDArray[np.float64] = 0.4**exponents
+    return epsilons
+
+
+class ActorPolicy:
+    """Acts epsilon-greedily with the learner's network on the CPU, with a constant epsilon for each environment."""
+
+    def __init__(
+        self,
+        observation_shape: tuple[int, ...],
+        num_actions: int,
+        settings: AgentSettings,
+        epsilons: npt.NDArray[np.float64],
+        seed: int,
+    ) -> None:
+        torch.set_num_threads(1)
+        self._settings, self._epsilons, self._num_actions = settings, epsilons, num_actions
+        self._returns = returns_of(settings)
+        self._network = build_network(observation_shape, num_actions, self._returns.num_outputs, settings)
+        self._noise = torch.Generator().manual_seed(seed)
+        self._generator = np.random.default_rng(seed)
+
+    def load(self, weights: dict[str, npt.NDArray[Any]]) -> None:
+        """Copy the learner's weights."""
+        self._network.load_state_dict({name: torch.from_numpy(np.array(array)) for name, array in weights.items()})
+
+    @torch.inference_mode()
+    def act(self, observations: npt.NDArray[np.uint8]) -> PolicyStep:
+        """Return epsilon-greedy actions and their values."""
+        self._network.sample_noise(self._noise)
+        pixels = pixels_to_device(observations, torch.device("cpu"))
+        fractions = None
+        if self._settings.distribution == "iqn":
+            fractions = midpoints(self._settings.atoms).expand(len(pixels), -1)
+        values = self._returns.values(self._network(pixels, fractions)).numpy()
+        actions = values.argmax(axis=1)
+        explores = self._generator.random(len(values)) < self._epsilons
+        random = self._generator.integers(self._num_actions, size=len(values))
+        actions = np.where(explores, random, actions)
+        return PolicyStep(actions, values[np.arange(len(values)), actions], values.max(axis=1))
+
+
+def priority_of(settings: AgentSettings) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None:
+    """Return the learner's priority of a transition, from its TD error on the actor; ``None`` if it is unknown.
+
+    ============  ==========================================================================================
+    distribution  initial priority
+    ============  ==========================================================================================
+    none          the absolute TD error, as of the learner
+    qr, iqn       the quantile Huber loss of a prediction without spread: half the Huber loss of each quantile
+    c51           unknown: a new transition gets the largest priority so far, as in one process
+    ============  ==========================================================================================
+    """
+    if settings.distribution == "none":
+        return np.abs
+    return None if settings.distribution == "c51" else partial(quantile_priority, settings.atoms)
+
+
+def quantile_priority(num_quantiles: int, errors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return the quantile Huber loss of predictions without spread; NaN stays NaN."""
+    size = np.abs(errors)
+    huber: npt.NDArray[np.float32] = np.where(size <= 1.0, 0.5 * size**2, size - 0.5)
+    return huber * np.float32(0.5 * num_quantiles)
+
+
+class DistributedRun:
+    """Learner, replay shards, actors and counts of a training run on a cluster.
+
+    It has the attributes of a ``Run`` that listeners and checkpoints use. Steps count when a shard has stored them, so
+    that a checkpoint covers shards and learner at the same step. Steps that are still in an actor when the run stops
+    are lost, and played again.
+
+    Arguments:
+        settings: The settings of the run, with at least one actor. ``num_envs`` is the number of each actor.
+        folder: The run folder.
+        make_env: Returns the environments of one actor.
+        start_shards, start_rollouts: Start the actors; on Ray by default.
+        checkpoint: The checkpoint to resume from; ``None`` starts a new run.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        folder: RunFolder,
+        make_env: MakeEnv = make_game,
+        start_shards: StartShards | None = None,
+        start_rollouts: StartRollouts | None = None,
+        checkpoint: Path | None = None,
+    ) -> None:
+        self.settings, self.device = settings, choose_device(settings.device)
+        torch.set_num_threads(settings.threads or num_cores())
+        one_env = make_env(dataclasses.replace(settings, num_envs=1, workers=0))
+        frame_space, action_space = one_env.single_observation_space, one_env.single_action_space
+        num_actions, mode = num_actions_of(one_env), one_env.metadata.get("autoreset_mode")
+        one_env.close()
+        assert mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP), mode
+        epsilons = actor_epsilons(settings.actors * settings.num_envs)
+        exploration = LinearSchedule(float(epsilons.mean()), float(epsilons.mean()), 0)
+        agent_settings = dataclasses.replace(settings.agent(), exploration=exploration)
+        shape = settings.stack, *(frame_space.shape or ())
+        self.agent = DQN(shape, num_actions, agent_settings, self.device, settings.seed)
+        self.tally = Tally()
+        make_replay = partial(_make_replay, settings, folder, frame_space, action_space, start_shards)
+        if checkpoint is None:
+            self.memory = make_replay()
+        else:
+            saved = read_checkpoint(
+                checkpoint, self.device, open_memory=lambda store, number: make_replay((store, number))
+            )
+            self.memory = saved.memory  # type: ignore[assignment]
+            self.agent.load_state_dict(saved.agent)
+            self.tally = Tally.from_state(saved.rest["tally"])
+        with contextlib.ExitStack() as unless_built:
+            unless_built.callback(self.memory.close)
+            self.rollouts = Rollouts(
+                self.memory,
+                partial(_make_actor_env, make_env, settings),
+                partial(_make_policy, shape, num_actions, agent_settings, epsilons, settings.num_envs),
+                settings.actors,
+                steps_per_call=STEPS_PER_CALL,
+                weights=self._weights(),
+                seed=settings.seed + self.tally.agent_steps,  # a resumed run plays new episodes
+                reward_limit=1.0 if settings.clip_rewards else None,
+                priority=priority_of(agent_settings) if settings.priority_exponent else None,
+                start=start_rollouts,
+            )
+            unless_built.pop_all()
+        self._batches: BatchesAhead[Batch, Batch] = BatchesAhead(
+            partial(self.memory._draw_ahead, settings.batch_size), _as_it_is, BATCHES_AHEAD
+        )
+        self._num_drawn_ahead = 0
+
+    def events(self) -> Iterator[Event]:
+        """Train up to ``settings.steps`` agent steps and yield the events; the run can be saved after a StepTaken."""
+        settings, tally = self.settings, self.tally
+        while tally.agent_steps < settings.steps:
+            rows = settings.batch_size * (1 if self._num_drawn_ahead else BATCHES_AHEAD + 1)
+            can_learn = self.memory.may_sample(rows)
+            reports, lost = self.rollouts.poll(0.0 if can_learn else 0.05)
+            tally.agent_steps = self.memory.counts.inserted
+            for report in reports:
+                yield from self._finished(report)
+            for actor in lost:
+                envs = range(actor * settings.num_envs, (actor + 1) * settings.num_envs)
+                yield EpisodesLost(tally.agent_steps, tuple(envs), f"actor {actor} died; it is restarted")
+            if can_learn:
+                yield self._update()
+            yield StepTaken(tally.agent_steps)
+
+    def _update(self) -> Learned:
+        batch = next(self._batches)
+        self._num_drawn_ahead = BATCHES_AHEAD
+        update = self.agent.learn(batch)
+        if self.settings.priority_exponent:
+            self.memory.update_priorities(batch.index, update.priority.cpu().numpy())
+        if self.agent.num_updates % WEIGHTS_EVERY == 0:
+            self.rollouts.set_weights(self._weights())
+        return Learned(self.agent.num_updates, update.loss, update.mean_value)
+
+    def _finished(self, report: RolloutReport) -> Iterator[Event]:
+        first = self.tally.episodes + 1
+        for game in report.games:
+            self.tally.add_episode(game.score)
+        for number, game in enumerate(report.games, start=first):
+            env_id = report.actor * self.settings.num_envs + game.env_id
+            yield EpisodeEnded(number, self.tally.agent_steps, env_id, game.score, game.agent_steps)
+        for reason in dict.fromkeys(report.lost.values()):
+            envs = [report.actor * self.settings.num_envs + env for env in report.lost if report.lost[env] == reason]
+            yield EpisodesLost(self.tally.agent_steps, tuple(envs), reason)
+
+    def _weights(self) -> dict[str, npt.NDArray[Any]]:
+        return {name: tensor.cpu().numpy() for name, tensor in self.agent.state_dict()["online"].items()}
+
+    def state(self) -> RunState:
+        """Return the state that a checkpoint saves."""
+        rest = {"tally": self.tally.state_dict()}
+        memory: Any = self.memory
+        return RunState(self.tally.agent_steps, self.agent.state_dict(), memory, rest)
+
+    def save(self, checkpoints: Path) -> Path:
+        """Write a checkpoint and return its path; raises ``CheckpointError`` if it could not, or a shard is lost."""
+        return write_checkpoint(checkpoints, self.state())
+
+    def close(self) -> None:
+        """End actors and shards."""
+        self.rollouts.close()
+        self._batches.close()
+        self.memory.close()
+
+
+def start_distributed_run(
+    folder: RunFolder, address: str | None = None, make_env: MakeEnv = make_game
+) -> DistributedRun:
+    """Return the run of ``folder`` on the cluster at ``address``, resumed from its newest checkpoint if there is one.
+
+    ``None`` starts a cluster on this machine, which ends with this process. Call it inside ``folder.locked()``.
+    """
+    start_cluster(address)
+    folder.remove_unfinished()
+    return DistributedRun(folder.settings(), folder, make_env, checkpoint=newest_checkpoint(folder.checkpoints))
+
+
+def _make_replay(
+    settings: Settings,
+    folder: RunFolder,
+    frame_space: Any,
+    action_space: Any,
+    start: StartShards | None,
+    saved: tuple[Path, int] | None = None,
+) -> ShardedReplay:
+    num_envs = settings.actors * settings.num_envs
+    usual = usual_frames_per_segment(observation_spec(frame_space))
+    # Each environment sends its first chunk before the warm-up ends.
+    length = max(MIN_CHUNK_FRAMES, min(usual, settings.warmup // num_envs))
+    per_insert = settings.batch_size / settings.train_every
+    # Steps come in chunks of all environments, and rows in batches: the band is wide enough for two of each.
+    error = max(0.1 * per_insert * settings.warmup, 2 * per_insert * num_envs * length, 4 * settings.batch_size)
+    return ShardedReplay(
+        settings.memory,
+        frame_space,
+        action_space,
+        shards=settings.shards,
+        stack=settings.stack,
+        stack_padding=find_preset(settings.preset).stack_padding,
+        num_envs=num_envs,
+        n_step=settings.n_step,
+        discount=settings.discount,
+        sampler=settings.sampler(),
+        storage=settings.storage,
+        retention=settings.retention,  # type: ignore[arg-type]  # checked by Settings
+        seed=settings.seed,
+        max_bytes=settings.memory_bytes,
+        label=settings.game,
+        frames_per_segment=length if settings.memory_bytes is None and settings.retention == "fifo" else None,
+        directory=folder.memory if settings.memory_on_disk else None,
+        rate_limiter=SampleToInsertRatio(per_insert, settings.warmup, error),
+        start=start,
+        saved=saved,
+    )
+
+
+def _make_actor_env(make_env: MakeEnv, settings: Settings, number: int, seed: int) -> VectorEnv[Any, Any, Any]:
+    del number
+    return make_env(dataclasses.replace(settings, seed=seed, workers=0))
+
+
+def _make_policy(
+    shape: tuple[int, ...],
+    num_actions: int,
+    settings: AgentSettings,
+    epsilons: npt.NDArray[np.float64],
+    envs_per_actor: int,
+    number: int,
+    seed: int,
+) -> ActorPolicy:
+    mine = epsilons[number * envs_per_actor : (number + 1) * envs_per_actor]
+    return ActorPolicy(shape, num_actions, settings, mine, seed)
+
+
+def _as_it_is(batch: Batch) -> Batch:
+    return batch
