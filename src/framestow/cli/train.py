@@ -28,6 +28,12 @@ PARALLEL_HELP = (
     "Runs of --seeds that train at the same time, each with one thread unless --threads is given; None takes as many "
     "as the cores have room for."
 )
+DEFAULT_ACTORS = 2
+DISTRIBUTED_HELP = (
+    "Train on a Ray cluster: actors play, shards store, this process learns. --actors and --shards set their numbers, "
+    f"{DEFAULT_ACTORS} and 1 by default. --resume of such a run needs no --distributed."
+)
+ADDRESS_HELP = "Address of a running Ray cluster, such as 10.0.0.1:6379; None starts one on this machine."
 
 
 def train_command(arguments: list[str]) -> type[Any]:
@@ -52,6 +58,8 @@ def train_command(arguments: list[str]) -> type[Any]:
         ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
         ("seeds", _argument(int | None, SEEDS_HELP), None),
         ("parallel", _argument(int | None, PARALLEL_HELP), None),
+        ("distributed", _argument(bool, DISTRIBUTED_HELP), False),
+        ("address", _argument(str | None, ADDRESS_HELP), None),
         ("wandb", _argument(bool, "Send the curves to Weights & Biases too; needs the library wandb."), False),
     ]
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
@@ -64,9 +72,20 @@ def _run(arguments: Any, console: Console) -> int:
     from framestow.training.run_folder import seed_runs  # noqa: PLC0415
 
     values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
-    options = TrainOptions(arguments.resume, arguments.run_dir, Settings(**values), arguments.wandb)
+    if arguments.distributed and not values["actors"]:
+        values["actors"] = DEFAULT_ACTORS
+    if arguments.address is not None and not values["actors"]:
+        raise InvalidSettingsError(
+            f"address is {arguments.address}: only a distributed run uses a cluster; give --distributed too"
+        )
+    options = TrainOptions(arguments.resume, arguments.run_dir, Settings(**values), arguments.wandb, arguments.address)
     if arguments.seeds is None and arguments.parallel is None and not (options.resume and seed_runs(options.resume)):
         return train(options, console)
+    if options.settings.actors:
+        raise InvalidSettingsError(
+            f"actors is {options.settings.actors} and there are several seeds: each distributed run has a cluster of "
+            "its own; train each seed by itself"
+        )
     if options.wandb:
         raise InvalidSettingsError(
             "wandb is on and there are several seeds: Weights & Biases gets one run of a process; leave out --wandb, "

@@ -11,6 +11,7 @@ import shutil
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -24,6 +25,7 @@ from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
+from framestow.training.distributed import DistributedRun, start_distributed_run
 from framestow.training.events import Listener
 from framestow.training.listeners import (
     Checkpointing,
@@ -115,6 +117,7 @@ class TrainOptions:
     run_dir: Path | None
     settings: Settings
     wandb: bool = False
+    address: str | None = None  # of a Ray cluster
 
 
 def train(options: TrainOptions, console: Console) -> int:
@@ -128,10 +131,12 @@ def train(options: TrainOptions, console: Console) -> int:
             _prepare_resume(folder, settings)
         else:
             unless_started.callback(folder.discard)
-        run = loop.start_run(folder)
+        run: Any = start_distributed_run(folder, options.address) if settings.actors else loop.start_run(folder)
         unless_started.pop_all()
         try:
-            expected = expected or expect_for_resumed_run(run, folder, console)
+            expected = expected or (
+                "resumed from the shards" if settings.actors else expect_for_resumed_run(run, folder, console)
+            )
             console.print(_opening_line(run, folder), soft_wrap=True, highlight=False)
             console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console, options.wandb)
@@ -200,7 +205,8 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: b
         ]
         if wandb:
             listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))
-        loop.train(run, folder, listeners, is_stop_requested)
+        events = DistributedRun.events if run.settings.actors else loop.training_events
+        loop.train(run, folder, listeners, is_stop_requested, events)
     return interruption.signal_number
 
 

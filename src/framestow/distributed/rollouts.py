@@ -15,7 +15,7 @@ from framestow.closing import Closing
 from framestow.distributed.calls import Calls
 from framestow.distributed.chunks import ShardWriter, WriterCounts
 from framestow.envs import FinishedGame, Recorder, finished_games, lost_episodes
-from framestow.errors import ActorLostError
+from framestow.errors import ActorLostError, InvalidSettingsError
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -83,7 +83,9 @@ class RolloutActor:
         env_seed, policy_seed = (int(number) for number in seed.generate_state(2, np.uint32) // 2)
         self._number, self._writer = settings.number, settings.writer
         self._policy = settings.make_policy(settings.number, policy_seed)
-        self._env = Recorder(settings.make_env(settings.number, env_seed), self._writer, settings.reward_limit)
+        self._env = Recorder(
+            settings.make_env(settings.number, env_seed), self._writer, reward_limit=settings.reward_limit
+        )
         self._observations: Any = None
         self._env_seed, self._version = env_seed, -1
 
@@ -164,9 +166,13 @@ class Rollouts(Closing):
         silent_s: float = 120.0,
         start: StartRollouts | None = None,
     ) -> None:
-        envs = replay.num_envs // whole_number("num_actors", num_actors, 1, rule="at least 1 actor plays")
-        rule = f"each actor has an equal part of the {replay.num_envs} environments"
-        whole_number("num_actors", num_actors, 1, replay.num_envs // max(envs, 1), rule=rule)
+        whole_number("num_actors", num_actors, 1, rule="at least 1 actor plays")
+        envs, rest = divmod(replay.num_envs, num_actors)
+        if rest or not envs:
+            raise InvalidSettingsError(
+                f"num_actors is {num_actors}: each actor has an equal part of the {replay.num_envs} environments; give "
+                "a number that divides them, or build the replay with another num_envs"
+            )
         self._replay, self._steps, self._silent_s = replay, steps_per_call, silent_s
         settings = [
             RolloutSettings(
@@ -191,21 +197,25 @@ class Rollouts(Closing):
         self.counts.weights += 1
 
     def poll(self, timeout_s: float = 0.0) -> tuple[list[RolloutReport], list[int]]:
-        """Return the reports that came, after waiting for the first, and the actors that were lost; play on."""
-        for number in range(self._calls.num_objects):
-            if number not in self._in_flight:
-                self._in_flight[number] = self._run(number), time.monotonic()
+        """Return the reports that came, after waiting for the first, and the actors that were lost; play on.
+
+        While the rate limiter holds actors back, calls are not submitted again.
+        """
+        if self._replay.who_waits != "actors":
+            for number in range(self._calls.num_objects):
+                if number not in self._in_flight:
+                    self._in_flight[number] = self._run(number), time.monotonic()
         handles = {number: handle for number, (handle, _) in self._in_flight.items()}
         done = {id(handle) for handle in self._calls.done(list(handles.values()), timeout_s)}
         reports, lost = [], []
         for number, handle in handles.items():
             if id(handle) in done:
+                del self._in_flight[number]
                 report = self._result(number, handle)
                 if report is None:
                     lost.append(number)
                 else:
                     reports.append(report)
-                self._in_flight[number] = self._run(number), time.monotonic()
             elif self._is_silent(number):
                 self._calls.replace(number)  # its call raises, and the next poll counts it as lost
                 self._in_flight[number] = handle, time.monotonic()

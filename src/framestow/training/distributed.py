@@ -22,18 +22,17 @@ from framestow.agents.dqn import DQN
 from framestow.agents.networks import build_network
 from framestow.agents.returns import midpoints, returns_of
 from framestow.agents.settings import AgentSettings, LinearSchedule
-from framestow.distributed.ray_actors import start_cluster
 from framestow.distributed.rate_limiter import SampleToInsertRatio
+from framestow.distributed.ray_actors import start_cluster
 from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, StartRollouts
 from framestow.distributed.sharded_replay import ShardedReplay, StartShards
 from framestow.envs import find_preset
 from framestow.frames.observation_spec import observation_spec
-from framestow.replay.batch import Batch
-from framestow.replay.batches_ahead import BatchesAhead
 from framestow.storage.storages import usual_frames_per_segment
 from framestow.torch.tensor_batch import pixels_to_device
 from framestow.training.checkpoint import RunState, newest_checkpoint, read_checkpoint, write_checkpoint
-from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
+from framestow.training.events import EpisodeEnded, EpisodesLost, Event, StepTaken
+from framestow.training.learner import Learner
 from framestow.training.run import Tally, choose_device, make_game, num_actions_of, num_cores
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
@@ -70,7 +69,7 @@ class ActorPolicy:
     ) -> None:
         torch.set_num_threads(1)
         self._settings, self._epsilons, self._num_actions = settings, epsilons, num_actions
-        self._returns = returns_of(settings)
+        self._returns = returns_of(settings, torch.device("cpu"))
         self._network = build_network(observation_shape, num_actions, self._returns.num_outputs, settings)
         self._noise = torch.Generator().manual_seed(seed)
         self._generator = np.random.default_rng(seed)
@@ -86,7 +85,7 @@ class ActorPolicy:
         pixels = pixels_to_device(observations, torch.device("cpu"))
         fractions = None
         if self._settings.distribution == "iqn":
-            fractions = midpoints(self._settings.atoms).expand(len(pixels), -1)
+            fractions = midpoints(self._settings.atoms, pixels.device).expand(len(pixels), -1)
         values = self._returns.values(self._network(pixels, fractions)).numpy()
         actions = values.argmax(axis=1)
         explores = self._generator.random(len(values)) < self._epsilons
@@ -180,16 +179,17 @@ class DistributedRun:
                 start=start_rollouts,
             )
             unless_built.pop_all()
-        self._batches: BatchesAhead[Batch, Batch] = BatchesAhead(
-            partial(self.memory._draw_ahead, settings.batch_size), _as_it_is, BATCHES_AHEAD
-        )
-        self._num_drawn_ahead = 0
+        memory: Any = self.memory
+        gives_priorities = settings.priority_exponent > 0
+        self.learner = Learner(self.agent, memory, settings.batch_size, gives_priorities, BATCHES_AHEAD)
+        self._first = self._published = self.agent.num_updates
 
     def events(self) -> Iterator[Event]:
         """Train up to ``settings.steps`` agent steps and yield the events; the run can be saved after a StepTaken."""
         settings, tally = self.settings, self.tally
         while tally.agent_steps < settings.steps:
-            rows = settings.batch_size * (1 if self._num_drawn_ahead else BATCHES_AHEAD + 1)
+            is_first = self.agent.num_updates == self._first
+            rows = settings.batch_size * (BATCHES_AHEAD + 1 if is_first else 1)
             can_learn = self.memory.may_sample(rows)
             reports, lost = self.rollouts.poll(0.0 if can_learn else 0.05)
             tally.agent_steps = self.memory.counts.inserted
@@ -199,18 +199,12 @@ class DistributedRun:
                 envs = range(actor * settings.num_envs, (actor + 1) * settings.num_envs)
                 yield EpisodesLost(tally.agent_steps, tuple(envs), f"actor {actor} died; it is restarted")
             if can_learn:
-                yield self._update()
+                yield from self.learner.update(1)
+            if self.agent.num_updates - self._published >= WEIGHTS_EVERY:
+                self._published = self.agent.num_updates
+                self.rollouts.set_weights(self._weights())
             yield StepTaken(tally.agent_steps)
-
-    def _update(self) -> Learned:
-        batch = next(self._batches)
-        self._num_drawn_ahead = BATCHES_AHEAD
-        update = self.agent.learn(batch)
-        if self.settings.priority_exponent:
-            self.memory.update_priorities(batch.index, update.priority.cpu().numpy())
-        if self.agent.num_updates % WEIGHTS_EVERY == 0:
-            self.rollouts.set_weights(self._weights())
-        return Learned(self.agent.num_updates, update.loss, update.mean_value)
+        yield from self.learner.finish()
 
     def _finished(self, report: RolloutReport) -> Iterator[Event]:
         first = self.tally.episodes + 1
@@ -227,7 +221,8 @@ class DistributedRun:
         return {name: tensor.cpu().numpy() for name, tensor in self.agent.state_dict()["online"].items()}
 
     def state(self) -> RunState:
-        """Return the state that a checkpoint saves."""
+        """Return the state that a checkpoint saves; the device completes the updates that were begun."""
+        self.learner.settle()
         rest = {"tally": self.tally.state_dict()}
         memory: Any = self.memory
         return RunState(self.tally.agent_steps, self.agent.state_dict(), memory, rest)
@@ -239,7 +234,7 @@ class DistributedRun:
     def close(self) -> None:
         """End actors and shards."""
         self.rollouts.close()
-        self._batches.close()
+        self.learner.close()
         self.memory.close()
 
 
@@ -310,7 +305,3 @@ def _make_policy(
 ) -> ActorPolicy:
     mine = epsilons[number * envs_per_actor : (number + 1) * envs_per_actor]
     return ActorPolicy(shape, num_actions, settings, mine, seed)
-
-
-def _as_it_is(batch: Batch) -> Batch:
-    return batch

@@ -134,6 +134,7 @@ def train(
     folder: RunFolder,
     listeners: Sequence[Listener] = (),
     is_stop_requested: Callable[[], bool] = lambda: False,
+    events: Callable[[Any], Iterator[Event]] = training_events,
 ) -> None:
     """Train ``run`` to ``settings.steps`` agent steps and save it.
 
@@ -142,6 +143,7 @@ def train(
         folder: The run folder; the last checkpoint is written there.
         listeners: Receive every event in order, and are closed at the end.
         is_stop_requested: Called after each step; ``True`` saves and stops.
+        events: Trains the run and yields its events; ``DistributedRun.events`` for a run on a cluster.
 
     Raises:
         CheckpointError: the last checkpoint could not be written.
@@ -151,7 +153,7 @@ def train(
     with contextlib.ExitStack() as closing:
         for listener in listeners:
             closing.callback(listener.close)
-        for event in training_events(run):
+        for event in events(run):
             for listener in listeners:
                 listener.take(event)
             if isinstance(event, Learned):

@@ -88,6 +88,11 @@ class Settings:
     batch_size: int = setting(FROM_RECIPE, "Transitions per update.")
     train_every: int = setting(FROM_RECIPE, "Agent steps between two updates.")
     warmup: int = setting(FROM_RECIPE, "Agent steps before the first update.")
+    actors: int = setting(
+        0,
+        "Actors of --distributed, each with --num-envs environments in a process of its own; 0 trains in one process.",
+    )
+    shards: int = setting(1, "Parts of the memory with --actors, each in a process of its own (docs/distributed.md).")
     network: str = setting(FROM_RECIPE, f"Network: {', '.join(NETWORKS)}. Frames under 36 pixels get a tiny one.")
     distribution: str = setting(
         FROM_RECIPE, "What the network predicts of a return: none (its mean), c51, qr or iqn (its distribution)."
@@ -144,6 +149,11 @@ class Settings:
             raise InvalidSettingsError(
                 f"workers is {self.workers}: each worker needs an environment, and there are {self.num_envs}; give "
                 "fewer --workers or more --num-envs"
+            )
+        if self.shards > max(1, self.actors * self.num_envs):
+            raise InvalidSettingsError(
+                f"shards is {self.shards}: each needs an environment of --actors, which have "
+                f"{self.actors * self.num_envs}; give fewer --shards, or more --actors"
             )
         if self.epsilon_steps is None:
             object.__setattr__(self, "epsilon_steps", min(self.steps // 2, MAX_EPSILON_STEPS))
@@ -248,6 +258,8 @@ _RULES: dict[str, _Rule] = {
     "seed": _at_least(0),
     "steps": _at_least(1),
     "num_envs": _at_least(1),
+    "actors": _at_least(0),
+    "shards": _at_least(1),
     "workers": _at_least(0),
     "memory": _at_least(1),
     "storage": _one_of(*STORAGES),

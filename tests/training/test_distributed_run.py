@@ -1,0 +1,142 @@
+"""A run with actors and shards, all in this process: it learns from their steps, is saved and resumed as one."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+
+from framestow.distributed import start_local_shards
+from framestow.distributed.calls import LocalCalls
+from framestow.distributed.rollouts import RolloutActor
+from framestow.errors import InvalidSettingsError
+from framestow.training.checkpoint import newest_checkpoint
+from framestow.training.distributed import ActorPolicy, DistributedRun, actor_epsilons, priority_of
+from framestow.training.events import EpisodeEnded, Learned
+from framestow.training.loop import train
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings
+from training.catch_runs import catch_settings, make_catch
+
+STEPS = 600
+
+
+def start_local_rollouts(settings):
+    """Start actors in this process, whose writers cannot wait for the learner in the same thread."""
+
+    def make(one, num_restarts: int) -> RolloutActor:
+        writer = copy(one.writer)
+        writer._settings = replace(writer._settings, waits_for_limiter=False)
+        return RolloutActor(replace(one, writer=writer), num_restarts)
+
+    return LocalCalls([partial(make, one) for one in settings])
+
+
+def distributed_run(folder: RunFolder, checkpoint=None) -> DistributedRun:
+    return DistributedRun(folder.settings(), folder, make_catch, start_local_shards, start_local_rollouts, checkpoint)
+
+
+def settings_of_run(**given) -> Settings:
+    return catch_settings(steps=STEPS, num_envs=2, workers=0, actors=2, shards=2, warmup=100, **given)
+
+
+class Noted:
+    """A listener that keeps the events."""
+
+    def __init__(self) -> None:
+        self.events = []
+
+    def take(self, event) -> None:
+        self.events.append(event)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_run_is_saved_with_its_shards_and_resumed_at_the_same_step(tmp_path, on_disk):
+    folder = RunFolder.create(tmp_path / "run", settings_of_run(recipe="laptop", memory_on_disk=on_disk))
+    run, noted = distributed_run(folder), Noted()
+    train(run, folder, [noted], events=DistributedRun.events)
+    num_stored, generator = len(run.memory), run.agent.state_dict()["num_updates"]
+    run.close()
+    folder.remove_unfinished()
+
+    resumed = distributed_run(folder, newest_checkpoint(folder.checkpoints))
+
+    updates = [event for event in noted.events if isinstance(event, Learned)]
+    games = [event for event in noted.events if isinstance(event, EpisodeEnded)]
+    assert run.tally.agent_steps >= STEPS
+    assert (STEPS - 100) * 32 / 8 / 32 * 0.4 < len(updates) <= run.tally.agent_steps / 8
+    assert {0, 1, 2, 3} == {game.env_id for game in games}
+    assert run.tally.agent_steps == run.memory.counts.inserted
+    assert (run.tally.agent_steps, num_stored, generator) == (
+        resumed.tally.agent_steps,
+        len(resumed.memory),
+        resumed.agent.num_updates,
+    )
+    for name, array in run._weights().items():
+        np.testing.assert_array_equal(array, resumed._weights()[name])
+    resumed.close()
+
+
+def test_a_resumed_run_trains_on_to_its_new_number_of_steps(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", settings_of_run(recipe="dqn", train_every=8))
+    run = distributed_run(folder)
+    train(run, folder, events=DistributedRun.events)
+    updates = run.agent.num_updates
+    run.close()
+    folder.write_settings(replace(folder.settings(), steps=2 * STEPS))
+
+    resumed = distributed_run(folder, newest_checkpoint(folder.checkpoints))
+    train(resumed, folder, events=DistributedRun.events)
+
+    assert resumed.tally.agent_steps >= 2 * STEPS
+    assert resumed.agent.num_updates > updates
+    assert [f"step-{resumed.tally.agent_steps:012d}"] == [path.name for path in folder.checkpoints.iterdir()]
+    resumed.close()
+
+
+def test_actors_have_the_epsilons_of_ape_x():
+    epsilons = actor_epsilons(360)
+
+    assert 0.4 == epsilons[0]
+    assert epsilons[-1] == pytest.approx(0.4**8)
+    np.testing.assert_allclose(np.diff(np.log(epsilons)), 7 / 359 * np.log(0.4))
+
+
+@pytest.mark.parametrize("recipe", ["dqn", "laptop", "rainbow", "desktop"])
+def test_an_actor_acts_greedily_with_the_learners_values(recipe, tmp_path):
+    settings = catch_settings(recipe=recipe, noisy=False, spectral_norm=False, double=False, workers=0)
+    folder = RunFolder.create(tmp_path / "run", replace(settings, actors=1))
+    run = distributed_run(folder)
+    frames = np.random.default_rng(0).integers(0, 256, (50, settings.stack, 24, 24), dtype=np.uint8)
+    policy = ActorPolicy((settings.stack, 24, 24), 3, run.agent.settings, np.zeros(50), seed=0)
+
+    policy.load(run._weights())
+    step = policy.act(frames)
+
+    values = run.agent.values(frames)
+    np.testing.assert_array_equal(values.argmax(axis=1), step.actions)
+    np.testing.assert_allclose(values.max(axis=1), step.best, rtol=1e-5)
+    np.testing.assert_array_equal(step.best, step.chosen)
+    run.close()
+
+
+def test_initial_priorities_are_those_of_the_learner_for_a_prediction_without_spread():
+    errors = np.array([-3.0, 0.5, np.nan], np.float32)
+
+    of_dqn, of_qr = (priority_of(Settings("Pong", recipe=name).agent()) for name in ("dqn", "laptop"))
+    atoms = Settings("Pong", recipe="laptop").atoms
+
+    np.testing.assert_array_equal([3.0, 0.5, np.nan], of_dqn(errors))
+    np.testing.assert_allclose([2.5 * atoms / 2, 0.125 * atoms / 2, np.nan], of_qr(errors))
+    assert priority_of(Settings("Pong", recipe="rainbow-lite").agent()) is None
+
+
+def test_shards_without_an_environment_are_refused():
+    with pytest.raises(InvalidSettingsError, match="shards is 3: each needs an environment of --actors, which have 2"):
+        Settings("Pong", recipe="dqn", actors=2, shards=3)
