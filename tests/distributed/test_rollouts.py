@@ -127,7 +127,7 @@ def test_a_lost_actor_is_counted_and_its_next_episode_closes_the_open_one():
     memory._check()
     batch = memory.get(memory.sampleable_indices())
     of_lost = batch.reward[batch.action == 1].astype(int).tolist()
-    assert lost and set(lost) == {1}
+    assert {1} == set(lost)
     assert rollouts.counts.lost_actors == len(lost)
     assert of_lost.count(1) == 4  # the restarted environments count from 1 again
 

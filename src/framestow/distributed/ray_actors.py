@@ -17,6 +17,7 @@ from framestow.distributed.rollouts import RolloutActor, RolloutSettings
 from framestow.distributed.shard import Shard, ShardSettings
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.lazy_names import missing_extra
+from framestow.replay.batch import Batch
 
 LOCAL_STORE_BYTES = 2**30  # of a local cluster's object store
 MAX_PENDING_CALLS = 1000  # of one caller to one actor; a fuse, since callers keep to fewer
@@ -140,8 +141,8 @@ def start_ray_rollouts(settings: Sequence[RolloutSettings], placement: ActorPlac
     """Start a Ray actor for each rollout, spread over the nodes."""
     start_cluster()
     options = (placement or ActorPlacement()).options()
-    make = _remote_class(_RayRolloutActor)
-    return RayCalls([make.options(**options).remote(one) for one in settings])
+    make, pickle = _remote_class(_RayRolloutActor), import_module("ray.cloudpickle")
+    return RayCalls([make.options(**options).remote(pickle.dumps(one)) for one in settings])
 
 
 def placed(start: Callable[..., RayCalls], placement: ActorPlacement) -> Callable[..., Calls]:
@@ -163,10 +164,16 @@ class _RayShard(Shard):
         """Return the id of the shard's process."""
         return os.getpid()
 
+    def stored(self) -> Batch:
+        """Return all transitions, for tests."""
+        return self.memory.get(self.memory.sampleable_indices())
+
 
 class _RayRolloutActor(RolloutActor):
-    def __init__(self, settings: RolloutSettings) -> None:
-        super().__init__(settings, num_restarts())
+    # Bytes: Ray puts an argument with actor handles into the object store, and could not restart the actor after the
+    # loss of the node that stores it.
+    def __init__(self, settings: bytes) -> None:
+        super().__init__(import_module("ray.cloudpickle").loads(settings), num_restarts())
 
     def process_id(self) -> int:
         """Return the id of the actor's process."""

@@ -14,13 +14,13 @@ from framestow.argument_checks import whole_number
 from framestow.closing import Closing
 from framestow.distributed.calls import Calls
 from framestow.distributed.chunks import ShardWriter, WriterCounts
-from framestow.envs import FinishedGame, Recorder, finished_games, lost_episodes
 from framestow.errors import ActorLostError, InvalidSettingsError
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
     from framestow.distributed.sharded_replay import ShardedReplay
+    from framestow.envs import FinishedGame
 
 
 class PolicyStep(NamedTuple):
@@ -83,14 +83,17 @@ class RolloutActor:
         env_seed, policy_seed = (int(number) for number in seed.generate_state(2, np.uint32) // 2)
         self._number, self._writer = settings.number, settings.writer
         self._policy = settings.make_policy(settings.number, policy_seed)
-        self._env = Recorder(
-            settings.make_env(settings.number, env_seed), self._writer, reward_limit=settings.reward_limit
-        )
+        from framestow.envs import Recorder  # noqa: PLC0415 -- imports Gymnasium, which shards do not need
+
+        env = settings.make_env(settings.number, env_seed)
+        self._env = Recorder(env, self._writer, reward_limit=settings.reward_limit)
         self._observations: Any = None
         self._env_seed, self._version = env_seed, -1
 
     def run(self, num_steps: int, weights: Any, version: int) -> RolloutReport:
         """Play ``num_steps`` steps of each environment with ``weights``, unless this ``version`` is loaded already."""
+        from framestow.envs import finished_games, lost_episodes  # noqa: PLC0415 -- likewise
+
         if version != self._version:
             self._policy.load(weights)
             self._version = version

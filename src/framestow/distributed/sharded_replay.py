@@ -244,7 +244,7 @@ class ShardedReplay(Closing):
         for number in range(shards):
             self._ask(number)
         for number in range(shards):
-            self._answer(number, timeout_s)
+            self._note(number, self._shards.result(self._questions.pop(number), max(timeout_s, START_S)))
 
     # Storing steps
 
@@ -518,15 +518,23 @@ class ShardedReplay(Closing):
 
     def _lose(self, shard: int, error: ActorLostError) -> None:
         """Sample from the other shards until this one answers again; end one that does not answer."""
-        if error.is_silent:
-            self._shards.replace(shard)
         report = self._reports[shard]
+        if error.is_silent and (report is not None or time.monotonic() - self._reported_at[shard] > START_S):
+            self._shards.replace(shard)
+            self._reported_at[shard] = time.monotonic()  # one that starts gets the time to do so
         if report is not None:
             self._lost_with[shard] = report.transitions
             self.counts.lost_shards += 1
             self._reports[shard] = None
             self._updates[shard] = []
         self._ask(shard)
+
+    @property
+    def lost_now(self) -> int:
+        """Number of shards that do not answer now."""
+        with self._lock:
+            self._refresh_old()
+            return sum(report is None for report in self._reports)
 
     def _incarnation(self, shard: int) -> int:
         report = self._reports[shard]
@@ -556,7 +564,7 @@ class ShardedReplay(Closing):
 
     def report(self) -> MemoryReport:
         """Return the sum of the reports of all shards that answer."""
-        reports: list[MemoryReport] = [each for each in self._of_all("memory_report") if each is not None]
+        reports: list[MemoryReport] = self._of_all("memory_report")
         if not reports:
             raise ActorLostError("no shard answers: their memories cannot be reported; try again when they are back")
         total = replace(reports[0], capacity=self.capacity, max_bytes=None, share_used=0.0)
@@ -572,16 +580,18 @@ class ShardedReplay(Closing):
         )
 
     def _of_all(self, method: str, *arguments: Any) -> list[Any]:
-        """Call a method of all shards; return the answers, ``None`` of a lost shard."""
-        handles = [self._shards.call(number, method, *arguments) for number in range(self.num_shards)]
+        """Call a method of all shards that are not lost; return their answers."""
+        with self._lock:
+            self._refresh_old()
+            alive = [number for number, report in enumerate(self._reports) if report is not None]
+        handles = [self._shards.call(number, method, *arguments) for number in alive]
         answers = []
-        for number, handle in enumerate(handles):
+        for number, handle in zip(alive, handles, strict=True):
             try:
                 answers.append(self._shards.result(handle, self._timeout_s))
             except ActorLostError as error:
                 with self._lock:
                     self._lose(number, error)
-                answers.append(None)
         return answers
 
     # Saving
@@ -629,6 +639,7 @@ class ShardedReplay(Closing):
 
 
 REFRESH_S = 0.25  # age of a report at which a shard is asked again
+START_S = 180.0  # until a shard that is started counts as hanging: its process imports, and loads a saved memory
 
 
 @dataclass

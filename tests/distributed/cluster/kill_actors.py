@@ -1,0 +1,318 @@
+"""Kill shards, actors and nodes of a local Ray cluster with SIGKILL, and check what is stored, sampled and lost.
+
+    python tests/distributed/cluster/kill_actors.py      20 kills of each kind, written to tests/distributed.json
+    python tests/distributed/cluster/kill_actors.py --kills 3 --kinds shard_in_ram actor
+
+The cluster has three nodes in this machine. Actors play environments that count their steps in files, and this process
+samples and checks every row. After each kill all steps that are stored are compared with all that were played.
+
+=============  =======================================================================================================
+kind           promise
+=============  =======================================================================================================
+actor          its environments lose at most ``max_in_flight + 1`` chunks each; the episode that was open is closed
+shard_in_ram   loses what it had stored before; every step that was still in an actor is stored after the restart
+shard_on_disk  has all that it had flushed, and every step that was still in an actor
+node           what its actors and its shards lose by these rules
+learner        resumes from the newest checkpoint, with shards and counts of the same moment
+=============  =======================================================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # before Ray is imported: all addresses are 127.0.0.1
+os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+
+import numpy as np
+import ray
+from ray.cluster_utils import Cluster
+
+from distributed.cluster.counted_play import (
+    SHAPE,
+    STACK,
+    AnyPolicy,
+    MakeCounted,
+    check_batch,
+    env_and_step,
+    steps_played,
+)
+from framestow import FrameSpec, Prioritized
+from framestow.benchmarking.result_files import write_result
+from framestow.distributed import ActorPlacement, Rollouts, ShardedReplay, start_ray_rollouts, start_ray_shards
+from framestow.distributed.ray_actors import placed
+
+RESULT = Path(__file__).parents[2] / "distributed.json"
+KINDS = ("actor", "shard_in_ram", "shard_on_disk", "node", "learner")
+ACTORS, ENVS, SHARDS, LENGTH, IN_FLIGHT = 2, 2, 2, 16, 2
+FLUSH_EVERY_S = 1.0
+BACK_S = 240.0  # on a busy machine a process takes a minute to start
+ON_WORKER = ActorPlacement(resources={"worker": 0.001})
+
+
+class PromiseBrokenError(Exception):
+    """A kill lost more than was promised."""
+
+
+class Play:
+    """A replay and actors on the cluster, and what is known of them."""
+
+    def __init__(self, folder: Path, on_disk: bool) -> None:
+        folder.mkdir()
+        self.folder, self.on_disk = folder, on_disk
+        self.replay = ShardedReplay(
+            200_000,
+            FrameSpec(SHAPE),
+            4,
+            shards=SHARDS,
+            num_envs=ACTORS * ENVS,
+            stack=STACK,
+            frames_per_segment=LENGTH,
+            sampler=Prioritized(),
+            directory=folder / "memory" if on_disk else None,
+            flush_every=FLUSH_EVERY_S,
+            seed=0,
+            start=placed(start_ray_shards, ON_WORKER),
+        )
+        self.rollouts = Rollouts(
+            self.replay,
+            MakeCounted(folder, ENVS),
+            AnyPolicy,
+            ACTORS,
+            steps_per_call=25,
+            start=placed(start_ray_rollouts, ON_WORKER),
+        )
+        self.rows = 0
+
+    def go_on(self, seconds: float, until: Any = None) -> float:
+        """Play, sample and check for some seconds, or until ``until()``; return the longest wait for a batch."""
+        longest, stop = 0.0, time.monotonic() + seconds
+        while time.monotonic() < stop:
+            self.rollouts.poll(0.02)
+            if self.replay.may_sample(32):
+                since = time.monotonic()
+                batch = self.replay.sample(32)
+                longest = max(longest, time.monotonic() - since)
+                check_batch(batch)
+                self.replay.update_priorities(batch.index, np.random.default_rng(self.rows).normal(size=32))
+                self.rows += 32
+            if until is not None and until():
+                return longest
+        if until is not None:
+            raise PromiseBrokenError(f"not back after {seconds:g} s: {self.replay.counts}, {self.rollouts.counts}")
+        return longest
+
+    def wait_for_steps(self, num_more: int) -> None:
+        """Go on until every environment has played some more steps."""
+        goal = self.played() + num_more
+        self.go_on(BACK_S, lambda: bool((self.played() >= goal).all()))
+
+    def played(self) -> np.ndarray:
+        return steps_played(self.folder, ACTORS * ENVS)
+
+    def stored(self) -> set[tuple[int, int]]:
+        """Return all stored steps, after everything was sent; raise if one is stored twice."""
+        self.rollouts.flush(BACK_S)
+        found: list[tuple[int, int]] = []
+        for shard in range(SHARDS):
+            batch = ray.get(ray_shards(self.replay)[shard].stored.remote(), timeout=BACK_S)
+            check_batch(batch)
+            found += env_and_step(batch)
+        if len(set(found)) != len(found):
+            raise PromiseBrokenError(f"{len(found) - len(set(found))} steps are stored twice")
+        return set(found)
+
+    def close(self) -> None:
+        self.rollouts.close()
+        self.replay.close()
+
+
+def ray_shards(replay: ShardedReplay) -> list[Any]:
+    return replay._shards._actors
+
+
+def missing(stored: set[tuple[int, int]], env_id: int, played: int) -> list[int]:
+    return [step for step in range(1, played + 1) if (env_id, step) not in stored]
+
+
+def kill(actor: Any) -> None:
+    os.kill(ray.get(actor.process_id.remote(), timeout=BACK_S), signal.SIGKILL)
+
+
+def kill_actor(play: Play, chance: random.Random) -> dict[str, float]:
+    number, before = chance.randrange(ACTORS), play.rollouts.counts.lost_actors
+    lost_before = [set(missing_of) for missing_of in all_missing(play)]
+    play.go_on(chance.uniform(0.1, 1.0))
+    kill(play.rollouts._calls._actors[number])
+    since = time.monotonic()
+    play.go_on(BACK_S, lambda: play.rollouts.counts.lost_actors > before)
+    play.wait_for_steps(40)
+    back_s = time.monotonic() - since
+    lost = [len(set(now) - old) for now, old in zip(all_missing(play), lost_before, strict=True)]
+    for env_id, num in enumerate(lost):
+        most = (IN_FLIGHT + 1) * LENGTH if env_id // ENVS == number else 0
+        if num > most:
+            raise PromiseBrokenError(f"environment {env_id} lost {num} steps with actor {number}: at most {most}")
+    return {"lost": sum(lost), "promised": ENVS * (IN_FLIGHT + 1) * LENGTH, "back_s": back_s}
+
+
+def all_missing(play: Play) -> list[list[int]]:
+    stored = play.stored()
+    return [missing(stored, env_id, played) for env_id, played in enumerate(play.played().tolist())]
+
+
+def kill_shard(play: Play, chance: random.Random) -> dict[str, float]:
+    number, before = chance.randrange(SHARDS), play.replay.counts.lost_shards
+    lost_before = [set(missing_of) for missing_of in all_missing(play)]
+    play.go_on(chance.uniform(1.0, 3.0))
+    of_shard = [env_id for env_id in range(ACTORS * ENVS) if env_id % SHARDS == number]
+    played_at_flush = play.played()
+    if play.on_disk:
+        play.go_on(FLUSH_EVERY_S + 2.0)
+    at_kill = play.played()
+    kill(ray_shards(play.replay)[number])
+    since = time.monotonic()
+    longest = play.go_on(BACK_S, lambda: play.replay.counts.lost_shards > before and play.replay.lost_now == 0)
+    back_s = time.monotonic() - since
+    play.wait_for_steps(40)
+    lost = 0
+    for env_id, now in enumerate(all_missing(play)):
+        new = sorted(set(now) - lost_before[env_id])
+        lost += len(new)
+        if env_id not in of_shard and new:
+            raise PromiseBrokenError(f"environment {env_id} of another shard lost steps {new[:5]}")
+        if new and new[-1] > at_kill[env_id] + 1:
+            raise PromiseBrokenError(f"step {new[-1]} of environment {env_id} is lost: it was played after the kill")
+        flushed = played_at_flush[env_id] - (IN_FLIGHT + 1) * LENGTH
+        if play.on_disk and new and new[0] <= flushed:
+            raise PromiseBrokenError(f"step {new[0]} of environment {env_id} is lost: {flushed} were flushed")
+    most = sum(
+        int(at_kill[env_id] - (played_at_flush[env_id] - (IN_FLIGHT + 1) * LENGTH if play.on_disk else 0))
+        for env_id in of_shard
+    )
+    return {"lost": lost, "promised": most, "back_s": back_s, "longest_batch_s": longest}
+
+
+def kill_node(play: Play, chance: random.Random, cluster: Cluster, nodes: list[Any]) -> dict[str, float]:
+    lost_before = [set(missing_of) for missing_of in all_missing(play)]
+    play.go_on(chance.uniform(0.5, 1.5))
+    at_kill, place = play.played(), chance.randrange(len(nodes))
+    node = nodes.pop(place)
+    since = time.monotonic()
+    cluster.remove_node(node, allow_graceful=False)
+    nodes.append(add_worker(cluster))
+    play.go_on(BACK_S, lambda: play.replay.lost_now == 0)
+    play.wait_for_steps(40)
+    back_s = time.monotonic() - since
+    lost, in_actors = 0, (IN_FLIGHT + 1) * LENGTH
+    for env_id, now in enumerate(all_missing(play)):
+        new = sorted(set(now) - lost_before[env_id])
+        lost += len(new)
+        after = [step for step in new if step > at_kill[env_id] + 1]
+        if len(after) > in_actors:
+            raise PromiseBrokenError(f"environment {env_id} lost {len(after)} steps that were played after the kill")
+    return {"lost": lost, "promised": int(at_kill.sum()) + ACTORS * ENVS * in_actors, "back_s": back_s}
+
+
+def add_worker(cluster: Cluster) -> Any:
+    return cluster.add_node(num_cpus=1, resources={"worker": 1}, object_store_memory=100 * 2**20)
+
+
+def kill_learner(folder: Path, chance: random.Random, address: str) -> dict[str, float]:
+    """Kill a training process, resume it, and check that shards and learner are of the same checkpoint."""
+    command = [sys.executable, "-m", "distributed.cluster.learn", str(folder), address]
+    since = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    lines = []
+    kill_at = float("inf")
+    for line in process.stdout:
+        lines.append(line.split())
+        if lines[-1][0] == "saved" and kill_at == float("inf"):
+            started_s, kill_at = time.monotonic() - since, time.monotonic() + chance.uniform(0.0, 1.5)
+        if time.monotonic() >= kill_at:
+            os.kill(process.pid, signal.SIGKILL)
+            break
+    process.wait()
+    resumed = next(line for line in lines if line[0] == "resumed")
+    checked = [int(number) for number in resumed[1:]]
+    agent_steps, inserted, updates, saved_steps, saved_updates = checked
+    if not agent_steps == inserted == saved_steps or updates != saved_updates:
+        raise PromiseBrokenError(f"learner and shards are of different moments: {resumed}")
+    last = max((int(line[1]) for line in lines if line[0] == "step"), default=agent_steps)
+    saved = max(int(line[1]) for line in lines if line[0] == "saved")
+    return {"lost": last - saved, "promised": 0, "back_s": started_s}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="of each kind")
+    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--result", type=Path, default=RESULT)
+    arguments = parser.parse_args()
+    head = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    nodes = [add_worker(cluster) for _ in range(2)]
+    ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
+    started, kinds = time.monotonic(), {}
+    with tempfile.TemporaryDirectory(prefix="framestow-distributed-") as name:
+        for kind in arguments.kinds:
+            chance = random.Random(f"{kind} {arguments.seed}")
+            play = None if kind == "learner" else Play(Path(name) / kind, on_disk=kind == "shard_on_disk")
+            if play is not None:
+                play.wait_for_steps(100)
+            figures = []
+            for number in range(arguments.kills):
+                if kind == "learner":
+                    figures.append(kill_learner(Path(name) / kind, chance, cluster.address))
+                elif kind == "node":
+                    figures.append(kill_node(play, chance, cluster, nodes))
+                else:
+                    figures.append((kill_actor if kind == "actor" else kill_shard)(play, chance))
+                print(f"{kind} {number + 1}: {figures[-1]}", flush=True)
+            kinds[kind] = summary(figures) | ({} if play is None else {"rows_checked": play.rows})
+            if play is not None:
+                play.close()
+            write_result(
+                arguments.result,
+                {
+                    "seed": arguments.seed,
+                    "ray": ray.__version__,
+                    "kinds": kinds,
+                    "seconds": round(time.monotonic() - started, 1),
+                },
+                "make distributed",
+            )
+    ray.shutdown()
+    cluster.shutdown()
+    return 0
+
+
+def summary(figures: list[dict[str, float]]) -> dict[str, Any]:
+    """Return the numbers of a kind: the first broken promise ends this program."""
+    back = [figure["back_s"] for figure in figures]
+    result = {
+        "kills": len(figures),
+        "steps_lost_most": max(figure["lost"] for figure in figures),
+        "steps_lost_median": statistics.median(figure["lost"] for figure in figures),
+        "seconds_until_back_median": round(statistics.median(back), 2),
+        "seconds_until_back_most": round(max(back), 2),
+    }
+    if "longest_batch_s" in figures[0]:
+        result["longest_wait_for_a_batch_s"] = round(max(figure["longest_batch_s"] for figure in figures), 2)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())
