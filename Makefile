@@ -28,7 +28,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help install train test quick prepared check native-tests sanitized-module harnesses films \
-        exhaustive crashes sanitize kills fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites wheel clean
+        exhaustive crashes sanitize kills distributed fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites wheel clean
 
 help:           ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -91,6 +91,14 @@ crashes: $(STAMPS)/test-$(NAMES)  ## test stores against kills, power loss, full
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive tests/storage/files tests/replay/store/crashes \
 		-o junit_family=xunit1 --junitxml=build/crashes.xml  # this JUnit format has properties
 	$(BIN)/python tests/write_crash_figures.py build/crashes.xml tests/crashes.json
+
+# Ray takes 240 MB, and a cluster in every test run would take a minute.
+$(STAMPS)/ray-$(NAMES): $(STAMPS)/test-$(NAMES)
+	$(PIP) ray
+	@touch $@
+
+distributed: $(STAMPS)/ray-$(NAMES)  ## kill shards, actors, nodes and learners of a local Ray cluster, 20 each: 30 minutes
+	PYTHONPATH=tests $(BIN)/python tests/distributed/cluster/kill_actors.py $(ARGS)
 
 golden: $(STAMPS)/test-$(NAMES)  ## rewrite the golden files after a deliberate format change
 	$(BIN)/python tests/golden/write_golden.py
