@@ -186,7 +186,7 @@ def test_frames_of_a_context_are_never_sampled_as_transitions(n_step):
     shard = calls.objects[0]
     rows = shard.sample(512)
 
-    assert len(set(rows.index.tolist())) == len(shard.memory)
+    assert len(set(rows.indices.tolist())) == len(shard.memory)
     assert (rows.reward > 1.0).all()  # a context has rewards of 0
     shard.memory._check()
 

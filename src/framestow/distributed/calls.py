@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from framestow.errors import ActorLostError
 
+START_S = 600.0  # until an object that is started counts as hanging: on a busy machine its process imports for minutes
+
 
 class Calls(Protocol):
     """Calls to a group of objects, by number. A call returns a handle at once; ``result`` waits for its answer.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from importlib import import_module
@@ -152,8 +153,10 @@ def placed(start: Callable[..., RayCalls], placement: ActorPlacement) -> Callabl
 
 def num_restarts() -> int:
     """Return 0 in an actor that runs for the first time, and a number that grows with each restart otherwise."""
-    context = ray().get_runtime_context()
-    return int(time.time()) if context.was_current_actor_reconstructed else 0
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray 2.60 warns of a name that its own property uses
+        is_restarted = ray().get_runtime_context().was_current_actor_reconstructed
+    return int(time.time()) if is_restarted else 0
 
 
 class _RayShard(Shard):

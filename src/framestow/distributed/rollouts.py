@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from framestow.argument_checks import whole_number
 from framestow.closing import Closing
-from framestow.distributed.calls import Calls
+from framestow.distributed.calls import START_S, Calls
 from framestow.distributed.chunks import ShardWriter, WriterCounts
 from framestow.errors import ActorLostError, InvalidSettingsError
 
@@ -191,6 +191,7 @@ class Rollouts(Closing):
         self.envs_per_actor, self.counts = envs, RolloutCounts()
         self._calls = (_start_ray_rollouts if start is None else start)(settings)
         self._in_flight: dict[int, tuple[Any, float]] = {}
+        self._has_answered: set[int] = set()  # actors since their last start
         self._weights: Any = None
         self.set_weights(weights)
 
@@ -221,6 +222,7 @@ class Rollouts(Closing):
                     reports.append(report)
             elif self._is_silent(number):
                 self._calls.replace(number)  # its call raises, and the next poll counts it as lost
+                self._has_answered.discard(number)
                 self._in_flight[number] = handle, time.monotonic()
         return reports, lost
 
@@ -232,7 +234,9 @@ class Rollouts(Closing):
             report: RolloutReport = self._calls.result(handle, self._silent_s)
         except ActorLostError:
             self.counts.lost_actors += 1
+            self._has_answered.discard(number)
             return None
+        self._has_answered.add(number)
         self.counts.steps += report.steps
         self.counts.games += len(report.games)
         self.counts.writers[number] = report.counts
@@ -243,7 +247,7 @@ class Rollouts(Closing):
         if self._replay.who_waits == "actors":
             self._in_flight[number] = self._in_flight[number][0], time.monotonic()
             return False
-        return time.monotonic() - since > self._silent_s
+        return time.monotonic() - since > (self._silent_s if number in self._has_answered else START_S)
 
     def flush(self, timeout_s: float = 60.0) -> None:
         """Finish the calls in flight, and send all steps to the shards; the next ``poll`` plays on."""

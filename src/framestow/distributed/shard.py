@@ -52,14 +52,14 @@ class Rows(NamedTuple):
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     extras: dict[str, npt.NDArray[Any]]
-    index: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]
     weight: npt.NDArray[np.float32]  # relative to the transition of the shard with the smallest mass
     mass: npt.NDArray[np.float32]
 
     @property
     def num_rows(self) -> int:
         """Number of rows."""
-        return len(self.index)
+        return len(self.indices)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,8 @@ class Shard:
             if step is None:
                 memory.begin(frames, env_ids)
             else:
-                memory.append(*step[:4], frames, env_ids, step[4])
+                actions, rewards, terminated, truncated, extras = step
+                memory.append(actions, rewards, terminated, truncated, frames, env_ids, extras)
 
     def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the readable steps that start at these frames, ascending."""

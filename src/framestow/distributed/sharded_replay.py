@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ import numpy.typing as npt
 
 from framestow.argument_checks import checked_seed, folder_path, real_number, whole_number
 from framestow.closing import Closing
-from framestow.distributed.calls import Calls, LocalCalls
+from framestow.distributed.calls import START_S, Calls, LocalCalls
 from framestow.distributed.chunks import ShardReport, ShardWriter, WriterSettings, check_env_ids
 from framestow.distributed.rate_limiter import SampleToInsertRatio
 from framestow.distributed.saved_shards import prune_before, read_generation, shard_folder, write_generation
@@ -58,7 +59,7 @@ StartShards = Callable[[Sequence[ShardSettings]], Calls]
 
 def start_local_shards(settings: Sequence[ShardSettings]) -> Calls:
     """Return shards in this process, for tests and to debug a program without a cluster."""
-    return LocalCalls([lambda num_restarts, of_shard=one: Shard(of_shard, num_restarts) for one in settings])
+    return LocalCalls([partial(Shard, one) for one in settings])
 
 
 def handles_of(shard: int, incarnation: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -340,10 +341,11 @@ class ShardedReplay(Closing):
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give new TD errors, as ``ReplayMemory.update_priorities`` does; sent with the next draw of their shards."""
-        checked = checked_priorities(indices, priorities)
+        numbers, values = checked_priorities(indices, priorities)
         if self._priorities is None:
-            self._uniform_refuses()
-        numbers, values = (np.ascontiguousarray(each).ravel() for each in checked)
+            raise InvalidSettingsError(
+                "sampler is a Uniform: it does not use priorities; build the replay with sampler=Prioritized()"
+            )
         with self._lock:
             if (numbers >= 0).all() and self.num_shards == 1 and not self._incarnation(0):
                 self._add_update(0, numbers, values)
@@ -377,11 +379,6 @@ class ShardedReplay(Closing):
         if not updates:
             return None
         return np.concatenate([each for each, _ in updates]), np.concatenate([each for _, each in updates])
-
-    def _uniform_refuses(self) -> None:
-        raise InvalidSettingsError(
-            "sampler is a Uniform: it does not use priorities; build the replay with sampler=Prioritized()"
-        )
 
     def _draw_ahead(self, batch_size: int) -> PendingRows:
         """Ask the shards for a batch, and leave waiting for the answers to a loader's thread.
@@ -639,7 +636,6 @@ class ShardedReplay(Closing):
 
 
 REFRESH_S = 0.25  # age of a report at which a shard is asked again
-START_S = 180.0  # until a shard that is started counts as hanging: its process imports, and loads a saved memory
 
 
 @dataclass
@@ -736,7 +732,7 @@ class PendingRows:
             else frames[0][each]
             for each in both
         )
-        index = [handles_of(each.shard, each.rows.report.incarnation, each.rows.index) for each in answers]
+        index = [handles_of(each.shard, each.rows.report.incarnation, each.rows.indices) for each in answers]
         names = rows[0].extras
         return Batch(
             observation,

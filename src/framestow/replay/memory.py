@@ -821,7 +821,8 @@ class ReplayMemory(Closing):
                 if step is None:
                     timeline.begin(stream)
                     continue
-                timeline.stage(stream, *step[:4], any_frame, step[4])
+                actions, rewards, terminated, truncated, extras = step
+                timeline.stage(stream, actions, rewards, terminated, truncated, any_frame, extras)
                 if timeline.evict_for_staged():
                     evict_unreferenced_frames(self._storage, timeline)
                 timeline.append_staged()

@@ -56,7 +56,7 @@ RESULT = Path(__file__).parents[2] / "distributed.json"
 KINDS = ("actor", "shard_in_ram", "shard_on_disk", "node", "learner")
 ACTORS, ENVS, SHARDS, LENGTH, IN_FLIGHT = 2, 2, 2, 16, 2
 FLUSH_EVERY_S = 1.0
-BACK_S = 240.0  # on a busy machine a process takes a minute to start
+BACK_S = 900.0  # on a busy machine a process takes minutes to start
 ON_WORKER = ActorPlacement(resources={"worker": 0.001})
 
 

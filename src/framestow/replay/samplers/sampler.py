@@ -148,6 +148,7 @@ class Sampler(Protocol):
         the sampler draws in another way.
         """
         del transitions
+        return None
 
     def masses_of(self, indices: Indices, transitions: Sampleable) -> npt.NDArray[np.float32]:
         """Return the masses of transitions that can be sampled; only for a sampler with a ``total_mass``."""

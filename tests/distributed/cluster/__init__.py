@@ -1,0 +1,1 @@
+"""Programs that kill processes of a local Ray cluster."""
