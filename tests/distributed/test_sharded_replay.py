@@ -49,6 +49,43 @@ def test_one_shard_gives_the_batches_of_one_memory_bit_for_bit(kind, n_step, set
     assert len(one) == len(replay)
 
 
+@pytest.mark.parametrize("borders", ["mask", "inside", "cross"])
+def test_one_shard_gives_the_sequences_of_one_memory_bit_for_bit(borders):
+    one, replay = memory(sampler=Prioritized()), local_replay(sampler=Prioritized())
+    NumberedSteps().play(one, 0, 100)
+    NumberedSteps().play(replay, 0, 100)
+    replay.flush()
+
+    for _ in range(3):
+        expected = one.sample_sequences(16, 6, burn_in=2, borders=borders)
+        batch = replay.sample_sequences(16, 6, burn_in=2, borders=borders)
+        for name in (*FIELDS, "mask", "is_first", "learns"):
+            np.testing.assert_array_equal(getattr(expected, name), getattr(batch, name), name)
+
+
+@pytest.mark.parametrize("borders", ["mask", "cross"])
+def test_every_sequence_is_of_one_environment_and_in_order(borders):
+    replay, steps = local_replay(shards=3, num_envs=3), NumberedSteps(3)
+    for env_id in range(3):
+        steps.play(replay, env_id, 60)
+    replay.flush()
+
+    batch = replay.sample_sequences(32, 5, borders=borders)
+
+    assert {0, 1, 2} == set((batch.reward[:, 0] // 1000).astype(int))
+    assert (np.diff(batch.reward, axis=1)[batch.mask[:, 1:]] == 1).all()
+    newest = batch.next_observation[:, :, -1, 0, 0][batch.mask]
+    assert batch.index[~batch.mask].tolist() == [-1] * int((~batch.mask).sum())
+    assert len(newest) == batch.mask.sum()
+    for row in range(32):
+        one = memory()
+        env_id, first = divmod(int(batch.reward[row, 0]), 1000)
+        player = NumberedSteps(3)
+        player.play(one, env_id, first + 5, number=0)
+        expected = one.get([first + step for step in range(int(batch.mask[row].sum()))])
+        np.testing.assert_array_equal(expected.observation, batch.observation[row][batch.mask[row]])
+
+
 PRIORITIES = (0.25, 1.0, 4.0)  # of the transitions in turn
 ALPHA = 0.5
 

@@ -32,8 +32,10 @@ from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.prioritized import SETTINGS, Prioritized
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.sequences import SequenceShape
 from framestow.replay.step_checks import BEGINS
 
+SEQUENCE_FIELDS = ("action", "reward", "discount", "terminated", "truncated", "is_first", "mask")
 Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]  # indices and priorities
 
 
@@ -60,6 +62,21 @@ class Rows(NamedTuple):
     def num_rows(self) -> int:
         """Number of rows."""
         return len(self.indices)
+
+
+class SequenceRows(NamedTuple):
+    """Sampled sequences of one shard. ``frames`` has one array for each leaf, with all frames of each sequence.
+
+    They are ``(B, stack + L, *frame)``, or ``(B, L, stack + 1, *frame)`` if sequences cross episodes. ``fields`` are
+    the other fields of a ``SequenceBatch``, by name.
+    """
+
+    report: ShardReport
+    frames: tuple[npt.NDArray[Any], ...]
+    fields: dict[str, npt.NDArray[Any]]
+    extras: dict[str, npt.NDArray[Any]]
+    indices: npt.NDArray[np.int64]
+    weight: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -244,13 +261,7 @@ class Shard:
             num_draws: Number of batches that the whole replay has given, which β follows.
             insert_limit: As in ``report``.
         """
-        if updates is not None:
-            self.update(updates)
-        if insert_limit is not None:
-            self._insert_limit = insert_limit
-        sampler = self.memory.sampler
-        if isinstance(sampler, Prioritized):
-            sampler.num_draws = num_draws
+        self._prepare_draw(updates, num_draws, insert_limit)
         try:
             pending = self.memory._draw_ahead(num_rows)
         except NothingToSampleError:
@@ -260,6 +271,39 @@ class Shard:
         frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
         fields = batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated
         return Rows(self.report(), frames, *fields, dict(batch.extras), batch.index, batch.weight, masses)
+
+    def sample_sequences(
+        self,
+        num_rows: int,
+        updates: Updates | None,
+        num_draws: int,
+        insert_limit: float | None,
+        shape: SequenceShape,
+    ) -> SequenceRows | ShardReport:
+        """Sample sequences as ``sample`` does rows; their start is drawn, and all steps are of this shard."""
+        self._prepare_draw(updates, num_draws, insert_limit)
+        length, stack = shape.length, self._settings.memory.stack
+        try:
+            pending = self.memory._draw_sequences_ahead(
+                num_rows, length, overlap=shape.overlap, burn_in=shape.burn_in, borders=shape.borders
+            )
+        except NothingToSampleError:
+            return self.report()
+        batch = pending.gather()
+        frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
+        if shape.borders == "cross":
+            frames = tuple(part.reshape(num_rows, length, stack + 1, *part.shape[2:]) for part in frames)
+        fields = {name: getattr(batch, name) for name in SEQUENCE_FIELDS}
+        return SequenceRows(self.report(), frames, fields, dict(batch.extras), batch.index, batch.weight)
+
+    def _prepare_draw(self, updates: Updates | None, num_draws: int, insert_limit: float | None) -> None:
+        if updates is not None:
+            self.update(updates)
+        if insert_limit is not None:
+            self._insert_limit = insert_limit
+        sampler = self.memory.sampler
+        if isinstance(sampler, Prioritized):
+            sampler.num_draws = num_draws
 
     def update(self, updates: Updates) -> None:
         """Update priorities; those of evicted transitions are ignored and counted."""

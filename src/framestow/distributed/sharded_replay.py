@@ -33,12 +33,12 @@ from framestow.distributed.calls import START_S, Calls, LocalCalls
 from framestow.distributed.chunks import ShardReport, ShardWriter, WriterSettings, check_env_ids
 from framestow.distributed.rate_limiter import SampleToInsertRatio
 from framestow.distributed.saved_shards import prune_before, read_generation, shard_folder, write_generation
-from framestow.distributed.shard import Rows, Shard, ShardSettings, Updates, sampler_settings
+from framestow.distributed.shard import SEQUENCE_FIELDS, Shard, ShardSettings, Updates, sampler_settings
 from framestow.errors import ActorLostError, InvalidSettingsError, NothingToSampleError, StepTimeoutError
 from framestow.frames.observation_spec import ObservationSpec, observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.batch import Batch
+from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import Retention
 from framestow.replay.memory import checked_batch_size
@@ -47,6 +47,7 @@ from framestow.replay.memory_settings import MemorySettings, labels_of
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler, checked_priorities
 from framestow.replay.sampling import NEXT_OBSERVATION, OBSERVATION, OutputPool
+from framestow.replay.sequences import Borders, SequenceShape, stacks
 from framestow.replay.step_fields import ExtrasSpec
 
 INDEX_BITS, INCARNATION_BITS = 41, 12
@@ -333,9 +334,10 @@ class ShardedReplay(Closing):
 
         Raises ``NothingToSampleError`` if no shard has any.
         """
-        pending = self._draw_ahead(checked_batch_size(batch_size))
+        pending = self._draw_ahead(batch_size)
         try:
-            return pending.unpack()
+            batch: Batch = pending.unpack()
+            return batch
         finally:
             pending.stop()
 
@@ -380,12 +382,45 @@ class ShardedReplay(Closing):
             return None
         return np.concatenate([each for each, _ in updates]), np.concatenate([each for _, each in updates])
 
+    def sample_sequences(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+    ) -> SequenceBatch:
+        """Sample sequences, each of one shard, as ``ReplayMemory.sample_sequences`` does."""
+        pending = self._draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
+        try:
+            batch: SequenceBatch = pending.unpack()
+            return batch
+        finally:
+            pending.stop()
+
+    def _draw_sequences_ahead(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+    ) -> PendingRows:
+        """Ask the shards for sequences, and leave waiting for the answers to a loader's thread."""
+        shape = SequenceShape(length, overlap, burn_in, borders)
+        shape.check()
+        return self._draw(checked_batch_size(batch_size), shape)
+
     def _draw_ahead(self, batch_size: int) -> PendingRows:
         """Ask the shards for a batch, and leave waiting for the answers to a loader's thread.
 
         Waits while the rate limiter forbids a sample.
         """
-        batch_size = checked_batch_size(batch_size)
+        return self._draw(checked_batch_size(batch_size), None)
+
+    def _draw(self, batch_size: int, shape: SequenceShape | None) -> PendingRows:
         self._wait_for_inserts(batch_size)
         with self._lock:
             if self._num_requests >= MAX_REQUESTS:
@@ -393,7 +428,7 @@ class ShardedReplay(Closing):
                     f"{MAX_REQUESTS} batches were drawn and not unpacked: their rows take memory; unpack or stop them"
                 )
             self._refresh_old()
-            pending = PendingRows(self, batch_size)
+            pending = PendingRows(self, batch_size, shape)
             self._num_requests += 1
             self.counts.batches += 1
             self.counts.sampled += batch_size
@@ -543,11 +578,10 @@ class ShardedReplay(Closing):
         self._priorities.num_draws = num_draws
         return self._priorities.current_beta
 
-    def _shares(self, without: set[int]) -> _Shares:
-        reports = [None if number in without else report for number, report in enumerate(self._reports)]
+    def _shares(self) -> _Shares:
         return _Shares(
-            np.array([0.0 if report is None else report.mass for report in reports]),
-            np.array([math.inf if report is None else report.smallest for report in reports]),
+            np.array([0.0 if report is None else report.mass for report in self._reports]),
+            np.array([math.inf if report is None else report.smallest for report in self._reports]),
         )
 
     def __len__(self) -> int:
@@ -641,23 +675,25 @@ REFRESH_S = 0.25  # age of a report at which a shard is asked again
 @dataclass
 class _Answer:
     shard: int
-    rows: Rows
+    rows: Any  # Rows or SequenceRows
 
 
 class PendingRows:
     """Rows of one batch that shards were asked for. ``unpack`` waits for them, in any thread."""
 
-    def __init__(self, replay: ShardedReplay, batch_size: int) -> None:
-        self._replay, self._batch_size = replay, batch_size
+    def __init__(self, replay: ShardedReplay, batch_size: int, shape: SequenceShape | None = None) -> None:
+        self._replay, self._batch_size, self._shape = replay, batch_size, shape
         self._num_draws = replay.counts.batches
-        self._without: set[int] = set()
+        self._shares = replay._shares()
+        self._masses = self._shares.masses.copy()  # of the first question
         self._is_open = True
         self._requests = self._ask(batch_size)
 
     def _ask(self, num_rows: int) -> list[_Request]:
         """Ask shards for rows, in proportion to their masses; hold the replay's lock."""
         replay = self._replay
-        self._shares = replay._shares(self._without)
+        # The masses of the first question, without those of shards that were lost since: so all rows of the batch have
+        # the probability that they would have without these shards.
         total = self._shares.masses.sum()
         if not total > 0.0:
             raise NothingToSampleError(
@@ -667,18 +703,18 @@ class PendingRows:
         counts = counts_of(self._shares.masses, num_rows, replay._generator.random() if replay.num_shards > 1 else 0.0)
         requests = []
         for shard in np.flatnonzero(counts).tolist():
-            report = replay._reports[shard]
-            assert report is not None, "a lost shard has no mass"
-            arguments = (
-                int(counts[shard]),
-                replay._taken_updates(shard),
-                self._num_draws,
-                replay._insert_limit(report.inserted),
-            )
-            requests.append(_Request(shard, arguments[0], replay._shards.call(shard, "sample", *arguments)))
+            report, num = replay._reports[shard], int(counts[shard])
+            limit = None if report is None else replay._insert_limit(report.inserted)
+            given = num, replay._taken_updates(shard), self._num_draws, limit
+            call = replay._shards.call
+            if self._shape is None:
+                handle = call(shard, "sample", *given)
+            else:
+                handle = call(shard, "sample_sequences", *given, self._shape)
+            requests.append(_Request(shard, num, handle))
         return requests
 
-    def unpack(self) -> Batch:
+    def unpack(self) -> Any:
         """Wait for the rows and return the batch; rows of a lost shard are drawn from the others."""
         replay = self._replay
         answers: list[_Answer] = []
@@ -691,23 +727,22 @@ class PendingRows:
                 except ActorLostError as error:
                     with replay._lock:
                         replay._lose(request.shard, error)
-                    self._without.add(request.shard)
+                    self._shares.masses[request.shard] = 0.0
                     missing += request.num_rows
                     continue
-                is_rows = isinstance(answer, Rows)
+                is_empty = isinstance(answer, ShardReport)
                 with replay._lock:
-                    replay._note(request.shard, answer.report if is_rows else answer)
-                if is_rows:
-                    answers.append(_Answer(request.shard, answer))
-                else:  # it was restarted, or everything in it was evicted
-                    self._without.add(request.shard)
+                    replay._note(request.shard, answer if is_empty else answer.report)
+                if is_empty:  # it was restarted, or everything in it was evicted
+                    self._shares.masses[request.shard] = 0.0
                     missing += request.num_rows
+                else:
+                    answers.append(_Answer(request.shard, answer))
             with replay._lock:
                 replay.counts.replaced_rows += missing
-                # A batch with rows of a shard that was lost since is complete: those rows are right.
                 requests = self._ask(missing) if missing else []
         self.stop()
-        return self._merged(answers)
+        return self._merged(answers) if self._shape is None else self._merged_sequences(answers, self._shape)
 
     def redraw(self, error: Exception) -> None:
         """Raise ``error``: a shard skips damaged segments itself."""
@@ -747,6 +782,33 @@ class PendingRows:
             {name: _joined([each.extras[name] for each in rows]) for name in names},
         )
 
+    def _merged_sequences(self, answers: list[_Answer], shape: SequenceShape) -> SequenceBatch:
+        settings, rows = self._replay._settings, [answer.rows for answer in answers]
+        frames = self._merged_frames([each.frames for each in rows], has_two_windows=False)
+        crosses, length = shape.borders == "cross", shape.length
+        views = [
+            tuple(
+                part[:, :, first : first + settings.stack] if crosses else stacks(part, first, length)
+                for part in frames
+            )
+            for first in (0, 1)
+        ]
+        is_single = not isinstance(settings.frame, ObservationSpec)
+        observation, next_observation = (each[0] if is_single else settings.frame.rebuilt(each) for each in views)
+        index = [
+            np.where(each.rows.indices < 0, -1, handles_of(each.shard, each.rows.report.incarnation, each.rows.indices))
+            for each in answers
+        ]
+        return SequenceBatch(
+            observation=observation,
+            next_observation=next_observation,
+            index=_joined(index),
+            weight=self._weights(answers),
+            extras={name: _joined([each.extras[name] for each in rows]) for name in rows[0].extras},
+            burn_in=shape.burn_in,
+            **{name: _joined([each.fields[name] for each in rows]) for name in SEQUENCE_FIELDS},
+        )
+
     def _weights(self, answers: list[_Answer]) -> npt.NDArray[np.float32]:
         """Return the importance weights, relative to the least likely transition of all shards.
 
@@ -754,7 +816,10 @@ class PendingRows:
         there is one shard.
         """
         beta = 1.0 if self._replay._priorities is None else self._replay._beta(self._num_draws)
-        masses, total = self._shares.masses, self._shares.masses.sum()
+        masses = self._shares.masses.copy()
+        for each in answers:
+            masses[each.shard] = self._masses[each.shard]  # also of a shard that was lost after it gave rows
+        total = masses.sum()
         with np.errstate(divide="ignore", invalid="ignore"):
             least = np.where(masses > 0, self._shares.smallest / total, math.inf)
         of_answer = []

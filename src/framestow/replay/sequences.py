@@ -220,8 +220,8 @@ class PendingSequences(PendingFrames[SequenceBatch]):
             observation = as_observation(by_step, lambda leaf: leaf[:, :, :-1])
             return observation, as_observation(by_step, lambda leaf: leaf[:, :, 1:])
         each_leaf(lambda leaf: _move_to_front(leaf, mask), self.frames)
-        observation = as_observation(self.frames, lambda leaf: _stacks(leaf, 0, length))
-        return observation, as_observation(self.frames, lambda leaf: _stacks(leaf, 1, length))
+        observation = as_observation(self.frames, lambda leaf: stacks(leaf, 0, length))
+        return observation, as_observation(self.frames, lambda leaf: stacks(leaf, 1, length))
 
 
 def _steps_of(
@@ -273,7 +273,7 @@ def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
     return frames
 
 
-def _stacks(frames: Array, first: int, length: int) -> Array:
+def stacks(frames: Array, first: int, length: int) -> Array:
     """Return views of windows as ``length`` stacks each, of which the first starts at frame ``first``."""
     num_windows, num_frames, *frame = frames.shape
     of_window, of_frame, *of_rest = frames.strides

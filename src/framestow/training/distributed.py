@@ -27,6 +27,7 @@ from framestow.distributed.ray_actors import start_cluster
 from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, StartRollouts
 from framestow.distributed.sharded_replay import ShardedReplay, StartShards
 from framestow.envs import find_preset
+from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import observation_spec
 from framestow.storage.storages import usual_frames_per_segment
 from framestow.torch.tensor_batch import pixels_to_device
@@ -182,15 +183,14 @@ class DistributedRun:
         memory: Any = self.memory
         gives_priorities = settings.priority_exponent > 0
         self.learner = Learner(self.agent, memory, settings.batch_size, gives_priorities, BATCHES_AHEAD)
-        self._first = self._published = self.agent.num_updates
+        self._published = self.agent.num_updates
 
     def events(self) -> Iterator[Event]:
         """Train up to ``settings.steps`` agent steps and yield the events; the run can be saved after a StepTaken."""
         settings, tally = self.settings, self.tally
         while tally.agent_steps < settings.steps:
-            is_first = self.agent.num_updates == self._first
-            rows = settings.batch_size * (BATCHES_AHEAD + 1 if is_first else 1)
-            can_learn = self.memory.may_sample(rows)
+            # All batches that the loader may draw, since this process must not wait for actors that wait for it.
+            can_learn = self.memory.may_sample(settings.batch_size * (BATCHES_AHEAD + 1))
             reports, lost = self.rollouts.poll(0.0 if can_learn else 0.05)
             tally.agent_steps = self.memory.counts.inserted
             for report in reports:
@@ -199,7 +199,8 @@ class DistributedRun:
                 envs = range(actor * settings.num_envs, (actor + 1) * settings.num_envs)
                 yield EpisodesLost(tally.agent_steps, tuple(envs), f"actor {actor} died; it is restarted")
             if can_learn:
-                yield from self.learner.update(1)
+                with contextlib.suppress(NothingToSampleError):  # all shards died meanwhile; they are refilled
+                    yield from self.learner.update(1)
             if self.agent.num_updates - self._published >= WEIGHTS_EVERY:
                 self._published = self.agent.num_updates
                 self.rollouts.set_weights(self._weights())

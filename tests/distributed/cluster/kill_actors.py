@@ -51,9 +51,10 @@ from framestow import FrameSpec, Prioritized
 from framestow.benchmarking.result_files import write_result
 from framestow.distributed import ActorPlacement, Rollouts, ShardedReplay, start_ray_rollouts, start_ray_shards
 from framestow.distributed.ray_actors import placed
+from framestow.errors import NothingToSampleError
 
 RESULT = Path(__file__).parents[2] / "distributed.json"
-KINDS = ("actor", "shard_in_ram", "shard_on_disk", "node", "learner")
+KINDS = ("actor", "shard_in_ram", "node", "shard_on_disk", "learner")
 ACTORS, ENVS, SHARDS, LENGTH, IN_FLIGHT = 2, 2, 2, 16, 2
 FLUSH_EVERY_S = 1.0
 BACK_S = 900.0  # on a busy machine a process takes minutes to start
@@ -101,7 +102,10 @@ class Play:
             self.rollouts.poll(0.02)
             if self.replay.may_sample(32):
                 since = time.monotonic()
-                batch = self.replay.sample(32)
+                try:
+                    batch = self.replay.sample(32)
+                except NothingToSampleError:  # both shards were on the node that was lost
+                    continue
                 longest = max(longest, time.monotonic() - since)
                 check_batch(batch)
                 self.replay.update_priorities(batch.index, np.random.default_rng(self.rows).normal(size=32))
@@ -266,13 +270,17 @@ def main() -> int:
     nodes = [add_worker(cluster) for _ in range(2)]
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
     started, kinds = time.monotonic(), {}
+    play: Play | None = None
     with tempfile.TemporaryDirectory(prefix="framestow-distributed-") as name:
         for kind in arguments.kinds:
             chance = random.Random(f"{kind} {arguments.seed}")
-            play = None if kind == "learner" else Play(Path(name) / kind, on_disk=kind == "shard_on_disk")
-            if play is not None:
+            on_disk = kind == "shard_on_disk"
+            if kind != "learner" and (play is None or play.on_disk != on_disk):
+                if play is not None:
+                    play.close()
+                play = Play(Path(name) / kind, on_disk)
                 play.wait_for_steps(100)
-            figures = []
+            figures, rows = [], 0 if play is None else play.rows
             for number in range(arguments.kills):
                 if kind == "learner":
                     figures.append(kill_learner(Path(name) / kind, chance, cluster.address))
@@ -281,9 +289,9 @@ def main() -> int:
                 else:
                     figures.append((kill_actor if kind == "actor" else kill_shard)(play, chance))
                 print(f"{kind} {number + 1}: {figures[-1]}", flush=True)
-            kinds[kind] = summary(figures) | ({} if play is None else {"rows_checked": play.rows})
-            if play is not None:
-                play.close()
+            kinds[kind] = summary(figures)
+            if play is not None and kind != "learner":
+                kinds[kind]["rows_checked"] = play.rows - rows
             write_result(
                 arguments.result,
                 {
@@ -294,6 +302,8 @@ def main() -> int:
                 },
                 "make distributed",
             )
+    if play is not None:
+        play.close()
     ray.shutdown()
     cluster.shutdown()
     return 0
