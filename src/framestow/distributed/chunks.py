@@ -18,7 +18,7 @@ from framestow.distributed.calls import Calls
 from framestow.errors import ActorLostError, InvalidSettingsError, InvalidStepError
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.observation_spec import ObservationSpec
-from framestow.frames.stacking import make_stacker
+from framestow.frames.stacking import FrameStacker
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_checks import (
     BEGINS,
@@ -264,7 +264,7 @@ class ShardWriter:
         self._places = [divmod(env_id, shards.num_objects)[::-1] for env_id in settings.env_ids]  # shard, its env_id
         self._all_envs = np.arange(self.num_envs, dtype=np.int32)
         self._is_open = np.zeros(self.num_envs, np.bool_)
-        self._stacker = make_stacker(self._memory.frame, self.stack, self.num_envs, self._memory.stack_padding)
+        self._stacker = FrameStacker(self._memory.frame, self.stack, self.num_envs, self._memory.stack_padding)
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
         self._in_flight: dict[int, deque[tuple[Any, list[_Sealed]]]] = {s: deque() for s in range(shards.num_objects)}
         self._reports: dict[int, ShardReport] = {}

@@ -836,10 +836,9 @@ class ReplayMemory(Closing):
         """Return whether the storage takes a packed segment of this environment as its next one."""
         stop = self._storage.stored_positions(env_id).stop
         frame = self._settings.frame
-        is_packed = self._settings.storage == "packed" and isinstance(frame, FrameSpec)
-        return (
-            is_packed and not frame.is_column and not frame.is_scaled and stop % self._storage.frames_per_segment == 0
-        )
+        if self._settings.storage != "packed" or not isinstance(frame, FrameSpec) or frame.is_column or frame.is_scaled:
+            return False
+        return stop % self._storage.frames_per_segment == 0
 
     def _draw_sequences_ahead(
         self,

@@ -29,7 +29,7 @@ from framestow.distributed.sharded_replay import ShardedReplay, StartShards
 from framestow.envs import find_preset
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import observation_spec
-from framestow.storage.storages import usual_frames_per_segment
+from framestow.storage.frame_storage import usual_frames_per_segment
 from framestow.torch.tensor_batch import pixels_to_device
 from framestow.training.checkpoint import RunState, newest_checkpoint, read_checkpoint, write_checkpoint
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, StepTaken
