@@ -17,7 +17,7 @@ from framestow import Prioritized
 from framestow.distributed import PolicyStep, Rollouts
 from framestow.distributed.calls import LocalCalls
 from framestow.distributed.rollouts import RolloutActor
-from framestow.errors import InvalidSettingsError
+from framestow.errors import ActorLostError, InvalidSettingsError
 
 
 class CountingEnv(gymnasium.Env):
@@ -152,3 +152,48 @@ def test_actors_have_equal_parts_of_the_environments():
         rollouts_of(local_replay(num_envs=4), num_actors=5)
     with pytest.raises(InvalidSettingsError, match="num_actors is 3"):
         rollouts_of(local_replay(num_envs=4), num_actors=3)
+
+
+class PolicyWithALostShard(FixedPolicy):
+    """Raises in its 15th step, as the writer does when a shard does not come back."""
+
+    def act(self, observations) -> PolicyStep:
+        self.loaded.append("step")
+        if self.loaded.count("step") == 15:
+            raise ActorLostError("shard 0 did not come back within 600 s")
+        return super().act(observations)
+
+
+def test_an_actor_that_gave_up_a_shard_plays_on_with_new_episodes():
+    replay = local_replay(num_envs=4)
+    rollouts = Rollouts(replay, make_env, PolicyWithALostShard, 2, steps_per_call=10, start=start)
+
+    lost = [len(rollouts.poll()[1]) for _ in range(5)]
+    rollouts.flush()
+    replay.refresh()
+
+    memory = replay._shards.objects[0].memory
+    memory._check()
+    assert [0, 2, 0, 0, 0] == lost
+    assert replay.counts.inserted == memory.get(memory.sampleable_indices()).reward.size
+    assert replay.counts.inserted > 4 * 35
+
+
+def test_an_actor_that_waits_for_a_lost_shard_is_not_taken_for_a_silent_one(monkeypatch):
+    replay = local_replay(num_envs=4)
+    rollouts = rollouts_of(replay, silent_s=0.0)
+    rollouts.poll()
+    monkeypatch.setattr(rollouts._calls, "done", lambda handles, timeout_s=0.0: [])
+    replaced = []
+    monkeypatch.setattr(rollouts._calls, "replace", replaced.append)
+    replay._shards.down.add(0)
+    replay.refresh()
+
+    rollouts.poll()
+    rollouts.poll()
+    while_down = list(replaced)
+    replay._shards.down.clear()
+    replay.refresh()
+    rollouts.poll()
+
+    assert ([], [0, 1]) == (while_down, replaced)

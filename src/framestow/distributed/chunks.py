@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.distributed.calls import Calls
+from framestow.distributed.calls import START_S, Calls
 from framestow.errors import ActorLostError, InvalidSettingsError, InvalidStepError
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.observation_spec import ObservationSpec
@@ -239,7 +239,7 @@ class WriterSettings:
     env_ids: tuple[int, ...]  # of the whole replay
     max_in_flight: int = 2  # calls to each shard
     timeout_s: float = 30.0  # of one call
-    give_up_s: float = 120.0  # a shard that is not back by then raises
+    give_up_s: float = START_S  # a shard that is not back by then raises
     waits_for_limiter: bool = True
     priority: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = np.abs  # of TD errors
 

@@ -88,7 +88,8 @@ class RolloutActor:
         env = settings.make_env(settings.number, env_seed)
         self._env = Recorder(env, self._writer, reward_limit=settings.reward_limit)
         self._observations: Any = None
-        self._env_seed, self._version = env_seed, -1
+        self._env_seed: int | None = env_seed
+        self._version = -1
 
     def run(self, num_steps: int, weights: Any, version: int) -> RolloutReport:
         """Play ``num_steps`` steps of each environment with ``weights``, unless this ``version`` is loaded already."""
@@ -97,18 +98,23 @@ class RolloutActor:
         if version != self._version:
             self._policy.load(weights)
             self._version = version
-        if self._observations is None:
-            self._observations = self._env.reset(seed=self._env_seed)[0]
         games: list[FinishedGame] = []
         lost: dict[int, str] = {}
         before = self._writer.counts.appended
-        for _ in range(num_steps):
-            step = self._policy.act(self._observations)
-            if step.chosen is not None and step.best is not None:
-                self._writer.note_values(step.chosen, step.best)
-            self._observations, _, _, _, infos = self._env.step(step.actions)
-            games += finished_games(infos)
-            lost |= lost_episodes(infos)
+        try:
+            if self._observations is None:
+                self._observations = self._env.reset(seed=self._env_seed)[0]
+                self._env_seed = None  # a later reset goes on with the environments' generators
+            for _ in range(num_steps):
+                step = self._policy.act(self._observations)
+                if step.chosen is not None and step.best is not None:
+                    self._writer.note_values(step.chosen, step.best)
+                self._observations, _, _, _, infos = self._env.step(step.actions)
+                games += finished_games(infos)
+                lost |= lost_episodes(infos)
+        except BaseException:
+            self._observations = None  # after an error, such as of a shard that does not come back, episodes begin anew
+            raise
         counts = self._writer.counts
         return RolloutReport(self._number, version, counts.appended - before, games, lost, counts)
 
@@ -139,8 +145,8 @@ class Rollouts(Closing):
     """Actors that play without end, each with its part of the environments of a replay.
 
     One call of ``steps_per_call`` steps is in flight to each actor. An actor that dies is restarted, and its next
-    episode closes the one that was open. One that does not answer for ``silent_s`` seconds is ended, unless the rate
-    limiter holds it back.
+    episode closes the one that was open. One that does not answer for ``silent_s`` seconds is ended, unless it waits
+    for the rate limiter or for a shard.
 
     Arguments:
         replay: Stores the steps; actor k has the environments ``k * envs_per_actor`` and following.
@@ -244,7 +250,7 @@ class Rollouts(Closing):
 
     def _is_silent(self, number: int) -> bool:
         since = self._in_flight[number][1]
-        if self._replay.who_waits == "actors":
+        if self._replay.who_waits == "actors" or self._replay.lost_now:  # an actor waits for its shard to come back
             self._in_flight[number] = self._in_flight[number][0], time.monotonic()
             return False
         return time.monotonic() - since > (self._silent_s if number in self._has_answered else START_S)

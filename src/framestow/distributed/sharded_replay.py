@@ -277,7 +277,7 @@ class ShardedReplay(Closing):
         rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
         whole_number("max_in_flight", max_in_flight, 1, rule=rule)
         settings = WriterSettings(
-            self._settings, envs, max_in_flight, self._timeout_s, 4 * self._timeout_s, waits_for_limiter, priority
+            self._settings, envs, max_in_flight, self._timeout_s, START_S, waits_for_limiter, priority
         )
         return ShardWriter(self._shards, settings)
 
