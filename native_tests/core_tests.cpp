@@ -96,6 +96,84 @@ void windows_equal_the_appended_frames() {
     }
 }
 
+// Restores damaged copies of a segment: with a wrong checksum, and with a right one over any bytes. Both may be refused
+// and must not read or write outside.
+void refuse_every_damage(FrameStore& store, std::int64_t number, const std::vector<std::uint8_t>& segment,
+                         std::mt19937& random) {
+    for (int round = 0; round < 20; ++round) {
+        std::vector<std::uint8_t> damaged = segment;
+        damaged[4 + random() % (damaged.size() - 4)] ^= static_cast<std::uint8_t>(1 + random() % 255);
+        bool was_refused = false;
+        try {
+            store.restore(0, number, ByteSpan{damaged.data(), damaged.size()});
+        } catch (const DamagedSegment&) {
+            was_refused = true;
+        }
+        CHECK(was_refused);
+        store_u32(damaged.data(), crc32c(ByteSpan{damaged.data() + 4, damaged.size() - 4}));
+        FrameStore other(1, store.format(), store.frames_per_segment());
+        try {
+            other.restore(0, number, ByteSpan{damaged.data(), damaged.size()});
+            const std::int32_t stream = 0, count = 1;
+            for (std::int64_t last = other.first_position(0); last < other.next_position(0); ++last) {
+                std::vector<std::uint8_t> out(store.format().frame_bytes());
+                gather_windows(other, WindowRequests{&stream, &last, &count, 1}, 1, StackPadding::kZeros, out.data());
+            }
+        } catch (const DamagedSegment&) {
+            continue;
+        }
+    }
+}
+
+// Frames of that format; of scaled floats, every third has a value that is no pixel over 255.
+std::vector<std::uint8_t> frames_of(const FrameFormat& format, std::uint32_t count, std::mt19937& random) {
+    const std::vector<std::uint8_t> pixels = moving_pictures(format.pixels, count, random);
+    if (!format.is_scaled()) {
+        return pixels;
+    }
+    std::vector<std::uint8_t> floats(pixels.size() * format.scaled_bytes);
+    from_pixels(pixels.data(), pixels.size(), format.scaled_bytes, floats.data());
+    for (std::size_t frame = 0; frame < count; frame += 3) {
+        floats[frame * format.frame_bytes() + random() % format.frame_bytes()] ^= 1;
+    }
+    return floats;
+}
+
+void frames_of_every_format_are_returned_and_restored() {
+    std::mt19937 random(4);
+    constexpr std::uint32_t kFrames = 60, kSegment = 7;
+    for (const FrameGeometry& geometry : {FrameGeometry{5, 9, 1}, FrameGeometry{1, 6, 3}, FrameGeometry{20, 30, 1}}) {
+        for (const bool is_raw : {false, true}) {
+            for (const std::uint32_t scaled_bytes : {0U, 2U, 4U, 8U}) {
+                const FrameFormat format(geometry, is_raw, scaled_bytes);
+                const std::vector<std::uint8_t> frames = frames_of(format, kFrames, random);
+                FrameStore store(1, format, kSegment), restored(1, FrameFormat(geometry, !is_raw, scaled_bytes), kSegment);
+                const std::int32_t stream = 0;
+                for (std::size_t index = 0; index < kFrames; ++index) {
+                    store.append(&stream, frames.data() + index * format.frame_bytes(), 1);
+                }
+                store.evict(0, 2 * kSegment);
+                for (std::int64_t number = 2; number <= kFrames / kSegment; ++number) {
+                    const std::vector<std::uint8_t> segment = store.segment(0, number);
+                    refuse_every_damage(restored, number, segment, random);
+                    restored.restore(0, number, ByteSpan{segment.data(), segment.size()});
+                }
+                CHECK(store.num_exact() == restored.num_exact() && store.num_frames() == restored.num_frames());
+                for (FrameStore* const each : {&store, &restored}) {
+                    for (std::int64_t last = 2 * kSegment + 4; last < kFrames; ++last) {
+                        const std::int32_t count = 5;
+                        std::vector<std::uint8_t> out(count * format.frame_bytes());
+                        gather_windows(*each, WindowRequests{&stream, &last, &count, 1}, count, StackPadding::kZeros,
+                                       out.data());
+                        CHECK(std::equal(out.begin(), out.end(),
+                                         frames.begin() + (last - 4) * static_cast<std::ptrdiff_t>(format.frame_bytes())));
+                    }
+                }
+            }
+        }
+    }
+}
+
 void the_arena_frees_released_segments() {
     SegmentArena arena(256 * 1024);
     std::vector<StoredSegment> stored;
@@ -235,6 +313,7 @@ int main() {
     checksums_are_the_published_ones();
     segments_are_restored();
     windows_equal_the_appended_frames();
+    frames_of_every_format_are_returned_and_restored();
     the_arena_frees_released_segments();
     the_arena_names_segments_to_move_out_of_sparse_blocks(20000);
     the_arena_names_segments_to_move_out_of_sparse_blocks(200000);

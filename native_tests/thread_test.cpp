@@ -91,6 +91,7 @@ struct Load {
     std::size_t num_windows;
     std::size_t threads_a_gather;
     bool moves_to_files;
+    bool is_raw = false;
 };
 
 void read_until(const std::atomic<bool>& has_ended, FrameStore& packed, const Load& load, unsigned seed) {
@@ -169,7 +170,7 @@ private:
 
 void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load) {
     constexpr std::int32_t kStreams = 3;
-    FrameStore packed(kStreams, load.geometry, load.frames_per_segment);
+    FrameStore packed(kStreams, FrameFormat(load.geometry, load.is_raw), load.frames_per_segment);
     Mover mover(packed);
     for (std::int32_t stream = 0; stream < kStreams; ++stream) {
         for (int position = 0; position < 10; ++position) {
@@ -400,9 +401,11 @@ void readers_get_true_frames_of_segments_that_move() {
 int main() {
     readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 40, 1500, 40, 1, false});
     readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 24, 80, 64, 2, false});
+    readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 40, 1500, 40, 1, false, true});
     readers_get_true_frames_of_segments_that_move();
     readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 80, 1000, 40, 1, true});
     readers_get_true_frames_while_a_writer_appends_and_evicts({{84, 84, 1}, 8, 48, 80, 64, 2, true});
+    readers_get_true_frames_while_a_writer_appends_and_evicts({{6, 16, 1}, 8, 80, 1000, 40, 1, true, true});
     retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped();
     a_later_reading_is_refused_frames_that_an_older_one_sees();
     overlapping_readers_let_a_writer_in();
