@@ -244,6 +244,8 @@ class ReplayMemory(Closing):
 
         Call ``begin`` after an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
+        if self._directory is not None:
+            self._directory.make_room()
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()

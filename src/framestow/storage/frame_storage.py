@@ -99,6 +99,12 @@ class FrameStorage(FrameStore):
         leaf = int(stream) // self.num_streams
         return not self._is_raw[leaf] or self._spec.leaf_frames[leaf].is_column
 
+    @property
+    def unflushed_bytes(self) -> int:
+        """Bytes in RAM of segments that can be in files."""
+        leaves = range(0, len(self._is_raw) * self.num_streams, self.num_streams)
+        return sum(self.nbytes_of(leaf // self.num_streams)[0] for leaf in leaves if self.supports_files(leaf))
+
     def move_to_file(  # type: ignore[override]  # the native method takes encoded paths
         self, stream: int, number: int, path: str | PathLike[str], offset: int, size: int
     ) -> None:

@@ -366,3 +366,20 @@ def test_a_relative_path_stays_relative_to_the_first_working_directory(name, tmp
 
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(name), oracle)
     assert 0 < len(ReplayMemory.load("deep/copy")) < len(ReplayMemory.open(Path(name)))
+
+
+@pytest.mark.parametrize("spec", [FrameSpec((40, 100)), FrameSpec((1000,), np.float32)], ids=["pictures", "vectors"])
+def test_a_disk_slower_than_the_writer_slows_it_instead_of_filling_ram(tmp_path, monkeypatch, spec):
+    monkeypatch.setattr("framestow.replay.store.session.MAX_UNFLUSHED_BYTES", 2 * 2**20)
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (time.sleep(0.1), sync(descriptor)))
+    noise = np.random.default_rng(0).integers(0, 256, (64, *spec.shape)).astype(spec.dtype)
+    largest = 0
+
+    with ReplayMemory(10_000, spec, 4, directory=tmp_path / "memory", flush_every=0.01) as memory:
+        memory.begin(noise[:1])
+        for step in range(3_000):  # 12 MB
+            memory.append([0], [0.0], [False], [False], noise[step % 64][None])
+            largest = max(largest, memory._storage.nbytes["frames"])
+
+    assert largest < 2 * 2**20 + 320 * 4000 + 16 * 4000 + 2**19  # the bound, an open segment, 16 steps, a block

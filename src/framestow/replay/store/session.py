@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from framestow.argument_checks import real_number
 from framestow.errors import ClosedMemoryError, DamagedDataError, FramestowError, IncompatibleError
+from framestow.replay.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.store.format import Manifest
@@ -25,6 +26,9 @@ from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.writer import StoreWriter, file_bytes
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations
+
+MAX_UNFLUSHED_BYTES = 64 * MIB
+STEPS_PER_CHECK = 16
 
 
 class OpenStore:
@@ -41,6 +45,7 @@ class OpenStore:
         self._background: BackgroundFlush | None = None
         self._flushed: Any = None  # change marker at the beginning of the last flush
         self.is_open = True
+        self._num_steps = 0
 
     def flush_every(self, seconds: float | None, memory: object) -> None:
         """Flush every ``seconds`` in the background (``None``: never); close once ``memory`` is collected."""
@@ -63,6 +68,20 @@ class OpenStore:
                 self.flush()
             except OSError as error:
                 self._raise_later(error)
+
+    def make_room(self) -> None:
+        """Wait for the disk if the background flush lags behind what is appended; the writer calls it before a step.
+
+        Segments that belong in files take at most ``MAX_UNFLUSHED_BYTES`` of RAM, and those of 16 steps. Raises the
+        error of the flush.
+        """
+        self._num_steps += 1
+        if self._background is None or self._num_steps % STEPS_PER_CHECK:
+            return
+        if self._parts.storage.unflushed_bytes > MAX_UNFLUSHED_BYTES:
+            with self._one_at_a_time:  # a running flush may be enough
+                if self.is_open and self._parts.storage.unflushed_bytes > MAX_UNFLUSHED_BYTES:
+                    self._flush(self._writer.pinned)
 
     def flush(self) -> int:
         """Write everything that was appended before; return the generation."""
