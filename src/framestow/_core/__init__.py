@@ -24,7 +24,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 11
+EXPECTED_ABI_VERSION = 12
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
