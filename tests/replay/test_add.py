@@ -388,6 +388,33 @@ def test_add_continues_an_episode_that_begin_and_append_began():
     assert [3, 4] == memory.observations()[0, :, 0, 0].tolist()
 
 
+def test_a_memory_with_steps_before_the_first_add_keeps_its_stack():
+    memory = ReplayMemory(20, FrameSpec(FRAME), NUM_ACTIONS)
+    memory.begin(numbered(1)[None])
+    memory.append([0], [0.0], [False], [False], numbered(2)[None])
+    with pytest.raises(InvalidStepError, match=r"one frame each: the memory has stack=4"):
+        memory.add(numbered(2), 0, 0.0, numbered(3), False, False)
+    memory.add(stacked(1, 1, 1, 2), 0, 0.0, stacked(1, 1, 2, 3), False, False)
+    with pytest.raises(InvalidStepError, match=r"neither continues nor begins.*with steps before the first add"):
+        memory.add(stacked(5, 6, 7, 8), 0, 0.0, stacked(6, 7, 8, 9), False, False)
+    assert [2] == [len(episode) for episode in memory.episodes()]
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+def test_a_contradiction_that_cannot_be_stored_is_refused_and_later_steps_continue(retention):
+    memory = ReplayMemory(2_000, FrameSpec((2, *FRAME)), NUM_ACTIONS, retention=retention)
+    memory.add(stacked(1, 1), 0, 0.0, stacked(1, 2), False, False)
+    strange = stacked(5, 6), 0, 0.0, stacked(7, 8), False, False
+    if retention == "random":
+        with pytest.raises(InvalidStepError, match=r"neither continues nor begins"):
+            memory.add(*strange)
+    else:
+        memory.add(*strange)
+    memory.add(stacked(1, 2) if retention == "random" else stacked(7, 8), 0, 0.0, stacked(2, 3), False, False)
+    assert ((2, 2) if retention == "random" else (3, 1)) == (len(memory), memory.stack)
+    memory._check()
+
+
 def test_numbers_in_a_dict_are_stored():
     space = Dict({"camera": Box(0, 255, (2, *FRAME), np.uint8), "lives": Discrete(6)})
     memory = ReplayMemory(20, space, NUM_ACTIONS)

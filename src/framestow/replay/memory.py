@@ -304,8 +304,8 @@ class ReplayMemory(Closing):
         **Stacks.** The first step shows how observations are stacked, and what fills the first stack of an episode.
         Observations that are no stacks are kept whole: ``memory.stack`` is 1. If a later step contradicts what the
         first one showed, all stored steps are stored again in another way, and the log has a warning; indices stay,
-        and priorities start again. With ``stack=`` (and ``stack_padding=``) given, or with a ``directory``, the memory
-        cannot change, and a contradiction raises.
+        and priorities start again. With ``stack=`` (and ``stack_padding=``) given, a ``directory`` or random retention,
+        the memory cannot change, and a contradiction raises.
 
         **Episodes.** An observation that equals the last ``next_observation`` of its environment continues the episode.
         Any other one begins an episode, and so does the first one after an end. There is no call for a reset. The first

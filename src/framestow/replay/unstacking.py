@@ -236,7 +236,7 @@ class Unstacker:
         layouts = self._layouts
         if not layouts:
             stack, padding = self._stack, self._padding
-            if not _can_change(memory):
+            if memory._directory is not None or (memory._timeline.newest_positions >= 0).any():
                 stack, padding = memory.stack, memory._settings.stack_padding
             num_envs = memory.num_envs if step.env_ids is None else np.size(step.env_ids)
             found = _possible_layouts(memory._settings.frame, step.observation, num_envs, stack)
@@ -268,8 +268,9 @@ class Unstacker:
                 self._shows_next_episode = unstacker._shows_next_episode
                 return
         way_out = (
-            "a memory in a directory, or with steps that cannot all be read, keeps its stack: build it with stack=1"
-            if self._stack is None and not _can_change(memory)
+            "build the memory with stack=1: it keeps its stack in a directory, with random retention, with damaged "
+            "steps, or with steps before the first add"
+            if self._stack is None
             else "leave out stack (frame_stack of a drop-in), so that the memory may store them whole"
         )
         raise InvalidStepError(
@@ -309,9 +310,10 @@ def _can_change(memory: ReplayMemory) -> bool:
         return False
     if not (memory._timeline.newest_positions >= 0).any():
         return True
+    if memory._settings.retention != "fifo":
+        return False
     indices = _readable_indices(memory)
-    is_whole = indices.size == 0 or int(indices[-1]) == _next_index(memory) - 1 == indices[0] + len(indices) - 1
-    return memory._settings.retention == "fifo" and is_whole
+    return indices.size == 0 or int(indices[-1]) == _next_index(memory) - 1 == indices[0] + len(indices) - 1
 
 
 def _next_index(memory: ReplayMemory) -> int:
