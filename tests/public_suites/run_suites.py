@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from framestow.benchmarking.result_files import write_result
-from public_suites.outcomes import Comparison, compared, outcomes_of
+from public_suites.outcomes import Comparison, compared, errors_of, outcomes_of
 from public_suites.suites import SUITES, Suite
 
 HERE = Path(__file__).parent
@@ -64,8 +64,8 @@ class Source:
         return cls(folder, suite.download)
 
 
-def run(suite: Suite, source: Source, is_drop_in: bool) -> dict[str, str]:
-    """Run the suite's tests in a copy of their folder; return each test's outcome by its name."""
+def run(suite: Suite, source: Source, is_drop_in: bool) -> tuple[dict[str, str], dict[str, str]]:
+    """Run the suite's tests in a copy of their folder; return the outcome and the error of each test by its name."""
     with TemporaryDirectory(prefix="public-suite-") as there:
         for top in {test.split("/")[0] for test in suite.tests}:
             shutil.copytree(source.folder / top, Path(there, top))
@@ -94,7 +94,7 @@ def run(suite: Suite, source: Source, is_drop_in: bool) -> dict[str, str]:
             sys.exit(
                 f"{name}: pytest ended with {done.returncode} and wrote no report:\n{done.stdout[-2000:]}{done.stderr}"
             )
-        return outcomes_of(report)
+        return outcomes_of(report), errors_of(report)
 
 
 def show(library: str, comparison: Comparison) -> None:
@@ -124,8 +124,10 @@ def main() -> int:
         suite, source = SUITES[library], sources[library]
         print(f"running the tests of {library} from {source.name or source.folder.name}", flush=True)
         with ThreadPoolExecutor(2) as both:
-            own, ours = both.map(lambda is_drop_in, s=suite, f=source: run(s, f, is_drop_in), (False, True))
-        comparison = compared(own, ours, reasons.get(library, {}))
+            (own, _), (ours, errors) = both.map(
+                lambda is_drop_in, s=suite, f=source: run(s, f, is_drop_in), (False, True)
+            )
+        comparison = compared(own, ours, reasons.get(library, {}), errors)
         show(library, comparison)
         is_explained &= not (comparison.unexplained or comparison.needless)
         results[library] = {"tests of": source.name, "installed": version(library), **comparison.summary()}
