@@ -348,3 +348,46 @@ def test_a_writer_that_was_sent_to_another_process_starts_empty():
 def replay_rewards(replay) -> list[int]:
     replay.refresh()
     return replay.sample(256).reward.astype(int).tolist()
+
+
+@pytest.mark.parametrize("padding", ["first_frame", "zeros"])
+def test_stacked_observations_are_stored_as_their_frames(padding):
+    calls, writer = shard_and_writer(num_envs=2, stack_padding=padding)
+    one, steps = memory(num_envs=2, stack_padding=padding, capacity=10_000), NumberedSteps(2)
+    for _ in range(60):
+        for env_id in (0, 1):
+            steps.play(one, env_id, 1)
+    indices = one.sampleable_indices()
+    for place in range(0, len(indices), 2):
+        batch = one.get(indices[place : place + 2])
+        ends = batch.terminated, batch.truncated
+        writer.add(batch.observation, batch.action, batch.reward, batch.next_observation, *ends)
+    writer.flush()
+
+    stored = calls.objects[0].memory
+    found = stored.get(stored.sampleable_indices())
+    order = {reward: row for row, reward in enumerate(found.reward.tolist())}
+    rows = [order[reward] for reward in one.get(indices).reward.tolist()]
+    for name in ("observation", "action", "next_observation", "terminated", "truncated", "discount"):
+        np.testing.assert_array_equal(getattr(one.get(indices), name), getattr(found, name)[rows], name)
+
+
+def test_a_stack_that_was_not_shifted_is_refused_and_nothing_is_kept():
+    calls, writer = shard_and_writer()
+    stacks = np.arange(4 * STACK * 30, dtype=np.uint8).reshape(4, STACK, *SHAPE)
+    first = np.repeat(stacks[:1, -1:], STACK, axis=1)
+
+    with pytest.raises(InvalidStepError, match="observation of environment 0 neither continues its episode nor"):
+        writer.add(stacks[:1], [0], [0.0], stacks[1:2], [False], [False])
+    with pytest.raises(InvalidStepError, match="next_observation of environment 0 is not its observation shifted"):
+        writer.add(first, [0], [0.0], stacks[1:2], [False], [False])
+    with pytest.raises(InvalidStepError, match=re.escape("actions have shape (2,)")):
+        writer.add(first, [0, 1], [0.0], first, [False], [False])
+    with pytest.raises(InvalidStepError, match=re.escape("observation has shape (1, 6, 5) and dtype uint8")):
+        writer.add(first[:, 0], [0], [0.0], first, [False], [False])
+    writer.flush()
+
+    assert [] == calls.sent
+    writer.add(first, [0], [0.0], stacks[1:2], [True], [False])  # no target uses what follows a termination
+    writer.flush()
+    assert 1 == len(calls.objects[0].memory)

@@ -317,6 +317,67 @@ class ShardWriter:
             chunk.add_step(checked_actions[row], checked[row], of_step, {name: fields[name][row] for name in fields})
         self._send_full()
 
+    def add(
+        self,
+        observation: npt.ArrayLike,
+        action: npt.ArrayLike,
+        reward: npt.ArrayLike,
+        next_observation: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        extras: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> None:
+        """Store one step of each of ``env_ids`` with its stacked observations, ``(n, stack, *frame)``, newest last.
+
+        An observation that equals the newest one of its environment continues the episode; any other one begins an
+        episode. Only new frames are stored. Unlike a ``ReplayMemory``, a writer does not find out how observations are
+        stacked. Raises ``InvalidStepError`` before anything is stored, also for stacks that were not shifted by one
+        frame, unless their episode terminated.
+        """
+        if isinstance(self._memory.frame, ObservationSpec):
+            raise InvalidStepError(
+                "observations have several arrays: add() takes stacks of one array; give single frames to begin() and "
+                "append()"
+            )
+        envs = checked_streams(env_ids, self._all_envs)
+        shape = len(envs), self.stack, *self._memory.frame.shape
+        before, after = np.asarray(observation), np.asarray(next_observation)
+        for name, given in (("observation", before), ("next_observation", after)):
+            if given.shape != shape or given.dtype != self._memory.frame.dtype:
+                raise InvalidStepError(
+                    f"{name} has shape {given.shape} and dtype {given.dtype}: this replay takes {shape} of "
+                    f"{self._memory.frame.dtype}; give stacks with the newest frame last"
+                )
+        begins = ~(self._is_open[envs] & _rows_are_equal(before, self._stacker.stacks()[envs]))
+        padding = before[:, -1:] if self._memory.stack_padding == "first_frame" else np.zeros_like(before[:, -1:])
+        is_padded = _rows_are_equal(before[:, :-1], np.broadcast_to(padding, before[:, :-1].shape))
+        flags = checked_flags("terminated", terminated, len(envs))
+        is_shifted = _rows_are_equal(after[:, :-1], before[:, 1:]) | flags
+        for name, is_right, rule in (
+            ("observation", ~begins | is_padded, "neither continues its episode nor begins one"),
+            ("next_observation", is_shifted, "is not its observation shifted by one frame"),
+        ):
+            if not is_right.all():
+                raise InvalidStepError(
+                    f"{name} of environment {envs[~is_right][0]} {rule}: only the newest frame of a stack is stored; "
+                    "add steps from a reset on, with the true last observation of an episode"
+                )
+        self._check_step(envs, action, reward, terminated, truncated, extras)
+        if begins.any():
+            self.begin(before[begins, -1], envs[begins])
+        self.append(action, reward, terminated, truncated, after[:, -1], envs, extras)
+
+    def _check_step(
+        self, envs: npt.NDArray[np.int32], actions: Any, rewards: Any, terminated: Any, truncated: Any, extras: Any
+    ) -> None:
+        """Raise ``InvalidStepError`` for values that ``append`` refuses."""
+        self._memory.action.checked(actions, len(envs))
+        checked_rewards(rewards, len(envs))
+        checked_flags("terminated", terminated, len(envs))
+        checked_flags("truncated", truncated, len(envs))
+        self._memory.extras.checked(extras, len(envs))
+
     def note_values(self, chosen: npt.ArrayLike, best: npt.ArrayLike) -> None:
         """Give the values of the next step of all environments, so that its transitions get initial priorities.
 
@@ -448,6 +509,14 @@ class ShardWriter:
             except ActorLostError:
                 break  # the next call waits for the shard
         self.counts.waited_s += time.monotonic() - since
+
+
+def _rows_are_equal(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which rows are equal, bit for bit."""
+    equal: npt.NDArray[np.bool_] = np.array(
+        [one.tobytes() == other.tobytes() for one, other in zip(some, others, strict=True)], np.bool_
+    )
+    return equal
 
 
 def check_env_ids(env_ids: Sequence[int], num_envs: int) -> tuple[int, ...]:

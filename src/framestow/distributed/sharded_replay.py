@@ -305,6 +305,20 @@ class ShardedReplay(Closing):
         """Store one step of each of ``env_ids``, as ``ReplayMemory.append`` does, in chunks."""
         self._own_writer.append(actions, rewards, terminated, truncated, frames, env_ids, extras)
 
+    def add(
+        self,
+        observation: npt.ArrayLike,
+        action: npt.ArrayLike,
+        reward: npt.ArrayLike,
+        next_observation: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        extras: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> None:
+        """Store one step of each of ``env_ids`` with its stacked observations, as ``ShardWriter.add`` does."""
+        self._own_writer.add(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
+
     def observations(self) -> Any:
         """Return the current observation of each environment that ``begin`` and ``append`` feed."""
         return self._own_writer.observations()
