@@ -4,7 +4,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 sanitizers=${SANITIZE-address,undefined}
-programs="core_tests screen_tests step_blocks_tests step_ring_tests sum_tree_tests thread_test"
+programs="core_tests processor_tests screen_tests step_blocks_tests step_ring_tests sum_tree_tests thread_test"
 
 native_tests/build.sh native_tests "$sanitizers" $programs
 for program in $programs; do

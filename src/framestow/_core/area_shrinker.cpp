@@ -5,10 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#if defined(__SSE2__) || defined(_M_X64)
-#include <emmintrin.h>
-#define FRAMESTOW_HAS_SSE2 1
-#endif
+#include "processor.hpp"
 
 namespace framestow {
 namespace {
@@ -33,7 +30,7 @@ std::uint8_t rounded(float value) {
     return static_cast<std::uint8_t>(bits);
 }
 
-#ifdef FRAMESTOW_HAS_SSE2
+#ifdef FRAMESTOW_SSE2
 // Four output pixels of up to four taps each, 16 weights: multiplied side by side, transposed, and added tap by tap.
 __m128 four_means(const float* pixels, const std::uint32_t* firsts, const float* weights) {
     __m128 first = _mm_mul_ps(_mm_loadu_ps(pixels + firsts[0]), _mm_loadu_ps(weights));
@@ -129,7 +126,7 @@ void AreaShrinker::average_row(const std::uint8_t* row, float* means) {
     }
     const float* const pixels = pixels_.data();
     const float* weights = across_.weights.data();
-#ifdef FRAMESTOW_HAS_SSE2
+#ifdef FRAMESTOW_SSE2
     if (across_.tap_stride == kLanes) {
         for (std::size_t column = 0; column < row_stride_; column += kLanes, weights += kLanes * kLanes) {
             _mm_storeu_ps(means + column, four_means(pixels, across_.firsts.data() + column, weights));

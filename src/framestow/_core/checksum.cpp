@@ -3,7 +3,8 @@
 #include <array>
 #include <cstring>
 
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+// Build with -DFRAMESTOW_PORTABLE=ON to use the table on every processor.
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && !defined(FRAMESTOW_PORTABLE)
 #define FRAMESTOW_CRC_INSTRUCTION 1
 #include <nmmintrin.h>
 #endif

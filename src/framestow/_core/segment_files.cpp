@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <system_error>
 
+#include "processor.hpp"
 #include "segment.hpp"
 #include "segment_header.hpp"
 
@@ -14,11 +15,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#endif
-
-#if defined(__SSE2__) || defined(_M_X64)
-#define FRAMESTOW_SSE2 1
-#include <xmmintrin.h>
 #endif
 
 namespace framestow {
@@ -170,16 +166,6 @@ namespace {
 constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kMostRawBytes = 2 * 1024;
 constexpr std::size_t kMostBytes = 16 * 1024;  // per part; more would evict bytes being unpacked from the cache
-
-inline void prefetch(const std::uint8_t* bytes) {
-#if defined(FRAMESTOW_SSE2)
-    _mm_prefetch(reinterpret_cast<const char*>(bytes), _MM_HINT_T0);
-#elif defined(__GNUC__) || defined(__clang__)
-    __builtin_prefetch(bytes);
-#else
-    (void)bytes;
-#endif
-}
 
 // From `begin` up to `end` or the segment's end, at most `most` bytes.
 void prefetch_part(ByteSpan segment, std::size_t begin, std::size_t end, std::size_t most) {

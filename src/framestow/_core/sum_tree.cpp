@@ -2,25 +2,13 @@
 
 #include <algorithm>
 
-#if defined(_M_X64) || defined(_M_IX86)
-#include <xmmintrin.h>
-#endif
+#include "processor.hpp"
 
 namespace framestow {
 namespace {
 
 constexpr std::size_t kWide = 16;        // children per node
 constexpr std::size_t kRowsAtOnce = 64;  // processed level by level, so that their cache misses overlap
-
-inline void prefetch(const void* bytes) {
-#if defined(_M_X64) || defined(_M_IX86)
-    _mm_prefetch(static_cast<const char*>(bytes), _MM_HINT_T0);
-#elif defined(__GNUC__)
-    __builtin_prefetch(bytes);
-#else
-    static_cast<void>(bytes);
-#endif
-}
 
 inline void prefetch_node(const double* sums) {  // the sums of its children
     prefetch(sums);

@@ -1,12 +1,8 @@
 #include "patch_decoder.hpp"
 
 #include "patch_format.hpp"
+#include "../processor.hpp"
 #include "../segment_header.hpp"
-
-#if defined(__SSE2__) || defined(_M_X64)
-#define FRAMESTOW_SSE2 1
-#include <emmintrin.h>
-#endif
 
 // Functions that take and return Progress must be inlined into the loop that calls them. Otherwise it lives in memory,
 // where a load of two fields waits for their two stores.

@@ -5,10 +5,7 @@
 #include <stdexcept>
 #include <tuple>
 
-#if defined(__SSE2__) || defined(_M_X64)
-#define FRAMESTOW_SSE2 1
-#include <emmintrin.h>
-#endif
+#include "../processor.hpp"
 
 namespace framestow {
 namespace {

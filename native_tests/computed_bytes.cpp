@@ -1,0 +1,68 @@
+// Every kind of bytes that code with vector instructions computes. Compiled twice: as namespace framestow, and as
+// namespace framestow_portable beside a core without these instructions.
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "area_shrinker.hpp"
+#include "checksum.hpp"
+#include "moving_pictures.hpp"
+#include "segment.hpp"
+
+namespace framestow {
+namespace {
+
+void add_segments(std::vector<std::vector<std::uint8_t>>& all, std::mt19937& random) {
+    const FrameGeometry geometries[] = {{1, 1, 1},  {1, 7, 1},   {5, 15, 1},  {5, 16, 1},  {9, 17, 1},
+                                        {8, 24, 3}, {12, 63, 3}, {3, 300, 1}, {64, 64, 1}, {84, 84, 1}};
+    for (const FrameGeometry& geometry : geometries) {
+        for (const std::uint32_t count : {1U, 7U, 90U}) {
+            const std::vector<std::uint8_t> frames = moving_pictures(geometry, count, random);
+            all.push_back(pack_segment(geometry, frames.data(), count));
+            std::vector<std::uint8_t> unpacked(frames.size());
+            unpack_segment(ByteSpan{all.back().data(), all.back().size()}, geometry, count, unpacked.data());
+            all.push_back(unpacked);
+        }
+    }
+}
+
+void add_shrunk_pictures(std::vector<std::vector<std::uint8_t>>& all, std::mt19937& random) {
+    const PictureSize sizes[][2] = {{{210, 160}, {84, 84}}, {{250, 160}, {84, 84}}, {{40, 33}, {7, 32}}, {{9, 50}, {4, 3}}};
+    for (const auto& [input, output] : sizes) {
+        AreaShrinker shrinker(input, output);
+        std::vector<std::uint8_t> picture(input.height * input.width), frame(output.height * output.width);
+        std::vector<std::uint32_t> rows;
+        for (std::uint32_t row = 0; row < input.height; ++row) {
+            rows.push_back(row);
+        }
+        for (int time = 0; time < 20; ++time) {
+            for (std::uint8_t& pixel : picture) {
+                pixel = static_cast<std::uint8_t>(random());
+            }
+            shrinker.shrink(picture.data(), rows, frame.data());
+            all.push_back(frame);
+        }
+    }
+}
+
+void add_checksums(std::vector<std::vector<std::uint8_t>>& all) {
+    std::vector<std::uint8_t> checksums;
+    for (const std::vector<std::uint8_t>& bytes : all) {
+        checksums.resize(checksums.size() + 4);
+        store_u32(checksums.data() + checksums.size() - 4, crc32c(ByteSpan{bytes.data(), bytes.size()}));
+    }
+    all.push_back(checksums);
+}
+
+}  // namespace
+
+std::vector<std::vector<std::uint8_t>> computed_bytes() {
+    std::mt19937 random(1);
+    std::vector<std::vector<std::uint8_t>> all;
+    add_segments(all, random);
+    add_shrunk_pictures(all, random);
+    add_checksums(all);
+    return all;
+}
+
+}  // namespace framestow

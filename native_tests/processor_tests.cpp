@@ -1,0 +1,29 @@
+// A processor without vector and checksum instructions packs, unpacks, shrinks and sums the same bytes. Exits with 0 on
+// success.
+#include <cstdint>
+#include <cstdio>
+#include <vector>
+
+#include "check.hpp"
+
+namespace framestow {
+std::vector<std::vector<std::uint8_t>> computed_bytes();
+}
+namespace framestow_portable {
+std::vector<std::vector<std::uint8_t>> computed_bytes();
+}
+
+int main() {
+    const std::vector<std::vector<std::uint8_t>> here = framestow::computed_bytes();
+    const std::vector<std::vector<std::uint8_t>> portable = framestow_portable::computed_bytes();
+
+    CHECK(here.size() == portable.size());
+    for (std::size_t place = 0; place < here.size(); ++place) {
+        if (here[place] != portable[place]) {
+            std::fprintf(stderr, "result %zu differs on a processor without vector instructions\n", place);
+        }
+        CHECK(here[place] == portable[place]);
+    }
+    std::puts("processor tests: all hold");
+    return 0;
+}
