@@ -130,7 +130,7 @@ def as_array(
             f"{name} cannot be converted to an array ({error}): a tensor must be on the CPU, without a gradient, of a "
             f"dtype of NumPy; give {name}.detach().cpu(), and bfloat16 as .float()"
             if hasattr(given, "detach")
-            else f"{name} cannot be converted to an array ({error}): give an array, with rows of one shape"
+            else f"{name} cannot be converted to an array ({error}): its rows must have one shape; give an array"
         ) from error
 
 

@@ -304,15 +304,15 @@ def _check_batches(system: System, play: Play, stack: int, num_steps: int) -> No
         observations, next_observations, rewards = system.as_arrays(system.sample())
         numbers = rewards.astype(np.int64)
         if numbers.min() < 0 or numbers.max() >= num_steps:
-            raise DamagedDataError(f"{system.name} returned a wrong reward: it is not compared")
+            raise _wrong(system, "reward")
         if not (observations == play.observations(numbers, stack)).all():
-            raise DamagedDataError(f"{system.name} returned a wrong observation: it is not compared")
+            raise _wrong(system, "observation")
         # A buffer that returns the following step's observation as the next one has none for the newest step either.
         has_follower = ~play.has_ended(numbers) & (numbers < num_steps - 1)
         counts = has_follower | system.keeps_final_frames
         expected = play.observations(numbers, stack, steps_later=1)
         if not (next_observations[counts] == expected[counts]).all():
-            raise DamagedDataError(f"{system.name} returned a wrong next observation: it is not compared")
+            raise _wrong(system, "next observation")
 
 
 def _timed(
@@ -348,3 +348,10 @@ def _timed(
         best = min(by_threads, key=lambda count: medians[by_threads[count]])
         systems.append(replace(each.figures, sample_us=medians[by_threads[best]], torch_threads=best))
     return medians[bare.name], systems
+
+
+def _wrong(system: System, what: str) -> DamagedDataError:
+    return DamagedDataError(
+        f"{system.name} returned a wrong {what}: only libraries with right batches are compared; leave it out with "
+        "--libraries"
+    )

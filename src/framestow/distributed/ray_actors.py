@@ -82,9 +82,13 @@ class RayCalls(Calls):
         try:
             return ray().get(handle, timeout=timeout_s)
         except errors.GetTimeoutError as error:
-            raise ActorLostError(f"an actor did not answer in {timeout_s:g} s: see its node", is_silent=True) from error
+            raise ActorLostError(
+                f"an actor did not answer in {timeout_s:g} s; see its log with `ray logs`", is_silent=True
+            ) from error
         except (errors.RayActorError, errors.ObjectLostError, errors.OwnerDiedError) as error:
-            raise ActorLostError(f"an actor died before it answered: {str(error).splitlines()[0]}") from error
+            raise ActorLostError(
+                f"an actor died before it answered: {str(error).splitlines()[0]}; see its log with `ray logs`"
+            ) from error
 
     def done(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:
         """Return the references that have an answer or an error."""

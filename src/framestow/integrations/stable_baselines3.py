@@ -308,5 +308,5 @@ def _refuse(arguments: dict[str, Any], class_name: str) -> None:
     for name in arguments:
         for owner, names in _ARGUMENTS_OF.items():
             if name in names:
-                raise InvalidSettingsError(f"{name} is an argument of {owner}, not of {class_name}: use {owner}")
-        raise InvalidSettingsError(f"{name} is not an argument of {class_name}: remove it")
+                raise InvalidSettingsError(f"{name} is an argument of {owner}, not of {class_name}; use {owner}")
+        raise InvalidSettingsError(f"{name} is not an argument of {class_name}; remove it")

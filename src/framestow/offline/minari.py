@@ -50,7 +50,7 @@ def open_dataset(dataset: str | Path) -> Any:
             f"download it with: minari download {dataset}"
         ) from error
     except ImportError as missing:
-        raise MissingExtraError(f"{dataset}: {missing}") from missing
+        raise MissingExtraError(f"{dataset}: Minari lacks a package ({missing}); install that package") from missing
     except (ValueError, KeyError, AssertionError) as error:
         raise DamagedDataError(f"{dataset}: Minari cannot read it: {error}; download it again") from error
 
@@ -140,7 +140,9 @@ class MinariData:
         stacks, frame = _kind_of(opened.id, space, stacked_on)
         action = ActionSpec.from_space(opened.action_space)
         if not opened.total_steps:
-            raise InvalidSettingsError(f"{opened.id}: the dataset has no step: there is nothing to import")
+            raise InvalidSettingsError(
+                f"{opened.id}: the dataset has no step: there is nothing to import; give another dataset"
+            )
         padding = stack_padding
         if padding is None:
             padding = "first_frame" if stacks is None else _padding(opened, stacks)
@@ -237,7 +239,9 @@ class MinariData:
         try:
             parts = zip(self.frame.leaves, self.frame.flattened(observations), strict=True)
         except InvalidStepError as error:
-            raise DamagedDataError(f"{where}: its observations do not match its space: {error}") from error
+            raise DamagedDataError(
+                f"{where}: its observations do not match its space ({error}); download the dataset again"
+            ) from error
         return [_as_dtype(np.asarray(part), leaf.frame.dtype, where + leaf.place) for leaf, part in parts]
 
     def _frames(self, arrays: list[npt.NDArray[Any]], metadata: dict[str, Any], where: str) -> Any:
@@ -440,9 +444,14 @@ def _new_storage(minari: Any, folder: Path, memory: ReplayMemory, description: M
             jpeg_encoding=False,
         )
     except ImportError as missing:
-        raise MissingExtraError(f"data_format is {description.data_format!r}: {missing}") from missing
+        raise MissingExtraError(
+            f"data_format is {description.data_format!r}: Minari lacks a package ({missing}); install that package, "
+            "or leave data_format out"
+        ) from missing
     except ValueError as error:
-        raise InvalidSettingsError(f"data_format is {description.data_format!r}: {error}") from error
+        raise InvalidSettingsError(
+            f"data_format is {description.data_format!r}: Minari refuses it ({error}); leave it out"
+        ) from error
 
 
 def _observation_space(spec: AnySpec) -> Any:
@@ -513,7 +522,9 @@ def _env_spec(environment: str | None) -> Any:
     try:
         return gymnasium.spec(environment)
     except gymnasium.error.Error as error:
-        raise InvalidSettingsError(f"environment is {environment!r}: Gymnasium does not know it: {error}") from error
+        raise InvalidSettingsError(
+            f"environment is {environment!r}: Gymnasium does not know it ({error}); give the id of a registered one"
+        ) from error
 
 
 def _notes(memory: ReplayMemory) -> list[str]:

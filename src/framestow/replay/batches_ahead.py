@@ -165,7 +165,9 @@ def check_is_pending(given: Any) -> None:
 def checked_batch(given: Any) -> Batch | SequenceBatch:
     """Return ``given``; raise ``InvalidSettingsError`` unless it is a ``Batch`` or a ``SequenceBatch``."""
     if not isinstance(given, (Batch, SequenceBatch)):
-        raise InvalidSettingsError(f"the draw was unpacked to {given!r}: it must be a Batch or a SequenceBatch")
+        raise InvalidSettingsError(
+            f"the draw was unpacked to {given!r}: it must be a Batch or a SequenceBatch; return memory._draw_ahead(...)"
+        )
     return given
 
 

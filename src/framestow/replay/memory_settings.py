@@ -158,5 +158,7 @@ def labels_of(label: str | Sequence[str], num_envs: int) -> tuple[str, ...]:
     if isinstance(label, str):
         return (label,) * num_envs if label else ()
     if not isinstance(label, Sequence) or not all(isinstance(name, str) for name in label):
-        raise InvalidSettingsError(f"label is {label!r}: it must be a name, or a list with one for each environment")
+        raise InvalidSettingsError(
+            f"label is {label!r}: it must be a string or a list of strings; give one name, or one for each environment"
+        )
     return tuple(label)

@@ -170,7 +170,9 @@ def _extra_spec(name: object, dtype: npt.DTypeLike) -> ExtraSpec:
     try:
         whole = np.dtype(dtype)
     except (TypeError, ValueError) as error:
-        raise InvalidSettingsError(f"extra {name!r} is {dtype!r}: it must be a NumPy dtype ({error})") from error
+        raise InvalidSettingsError(
+            f"extra {name!r} is {dtype!r}: it must be a NumPy dtype ({error}); give one such as np.float32"
+        ) from error
     element, shape = (whole, ()) if whole.subdtype is None else whole.subdtype
     if element.kind not in "biuf" or element.itemsize > 8 or whole.itemsize == 0:  # long doubles differ by machine
         way_out = "store the real and the imaginary part" if element.kind == "c" else "use another dtype"

@@ -293,7 +293,9 @@ def _device(device: torch.device | str) -> torch.device:
     try:
         return torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise InvalidSettingsError(f"device is {device!r}: PyTorch does not know this device: {error}") from error
+        raise InvalidSettingsError(
+            f"device is {device!r}: PyTorch does not know this device ({error}); give 'cpu' or 'cuda'"
+        ) from error
 
 
 def _sent(copies: CopiesAhead | ImmediateCopies, batch: Any) -> Any:

@@ -399,7 +399,9 @@ def _video_writer(path: Path, picture: NDArray[np.uint8], frames_per_second: flo
 def _rendered(player: Player) -> NDArray[np.uint8]:
     pictures = player.env.render()
     if not pictures:
-        raise ValueError("the environment renders nothing: create it with render_mode='rgb_array'")
+        raise ValueError(
+            "the environment renders nothing: a video needs pictures; create it with render_mode='rgb_array'"
+        )
     return np.asarray(pictures[0], np.uint8)
 
 

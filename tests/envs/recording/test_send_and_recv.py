@@ -204,7 +204,7 @@ def test_unknown_environment_numbers_are_refused(env_ids):
     recorder = Recorder(toy(), ListSink(3))
     recorder.reset()
 
-    with pytest.raises(InvalidStepError, match="they must be different whole numbers from 0 to 2, at least one"):
+    with pytest.raises(InvalidStepError, match="they must be different whole numbers from 0 to 2; give at least one"):
         recorder.send([1] * len(env_ids), env_ids)
     with pytest.raises(InvalidStepError, match="2 environments need one each"):
         recorder.send([1], [0, 1])

@@ -248,7 +248,7 @@ def test_a_buffer_pickled_in_mid_episode_resumes():
         ({1: 0.5}, r"a has shape \(\) and dtype float64: it must have shape \(\) and dtype int64"),
         ({2: [1.0, 2.0]}, r"r is \[1.0, 2.0\]: it must be one number"),
         ({2: np.nan}, "reward is nan"),
-        ({3: 0.5}, "non_terminal is 0.5: it must be 0 \\(the episode ended\\) or 1"),
+        ({3: 0.5}, "non_terminal is 0.5: it must be 0 or 1; give 0 where the episode ended"),
         (
             {5: lambda: 0},
             r"the fields after s_next cannot be pickled \(.*\): they are stored as bytes; remove",

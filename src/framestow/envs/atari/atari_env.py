@@ -72,9 +72,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         first_seed = checked_seed(seed)
         self._pending_seed = int(np.random.SeedSequence(first_seed).entropy)  # type: ignore[arg-type]
         if render_mode not in (None, "rgb_array"):
-            raise InvalidSettingsError(
-                f"render_mode is {render_mode!r}: an Atari environment takes 'rgb_array' or None"
-            )
+            raise InvalidSettingsError(f"render_mode is {render_mode!r}: it must be 'rgb_array' or None")
         self.render_mode = render_mode
         self.metadata = {  # type: ignore[misc]
             "render_modes": ["rgb_array"],

@@ -206,7 +206,10 @@ class SentSteps:
         """Begin a step of each of ``streams``, which must have passed `check`."""
         rows = np.array(actions)
         if rows.shape[:1] != streams.shape:
-            raise InvalidStepError(f"actions are {rows.shape[:1]}: {len(streams)} environments need one each")
+            raise InvalidStepError(
+                f"actions have shape {rows.shape}: {len(streams)} environments need one each; "
+                "give one row for each of env_ids"
+            )
         self._env.send(rows, streams)  # type: ignore[attr-defined]
         self._actions |= dict(zip(streams.tolist(), rows, strict=True))
 

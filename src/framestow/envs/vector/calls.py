@@ -54,12 +54,14 @@ class EnvSpaces(NamedTuple):
 def checked_factories(env_fns: Any) -> list[Callable[[], Any]]:
     """Return ``env_fns`` as a list; raise ``InvalidSettingsError`` unless it has functions, one at least."""
     if isinstance(env_fns, (str, bytes)) or not isinstance(env_fns, Iterable):
-        raise InvalidSettingsError(f"env_fns is {env_fns!r}: it must be a list of functions, one for each environment")
+        raise InvalidSettingsError(
+            f"env_fns is {env_fns!r}: it must be a list of functions, one for each environment; give [make_env] * n"
+        )
     factories = list(env_fns)
     for number, make in enumerate(factories):
         check_callable(f"env_fns[{number}]", make, "a function without arguments that makes an environment")
     if not factories:
-        raise InvalidSettingsError("env_fns is empty: it must have a function for each environment, one at least")
+        raise InvalidSettingsError("env_fns is empty: it must have a function for each environment; give at least one")
     return factories
 
 
@@ -69,7 +71,8 @@ def check_equal_spaces(spaces: Sequence[EnvSpaces]) -> None:
         for kind, ours, first in zip(EnvSpaces._fields, each, spaces[0], strict=True):
             if ours != first:
                 raise InvalidSettingsError(
-                    f"environment {number} has the {kind} {ours}: it must be equal to environment 0's, {first}"
+                    f"environment {number} has the {kind} {ours}: it must be equal to environment 0's, {first}; "
+                    "make all environments alike"
                 )
 
 
@@ -107,7 +110,9 @@ def one_action_each(
     except Exception as error:
         raise InvalidStepError(f"actions are {actions!r}: they must be a batch of {batched_space}; {error}") from error
     if len(each) != num_envs:
-        raise InvalidStepError(f"there are {len(each)} actions: {num_envs} environments need one each")
+        raise InvalidStepError(
+            f"there are {len(each)} actions: {num_envs} environments need one each; give exactly so many"
+        )
     for number, action in enumerate(each):
         if not single_space.contains(action):
             raise InvalidStepError(f"action {action!r} for environment {number}: it is not in {single_space}; clip it")
@@ -139,7 +144,8 @@ def _checked_array(actions: Any, batched_space: gymnasium.Space[Any]) -> npt.NDA
     array = np.asarray(actions)
     if array.shape != batched_space.shape:
         raise InvalidStepError(
-            f"actions have shape {array.shape}: they must have shape {batched_space.shape}, one for each environment"
+            f"actions have shape {array.shape}: they must have shape {batched_space.shape}; "
+            "give one action for each environment"
         )
     if batched_space.dtype is not None and np.can_cast(array.dtype, batched_space.dtype, casting="same_kind"):
         array = array.astype(batched_space.dtype)
@@ -172,7 +178,7 @@ def require_none_left_idle(mask: npt.NDArray[np.bool_], needs_reset: npt.NDArray
     if untouched.any():
         raise InvalidStepError(
             f"reset_mask leaves out environments {np.flatnonzero(untouched).tolist()}, which have no episode: "
-            "reset all environments first"
+            "step() needs one in every environment; reset all environments first"
         )
 
 

@@ -176,7 +176,9 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_open()
         each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(each) != self.num_envs:
-            raise InvalidStepError(f"there are {len(each)} values: {self.num_envs} environments need one each")
+            raise InvalidStepError(
+                f"there are {len(each)} values: {self.num_envs} environments need one each; give exactly so many"
+            )
         for env, value in zip(self.envs, each, strict=True):
             env.set_wrapper_attr(name, value)
 

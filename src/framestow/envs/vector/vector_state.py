@@ -40,7 +40,7 @@ def checked_env_ids(env_ids: Sequence[int] | npt.NDArray[np.integer[Any]], num_e
     is_right = numbers.ndim == 1 and numbers.size and np.issubdtype(numbers.dtype, np.integer)
     if not is_right or numbers.min() < 0 or numbers.max() >= num_envs or len(np.unique(numbers)) != len(numbers):
         raise InvalidStepError(
-            f"env_ids are {env_ids!r}: they must be different whole numbers from 0 to {num_envs - 1}, at least one"
+            f"env_ids are {env_ids!r}: they must be different whole numbers from 0 to {num_envs - 1}; give at least one"
         )
     return [int(number) for number in numbers]
 

@@ -282,7 +282,8 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise NoStepPendingError("no step is in flight: recv() needs one that send() began; call it first", "recv")
         if not 1 <= min_envs <= len(self._sent):
             raise InvalidStepError(
-                f"min_envs is {min_envs}: it must be from 1 to the number of sent environments, {len(self._sent)}"
+                f"min_envs is {min_envs}: it must be from 1 to the number of sent environments, {len(self._sent)}; "
+                "send more, or wait for fewer"
             )
         requests = [request for request in self._sent.values() if request is not None]
         at_once = len(self._sent) - len(requests)
@@ -329,7 +330,9 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Set an attribute of every environment: a list or tuple has a value for each, any other value is for all."""
         each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(each) != self.num_envs:
-            raise InvalidStepError(f"there are {len(each)} values: {self.num_envs} environments need one each")
+            raise InvalidStepError(
+                f"there are {len(each)} values: {self.num_envs} environments need one each; give exactly so many"
+            )
         self._ask_workers(Command.SET, lambda numbers: (numbers, name, [each[number] for number in numbers]))
 
     def state_dict(self) -> dict[str, Any]:

@@ -89,7 +89,8 @@ class ReplayBuffer:
     ) -> None:
         if size < 1 or frame_history_len < 1:
             raise InvalidSettingsError(
-                f"size is {size} and frame_history_len {frame_history_len}: both must be at least 1"
+                f"size is {size} and frame_history_len {frame_history_len}: both must be at least 1; "
+                "give larger numbers"
             )
         self.size, self.frame_history_len, self.lander = size, frame_history_len, lander
         self._storage, self._threads = storage, threads

@@ -158,7 +158,8 @@ class MemoryEfficientAtariBuffer:
     ) -> None:
         if capacity < 1 or stacked_frames < 1:
             raise InvalidSettingsError(
-                f"capacity is {capacity} and stacked_frames {stacked_frames}: both must be at least 1"
+                f"capacity is {capacity} and stacked_frames {stacked_frames}: both must be at least 1; "
+                "give larger numbers"
             )
         self._capacity, self._stacked_frames = capacity, stacked_frames
         self._storage, self._threads = storage, threads
@@ -197,7 +198,9 @@ class MemoryEfficientAtariBuffer:
         observation, following = _as_float32("s", s), _as_float32("s_next", s_next)
         reward, non_terminal_value = _checked_number("r", r), _checked_number("non_terminal", non_terminal)
         if non_terminal_value not in (0, 1):
-            raise InvalidStepError(f"non_terminal is {non_terminal_value}: it must be 0 (the episode ended) or 1")
+            raise InvalidStepError(
+                f"non_terminal is {non_terminal_value}: it must be 0 or 1; give 0 where the episode ended"
+            )
         if len(self) == 0:
             self._prepare(observation.shape, a, tuple(extras))
         action, encoded = self._checked_action(a), self._extras.encode(tuple(extras))
@@ -261,7 +264,8 @@ class MemoryEfficientAtariBuffer:
         """
         if len(indices) == 0 or num_steps < 1:
             raise InvalidSettingsError(
-                f"{len(indices)} indices and num_steps {num_steps} were given: both numbers must be at least 1"
+                f"{len(indices)} indices and num_steps {num_steps} were given: both numbers must be at least 1; "
+                "give larger ones"
             )
         starts = np.asarray(indices, np.int64)
         weights = {"weights": np.ones([len(starts), 1])}
@@ -368,5 +372,5 @@ def _checked_number(name: str, value: Any) -> float:
         return value
     given = np.asarray(value)
     if given.size != 1 or given.dtype.kind not in "fiub":
-        raise InvalidStepError(f"{name} is {value!r}: it must be one number")
+        raise InvalidStepError(f"{name} is {value!r}: it must be one number; give a float")
     return float(given.item())

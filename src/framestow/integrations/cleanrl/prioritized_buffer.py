@@ -73,7 +73,7 @@ class SettledSteps:
         """Return the slots of sampleable steps; raise ``IndexError`` for other steps."""
         slots = self.find_slots(indices)
         if (slots < 0).any():
-            raise IndexError(f"step {indices[slots < 0][0]} is not sampleable")
+            raise IndexError(f"step {indices[slots < 0][0]} is not sampleable; take indices from sample()")
         return slots
 
     def is_sampleable(self, indices: Indices) -> npt.NDArray[np.bool_]:

@@ -224,7 +224,8 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         """Replace all steps by those of a batch, one step per slot; observations are copied."""
         if self._is_part:
             raise InvalidSettingsError(
-                "set_batch was called on a part of a vector buffer: call it on the vector buffer"
+                "set_batch was called on a part of a vector buffer: the parts share their observations; call it on the "
+                "vector buffer"
             )
         numbers_here = self._meta.get("obs")
         super().set_batch(batch)  # raises Tianshou's errors
@@ -527,7 +528,8 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         if not isinstance(main_buffer, ReplayBuffer) or cached_buffer_num < 1:
             raise InvalidSettingsError(
                 f"main_buffer is a {type(main_buffer).__name__}, cached_buffer_num is {cached_buffer_num}: main_buffer "
-                "must be a ReplayBuffer of framestow.integrations.tianshou, and cached_buffer_num at least 1"
+                "must be a ReplayBuffer, and cached_buffer_num at least 1; import it from "
+                "framestow.integrations.tianshou"
             )
         cached = [ReplayBuffer(max_episode_length, **main_buffer.options) for _ in range(cached_buffer_num)]
         ReplayBufferManager.__init__(self, [main_buffer, *cached])
@@ -542,5 +544,7 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
 
 def _part_size(total_size: int, buffer_num: int) -> int:
     if buffer_num < 1:
-        raise InvalidSettingsError(f"buffer_num is {buffer_num}: it must be at least 1, the number of environments")
+        raise InvalidSettingsError(
+            f"buffer_num is {buffer_num}: it must be at least 1; give the number of environments"
+        )
     return -(-total_size // buffer_num)

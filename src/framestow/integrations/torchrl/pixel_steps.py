@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.errors import InvalidStepError
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes
 from framestow.integrations.torchrl.steps import NONE, Indices, PixelLayout, StepBatch
@@ -356,7 +356,7 @@ class PixelSteps:
         for layout in self._layouts[self._layouts.index(self.layout) + 1 :]:
             if self._rebuild(layout, self.memory.num_envs, indices):
                 return
-        raise InvalidSettingsError(f"no layout of {self._layouts} fits the pixels: the last one must")
+        raise AssertionError(f"no layout of {self._layouts} fits the pixels: the last one must")
 
     def _rebuild(self, layout: PixelLayout, num_envs: int, indices: Indices | None) -> bool:
         """Copy all stored steps to a new memory, and replace old indices in ``indices``; return whether they fit."""

@@ -172,7 +172,9 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         state = json.loads((folder / STATE).read_text())
         for name, checksum in state["checksums"].items():
             if not (folder / name).is_file() or _checksum(folder / name) != checksum:
-                raise DamagedDataError(f"{folder / name} is damaged or missing: load another checkpoint")
+                raise DamagedDataError(
+                    f"{folder / name} is damaged or missing: a checkpoint needs every file; load another checkpoint"
+                )
         storage.restore_state(state["storage"], ReplayMemory.load(folder / MEMORY, threads=storage.threads))
         super().loads(storage, folder)
 

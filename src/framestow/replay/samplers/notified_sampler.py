@@ -130,8 +130,8 @@ class NotifiedSampler:
         """Draw from the stored transitions, of which there is at least one."""
         if self._is_taken:
             raise InvalidSettingsError(
-                "the sampler was given to another memory after this one was closed: give this memory a new one, for "
-                "instance memory.sampler = Uniform()"
+                "the sampler was given to another memory after this one was closed: a sampler serves one memory; give "
+                "this memory a new one, for instance memory.sampler = Uniform()"
             )
         if self._transitions.has_changed_slots:
             self._notify()

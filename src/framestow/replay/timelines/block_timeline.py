@@ -116,7 +116,7 @@ class BlockTimeline(StepBlocks, Timeline):
         """Return one slot per frame of a sealed segment, as bytes; ``IndexError`` for another segment."""
         stream, segment = key
         if not 0 <= stream < self.num_streams or not self._are_sealed(stream, segment):
-            raise IndexError(f"block {segment} of stream {stream} is not sealed: use a key from sealed_steps()")
+            raise IndexError(f"block {segment} of stream {stream} is not sealed; use a key from sealed_steps()")
         return self.records(stream, segment)
 
     def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:

@@ -20,6 +20,7 @@ from framestow.storage.files.block_format import (
     FILE_HEADER_BYTES,
     INDEX,
     LOG,
+    WAY_OUT,
     BlockKey,
     BlockPlace,
     BlockTable,
@@ -297,8 +298,7 @@ class BlockLogWriter(Closing):
                     is_intact[number] = damage is None and log.size == end.bytes
             except FileNotFoundError as error:
                 raise DamagedDataError(
-                    f"{error.filename}: the file is missing, and {end.blocks} blocks with it; "
-                    "keep the intact data with `framestow repair`"
+                    f"{error.filename}: the file is missing, and {end.blocks} blocks with it; {WAY_OUT}"
                 ) from error
             self._files[number] = LogFile(number, end, end)
         self._table.put_files(entries)

@@ -23,6 +23,7 @@ from framestow.storage.files.block_format import (
     FILE_HEADER_BYTES,
     INDEX,
     LOG,
+    WAY_OUT,
     BlockHeader,
     BlockKey,
     BlockPlace,
@@ -180,15 +181,11 @@ def read_block(log: ReadFile, key: BlockKey, row: Row) -> bytes:
         block = log.read_at(start, BLOCK_HEADER_BYTES + row.size)
     except OSError as error:
         raise DamagedDataError(
-            f"{log.path}: {_block_name(key)} at offset {row.offset} cannot be read ({error.strerror}); "
-            "keep the intact data with `framestow repair`"
+            f"{log.path}: {_block_name(key)} at offset {row.offset} cannot be read ({error.strerror}); {WAY_OUT}"
         ) from error
     header, payload = unpack_block_header(block[:BLOCK_HEADER_BYTES]), block[BLOCK_HEADER_BYTES:]
     if header is None or (header.key, header.size, header.payload_checksum) != (key, row.size, checksum(payload)):
-        raise DamagedDataError(
-            f"{log.path}: {_block_name(key)} at offset {row.offset} is damaged; "
-            "keep the intact data with `framestow repair`"
-        )
+        raise DamagedDataError(f"{log.path}: {_block_name(key)} at offset {row.offset} is damaged; {WAY_OUT}")
     return payload
 
 
