@@ -8,6 +8,7 @@ BENCH  := .venv-bench
 SCENES := .venv-scenes
 JAX    := .venv-jax
 LIBRARIES := .venv-libraries
+RELEASE := .venv-release
 # The editable install lists modules by name, so adding, moving or removing one reinstalls the package.
 NAMES  := $(shell find src -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 NATIVE := CMakeLists.txt pyproject.toml $(shell find src/framestow/_core -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
@@ -28,7 +29,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help install train test quick prepared check native-tests sanitized-module harnesses films \
-        exhaustive crashes sanitize kills distributed fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites wheel clean
+        exhaustive crashes sanitize kills distributed fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites wheel release-check clean
 
 help:           ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -199,5 +200,13 @@ wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution in dist
 	$(PIP) build
 	$(BIN)/python -m build --no-isolation
 
+$(RELEASE)/ready: release/requirements.txt
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip --disable-pip-version-check install --quiet -r release/requirements.txt
+	@touch $@
+
+release-check: $(RELEASE)/ready $(STAMPS)/test-$(NAMES)  ## build, check and test what would be released, and print what is missing; ARGS=--quick
+	$(RELEASE)/bin/python release/check.py $(ARGS)
+
 clean:  ## remove all environments, builds and caches
-	rm -rf $(VENV) $(BENCH) $(SCENES) $(JAX) $(LIBRARIES) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(SCENES) $(JAX) $(LIBRARIES) $(RELEASE) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -24,5 +24,5 @@ mkdir -p "$build"
 '  # paths may hold spaces
     "$cmake" -S . -B "$build" -DCMAKE_BUILD_TYPE=RelWithDebInfo -DFRAMESTOW_NATIVE_TESTS=ON -DFRAMESTOW_WERROR=ON \
         -DFRAMESTOW_SANITIZE="$sanitizers" $module > "$build/log" 2>&1 &&
-        "$cmake" --build "$build" --parallel 2 --target "$@" >> "$build/log" 2>&1
+        "$cmake" --build "$build" --parallel "${JOBS:-2}" --target "$@" >> "$build/log" 2>&1
 ) || { cat "$build/log"; exit 1; }
