@@ -7,6 +7,7 @@
 #include "area_shrinker.hpp"
 #include "checksum.hpp"
 #include "moving_pictures.hpp"
+#include "scaled_frames.hpp"
 #include "segment.hpp"
 
 namespace framestow {
@@ -27,7 +28,8 @@ void add_segments(std::vector<std::vector<std::uint8_t>>& all, std::mt19937& ran
 }
 
 void add_shrunk_pictures(std::vector<std::vector<std::uint8_t>>& all, std::mt19937& random) {
-    const PictureSize sizes[][2] = {{{210, 160}, {84, 84}}, {{250, 160}, {84, 84}}, {{40, 33}, {7, 32}}, {{9, 50}, {4, 3}}};
+    const PictureSize sizes[][2] = {
+        {{210, 160}, {84, 84}}, {{250, 160}, {84, 84}}, {{40, 33}, {7, 32}}, {{9, 50}, {4, 3}}};
     for (const auto& [input, output] : sizes) {
         AreaShrinker shrinker(input, output);
         std::vector<std::uint8_t> picture(input.height * input.width), frame(output.height * output.width);
@@ -41,6 +43,23 @@ void add_shrunk_pictures(std::vector<std::vector<std::uint8_t>>& all, std::mt199
             }
             shrinker.shrink(picture.data(), rows, frame.data());
             all.push_back(frame);
+        }
+    }
+}
+
+// Sizes around whole registers; every pixel occurs.
+void add_scaled_floats(std::vector<std::vector<std::uint8_t>>& all) {
+    for (const std::uint32_t float_bytes : {2U, 4U, 8U}) {
+        for (const std::size_t count : {0U, 1U, 7U, 8U, 9U, 31U, 256U, 259U, 7056U}) {
+            std::vector<std::uint8_t> pixels(count), back(count), floats(count * float_bytes);
+            for (std::size_t place = 0; place < count; ++place) {
+                pixels[place] = static_cast<std::uint8_t>(place);
+            }
+            from_pixels(pixels.data(), count, float_bytes, floats.data());
+            const bool are_scaled = to_pixels(floats.data(), count, float_bytes, back.data());
+            back.push_back(are_scaled ? 1 : 0);
+            all.push_back(floats);
+            all.push_back(back);
         }
     }
 }
@@ -61,6 +80,7 @@ std::vector<std::vector<std::uint8_t>> computed_bytes() {
     std::vector<std::vector<std::uint8_t>> all;
     add_segments(all, random);
     add_shrunk_pictures(all, random);
+    add_scaled_floats(all);
     add_checksums(all);
     return all;
 }

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -34,13 +35,14 @@ NEEDED_IN_SDIST = ROOT_OF_SDIST - {"src"} | {
     "src/framestow/_core/bindings/module.cpp",
 }
 
-# Instructions beyond SSE2, which a processor may lack: AVX by its registers, SSE3 to SSE4.2 by name. The checksum's
-# (crc32) is chosen at run time.
+# Instructions beyond SSE2, which a processor may lack: AVX by its registers, SSE3 to SSE4.2 by name.
 BEYOND_SSE2 = re.compile(
     r"%[yz]mm|\t(?:v[a-z]+|pshufb|palignr|pmaddubsw|phadd[a-z]*|pabs[bwd]|psign[bwd]|popcnt|pinsr[bdq]|pextr[bdq]"
     r"|pblend[a-z]*|blendv?p[sd]|ptest|pmov[sz]x[a-z]*|round[ps][sd]|pcmp(?:eq|gt)q|pmuldq|pmulld|hadd[a-z]*"
-    r"|addsub[a-z]*|mov(?:sh|sl|d)dup|lddqu)\b"
+    r"|addsub[a-z]*|mov(?:sh|sl|d)dup|lddqu|crc32[bwlq]?)\b"
 )
+# The functions that may have them: they run only if the processor was asked.
+ASKS_FIRST = re.compile(r"by_eight|eight_floats|by_instruction")
 
 PLATFORMS = {"linux": ["x86_64", "aarch64"], "macos": ["x86_64", "arm64"], "windows": ["AMD64", "ARM64"]}
 
@@ -149,16 +151,29 @@ def as_numbers(text: str) -> tuple[int, ...]:
 
 
 def check_processor() -> None:
-    """Check that the wheel has no instruction that an x86-64 may lack, except the checksum's."""
-    if platform.machine() not in ("x86_64", "AMD64"):
-        print(f"not an x86-64: {platform.machine()}")
-        return
-    code = output("objdump", "-d", "--no-show-raw-insn", BUILD / "_native.so")
-    if found := BEYOND_SSE2.findall(code):
-        raise MissingError(f"the wheel has {len(found)} instructions beyond SSE2, such as {found[0].strip()}")
-    print(f"no instruction beyond SSE2, except {len(re.findall(r'	crc32', code))} of CRC-32C, chosen at run time")
+    """Check that only code that asks the processor first has instructions beyond SSE2, and that results are equal."""
     output("native_tests/build.sh", "release_gcc", "", "processor_tests")
     print(output("build/release_gcc/native_tests/processor_tests").strip())
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return
+    objects = sorted((ROOT / "build/release_gcc/CMakeFiles/framestow_core.dir").rglob("*.o"))
+    found = functions_beyond_sse2(output("objdump", "-d", "-C", "--no-show-raw-insn", *objects))
+    for name, count in found.items():
+        print(f"{count} instructions beyond SSE2 in {name}")
+    if wrong := [name for name in found if not ASKS_FIRST.search(name)]:
+        raise MissingError(f"{wrong[0]} has instructions that a processor may lack: choose them at run time")
+
+
+def functions_beyond_sse2(disassembly: str) -> dict[str, int]:
+    """Return the functions that have instructions beyond SSE2, with their number of them."""
+    found: Counter[str] = Counter()
+    name = ""
+    for line in disassembly.splitlines():
+        if header := re.match(r"[0-9a-f]+ <(.+)>:$", line):
+            name = header[1]
+        elif BEYOND_SSE2.search(line):
+            found[name] += 1
+    return dict(found)
 
 
 def check_installed() -> None:

@@ -3,11 +3,7 @@
 #include <array>
 #include <cstring>
 
-// Build with -DFRAMESTOW_PORTABLE=ON to use the table on every processor.
-#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && !defined(FRAMESTOW_PORTABLE)
-#define FRAMESTOW_CRC_INSTRUCTION 1
-#include <nmmintrin.h>
-#endif
+#include "processor.hpp"
 
 namespace framestow {
 namespace {
@@ -37,7 +33,7 @@ constexpr SliceTables make_tables() {
 
 constexpr SliceTables kTables = make_tables();
 
-#ifdef FRAMESTOW_CRC_INSTRUCTION
+#ifdef FRAMESTOW_ASKS_PROCESSOR
 constexpr std::size_t kLaneBytes = 1024;
 
 // Advances a checksum register over that many zero bytes, by its four bytes: the result is linear in them.
@@ -115,7 +111,7 @@ std::uint32_t crc32c_by_table(ByteSpan span) {
 }
 
 std::uint32_t crc32c(ByteSpan span) {
-#ifdef FRAMESTOW_CRC_INSTRUCTION
+#ifdef FRAMESTOW_ASKS_PROCESSOR
     static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
     if (has_instruction) {
         return crc32c_by_instruction(span);

@@ -1,13 +1,19 @@
-// What depends on the processor: SSE2, which every x86-64 has, and prefetching.
+// What depends on the processor: vector instructions and prefetching.
 //
-// FRAMESTOW_SSE2 is defined where SSE2 may be used. Other processors run portable code, and so does every processor
-// after a build with -DFRAMESTOW_PORTABLE=ON. Both return the same bytes. Instructions beyond SSE2 are chosen at run time
-// (checksum.cpp), so one binary runs on every x86-64.
+// FRAMESTOW_SSE2 is defined where SSE2 may be used: every x86-64 has it. FRAMESTOW_ASKS_PROCESSOR is defined where
+// further instructions may be used after __builtin_cpu_supports has found them, so one binary runs on every x86-64. All
+// other code is portable. With -DFRAMESTOW_PORTABLE=ON every processor runs portable code alone; the results are the same
+// bytes.
 #pragma once
 
 #if (defined(__SSE2__) || defined(_M_X64)) && !defined(FRAMESTOW_PORTABLE)
 #define FRAMESTOW_SSE2 1
 #include <emmintrin.h>
+#endif
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__)) && !defined(FRAMESTOW_PORTABLE)
+#define FRAMESTOW_ASKS_PROCESSOR 1
+#include <immintrin.h>
 #endif
 
 #if defined(_MSC_VER) && !defined(__clang__)

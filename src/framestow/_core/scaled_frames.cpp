@@ -6,12 +6,8 @@
 #include <string>
 
 #include "checksum.hpp"
+#include "processor.hpp"
 #include "segment_header.hpp"
-
-#if (defined(__GNUC__) || defined(__clang__)) && defined(__x86_64__)
-#define FRAMESTOW_AVX2 1
-#include <immintrin.h>
-#endif
 
 namespace framestow {
 namespace {
@@ -112,7 +108,7 @@ void to_doubles(const std::uint8_t* pixels, std::size_t count, std::uint8_t* flo
     }
 }
 
-#ifdef FRAMESTOW_AVX2
+#ifdef FRAMESTOW_ASKS_PROCESSOR
 
 __attribute__((target("avx2"))) inline __m256 eight_floats(const std::uint8_t* pixels) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixels));
@@ -159,7 +155,7 @@ bool to_pixels(const std::uint8_t* floats, std::size_t count, std::uint32_t floa
 }
 
 void from_pixels(const std::uint8_t* pixels, std::size_t count, std::uint32_t float_bytes, std::uint8_t* floats) {
-#ifdef FRAMESTOW_AVX2
+#ifdef FRAMESTOW_ASKS_PROCESSOR
     static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
     static const bool has_halves = has_avx2 && __builtin_cpu_supports("f16c") != 0;
     if (float_bytes == 4 && has_avx2) {
