@@ -209,9 +209,7 @@ def test_render_returns_the_screen_in_colour():
 
     assert (210, 160, 3) == env.render().shape
     assert make_atari("Breakout").render() is None
-    with pytest.raises(
-        InvalidSettingsError, match="render_mode is 'human': it must be 'rgb_array' or None"
-    ):
+    with pytest.raises(InvalidSettingsError, match="render_mode is 'human': it must be 'rgb_array' or None"):
         make_atari("Breakout", render_mode="human")
 
 
