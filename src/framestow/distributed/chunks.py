@@ -337,8 +337,8 @@ class ShardWriter:
         """
         if isinstance(self._memory.frame, ObservationSpec):
             raise InvalidStepError(
-                f"observations have {len(self._memory.frame.leaf_frames)} arrays: add() takes stacks of one array; give "
-                "single frames to begin() and append()"
+                f"observations have {len(self._memory.frame.leaf_frames)} arrays: add() takes stacks of one array; "
+                "give single frames to begin() and append()"
             )
         envs = checked_streams(env_ids, self._all_envs)
         shape = len(envs), self.stack, *self._memory.frame.shape
