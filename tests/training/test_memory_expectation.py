@@ -109,7 +109,7 @@ def test_frames_of_open_segments_do_not_make_a_resumed_run_look_small(storage):
     expectation = expect_from_memory(memory.report())
 
     assert expectation.frame_bytes == pytest.approx(7056, rel=0.01)
-    assert expectation.step_bytes == pytest.approx(12, abs=2)
+    assert expectation.step_bytes == pytest.approx(12, abs=3)  # with the index, of so few transitions
     assert expectation.ram_bytes(1200) == pytest.approx(memory.nbytes, abs=1)
 
 

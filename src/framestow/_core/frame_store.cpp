@@ -58,8 +58,9 @@ FrameStore::Bytes FrameStore::nbytes() const {
         bytes.open += stream.open.nbytes();
         bytes.index += stream.sealed.nbytes();
         if (stream.raw.size > 0) {
-            bytes.sealed -=
-                SegmentArena::untouched_bytes(stream.raw, raw_segment_bytes(format_, stream.open.num_frames()));
+            const std::size_t num_written = raw_segment_bytes(format_, stream.open.num_frames());
+            bytes.sealed -= stream.raw.size;
+            bytes.open += stream.raw.size - SegmentArena::untouched_bytes(stream.raw, num_written);
         }
     }
     return bytes;
