@@ -94,7 +94,10 @@ def run(suite: Suite, source: Source, is_drop_in: bool) -> tuple[dict[str, str],
             sys.exit(
                 f"{name}: pytest ended with {done.returncode} and wrote no report:\n{done.stdout[-2000:]}{done.stderr}"
             )
-        return outcomes_of(report), errors_of(report)
+        return (
+            {suite.own_name(test): outcome for test, outcome in outcomes_of(report).items()},
+            {suite.own_name(test): error for test, error in errors_of(report).items()},
+        )
 
 
 def show(library: str, comparison: Comparison) -> None:
