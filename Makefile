@@ -98,7 +98,7 @@ $(STAMPS)/ray-$(NAMES): $(STAMPS)/test-$(NAMES)
 	$(PIP) ray
 	@touch $@
 
-distributed: $(STAMPS)/ray-$(NAMES)  ## kill shards, actors, nodes and learners of a local Ray cluster, 20 each: 30 minutes
+distributed: $(STAMPS)/ray-$(NAMES)  ## kill shards, actors, nodes and learners of a local Ray cluster, 20 times each
 	PYTHONPATH=tests $(BIN)/python tests/distributed/cluster/kill_actors.py $(ARGS)
 
 golden: $(STAMPS)/test-$(NAMES)  ## rewrite the golden files after a deliberate format change

@@ -124,8 +124,8 @@ class ShardedReplay(Closing):
 
     Environment e belongs to shard ``e % shards``. The calls are those of ``ReplayMemory``; differences:
 
-    - ``begin`` and ``append`` collect chunks of ``frames_per_segment`` frames, and a chunk can be sampled when it was
-      sent. ``flush`` sends the rest. ``writer`` returns an object with the same calls for an actor.
+    - ``add``, ``begin`` and ``append`` collect chunks of ``frames_per_segment`` frames, and a chunk can be sampled when
+      it was sent. ``flush`` sends the rest. ``writer`` returns an object with the same calls for an actor.
     - ``sampler`` is ``Uniform()`` or ``Prioritized()``, with one weight normalisation over all shards.
     - ``Batch.index`` has the shard, its restarts, and the index there. ``update_priorities`` ignores and counts those
       that were evicted or lost. Updates are sent with the next draw of their shard.
