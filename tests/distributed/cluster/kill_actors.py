@@ -229,7 +229,19 @@ def kill_node(play: Play, chance: random.Random, cluster: Cluster, nodes: list[A
 
 
 def add_worker(cluster: Cluster) -> Any:
-    return cluster.add_node(num_cpus=1, resources={"worker": 1}, object_store_memory=100 * 2**20)
+    options = {"num_cpus": 1, "resources": {"worker": 1}, "object_store_memory": 100 * 2**20}
+    return started(lambda: cluster.add_node(**options))
+
+
+def started(start: Any) -> Any:
+    """Return what ``start`` starts; on a busy machine a node exceeds the 30 seconds that Ray allows."""
+    for _ in range(4):
+        try:
+            return start()
+        except Exception as error:
+            if "timed out during startup" not in str(error):
+                raise
+    return start()
 
 
 def kill_learner(folder: Path, chance: random.Random, address: str) -> dict[str, float]:
@@ -263,11 +275,14 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=20, help="of each kind")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--nodes", type=int, default=2, help="beside the head; 0 plays on the head, without node kills")
     parser.add_argument("--result", type=Path, default=RESULT)
     arguments = parser.parse_args()
-    head = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
-    nodes = [add_worker(cluster) for _ in range(2)]
+    head: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+    if not arguments.nodes:
+        head["resources"] = {"worker": 1}
+    cluster = started(lambda: Cluster(initialize_head=True, head_node_args=head))
+    nodes = [add_worker(cluster) for _ in range(arguments.nodes)]
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
     started, kinds = time.monotonic(), {}
     play: Play | None = None
