@@ -284,7 +284,7 @@ def main() -> int:
     cluster = started(lambda: Cluster(initialize_head=True, head_node_args=head))
     nodes = [add_worker(cluster) for _ in range(arguments.nodes)]
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-    started, kinds = time.monotonic(), {}
+    begun, kinds = time.monotonic(), {}
     play: Play | None = None
     with tempfile.TemporaryDirectory(prefix="framestow-distributed-") as name:
         for kind in arguments.kinds:
@@ -313,7 +313,7 @@ def main() -> int:
                     "seed": arguments.seed,
                     "ray": ray.__version__,
                     "kinds": kinds,
-                    "seconds": round(time.monotonic() - started, 1),
+                    "seconds": round(time.monotonic() - begun, 1),
                 },
                 "make distributed",
             )
