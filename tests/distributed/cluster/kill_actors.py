@@ -315,7 +315,7 @@ def main() -> int:
                     "kinds": kinds,
                     "seconds": round(time.monotonic() - begun, 1),
                 },
-                "make distributed",
+                "make distributed" if len(sys.argv) == 1 else None,
             )
     if play is not None:
         play.close()
