@@ -1,9 +1,9 @@
 // What depends on the processor: vector instructions and prefetching.
 //
 // FRAMESTOW_SSE2 is defined where SSE2 may be used: every x86-64 has it. FRAMESTOW_ASKS_PROCESSOR is defined where
-// further instructions may be used after __builtin_cpu_supports has found them, so one binary runs on every x86-64. All
-// other code is portable. With -DFRAMESTOW_PORTABLE=ON every processor runs portable code alone; the results are the same
-// bytes.
+// further instructions may be used, after the processor was asked whether it has them: one binary runs on every x86-64.
+// All other code is portable. With -DFRAMESTOW_PORTABLE=ON every processor runs portable code alone, and returns the
+// same bytes.
 #pragma once
 
 #if (defined(__SSE2__) || defined(_M_X64)) && !defined(FRAMESTOW_PORTABLE)

@@ -9,6 +9,10 @@
 #include "processor.hpp"
 #include "segment_header.hpp"
 
+#ifdef FRAMESTOW_ASKS_PROCESSOR
+#include <cpuid.h>
+#endif
+
 namespace framestow {
 namespace {
 
@@ -110,6 +114,12 @@ void to_doubles(const std::uint8_t* pixels, std::size_t count, std::uint8_t* flo
 
 #ifdef FRAMESTOW_ASKS_PROCESSOR
 
+// Clang 14 does not know __builtin_cpu_supports("f16c").
+bool has_f16c() {
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 __attribute__((target("avx2"))) inline __m256 eight_floats(const std::uint8_t* pixels) {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(pixels));
     const __m256 values = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(bytes));
@@ -157,7 +167,7 @@ bool to_pixels(const std::uint8_t* floats, std::size_t count, std::uint32_t floa
 void from_pixels(const std::uint8_t* pixels, std::size_t count, std::uint32_t float_bytes, std::uint8_t* floats) {
 #ifdef FRAMESTOW_ASKS_PROCESSOR
     static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
-    static const bool has_halves = has_avx2 && __builtin_cpu_supports("f16c") != 0;
+    static const bool has_halves = has_avx2 && has_f16c();
     if (float_bytes == 4 && has_avx2) {
         return to_floats_by_eight(pixels, count, floats);
     }
