@@ -57,7 +57,7 @@ memory = framestow.ReplayMemory(100, framestow.FrameSpec((84, 84)), 4, stack=4)
 memory.begin(np.zeros((1, 84, 84), np.uint8))
 for step in range(50):
     memory.append([step % 4], [1.0], [False], [False], np.full((1, 84, 84), step, np.uint8))
-assert memory.sample(32).observations.shape == (32, 4, 84, 84)
+assert memory.sample(32).observation.shape == (32, 4, 84, 84)
 print(framestow.__version__, framestow.__file__)
 """
 
