@@ -165,7 +165,7 @@ private:
     FrameStore& packed_;
     std::string path_ = "thread_test.log";
     std::uint64_t offset_ = 0;
-    std::size_t num_moved_ = 0;
+    std::atomic<std::size_t> num_moved_{0};  // the writer goes on until the first
 };
 
 void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load) {
@@ -185,7 +185,8 @@ void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load)
     if (load.moves_to_files) {
         readers.emplace_back([&] { mover.run_until(has_ended); });
     }
-    for (std::int64_t round = 0; round < load.num_appended; ++round) {
+    const auto waits_for_mover = [&] { return load.moves_to_files && mover.num_moved() == 0; };
+    for (std::int64_t round = 0; round < load.num_appended || (waits_for_mover() && round < 10'000'000); ++round) {
         for (std::int32_t stream = 0; stream < kStreams; ++stream) {
             append_next(packed, stream);
             packed.evict(stream, packed.next_position(stream) - load.num_kept);
