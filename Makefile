@@ -9,6 +9,8 @@ SCENES := .venv-scenes
 JAX    := .venv-jax
 LIBRARIES := .venv-libraries
 RELEASE := .venv-release
+DOCS   := .venv-docs
+NOTEBOOK := .venv-notebook
 # The editable install lists modules by name, so adding, moving or removing one reinstalls the package.
 NAMES  := $(shell find src -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 NATIVE := CMakeLists.txt pyproject.toml $(shell find src/framestow/_core -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
@@ -18,6 +20,7 @@ PIP    := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip --disabl
 GAME   ?= Breakout
 ARGS   ?=
 SECONDS ?= 3
+TRANSITIONS ?= 10_000
 WHAT   ?= tests/core tests/frames tests/storage tests/replay
 
 # Tests wait for processes and timeouts, so two cores take three workers. Each worker imports all libraries, for 5 s.
@@ -29,7 +32,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help install train test quick prepared check native-tests sanitized-module harnesses films \
-        exhaustive crashes sanitize kills distributed fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites wheel release-check clean
+        exhaustive crashes sanitize kills distributed fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites docs notebook wheel release-check clean
 
 help:           ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -177,11 +180,11 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 $(JAX)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt
 	$(PYTHON) -m venv $(JAX)
 	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(JAX)/bin/python -m pip --disable-pip-version-check install --quiet \
-		'.[jax]' pytest hypothesis
+		'.[jax,atari]' pytest hypothesis
 	@touch $@
 
-jax: $(JAX)/ready  ## run the tests of batches for JAX in their own environment: 1 minute
-	$(JAX)/bin/python -m pytest tests/tensors/test_jax.py src/framestow/jax.py
+jax: $(JAX)/ready  ## run the tests and the example of JAX in their own environment: 1 minute
+	$(JAX)/bin/python -m pytest tests/tensors/test_jax.py tests/examples/test_jax_example.py src/framestow/jax.py
 
 # Tianshou needs older versions of its dependencies, and takes 200 MB with Numba.
 $(LIBRARIES)/ready: $(NATIVE) $(shell find src -name '*.py') tests/integrations/requirements.txt
@@ -196,6 +199,29 @@ libraries: $(LIBRARIES)/ready  ## run the tests of the drop-in buffers with all 
 public-suites: $(LIBRARIES)/ready  ## run other libraries' own tests with their buffers and with the drop-ins: 10 minutes
 	PYTHONPATH=tests $(LIBRARIES)/bin/python tests/public_suites/run_suites.py $(ARGS)
 
+# The site reads the docstrings from the source, so its environment has the packages of the extra alone.
+$(DOCS)/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(DOCS)
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(DOCS)/bin/python -m pip --disable-pip-version-check install --quiet \
+		$$(sed -n '/^docs = \[/,/^\]/s/^ *\("[^"]*"\).*/\1/p' pyproject.toml | tr -d '"')
+	@touch $@
+
+docs: $(DOCS)/ready  ## build the documentation site in build/site and check its links: 1 minute
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	@echo "open build/site/index.html"
+
+$(NOTEBOOK)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt
+	$(PYTHON) -m venv $(NOTEBOOK)
+	PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(NOTEBOOK)/bin/python -m pip --disable-pip-version-check install --quiet \
+		'.[notebook]'
+	@touch $@
+
+notebook: $(NOTEBOOK)/ready  ## run the notebook of examples with small numbers; TRANSITIONS=1_000_000 records more
+	@mkdir -p build
+	cd build && MPLBACKEND=agg TRANSITIONS=$(TRANSITIONS) UPDATES=50 PATH=$(CURDIR)/$(NOTEBOOK)/bin:$$PATH \
+		$(CURDIR)/$(NOTEBOOK)/bin/jupyter-execute --kernel_name=python3 --output=$(CURDIR)/build/million_transitions.ipynb \
+		$(CURDIR)/examples/million_transitions.ipynb
+
 wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution in dist/
 	$(PIP) build
 	$(BIN)/python -m build --no-isolation
@@ -209,4 +235,4 @@ release-check: $(RELEASE)/ready $(STAMPS)/test-$(NAMES)  ## build, check and tes
 	$(RELEASE)/bin/python release/check.py $(ARGS)
 
 clean:  ## remove all environments, builds and caches
-	rm -rf $(VENV) $(BENCH) $(SCENES) $(JAX) $(LIBRARIES) $(RELEASE) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(SCENES) $(JAX) $(LIBRARIES) $(DOCS) $(NOTEBOOK) $(RELEASE) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

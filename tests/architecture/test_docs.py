@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+import ast
+import itertools
 import re
+import runpy
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "benchmarks" / "README.md", *DOCS]
+API = sorted((ROOT / "docs" / "api").glob("*.md"))
+TOP_PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
+PAGES = [*TOP_PAGES, ROOT / "benchmarks" / "README.md", *DOCS, *API]
+WITH_CODE = [page for page in [ROOT / "README.md", *DOCS] if page.name != "libraries.md"]  # test_libraries_page.py
+INTEGRATIONS = [
+    f"integrations.{library}"
+    for library in ("classic", "cleanrl", "gymnasium", "stable_baselines3", "tianshou", "torchrl")
+]
+NAMED_BY_THEIR_MODULE = {  # what a public call returns or takes, and the modules that docs/training.md imports
+    "framestow.errors",
+    "framestow.replay.episodes.StoredEpisode",
+    "framestow.replay.samplers.sampler.Sampleable",
+    "framestow.replay.sampling.StepSequences",
+    *(
+        f"framestow.training.scores.{name}"
+        for name in ("bootstrap_interval", "human_normalized", "interquartile_mean", "published_scores")
+    ),
+}
 TOP_FOLDERS = "benchmarks|docs|examples|native_tests|tests"
 PACKAGES = "_core|agents|cli|envs|frames|integrations|offline|replay|storage|torch|training"
 
@@ -18,15 +38,10 @@ def text_of(page: Path) -> str:
     return page.read_text(encoding="utf-8")
 
 
-def examples_of(*pages: str):
-    """Each block of Python in those pages that imports what it uses; `make jax` runs those for JAX."""
-    examples = []
-    for page in pages:
-        blocks = re.findall(r"```python\n(.*?)```", text_of(ROOT / page), re.DOTALL)
-        blocks = [block for block in blocks if "import " in block and "framestow.jax" not in block]
-        assert blocks, page
-        examples += [pytest.param(page, block, id=f"{Path(page).stem}-{n}") for n, block in enumerate(blocks)]
-    return examples
+def blocks_of(page: Path) -> list[str]:
+    """The blocks of Python of a page, without those for JAX (`make jax` runs them) and for a Ray cluster with a GPU."""
+    blocks = re.findall(r"```python\n(.*?)```", text_of(page), re.DOTALL)
+    return [block for block in blocks if not re.search(r"framestow\.(jax|distributed)", block)]
 
 
 def without_code(text: str) -> str:
@@ -39,18 +54,20 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize(
-    ("page", "example"),
-    examples_of("README.md", "docs/get-started.md", "docs/sampling.md", "docs/observations.md"),
-)
-def test_an_example_runs_and_prints_what_its_comments_say(page, example, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("page", [page for page in WITH_CODE if blocks_of(page)], ids=lambda page: page.stem)
+def test_the_examples_of_a_page_run_one_after_the_other_and_print_what_their_comments_say(
+    page, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
 
-    exec(compile(example, page, "exec"), {"__name__": "__main__"})
+    for number, example in enumerate(blocks_of(page)):
+        if "import " in example:  # others continue the block above them
+            names = {"__name__": "__main__"}
+        exec(compile(example, f"{page.name}, block {number}", "exec"), names)
 
-    expected = [line.split("# ", 1)[1].strip() for line in example.splitlines() if "print(" in line and "# " in line]
-    printed = capsys.readouterr().out.splitlines()
-    assert [line for line in expected if line not in printed] == [], printed
+        shown = [line.split("# ", 1)[1].strip() for line in example.splitlines() if "print(" in line and "# " in line]
+        printed = capsys.readouterr().out.splitlines()
+        assert [line for line in shown if line not in printed] == [], printed
 
 
 def test_the_first_example_of_the_readme_needs_only_numpy():
@@ -74,9 +91,54 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
 
 
 def test_the_index_links_every_page():
-    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", text_of(ROOT / "docs" / "index.md")))
+    linked = set(re.findall(r"\]\(([\w-]+\.md|api/index\.md)\)", text_of(ROOT / "docs" / "index.md")))
 
-    assert linked == {page.name for page in DOCS} - {"index.md"}
+    assert linked == {page.name for page in DOCS} - {"index.md"} | {"api/index.md"}
+
+
+def test_the_navigation_of_the_site_has_every_page():
+    listed = set(re.findall(r"^ +- ([\w/-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE))
+
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*DOCS, *API]}
+
+
+def test_the_api_pages_have_every_public_name_and_no_other():
+    source = ROOT / "src" / "framestow"
+    public = set()
+    for module in ("", "distributed", "envs", "jax", "offline", "torch", "training", *INTEGRATIONS):
+        package = source / module.replace(".", "/")
+        tree = ast.parse(text_of(package / "__init__.py" if package.is_dir() else package.with_suffix(".py")))
+        [names] = [
+            ast.literal_eval(node.value)
+            for node in tree.body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
+        ]
+        public |= {f"framestow.{module}.{name}".replace("..", ".") for name in names}
+    documented = {name for page in API for name in re.findall(r"^::: ([\w.]+)$", text_of(page), re.MULTILINE)}
+
+    assert public - documented == {"framestow.envs"}  # a page of its own
+    assert documented - public | {"framestow.errors"} == NAMED_BY_THEIR_MODULE
+
+
+@pytest.mark.parametrize("name", ["patch", "segment", "window", "ring", "waiting"])
+def test_a_drawing_is_what_its_code_draws(name):
+    drawings = runpy.run_path(str(ROOT / "docs" / "drawings.py"))["DRAWINGS"]
+
+    assert drawings[name]() == text_of(ROOT / "docs" / "drawings" / f"{name}.svg")
+
+
+@pytest.mark.parametrize("page", DOCS + TOP_PAGES, ids=lambda page: page.stem)
+def test_a_list_or_a_table_begins_behind_an_empty_line(page):
+    """The site needs the line; GitHub does not."""
+    lines = without_code(text_of(page)).splitlines()
+    begins = re.compile(r"^(?:- |\d+\. |\|)")
+
+    joined = [
+        line
+        for above, line in itertools.pairwise(lines)
+        if begins.match(line) and above.strip() and not begins.match(above) and not above.startswith("  ")
+    ]
+    assert joined == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")

@@ -263,9 +263,8 @@ class BatchLoader(Loader[TensorBatch]):
 class SequenceLoader(Loader[TensorSequenceBatch]):
     """Endless iterator over batches of sequences as tensors; threads prepare the next batches.
 
-    Arguments:
-        batch_size, length, overlap, burn_in, borders: as for ``memory.sample_sequences``.
-        memory, device, ahead, threads, pin_memory: as for ``BatchLoader``.
+    ``batch_size``, ``length``, ``overlap``, ``burn_in`` and ``borders`` are those of ``memory.sample_sequences``; the
+    other arguments are those of ``BatchLoader``.
 
     Each frame of a sequence is copied to the device once, unless ``borders="cross"``.
     """

@@ -1,4 +1,4 @@
-"""The samplers that docs/sampling.md writes, under the battery that ours are under."""
+"""The samplers that docs/write-a-sampler.md has, under the battery that ours are under."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from framestow.replay.samplers.sampler import Sampler
 from oracles.memories_to_draw_from import with_holes, with_lost_frames
 from oracles.numbered_steps import play_episode
 
-PAGE = Path(__file__).parents[3] / "docs" / "sampling.md"
+PAGE = Path(__file__).parents[3] / "docs" / "write-a-sampler.md"
 
 
 def written_in_the_docs(name: str) -> type[Sampler]:
