@@ -218,7 +218,7 @@ $(NOTEBOOK)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt
 
 notebook: $(NOTEBOOK)/ready  ## run the notebook of examples with small numbers; TRANSITIONS=1_000_000 records more
 	@mkdir -p build
-	cd build && MPLBACKEND=agg TRANSITIONS=$(TRANSITIONS) UPDATES=50 PATH=$(CURDIR)/$(NOTEBOOK)/bin:$$PATH \
+	cd build && TRANSITIONS=$(TRANSITIONS) UPDATES=50 \
 		$(CURDIR)/$(NOTEBOOK)/bin/jupyter-execute --kernel_name=python3 --output=$(CURDIR)/build/million_transitions.ipynb \
 		$(CURDIR)/examples/million_transitions.ipynb
 
