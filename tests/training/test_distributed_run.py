@@ -70,7 +70,7 @@ def test_a_run_is_saved_with_its_shards_and_resumed_at_the_same_step(tmp_path, o
     updates = [event for event in noted.events if isinstance(event, Learned)]
     games = [event for event in noted.events if isinstance(event, EpisodeEnded)]
     assert run.tally.agent_steps >= STEPS
-    assert (STEPS - 100) * 32 / 8 / 32 * 0.4 < len(updates) <= run.tally.agent_steps / 8
+    assert 0 < len(updates) <= run.tally.agent_steps / 8
     assert {0, 1, 2, 3} == {game.env_id for game in games}
     assert run.tally.agent_steps == run.memory.counts.inserted
     assert (run.tally.agent_steps, num_stored, generator) == (
@@ -81,6 +81,16 @@ def test_a_run_is_saved_with_its_shards_and_resumed_at_the_same_step(tmp_path, o
     for name, array in run._weights().items():
         np.testing.assert_array_equal(array, resumed._weights()[name])
     resumed.close()
+
+
+@pytest.mark.exhaustive  # a busy machine was seen to make one update only
+def test_updates_keep_pace_with_the_steps(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", settings_of_run(recipe="laptop", memory_on_disk=True))
+    run = distributed_run(folder)
+    train(run, folder, events=DistributedRun.events)
+    run.close()
+
+    assert (STEPS - 100) / 8 * 0.4 < run.agent.num_updates
 
 
 def test_a_resumed_run_trains_on_to_its_new_number_of_steps(tmp_path):
