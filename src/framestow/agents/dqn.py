@@ -88,7 +88,7 @@ class DQN:
     def act(self, observations: NDArray[np.uint8], agent_steps: int) -> NDArray[np.int64]:
         """Return one epsilon-greedy action per row, as int64 ``(n,)``. A noisy network draws new noise."""
         self._online.sample_noise(self._generator)
-        # A GPU is as quick with all rows; and CUDA chooses kernels anew for each number of rows.
+        # A GPU is as quick with all rows; and CUDA chooses its kernels again for each number of rows.
         every_row = self.device.type != "cpu"
         return self._exploration.act(observations, agent_steps, self._choose_greedily, every_row)
 

@@ -36,7 +36,7 @@ def start_cluster(address: str | None = None, num_cpus: int | None = None) -> st
     """Join the Ray cluster at ``address``, or start a local one for ``None``; return its address.
 
     Has no effect if this process has joined one. A local cluster ends with this process, and all of its ports are on
-    127.0.0.1: whoever reaches a port of a Ray cluster can run code there (docs/distributed.md).
+    127.0.0.1: anyone who reaches a port of a Ray cluster can run code there (docs/distributed.md).
 
     Arguments:
         address: Such as ``"10.0.0.1:6379"`` or ``"auto"``.

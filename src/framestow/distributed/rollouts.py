@@ -113,7 +113,7 @@ class RolloutActor:
                 games += finished_games(infos)
                 lost |= lost_episodes(infos)
         except BaseException:
-            self._observations = None  # after an error, such as of a shard that does not come back, episodes begin anew
+            self._observations = None  # after an error, such as of a shard that does not come back, new episodes begin
             raise
         counts = self._writer.counts
         return RolloutReport(self._number, version, counts.appended - before, games, lost, counts)

@@ -379,7 +379,7 @@ class ChunkLog:
         self._file: Any = None
 
     def restore(self, newest_positions: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Return writer and number of the last chunk of each environment that the memory has; begin the log anew."""
+        """Return writer and number of the last chunk of each environment that the memory has; start a new log."""
         stored = self._path.read_bytes() if self._path.exists() else b""
         for record in self._records(stored):
             env_id, _, _, position = _RECORD.unpack(record)

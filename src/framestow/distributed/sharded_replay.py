@@ -348,12 +348,8 @@ class ShardedReplay(Closing):
 
         Raises ``NothingToSampleError`` if no shard has any.
         """
-        pending = self._draw_ahead(batch_size)
-        try:
-            batch: Batch = pending.unpack()
-            return batch
-        finally:
-            pending.stop()
+        batch: Batch = _unpacked(self._draw_ahead(batch_size))
+        return batch
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give new TD errors, as ``ReplayMemory.update_priorities`` does; sent with the next draw of their shards."""
@@ -406,12 +402,9 @@ class ShardedReplay(Closing):
         borders: Borders = "mask",
     ) -> SequenceBatch:
         """Sample sequences, each of one shard, as ``ReplayMemory.sample_sequences`` does."""
-        pending = self._draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
-        try:
-            batch: SequenceBatch = pending.unpack()
-            return batch
-        finally:
-            pending.stop()
+        drawn = self._draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
+        batch: SequenceBatch = _unpacked(drawn)
+        return batch
 
     def _draw_sequences_ahead(
         self,
@@ -690,6 +683,13 @@ REFRESH_S = 0.25  # age of a report at which a shard is asked again
 class _Answer:
     shard: int
     rows: Any  # Rows or SequenceRows
+
+
+def _unpacked(pending: PendingRows) -> Any:
+    try:
+        return pending.unpack()
+    finally:
+        pending.stop()
 
 
 class PendingRows:
