@@ -79,7 +79,7 @@ quick: $(STAMPS)/test-$(NAMES)  ## lint, and the quick tests of core, frames, st
 	$(BIN)/ruff format --check .
 	QUICK=yes $(BIN)/python -m pytest -q -n 2 --dist worksteal -m "not slow" $(WHAT)
 
-exhaustive: $(STAMPS)/test-$(NAMES)  ## every game, every failure under every way to start a process, ten times the examples
+exhaustive: sanitize  ## make sanitize, every game, every failure under every way to start a process, ten times the examples
 	@mkdir -p build
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal -m "hypothesis and not exhaustive" --hypothesis-profile=thorough
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m exhaustive --junitxml=build/exhaustive.xml \
@@ -107,13 +107,16 @@ distributed: $(STAMPS)/ray-$(NAMES)  ## kill shards, actors, nodes and learners 
 golden: $(STAMPS)/test-$(NAMES)  ## rewrite the golden files after a deliberate format change
 	$(BIN)/python tests/golden/write_golden.py
 
-sanitize: native-tests sanitized-module  ## run the native tests and the tests of packing and replay with sanitizers
+sanitize: $(STAMPS)/test-$(NAMES)  ## run the native tests and the tests of packing and replay with sanitizers: 4 minutes
+	native_tests/run.sh --all
+	native_tests/sanitized_module.sh
 
 native-tests: $(STAMPS)/build-tools
 	native_tests/run.sh
 
+# The tests with the most different calls of the native module for their time; make sanitize runs all.
 sanitized-module: native-tests $(STAMPS)/test-$(NAMES)
-	native_tests/sanitized_module.sh
+	native_tests/sanitized_module.sh tests/core tests/replay/test_memory_against_the_oracle.py
 
 fuzz: harnesses films  ## run the fuzz corpus, then new random inputs; SECONDS=600 sets how long
 

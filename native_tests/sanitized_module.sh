@@ -1,12 +1,15 @@
 #!/bin/sh
 # Builds the Python module with AddressSanitizer and UndefinedBehaviourSanitizer and runs the tests of the packages that
-# use it: native_tests/sanitized_module.sh [arguments of pytest]. Needs .venv with the test packages (make check).
+# use it, or those that are named. Needs .venv with the test packages (make check).
+#
+#   native_tests/sanitized_module.sh [FILE OR FOLDER OF TESTS...]
 #
 # The sanitized framestow is installed in build/sanitized, an environment that takes every other package from .venv.
 # The editable framestow in .venv is not changed. SANITIZE= (empty) skips everything.
 set -eu
 cd "$(dirname "$0")/.."
 [ "${SANITIZE-address,undefined}" ] || exit 0
+[ $# -gt 0 ] || set -- tests/core tests/frames tests/storage tests/replay
 root=$PWD
 environment=build/sanitized
 library() { "${CXX:-g++}" -print-file-name="$1"; }
@@ -50,4 +53,4 @@ LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktra
     --ignore tests/replay/test_hindsight.py \
     --deselect tests/replay/samplers/test_prioritized.py::test_tensors_of_the_cpu_are_taken_and_one_with_a_gradient_says_what_to_do \
     --deselect 'tests/replay/test_memory_against_the_oracle.py::test_every_sampleable_transition_is_what_was_acted_on_after_any_operations[raw]' \
-    "$@" tests/core tests/frames tests/storage tests/replay
+    "$@"
