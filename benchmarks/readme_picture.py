@@ -2,7 +2,7 @@
 
 python benchmarks/readme_picture.py
 
-Reads ``results/bench-breakout/bench.json``; writes ``bench.png`` and ``bench-dark.png`` beside it. Measures nothing.
+Reads ``results/bench-breakout/Breakout.json``; writes ``bench.png`` and ``bench-dark.png`` beside it. Measures nothing.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ FOLDER = Path(__file__).parent / "results" / "bench-breakout"
 
 
 def main() -> None:
-    figures = read_figures(FOLDER / "bench.json")
+    figures = read_figures(FOLDER / "Breakout.json")
     for colours, name in ((LIGHT, "bench.png"), (DARK, "bench-dark.png")):
-        print(write_plot(figures, FOLDER / name, colours))
+        print(write_plot([figures], FOLDER / name, colours))
 
 
 def read_figures(path: Path) -> BenchFigures:

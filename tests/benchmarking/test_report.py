@@ -50,7 +50,7 @@ def plot_module() -> ModuleType:
 
 
 def test_the_picture_has_a_point_and_a_label_for_each_system(tmp_path: Path, plot_module: ModuleType):
-    path = plot_module.write_plot(some_figures(), tmp_path / "new" / "bench.png")
+    path = plot_module.write_plot([some_figures()], tmp_path / "new" / "bench.png")
 
     picture = cv2.imread(str(path))
     assert picture is not None
@@ -62,11 +62,23 @@ def test_the_picture_has_a_point_and_a_label_for_each_system(tmp_path: Path, plo
     assert np.mean(picture > 250) > 0.8
 
 
+def test_several_games_have_a_chart_each_with_the_same_scales(plot_module: ModuleType):
+    first, *games = [replace(some_figures(), game=name) for name in ("Pong", "Qbert", "Freeway")]
+    larger = replace(first, bare_copy=replace(first.bare_copy, sample_us=9_000.0))
+
+    figure = plot_module.plot([larger, *games])
+
+    charts = [axes for axes in figure.axes if axes.get_visible()]
+    assert ["Pong", "Qbert", "Freeway"] == [axes.get_title("left").partition(":")[0] for axes in charts]
+    assert {(axes.get_xlim(), axes.get_ylim()) for axes in charts} == {(charts[0].get_xlim(), charts[0].get_ylim())}
+    assert charts[1].get_ylim()[1] > 9_000
+
+
 def test_no_label_covers_another_one_or_a_point_even_where_systems_are_close(plot_module: ModuleType):
     figures = some_figures()
     crowd = tuple(replace(figures.systems[3], name=f"neighbour {number}") for number in range(4))
 
-    figure = plot_module.plot(replace(figures, systems=figures.systems + crowd))
+    figure = plot_module.plot([replace(figures, systems=figures.systems + crowd)])
 
     [axes] = figure.axes
     figure.draw_without_rendering()

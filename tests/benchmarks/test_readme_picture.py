@@ -13,7 +13,7 @@ from readme_picture import FOLDER, main, read_figures
 
 
 def test_the_committed_result_is_read_completely():
-    figures = read_figures(FOLDER / "bench.json")
+    figures = read_figures(FOLDER / "Breakout.json")
 
     assert "framestow, packed" == figures.systems[0].name
     assert 1_000_000 == figures.systems[0].transitions
@@ -21,7 +21,7 @@ def test_the_committed_result_is_read_completely():
 
 
 def test_one_picture_has_a_light_background_and_one_a_dark_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    (tmp_path / "bench.json").write_bytes((FOLDER / "bench.json").read_bytes())
+    (tmp_path / "Breakout.json").write_bytes((FOLDER / "Breakout.json").read_bytes())
     monkeypatch.setattr("readme_picture.FOLDER", tmp_path)
 
     main()

@@ -42,8 +42,8 @@ def test_a_bench_prints_the_table_and_writes_figures_and_picture(
     for name in ("bare NumPy copy", *names):
         assert re.search(rf"^{name} +[\d,]+ +[\d,]+", printed, re.MULTILINE)
     assert "Pong, frames 84x84" in printed
-    assert "bench.json" in printed
-    written = json.loads((out / "bench.json").read_text())
+    assert "Pong.json" in printed
+    written = json.loads((out / "Pong.json").read_text())
     assert {
         *(
             "command",
@@ -78,7 +78,7 @@ def test_a_bench_prints_the_table_and_writes_figures_and_picture(
         == set(written["bare_copy"])
     )
     assert cv2.imread(str(out / "bench.png")) is not None
-    assert {"bench.json", "bench.png"} == {path.name for path in out.iterdir()}
+    assert {"Pong.json", "bench.png"} == {path.name for path in out.iterdir()}
 
 
 @with_matplotlib
@@ -93,14 +93,27 @@ def test_libraries_that_are_not_installed_are_listed_with_the_command_that_insta
     assert main(["bench", "Pong", *SMALL]) == 0
 
     assert 'not installed: cpprb; pip install "cpprb"' in capsys.readouterr().out
-    written = json.loads((tmp_path / "bench-Pong" / "bench.json").read_text())
+    written = json.loads((tmp_path / "bench-Pong" / "Pong.json").read_text())
     assert 'pip install "tianshou"' == written["not_installed"]["tianshou"]
+
+
+@with_matplotlib
+@pytest.mark.usefixtures("few_calls")
+def test_several_games_are_measured_once_each_and_share_a_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["bench", "Pong", "freeway", "pong", *SMALL, "--libraries", "none"]) == 0
+
+    assert {"Pong.json", "Freeway.json", "bench.png"} == {path.name for path in (tmp_path / "bench-2-games").iterdir()}
+    assert (900, 2700, 3) == cv2.imread("bench-2-games/bench.png").shape
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["Brekout"], "did you mean Breakout"),
+        (["Pong", "Brekout"], "did you mean Breakout"),
         (
             ["Pong", "--libraries", "torchlr"],
             "libraries has 'torchlr': no library has this name; did you mean torchrl?",

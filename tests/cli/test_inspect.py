@@ -13,6 +13,7 @@ from framestow.cli import main
 from framestow.cli.saved_memory import SavedMemory, find_memory
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.memory_plot import plot_memory
 from framestow.replay.inspection import draw_transition, inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.sampler import Draw, Sampler
@@ -52,6 +53,37 @@ def test_inspect_prints_each_game_and_draws_a_transition_into_the_current_folder
     assert "stack 2, padded with first frame" in shown
     assert b"\x89PNG" == Path("saved-filmstrip.png").read_bytes()[:4]
     assert before == file_contents(saved)
+
+
+def test_the_charts_show_every_transition_and_every_whole_episode(tmp_path):
+    memory = numbered_memory(1000, num_envs=3, label=["Pong", "Qbert", "Pong"])
+    for stream, length in enumerate((4, 30, 7)):
+        play_episode(memory, 0, length, stream=stream, terminated=stream != 1)
+    memory.save(tmp_path / "saved")
+
+    inspection, opened = inspect_memory(tmp_path / "saved")
+
+    size, returns, lengths, ages = plot_memory(inspection, opened).axes
+
+    heights = [sum(bar.get_height() for bar in axes.patches) for axes in (returns, lengths, ages)]
+    assert [2, 2, 41] == heights
+    assert sum(bar.get_width() for bar in size.patches) == pytest.approx(inspection.nbytes / 41)
+    assert (0, 30) == (ages.patches[0].get_x(), max(bar.get_x() + bar.get_width() for bar in ages.patches))
+
+
+def test_the_charts_are_written_beside_the_tables(saved, capsys):
+    assert 0 == main(["inspect", str(saved), "--plot", "charts.png", "--json"])
+
+    assert b"\x89PNG" == Path("charts.png").read_bytes()[:4]
+    assert "charts.png" == json.loads(capsys.readouterr().out)["plot"]
+
+
+@pytest.mark.parametrize("path", ["charts.jpg", "missing/charts.png"])
+def test_a_file_for_the_charts_that_cannot_be_written_is_refused(saved, capsys, path):
+    assert 2 == main(["inspect", str(saved), "--plot", path])
+
+    assert f"plot is {path}" in capsys.readouterr().err
+    assert not list(Path().glob("*.png"))
 
 
 class Newest(Sampler):

@@ -187,8 +187,9 @@ def test_the_sheet_shows_transitions_of_the_saved_memory(tmp_path: Path) -> None
     train(run, folder)
     run.close()
 
-    pictures = _page(tmp_path, folder.path).pictures()
+    *pictures, charts = _page(tmp_path, folder.path).pictures()
 
+    assert charts.shape == (900, 1350, 4)
     memory = ReplayMemory.load(folder.memory)
     batch = memory.get(memory.sampleable_indices())
     stacks = {np.concatenate(list(stack), axis=1).tobytes() for stack in batch.observation}

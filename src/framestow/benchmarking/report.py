@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -91,30 +91,43 @@ LIGHT = Colours("#c8372d", "#33658a", "#777777", "#222222", "#e4e4e4", "#ffffff"
 DARK = Colours("#ff7b72", "#79c0ff", "#9198a1", "#e6edf3", "#30363d", "#0d1117")
 
 
-def write_plot(figures: BenchFigures, path: Path, colours: Colours = LIGHT) -> Path:
-    """Write `plot` of the figures to ``path`` as a PNG of 1350x900 pixels; return ``path``.
+def write_plot(games: Sequence[BenchFigures], path: Path, colours: Colours = LIGHT) -> Path:
+    """Write `plot` of the games to ``path`` as a PNG, 1350 pixels wide for one game; return ``path``.
 
     Creates missing folders. Raises ``OSError`` if the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    plot(figures, colours).savefig(path)
+    plot(games, colours).savefig(path)
     return path
 
 
-def plot(figures: BenchFigures, colours: Colours = LIGHT) -> Figure:
-    """Plot bytes a transition against µs a batch, both on a log scale: lower left is better."""
+def plot(games: Sequence[BenchFigures], colours: Colours = LIGHT) -> Figure:
+    """Plot bytes a transition against µs a batch, both on a log scale: lower left is better.
+
+    Each game has a chart of its own. All have the same scales, so that they can be compared.
+    """
     from matplotlib.figure import Figure  # noqa: PLC0415 -- half a second that only a plot needs
 
-    figure = Figure(figsize=(9, 6), dpi=150, layout="constrained", facecolor=colours.ground)
-    axes = figure.subplots()
-    _set_axes(axes, figures, colours)
+    columns = 1 if len(games) == 1 else 2
+    rows = -(-len(games) // columns)
+    figure = Figure(figsize=(9 * columns, 6 * rows), dpi=150, layout="constrained", facecolor=colours.ground)
+    charts = figure.subplots(rows, columns, squeeze=False).flat
+    every = [system for game in games for system in (game.bare_copy, *game.systems)]
+    for game in games:
+        _draw(figure, next(charts), game, every, colours)
+    for unused in charts:
+        unused.set_visible(False)
+    return figure
+
+
+def _draw(figure: Figure, axes: Axes, figures: BenchFigures, every: Sequence[SystemFigures], colours: Colours) -> None:
+    _set_axes(axes, figures, every, colours)
     axes.axhline(figures.bare_copy.sample_us, color=colours.bare, linewidth=1, linestyle=(0, (4, 3)), zorder=1)
     points = [(figures.bare_copy, colours.bare, "s")]
     points += [(system, colours.ours if _is_ours(system) else colours.theirs, "o") for system in figures.systems]
     for system, colour, marker in points:
         axes.scatter(*_place(system), color=colour, marker=marker, s=46, zorder=3)
     _label(figure, axes, [(system, colour) for system, colour, _ in points])
-    return figure
 
 
 def _place(system: SystemFigures) -> tuple[float, float]:
@@ -126,9 +139,8 @@ def _is_ours(system: SystemFigures) -> bool:
     return system.name.startswith("framestow")
 
 
-def _set_axes(axes: Axes, figures: BenchFigures, colours: Colours) -> None:
-    """Set scales, limits that leave space for labels, axis labels and the grid."""
-    every = (figures.bare_copy, *figures.systems)
+def _set_axes(axes: Axes, figures: BenchFigures, every: Sequence[SystemFigures], colours: Colours) -> None:
+    """Set scales, limits that leave space around ``every`` system and its label, axis labels and the grid."""
     nbytes, times = [_place(system)[0] for system in every], [system.sample_us for system in every]
     axes.set_xscale("log")
     axes.set_yscale("log")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,23 +11,23 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from framestow.errors import InvalidSettingsError
-from framestow.lazy_names import missing_extra
 from framestow.replay.byte_amounts import GIB
 
 if TYPE_CHECKING:
-    from framestow.benchmarking.measurement import BenchSettings
+    from framestow.benchmarking.measurement import BenchFigures, BenchSettings
 
 
 @dataclasses.dataclass(frozen=True)
 class Bench:
-    """Compare framestow with other installed libraries on a game: bytes per transition and time per sample.
+    """Compare framestow with other installed libraries on games: bytes per transition and time per sample.
 
-    Plays the game at random, fills the memory of each library with these frames, checks that the samples are correct,
-    and times the libraries in turn. Prints a table and writes bench.json and bench.png.
+    Plays a game at random, fills the memory of each library with these frames, checks that the samples are correct, and
+    times the libraries in turn. Prints a table for each game, writes its figures into GAME.json, and all games into
+    one picture, bench.png.
     """
 
-    game: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="GAME")] = "Breakout"
-    """Name of the Atari game: Breakout, MsPacman, …"""
+    games: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="GAME")] = ("Breakout",)
+    """Names of Atari games: Breakout, MsPacman, …"""
 
     transitions: int = 200_000
     """Transitions in framestow's memory. The other libraries store what fits into --max-gib and --fill-seconds."""
@@ -46,7 +45,7 @@ class Bench:
     """Libraries to compare with: auto (every installed one), none, or names such as tianshou torchrl."""
 
     out: Path | None = None
-    """Folder for bench.json and bench.png; None takes bench-GAME."""
+    """Folder for the files; None takes bench-GAME, or bench-N-games for several."""
 
     frames: int = 20_000
     """Frames to play. The memories are filled with them repeatedly."""
@@ -74,30 +73,39 @@ class Bench:
         from framestow.benchmarking.play import record_play  # noqa: PLC0415
         from framestow.benchmarking.report import table, write_plot  # noqa: PLC0415
         from framestow.benchmarking.result_files import write_result  # noqa: PLC0415
+        from framestow.envs.atari.games import find_rom, title  # noqa: PLC0415
+        from framestow.memory_plot import require_matplotlib  # noqa: PLC0415
 
-        _require_matplotlib()
+        require_matplotlib("framestow bench")
         if self.out is not None and self.out.is_file():
             raise InvalidSettingsError(f"out is {self.out}: it is a file; give a folder with --out")
+        if not self.games:
+            raise InvalidSettingsError(
+                f"games is {self.games}: a benchmark needs at least 1; give an Atari game's name"
+            )
+        games = list(dict.fromkeys(title(find_rom(game)) for game in self.games))
+        folder = self.out or Path(f"bench-{games[0]}" if len(games) == 1 else f"bench-{len(games)}-games")
         settings = self._settings()
         libraries, missing = chosen_libraries(self.libraries)
-        with _Progress(console) as progress:
-            others = ", ".join(library.key for library in libraries) or "no other library"
+        not_installed = {"not_installed": {library.key: library.install_command for library in missing}}
+        others = ", ".join(library.key for library in libraries) or "no other library"
+        measured: list[BenchFigures] = []
+        for game in games:
             console.print(
-                f"playing {self.frames:,} frames, then filling and timing framestow and {others}. "
-                "Ctrl-C stops the benchmark; no file is written",
+                f"{game}: playing {self.frames:,} frames, then filling and timing framestow and {others}. "
+                "Ctrl-C stops the benchmark; finished games are written",
                 soft_wrap=True,
                 highlight=False,
             )
-            play = record_play(
-                self.game, self.frames, self.preset, self.seed, lambda done: progress.show("playing", done, self.frames)
-            )
-            figures = measure(play, self.preset, settings, libraries, progress.show)
-        console.print(table(figures, missing))
-        folder = Path(f"bench-{figures.game}") if self.out is None else self.out
-        not_installed = {"not_installed": {library.key: library.install_command for library in missing}}
-        result = write_result(folder / "bench.json", figures.to_dict() | not_installed)
-        plot = write_plot(figures, folder / "bench.png")
-        console.print(f"written to {result} and {plot}", soft_wrap=True, highlight=False)
+            with _Progress(console) as progress:
+                play = record_play(
+                    game, self.frames, self.preset, self.seed, lambda done: progress.show("playing", done, self.frames)
+                )
+                measured.append(measure(play, self.preset, settings, libraries, progress.show))
+            console.print(table(measured[-1], missing))
+            result = write_result(folder / f"{game}.json", measured[-1].to_dict() | not_installed)
+            plot = write_plot(measured, folder / "bench.png")
+            console.print(f"written to {result} and {plot}", soft_wrap=True, highlight=False)
         return 0
 
     def _settings(self) -> BenchSettings:
@@ -115,12 +123,6 @@ class Bench:
             fill_seconds=self.fill_seconds,
             seed=self.seed,
         )
-
-
-def _require_matplotlib() -> None:
-    """Raise ``MissingExtraError`` if matplotlib is missing, before the benchmark starts."""
-    if find_spec("matplotlib") is None:
-        raise missing_extra("framestow bench", "matplotlib", "bench")
 
 
 class _Progress(Progress):

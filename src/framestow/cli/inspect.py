@@ -173,6 +173,9 @@ class Inspect:
     filmstrip: Path | None = None
     """PNG file for the picture. None writes NAME-filmstrip.png into the current folder; with --json, no picture."""
 
+    plot: Path | None = None
+    """PNG, SVG or PDF file for charts of bytes, returns and lengths of episodes, and ages. None draws no charts."""
+
     key: str = ""
     """Array to draw if an observation has several, such as camera or arm.0. Empty: the largest picture."""
 
@@ -187,26 +190,42 @@ class Inspect:
         # Imported here: --help must not wait for them.
         from framestow.cli.filmstrip import write_filmstrip  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
+        from framestow.memory_plot import require_matplotlib, write_memory_plot  # noqa: PLC0415
         from framestow.replay.inspection import draw_transition, inspect_memory  # noqa: PLC0415
 
         if self.seed < 0:
             raise InvalidSettingsError(f"seed is {self.seed}: it must be at least 0; give another --seed")
+        if self.plot:
+            require_matplotlib("framestow inspect --plot")
+            _check_plot(self.plot)
         found = find_memory(self.folder)
         inspection, memory = inspect_memory(found.folder, found.generation)
         picture = self._picture() if len(memory) else None
         if picture:
             drawn = draw_transition(memory, self.seed)
             write_filmstrip(picture, drawn, memory._settings.frame, inspection.label_of(drawn.env_id), self.key)
+        if self.plot:
+            write_memory_plot(inspection, memory, self.plot)
         if self.json:
-            content = inspection.to_dict() | {"filmstrip": None if picture is None else str(picture)}
+            pictures = {"filmstrip": picture, "plot": self.plot}
+            content = inspection.to_dict() | {name: path and str(path) for name, path in pictures.items()}
             print(json.dumps(content, indent=1))
             return 0
         show_inspection(inspection, console)
         if picture:
             console.print(f"picture of one transition: {picture}", soft_wrap=True, highlight=False, markup=False)
+        if self.plot:
+            console.print(f"charts: {self.plot}", soft_wrap=True, highlight=False, markup=False)
         return 0
 
     def _picture(self) -> Path | None:
         if self.filmstrip is None and not self.json:
             return Path(f"{self.folder.resolve().name}-filmstrip.png")
         return self.filmstrip
+
+
+def _check_plot(path: Path) -> None:
+    if path.suffix not in (".png", ".svg", ".pdf"):
+        raise InvalidSettingsError(f"plot is {path}: its suffix chooses the format; end it with .png, .svg or .pdf")
+    if not path.parent.is_dir():
+        raise InvalidSettingsError(f"plot is {path}: the folder {path.parent} does not exist; make it first")

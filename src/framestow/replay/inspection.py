@@ -155,8 +155,17 @@ class LabelInspection:
     ages: Ages | None
 
 
-def inspect_labels(parts: MemoryParts) -> list[LabelInspection]:
-    """Return an inspection of each label, in the order of the environments.
+class LabelRuns(NamedTuple):
+    """The episodes of one label, and the age of the first step of each run, in frames appended to its stream since."""
+
+    label: str
+    num_envs: int
+    episodes: EpisodeRuns
+    oldest_ages: npt.NDArray[np.int64]
+
+
+def runs_by_label(parts: MemoryParts) -> list[LabelRuns]:
+    """Return the episodes of each label, in the order of the environments.
 
     Reads all steps in pieces of bounded size, and no frames. Takes 40 bytes for each episode.
     """
@@ -165,18 +174,21 @@ def inspect_labels(parts: MemoryParts) -> list[LabelInspection]:
     with parts.lock:
         episodes = EpisodeRuns.of(parts.timeline, settings.stack)
         newest_positions = parts.timeline.newest_positions.copy()
-    streams_by_label: dict[str, list[int]] = {}
-    for stream, label in enumerate(labels):
-        streams_by_label.setdefault(label, []).append(stream)
-    return [
-        _inspected_label(label, len(streams), episodes.of_streams(streams), newest_positions)
-        for label, streams in streams_by_label.items()
-    ]
+    found = []
+    for label in dict.fromkeys(labels):
+        streams = [stream for stream, its_label in enumerate(labels) if its_label == label]
+        own = episodes.of_streams(streams)
+        oldest_ages = newest_positions[own.runs["stream"]] - own.runs["first"] - 1  # 0 for the newest step
+        found.append(LabelRuns(label, len(streams), own, oldest_ages))
+    return found
 
 
-def _inspected_label(
-    label: str, num_envs: int, episodes: EpisodeRuns, newest_positions: npt.NDArray[np.int64]
-) -> LabelInspection:
+def inspect_labels(parts: MemoryParts) -> list[LabelInspection]:
+    """Return an inspection of each label, in the order of the environments."""
+    return [_inspected_label(*runs) for runs in runs_by_label(parts)]
+
+
+def _inspected_label(label: str, num_envs: int, episodes: EpisodeRuns, ages: npt.NDArray[np.int64]) -> LabelInspection:
     runs, is_whole = episodes.runs, episodes.is_whole
     num_whole, num_open = int(is_whole.sum()), int(runs["is_open"].sum())
     return LabelInspection(
@@ -189,24 +201,29 @@ def _inspected_label(
         open_episodes=num_open,
         returns=Spread.of(runs["total_reward"][is_whole]),
         lengths=Spread.of(runs["length"][is_whole]),
-        ages=_ages(episodes, newest_positions),
+        ages=_ages(ages, runs["length"]),
     )
 
 
-def _ages(episodes: EpisodeRuns, newest_positions: npt.NDArray[np.int64]) -> Ages | None:
-    runs = episodes.runs
-    if not len(runs):
+def _ages(oldest: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Ages | None:
+    if not len(oldest):
         return None
     # The ages of a run are consecutive numbers: bisection over intervals finds the median without listing all ages.
-    oldest = newest_positions[runs["stream"]] - runs["first"] - 1  # 0 for the newest step
-    youngest = oldest - runs["length"] + 1
-    wanted = (int(runs["length"].sum()) + 1) // 2
-    low, high = int(youngest.min()), int(oldest.max())
+    wanted = (int(lengths.sum()) + 1) // 2
+    low, high = int((oldest - lengths + 1).min()), int(oldest.max())
     while low < high:
         middle = (low + high) // 2
-        not_older = int(np.clip(middle - youngest + 1, 0, runs["length"]).sum())
-        low, high = (low, middle) if not_older >= wanted else (middle + 1, high)
+        low, high = (low, middle) if num_not_older(middle, oldest, lengths) >= wanted else (middle + 1, high)
     return Ages(int(oldest.max()), low)
+
+
+def num_not_older(age: int, oldest: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> int:
+    """Return how many steps of runs with these oldest ages and lengths are at most ``age`` old.
+
+    >>> num_not_older(4, np.array([9, 5]), np.array([10, 2]))  # ages 0 to 9, and 4 and 5
+    6
+    """
+    return int(np.clip(age - (oldest - lengths), 0, lengths).sum())
 
 
 @dataclass(frozen=True)

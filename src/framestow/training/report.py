@@ -21,7 +21,8 @@ from PIL import Image
 
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import known_games
-from framestow.errors import InvalidSettingsError
+from framestow.errors import InvalidSettingsError, MissingExtraError
+from framestow.memory_plot import plot_memory, require_matplotlib
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import inspect_memory
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
@@ -402,10 +403,28 @@ def _transitions(run: RunRecord) -> str:
     return f"<p class='note'>{escape(note)}</p><div class='sheet'>{''.join(figures)}</div>"
 
 
+def _memory_charts(run: RunRecord) -> str:
+    """Return charts of the saved memory, or the command that installs what draws them."""
+    if newest_checkpoint(run.folder.checkpoints) is None:
+        return "<p class='note'>The run has no checkpoint yet.</p>"
+    try:
+        require_matplotlib("this section")
+    except MissingExtraError as error:
+        return f"<p class='note'>{escape(str(error))}</p>"
+    buffer = io.BytesIO()
+    plot_memory(*inspect_memory(run.folder.memory)).savefig(buffer, format="png")
+    note = f"The memory of {run.name} at its last checkpoint. Rewards are those that the agent learns from."
+    return f"<p class='note'>{escape(note)}</p><img class='memory' src='{_data(buffer)}' alt='charts of the memory'>"
+
+
 def _png(frame: npt.NDArray[np.uint8]) -> str:
     buffer = io.BytesIO()
     Image.fromarray(np.ascontiguousarray(frame)).save(buffer, "PNG", optimize=True)
-    return f"data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}"
+    return _data(buffer)
+
+
+def _data(png: io.BytesIO) -> str:
+    return f"data:image/png;base64,{base64.b64encode(png.getvalue()).decode()}"
 
 
 def _settings_table(runs: Sequence[RunRecord], is_atari: bool) -> str:
@@ -485,7 +504,7 @@ td { white-space: nowrap } .settings td { text-align: left; white-space: normal 
 th small { display: block; white-space: normal; color: var(--pale); font-weight: 400; font-size: .78rem;
   max-width: 34rem }
 .own th, .own td { background: var(--card) }
-video { max-width: 100%; border-radius: 8px; display: block }
+video, .memory { max-width: 100%; border-radius: 8px; display: block }
 .sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: .9rem;
   margin-top: .6rem }
 .strip { display: flex; gap: 6px } .strip img { min-width: 0; width: 0; height: auto; image-rendering: pixelated }
@@ -515,6 +534,7 @@ def _page(runs: Sequence[RunRecord], with_clip: bool) -> str:
     if with_clip and is_atari:
         sections["The agent plays"] = _clip(first)
     sections["Sampled transitions"] = _transitions(first)
+    sections["Memory"] = _memory_charts(first)
     sections["Settings"] = _settings_table(runs, is_atari)
     title = f"{game}: {what}"
     body = "".join(f"<section><h2>{escape(name)}</h2>{content}</section>" for name, content in sections.items())
