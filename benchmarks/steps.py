@@ -7,7 +7,7 @@ Frames: 20,000 of sticky random play (atari_frames.py), recorded once. A memory 
 until its ring has wrapped, so that every append also evicts a transition. An append gets arrays as Gymnasium returns
 them (int64 actions, float64 rewards, bool flags), or lists of Python numbers, as in a loop over one environment. In
 turn with it, a bare packed store takes the same frames. In turn with sample(32), a bare store gathers 32 windows of 5
-into a reused output; with returns of 3 steps, 32 windows of 4 and the 32 windows 3 steps later. Medians of single
+into a reused output; with returns of 3 steps, 32 windows of 7. Medians of single
 calls, so that other work of the machine hardly affects them; neither includes sealing a segment, once in 64 frames.
 """
 
@@ -80,13 +80,10 @@ def gathering(frames: NDArray[np.uint8], n_step: int = 1) -> Callable[[], object
     store, zeros = bare_store(1), np.zeros(BATCH, np.int32)
     for frame in frames[:CAPACITY]:
         store.append(zeros[:1], frame[None])
-    random, length = np.random.default_rng(0), STACK + 1 if n_step == 1 else STACK
-    last_rows = random.integers(STACK, CAPACITY - n_step, (NUM_BATCHES, BATCH))
-    if n_step > 1:
-        last_rows = np.concatenate([last_rows, last_rows + n_step], axis=1)
-    lasts, num_windows = cycle(last_rows), last_rows.shape[1]
-    streams, counts = np.zeros(num_windows, np.int32), np.full(num_windows, length, np.int32)
-    out = np.empty((num_windows, length, *SHAPE), np.uint8)
+    random, length = np.random.default_rng(0), STACK + n_step
+    lasts = cycle(random.integers(STACK - 1 + n_step, CAPACITY, (NUM_BATCHES, BATCH)))
+    streams, counts = np.zeros(BATCH, np.int32), np.full(BATCH, length, np.int32)
+    out = np.empty((BATCH, length, *SHAPE), np.uint8)
     return lambda: store.windows(streams, next(lasts), counts, out)
 
 

@@ -27,8 +27,8 @@ def frames_of(kind, count, seed):
     return pixel_streams.MAKERS[kind](np.random.default_rng(seed), count, (ROWS, ROW_BYTES)).reshape(count, FRAME)
 
 
-def filled(count, num_streams=1, kind="sprites"):
-    streams = new_streams(num_streams)
+def filled(count, num_streams=1, kind="sprites", frames_per_segment=SEGMENT):
+    streams = new_streams(num_streams, frames_per_segment)
     frames = [frames_of(kind, count, seed) for seed in range(num_streams)]
     for index in range(count):
         streams.append(np.arange(num_streams, dtype=np.int32), np.stack([own[index] for own in frames]))
@@ -150,6 +150,29 @@ def test_windows_cross_segment_borders_anywhere():
         for last in range(count - 1, 23):
             out = gathered(streams, [(0, last, count)], 12)
             np.testing.assert_array_equal(out[0], expected_window(frames, last, count, 12))
+
+
+@pytest.mark.parametrize("num_pairs", [1, 2, 40])
+@pytest.mark.parametrize("place", ["in RAM", "in files"])
+def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(place, num_pairs, tmp_path):
+    segment_frames, num_sealed = 40, 5  # several groups each
+    streams, frames = filled(num_sealed * segment_frames + 25, 2, frames_per_segment=segment_frames)
+    if place == "in files":
+        for number in range(num_sealed):
+            segment = streams.segment(1, number)
+            file = tmp_path / str(number % 2)
+            with file.open("ab") as stored:
+                stored.write(segment)
+            streams.move_to_file(1, number, bytes(file), file.stat().st_size - len(segment), len(segment))
+    rng = np.random.default_rng(num_pairs)
+    for _ in range(40):
+        first = rng.integers(4, len(frames[1]) - 25, num_pairs)
+        lasts = np.concatenate([first, first + rng.integers(0, 25, num_pairs), [4]])
+        windows = [
+            (1, int(last), int(count)) for last, count in zip(lasts, rng.integers(1, 5, len(lasts)), strict=True)
+        ]
+        for window, found in zip(windows, gathered(streams, windows, 4), strict=True):
+            np.testing.assert_array_equal(found, expected_window(frames[1], window[1], window[2], 4), str(window))
 
 
 def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros():

@@ -89,6 +89,20 @@ def test_the_next_observation_is_n_steps_later_and_the_other_fields_are_of_the_f
     assert [0.5**3] == batch.discount.tolist()
 
 
+def test_observations_share_their_frames_if_every_return_of_the_batch_has_all_its_steps():
+    memory = numbered_memory(50, n_step=3, stack=4)
+    play_episode(memory, 0, length=20, terminated=True)
+
+    whole, with_an_ended_one = memory.get([2, 9]), memory.get([9, 18])
+
+    assert np.shares_memory(whole.observation, whole.next_observation)
+    assert not np.shares_memory(with_an_ended_one.observation, with_an_ended_one.next_observation)
+    assert [[0, 0, 1, 2], [6, 7, 8, 9]] == [steps_of(stack) for stack in whole.observation]
+    assert [[2, 3, 4, 5], [9, 10, 11, 12]] == [steps_of(stack) for stack in whole.next_observation]
+    assert [[6, 7, 8, 9], [15, 16, 17, 18]] == [steps_of(stack) for stack in with_an_ended_one.observation]
+    assert [[9, 10, 11, 12], [17, 18, 19, 20]] == [steps_of(stack) for stack in with_an_ended_one.next_observation]
+
+
 def test_rewards_are_summed_in_double():
     memory = numbered_memory(20, n_step=3, discount=1.0)
     memory.begin(numbered_frame(0, 0, 0)[None])

@@ -280,12 +280,15 @@ class _Steps:
     ) -> int:
         """Start an episode on each of ``streams`` with its frames, as ``append_whole`` appends a step."""
 
-    def resolve(self, indices: _Indices, with_extras: bool = True) -> tuple[_Windows, _Fields]:
+    def resolve(
+        self, indices: _Indices, with_extras: bool = True, merges_windows: bool = False
+    ) -> tuple[_Windows, _Fields]:
         """Return the windows and fields of transitions in new arrays; IndexError for one that is not sampleable.
 
         Windows: streams, last positions, counts without padding. With ``n_step`` 1 each transition has one window of
         ``stack + 1`` frames that ends with the next observation's frame. Otherwise it has two windows of ``stack``
-        frames: first come all observations, then all next observations.
+        frames: first come all observations, then all next observations. ``merges_windows``: one window of ``stack +
+        n_step`` frames each, if ``n_step`` is below ``stack`` and every return has all its steps.
 
         Fields: actions (counted ones as int64), rewards, discounts, terminated, truncated, and a dict of extra fields,
         which is empty unless ``with_extras``.

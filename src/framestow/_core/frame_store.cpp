@@ -597,7 +597,14 @@ void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t stream, st
         return;
     }
     thread_local SegmentBuffer buffer;
-    unpack_checked(bytes_of(place, stream, number, buffer), place, stream, number, first, count, scratch, out);
+    thread_local ByteSpan segment;
+    const FilePlace& in_file = std::get<FilePlace>(place);
+    if (!scratch.up_to || scratch.up_to->file != in_file.file || scratch.up_to->offset != in_file.offset) {
+        scratch.up_to.reset();
+        segment = bytes_of(place, stream, number, buffer);
+        scratch.up_to = UnpackedUpTo{nullptr, 0, 0, in_file.file, in_file.offset};
+    }
+    unpack_checked(segment, place, stream, number, first, count, scratch, out);
 }
 
 void FrameStore::unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,

@@ -176,6 +176,18 @@ void StepRecords::resolve_return(const std::uint8_t* record, const StepReturn& s
     read_carried(record, row, out);
 }
 
+bool merge_windows(const StepRules& rules, std::size_t count, const ResolvedSteps& out) {
+    bool is_merged = rules.n_step > 1 && rules.n_step < rules.stack;
+    for (std::size_t row = 0; row < count && is_merged; ++row) {
+        is_merged = out.last_positions[row + count] - out.last_positions[row] == rules.n_step;
+    }
+    for (std::size_t row = 0; row < count && is_merged; ++row) {
+        out.last_positions[row] += rules.n_step;
+        out.counts[row] += static_cast<std::int32_t>(rules.n_step);
+    }
+    return is_merged;
+}
+
 void StepRecords::read_action(const std::uint8_t* stored, std::uint8_t* out) const {
     if (!action_.is_counted || integer_bytes_ == sizeof(std::int64_t)) {
         std::memcpy(out, stored, action_.bytes);

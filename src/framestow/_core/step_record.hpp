@@ -68,6 +68,10 @@ struct ResolvedSteps {
     std::uint8_t* const* columns = nullptr;  // per extra field: its output; nullptr: not requested
 };
 
+// Merges both windows of each n-step transition into the first `count` windows: the frames from the first to the last.
+// Returns false, and changes nothing, unless every return has all n steps and one window has fewer frames than two.
+bool merge_windows(const StepRules& rules, std::size_t count, const ResolvedSteps& out);
+
 struct StepReturn {  // of a step and its successors
     const std::uint8_t* last;  // record of the last step
     std::size_t num_steps;

@@ -53,6 +53,7 @@ std::int64_t first_position(const WindowRequests& requests, std::size_t window) 
 DecodingScratch& scratch_of_this_thread(const FrameGeometry& geometry) {
     thread_local DecodingScratch scratch;
     scratch.resize(geometry);
+    scratch.up_to.emplace();
     return scratch;
 }
 
@@ -69,6 +70,7 @@ void unpack_part(const Reading& reading, const SegmentPlace& looked_up, std::siz
         place = *view.find(stream, number);
         if (is_nowhere(place)) {
             view.unpack_open(stream, first, count, scratch, out);
+            scratch.up_to.emplace();  // its bytes may change as soon as the gate is free
             return;
         }
     }
@@ -151,19 +153,70 @@ void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end) {
     }
 }
 
+// A window that was unpacked.
+struct UnpackedWindow {
+    std::int32_t stream;
+    std::int64_t first;
+    std::int64_t end;
+    const std::uint8_t* frames;
+};
+
+// Unpacks a window. Its first frames are copied from the window before it, where that has them.
+UnpackedWindow gather_window(const Batch& batch, std::size_t window, const UnpackedWindow& before,
+                             DecodingScratch& scratch) {
+    const std::size_t frame_bytes = batch.reading.store().format().frame_bytes();
+    const auto count = static_cast<std::size_t>(batch.requests.counts[window]);
+    const std::size_t num_padded = batch.length - count;
+    const std::int32_t stream = batch.requests.streams[window];
+    const std::int64_t first = first_position(batch.requests, window);
+    std::uint8_t* const target = batch.out + window * batch.length * frame_bytes;
+    std::uint8_t* const first_frame = target + num_padded * frame_bytes;
+    std::size_t num_copied = 0;
+    if (stream == before.stream && first >= before.first && first < before.end) {
+        num_copied = std::min(count, static_cast<std::size_t>(before.end - first));
+        const auto skipped = static_cast<std::size_t>(first - before.first);
+        std::memcpy(first_frame, before.frames + skipped * frame_bytes, num_copied * frame_bytes);
+    }
+    const std::int64_t next = first + static_cast<std::int64_t>(num_copied);
+    const std::int64_t segment_frames = batch.reading.store().frames_per_segment();
+    const bool is_looked_up = next / segment_frames == first / segment_frames;
+    unpack_window(batch.reading, is_looked_up ? batch.segments[window] : kNowhere, static_cast<std::size_t>(stream),
+                  next, count - num_copied, scratch, first_frame + num_copied * frame_bytes);
+    pad_stack(target, num_padded, first_frame, frame_bytes, batch.padding);
+    return UnpackedWindow{stream, first, first + static_cast<std::int64_t>(count), first_frame};
+}
+
+constexpr std::int64_t kMostSkipped = 16;  // frames between two windows; unpacking them takes as long as a new start
+
+// Returns the window that is unpacked right after `window`, since it continues there: the next observation of an n-step
+// transition, half a batch later. Returns the number of windows if there is none.
+std::size_t window_behind(const Batch& batch, std::size_t window) {
+    const std::size_t half = batch.segments.size() / 2;
+    const std::size_t behind = window + half;
+    if (window >= half || batch.requests.streams[window] != batch.requests.streams[behind]) {
+        return batch.segments.size();
+    }
+    const std::int64_t distance = first_position(batch.requests, behind) - first_position(batch.requests, window);
+    return distance >= 0 && distance <= batch.requests.counts[window] + kMostSkipped ? behind : batch.segments.size();
+}
+
+bool is_behind_another(const Batch& batch, std::size_t window) {
+    const std::size_t half = batch.segments.size() / 2;
+    return window >= half && window_behind(batch, window - half) == window;
+}
+
 void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
-    const FrameStore& store = batch.reading.store();
-    const std::size_t frame_bytes = store.format().frame_bytes();
-    DecodingScratch& scratch = scratch_of_this_thread(store.geometry());
+    DecodingScratch& scratch = scratch_of_this_thread(batch.reading.store().geometry());
     for (std::size_t window = begin; window < end; ++window) {
-        const auto count = static_cast<std::size_t>(batch.requests.counts[window]);
-        const std::size_t num_padded = batch.length - count;
-        std::uint8_t* const target = batch.out + window * batch.length * frame_bytes;
-        std::uint8_t* const first_frame = target + num_padded * frame_bytes;
+        if (is_behind_another(batch, window)) {
+            continue;
+        }
         prefetch_ahead(batch, window, end);
-        unpack_window(batch.reading, batch.segments[window], static_cast<std::size_t>(batch.requests.streams[window]),
-                      first_position(batch.requests, window), count, scratch, first_frame);
-        pad_stack(target, num_padded, first_frame, frame_bytes, batch.padding);
+        const UnpackedWindow first = gather_window(batch, window, UnpackedWindow{-1, 0, 0, nullptr}, scratch);
+        const std::size_t behind = window_behind(batch, window);
+        if (behind < batch.segments.size()) {
+            gather_window(batch, behind, first, scratch);
+        }
     }
 }
 

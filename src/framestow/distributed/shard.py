@@ -42,8 +42,8 @@ Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]  # indices
 class Rows(NamedTuple):
     """Sampled rows of one shard, as arrays that own their memory, and the shard's report as of the draw.
 
-    ``frames`` has one array for each leaf: with ``n_step`` 1 ``(B, stack + 1, *frame)``, otherwise ``(2 B, stack,
-    *frame)`` with all observations first.
+    ``frames`` has one array for each leaf, ``(B, stack + n_step, *frame)`` or ``(2 B, stack, *frame)``, whose parts
+    ``observation_parts`` names.
     """
 
     report: ShardReport

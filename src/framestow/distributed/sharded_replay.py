@@ -46,7 +46,7 @@ from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler, checked_priorities
-from framestow.replay.sampling import NEXT_OBSERVATION, OBSERVATION, OutputPool
+from framestow.replay.sampling import OutputPool, observation_parts
 from framestow.replay.sequences import Borders, SequenceShape, stacks
 from framestow.replay.step_fields import ExtrasSpec
 
@@ -771,10 +771,17 @@ class PendingRows:
     def _merged(self, answers: list[_Answer]) -> Batch:
         settings = self._replay._settings
         rows = [answer.rows for answer in answers]
-        frames = self._merged_frames([each.frames for each in rows], settings.n_step > 1)
-        both: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
-        if settings.n_step > 1:
-            both = np.s_[: self._batch_size], np.s_[self._batch_size :]
+        stack, n_step = settings.stack, settings.n_step
+        frames_of = [each.frames for each in rows]
+        if len(rows) > 1 and any(len(each.frames[0]) != each.num_rows for each in rows):
+            halves = [observation_parts(each.num_rows, len(each.frames[0]), stack, n_step) for each in rows]
+            frames_of = [
+                tuple(leaf[half[which]] for leaf in each.frames)
+                for which in (0, 1)
+                for each, half in zip(rows, halves, strict=True)
+            ]
+        frames = self._merged_frames(frames_of)
+        both = observation_parts(self._batch_size, len(frames[0]), stack, n_step)
         observation, next_observation = (
             settings.frame.rebuilt(tuple(part[each] for part in frames))
             if isinstance(settings.frame, ObservationSpec)
@@ -798,7 +805,7 @@ class PendingRows:
 
     def _merged_sequences(self, answers: list[_Answer], shape: SequenceShape) -> SequenceBatch:
         settings, rows = self._replay._settings, [answer.rows for answer in answers]
-        frames = self._merged_frames([each.frames for each in rows], has_two_windows=False)
+        frames = self._merged_frames([each.frames for each in rows])
         crosses, length = shape.borders == "cross", shape.length
         views = [
             tuple(
@@ -848,22 +855,15 @@ class PendingRows:
         ]
         return _joined(weights)
 
-    def _merged_frames(
-        self, parts: list[tuple[npt.NDArray[Any], ...]], has_two_windows: bool
-    ) -> tuple[npt.NDArray[Any], ...]:
-        """Return the frames of all answers as one array for each leaf; of a single answer without a copy."""
+    def _merged_frames(self, parts: list[tuple[npt.NDArray[Any], ...]]) -> tuple[npt.NDArray[Any], ...]:
+        """Return the frames of all parts as one array for each leaf; of a single part without a copy."""
         if len(parts) == 1:
             return tuple(_writable(part) for part in parts[0])
         merged = []
         for leaf in zip(*parts, strict=True):
             with self._replay._lock:
                 out = self._replay._pool.take((sum(map(len, leaf)), *leaf[0].shape[1:]), leaf[0].dtype)
-            groups = (
-                [[part[: len(part) // 2] for part in leaf], [part[len(part) // 2 :] for part in leaf]]
-                if has_two_windows
-                else [list(leaf)]
-            )
-            np.concatenate([part for group in groups for part in group], out=out)
+            np.concatenate(leaf, out=out)
             merged.append(out)
         return tuple(merged)
 

@@ -192,7 +192,14 @@ def gathered(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
         pending.stop()
 
 
-OBSERVATION, NEXT_OBSERVATION = np.s_[:, :-1], np.s_[:, 1:]  # with n_step 1: parts of one window
+def observation_parts(num_rows: int, num_windows: int, stack: int, n_step: int) -> tuple[Any, Any]:
+    """Return which parts of a batch's frames are the observations and the next observations.
+
+    Each row has one window of ``stack + n_step`` frames; or all observations' windows come before the next ones'.
+    """
+    if num_windows == num_rows:
+        return np.s_[:, :stack], np.s_[:, n_step:]
+    return np.s_[:num_rows], np.s_[num_rows:]
 
 
 class LookedUp(NamedTuple):
@@ -217,9 +224,7 @@ class BatchGatherer:
         if self._has_budget:
             self._pool.max_bytes = parts.budget.output_bytes
         self._largest_draw = 0
-        self._n_step = parts.settings.n_step
-        # With n_step 1, both observations share the frames of one window; otherwise each has a window.
-        self._window_length = parts.settings.stack + (1 if self._n_step == 1 else 0)
+        self._stack, self._n_step = parts.settings.stack, parts.settings.n_step
 
     @property
     def nbytes(self) -> int:
@@ -253,7 +258,7 @@ class BatchGatherer:
         Raises ``NothingToSampleError`` if the memory is empty.
         """
         if self._has_budget:
-            self.reserve(batch_size * self._window_length * (1 if self._n_step == 1 else 2))
+            self.reserve(batch_size * (self._stack + (1 if self._n_step == 1 else self._stack)))
         if not len(self._timeline):
             raise NothingToSampleError(
                 "the memory has no transition: nothing can be sampled; append steps first"
@@ -283,8 +288,10 @@ class BatchGatherer:
 
     def look_up(self, indices: npt.NDArray[np.int64]) -> LookedUp:
         """Look transitions up, and start a reading, which the caller must stop; hold the lock."""
-        windows, fields = self._timeline.resolve(indices)
-        frames = self.buffers(len(windows[0]), self._window_length)
+        windows, fields = self._timeline.resolve(indices, True, self._n_step > 1)
+        num_windows = len(windows[0])
+        length = self._stack + (self._n_step if num_windows == len(indices) else 0)
+        frames = self.buffers(num_windows, length)
         return LookedUp(windows, fields, frames, self._storage.start_reading())
 
     def buffers(self, num_windows: int, length: int) -> Frames:
@@ -297,9 +304,8 @@ class BatchGatherer:
     def batch(self, draw: Draw, fields: StepFields, frames: Frames) -> Batch:
         """Return the batch of a draw whose frames are unpacked."""
         action, reward, discount, terminated, truncated, extras = fields
-        both: tuple[Any, Any] = OBSERVATION, NEXT_OBSERVATION
-        if self._n_step > 1:
-            both = np.s_[: len(draw.indices)], np.s_[len(draw.indices) :]
+        num_windows = len(frames[0] if isinstance(frames, tuple) else frames)
+        both = observation_parts(len(draw.indices), num_windows, self._stack, self._n_step)
         if isinstance(frames, tuple):
             observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
         else:

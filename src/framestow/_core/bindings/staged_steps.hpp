@@ -151,14 +151,19 @@ public:
         return charged_bytes(stores);
     }
 
-    nb::tuple resolve(nb::handle indices_argument, bool with_extras) const {
+    nb::tuple resolve(nb::handle indices_argument, bool with_extras, bool merges_windows) const {
         const BorrowedColumn indices(indices_argument, "indices");
         ResolvedSteps out{};
         std::vector<std::uint8_t*> extra;
         const std::size_t num_windows = staged_.rules().n_step == 1 ? indices.size() : 2 * indices.size();
         nb::tuple columns = staged_.new_columns(indices.size(), num_windows, with_extras, out, extra);
         refuse_missing(indices, core().resolve(indices.values(), indices.size(), out));
-        return columns;
+        if (!merges_windows || !merge_windows(staged_.rules(), indices.size(), out)) {
+            return columns;
+        }
+        const nb::slice first(static_cast<Py_ssize_t>(indices.size()));
+        const nb::handle windows = columns[0];
+        return nb::make_tuple(nb::make_tuple(windows[0][first], windows[1][first], windows[2][first]), columns[1]);
     }
 
     nb::tuple resolve_steps(nb::handle indices_argument, bool with_extras) const {
@@ -338,7 +343,8 @@ void bind_steps(nb::class_<Bound>& bound) {
         .def("close_episodes", &Bound::close_episodes)
         .def_prop_ro("unreferenced_frames", &Bound::unreferenced_frames)
         .def("clear_unreferenced_frames", &Bound::clear_unreferenced_frames)
-        .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_extras") = true)
+        .def("resolve", &Bound::resolve, nb::arg("indices"), nb::arg("with_extras") = true,
+             nb::arg("merges_windows") = false)
         .def("resolve_steps", &Bound::resolve_steps, nb::arg("indices"), nb::arg("with_extras") = true)
         .def("sampleable_at", &Bound::sampleable_at, nb::arg("ranks"))
         .def("is_sampleable", &Bound::is_sampleable, nb::arg("indices"))

@@ -97,9 +97,19 @@ void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::s
                     DecodingScratch& scratch, std::uint8_t* out) {
     const FrameGeometry& geometry = header.geometry;
     const std::size_t frame_bytes = geometry.frame_bytes();
-    decode_self_coded(view.body, 0, geometry, scratch.base);
+    std::size_t index = first / header.group_frames * header.group_frames;
     std::size_t place = 0;
-    for (std::size_t index = first / header.group_frames * header.group_frames; index < first + count; ++index) {
+    const UnpackedUpTo before = scratch.up_to.value_or(UnpackedUpTo{});
+    if (scratch.up_to) {
+        scratch.up_to->body = nullptr;  // until all frames are unpacked
+    }
+    if (before.body != view.body.bytes) {
+        decode_self_coded(view.body, 0, geometry, scratch.base);
+    } else if (before.next > index && before.next <= first) {
+        index = before.next;
+        place = before.place;
+    }
+    for (; index < first + count; ++index) {
         if (index % header.group_frames == 0) {
             place = begin_of_group(view, index / header.group_frames);
             std::memcpy(scratch.frame.frame(), scratch.base.frame(), frame_bytes);
@@ -109,6 +119,11 @@ void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::s
             std::memcpy(out, scratch.frame.frame(), frame_bytes);
             out += frame_bytes;
         }
+    }
+    if (scratch.up_to) {
+        scratch.up_to->body = view.body.bytes;
+        scratch.up_to->next = index;
+        scratch.up_to->place = place;
     }
 }
 

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "../frame_geometry.hpp"
@@ -78,10 +79,21 @@ private:
     std::size_t differing_from_first_ = 0;
 };
 
+// Where unpacking a segment stopped, so that its later frames are reached from there. Whoever owns it clears `body`
+// before the bytes at an address may have changed.
+struct UnpackedUpTo {
+    const std::uint8_t* body = nullptr;  // of the segment; null: none
+    std::size_t next = 0;                // the frame whose patch is next
+    std::size_t place = 0;               // of that patch, if it is not the first of its group
+    const void* file = nullptr;          // the segment that was read from a file last: its file and offset
+    std::uint64_t offset = 0;
+};
+
 // The buffers of one decoding thread: the base frame, the frame that is patched, and those of scaled floats.
 struct DecodingScratch {
     FrameBuffer base;
     FrameBuffer frame;
+    std::optional<UnpackedUpTo> up_to;        // none: each call starts anew
     std::vector<std::uint8_t> pixels;         // before they become floats
     std::unique_ptr<DecodingScratch> floats;  // of the exact frames among them
 
@@ -105,6 +117,7 @@ PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
 
 // Packing 1: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be decoded,
 // perhaps after it wrote some frames. Several threads with their own scratch may read one payload, or one idle writer.
+// Continues where `scratch.up_to` says, if that leads to the frames.
 void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out);
 
