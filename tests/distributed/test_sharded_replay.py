@@ -243,6 +243,44 @@ def test_a_resumed_replay_gives_the_batches_of_the_saved_one(tmp_path):
     assert (120, 1) == (resumed.counts.inserted, generation)
 
 
+def test_the_saved_counts_are_those_of_the_saved_steps_though_shards_take_more_meanwhile(tmp_path):
+    replay, steps = local_replay(shards=2, num_envs=2), NumberedSteps(2)
+    writer, second = replay.writer(), replay._shards.objects[1]
+    save = second.save
+
+    def insert_into_the_first_before(*arguments):
+        steps.play(writer, 0, 10)
+        writer.flush()
+        return save(*arguments)
+
+    second.save = insert_into_the_first_before
+    for env_id in (0, 1):
+        steps.play(writer, env_id, 60)
+    writer.flush()
+
+    generation = replay.save(tmp_path)
+    resumed = local_replay(saved=(tmp_path, generation), shards=2, num_envs=2)
+    replay.refresh()
+
+    assert (120, 120, 130) == (resumed.counts.inserted, len(resumed), replay.counts.inserted)
+
+
+def test_a_shard_that_was_restarted_meanwhile_uses_no_priorities_and_limits_of_its_former_life():
+    replay, steps = local_replay(sampler=Prioritized(), rate_limiter=SampleToInsertRatio(1.0, 10, 100)), NumberedSteps()
+    steps.play(replay, 0, 50)
+    replay.flush()
+    replay._shards.replace(0)
+    shard = replay._shards.objects[0]
+    NumberedSteps().play(replay.writer([0]), 0, 50)
+
+    shard.sample(4, 0, (np.arange(4), np.ones(4)), 1, 1e6)
+    after_draw = shard.report()
+    shard.report(0, 1e6)
+
+    assert (4, 0.0) == (after_draw.ignored_updates, after_draw.insert_limit)
+    assert 0.0 == shard.report().insert_limit
+
+
 def test_a_batch_that_is_never_unpacked_is_refused_before_shards_keep_too_many():
     replay, steps = local_replay(), NumberedSteps()
     steps.play(replay, 0, 20)

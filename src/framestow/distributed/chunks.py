@@ -427,9 +427,9 @@ class ShardWriter:
             shard, env_id = self._places[env]
             by_shard.setdefault(shard, []).append(self._chunks[env].sealed(env_id, self._writer))
         for shard, sealed in by_shard.items():
-            self._wait_for_limiter(shard)
             while len(self._in_flight[shard]) >= self._settings.max_in_flight:
                 self._receive(shard)
+            self._wait_for_limiter(shard)
             chunks = [each.chunk for each in sealed]
             self._in_flight[shard].append((self._shards.call(shard, "take", chunks), sealed))
             self.counts.chunks += len(chunks)
@@ -495,12 +495,16 @@ class ShardWriter:
                 open_chunk.alignment += 1
 
     def _wait_for_limiter(self, shard: int) -> None:
-        """Wait while the shard has as many steps as the rate limiter allows."""
+        """Wait while the shard has as many steps as the rate limiter allows, with those that are on their way to it."""
         since, pause_s = time.monotonic(), 0.01
         while self._settings.waits_for_limiter and shard in self._reports:
-            report = self._reports[shard]
-            if report.inserted < report.insert_limit:
+            report, in_flight = self._reports[shard], self._in_flight[shard]
+            num_sent = sum(each.chunk.steps.num_steps for _, sealed in in_flight for each in sealed)
+            if report.inserted + num_sent < report.insert_limit:
                 break
+            if in_flight:
+                self._receive(shard)
+                continue
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.2)
             try:

@@ -89,7 +89,7 @@ class ShardSettings:
     directory: Path | None = None  # where the memory lives; None keeps it in RAM
     flush_every: float = 5.0  # seconds between two flushes to the directory
     saved: tuple[Path, int] | None = None  # folder and generation that the shard starts with
-    insert_limit: float = float("inf")  # until the replay sets another one
+    insert_limit: float = float("inf")  # after each start, until the replay sets another one
     threads: int = 1
 
     def sampler(self) -> Sampler:
@@ -249,19 +249,21 @@ class Shard:
     def sample(
         self,
         num_rows: int,
+        incarnation: int = 0,
         updates: Updates | None = None,
         num_draws: int = 0,
-        insert_limit: float | None = None,
+        insert_limit: float = float("inf"),
     ) -> Rows | ShardReport:
         """Update priorities, then sample ``num_rows`` rows; return the report alone if there is none to sample.
 
         Arguments:
             num_rows: Number of rows.
+            incarnation: The one that ``updates`` and ``insert_limit`` are for; another one ignores them.
             updates: Priorities to update first.
             num_draws: Number of batches that the whole replay has given, which β follows.
-            insert_limit: As in ``report``.
+            insert_limit: Number of steps that the shard may have inserted, as in ``report``.
         """
-        self._prepare_draw(updates, num_draws, insert_limit)
+        self._prepare_draw(incarnation, updates, num_draws, insert_limit)
         try:
             pending = self.memory._draw_ahead(num_rows)
         except NothingToSampleError:
@@ -275,13 +277,14 @@ class Shard:
     def sample_sequences(
         self,
         num_rows: int,
+        incarnation: int,
         updates: Updates | None,
         num_draws: int,
-        insert_limit: float | None,
+        insert_limit: float,
         shape: SequenceShape,
     ) -> SequenceRows | ShardReport:
         """Sample sequences as ``sample`` does rows; their start is drawn, and all steps are of this shard."""
-        self._prepare_draw(updates, num_draws, insert_limit)
+        self._prepare_draw(incarnation, updates, num_draws, insert_limit)
         length, stack = shape.length, self._settings.memory.stack
         try:
             pending = self.memory._draw_sequences_ahead(
@@ -296,24 +299,27 @@ class Shard:
         fields = {name: getattr(batch, name) for name in SEQUENCE_FIELDS}
         return SequenceRows(self.report(), frames, fields, dict(batch.extras), batch.index, batch.weight)
 
-    def _prepare_draw(self, updates: Updates | None, num_draws: int, insert_limit: float | None) -> None:
+    def _prepare_draw(self, incarnation: int, updates: Updates | None, num_draws: int, insert_limit: float) -> None:
         if updates is not None:
-            self.update(updates)
-        if insert_limit is not None:
+            self.update(incarnation, updates)
+        if incarnation == self._incarnation:
             self._insert_limit = insert_limit
         sampler = self.memory.sampler
         if isinstance(sampler, Prioritized):
             sampler.num_draws = num_draws
 
-    def update(self, updates: Updates) -> None:
-        """Update priorities; those of evicted transitions are ignored and counted."""
+    def update(self, incarnation: int, updates: Updates) -> None:
+        """Update priorities; those of evicted transitions, and of another incarnation, are ignored and counted."""
         indices, priorities = updates
+        if incarnation != self._incarnation:
+            self._ignored += len(indices)
+            return
         self._ignored += int(np.count_nonzero(~self.memory._timeline.is_sampleable(indices)))
         self.memory.update_priorities(indices, priorities)
 
-    def report(self, insert_limit: float | None = None) -> ShardReport:
-        """Return what the shard has now, after an optional change of the number of steps that it may have inserted."""
-        if insert_limit is not None:
+    def report(self, incarnation: int = -1, insert_limit: float = 0.0) -> ShardReport:
+        """Return what the shard has now, after a change of the steps that this ``incarnation`` may have inserted."""
+        if incarnation == self._incarnation:
             self._insert_limit = insert_limit
         mass = self.memory._parts.notified_sampler.total_mass()
         assert mass is not None, "sampler_settings takes only samplers with a mass"
@@ -342,9 +348,9 @@ class Shard:
         if self._log is not None and time.monotonic() - self._flushed_at >= self._settings.flush_every:
             self.flush()
 
-    def save(self, path: Path, keep_previous: bool) -> int:
-        """Save the memory to the folder ``path`` and return the generation."""
-        return self.memory.save(path, keep_previous=keep_previous)
+    def save(self, path: Path, keep_previous: bool) -> tuple[int, ShardReport]:
+        """Save the memory to the folder ``path``; return the generation and what it has."""
+        return self.memory.save(path, keep_previous=keep_previous), self.report()
 
     def prune(self, path: Path, generation: int) -> None:
         """Delete the generations before ``generation`` from the folder ``path``."""

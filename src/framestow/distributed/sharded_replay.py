@@ -225,7 +225,7 @@ class ShardedReplay(Closing):
                 None if folder is None else shard_folder(folder, number),
                 flush_every,
                 None if generation is None or saved is None else generation.of_shard(saved[0], number),
-                self._insert_limit(0),
+                math.inf if rate_limiter is None else 0.0,  # refresh, below, raises it
                 threads,
             )
             for number in range(shards)
@@ -242,11 +242,15 @@ class ShardedReplay(Closing):
         self._questions: dict[int, Any] = {}  # reports that were asked for, by shard
         self._counted: dict[int, tuple[int, int, int]] = {}  # incarnation, inserted, ignored that counts include
         self._updates: list[list[Updates]] = [[] for _ in range(shards)]
+        self._limits = [0.0] * shards  # the largest insert limit that may be in force
+        self._newest_limits = [0.0] * shards  # the same, without those that the pending question replaces
         self._writer: ShardWriter | None = None
         for number in range(shards):
             self._ask(number)
         for number in range(shards):
             self._note(number, self._shards.result(self._questions.pop(number), max(timeout_s, START_S)))
+        if rate_limiter is not None:
+            self.refresh()
 
     # Storing steps
 
@@ -382,7 +386,8 @@ class ShardedReplay(Closing):
         updates = self._taken_updates(shard)
         if updates is not None:
             try:
-                self._shards.result(self._shards.call(shard, "update", updates), self._timeout_s)
+                call = self._shards.call(shard, "update", self._incarnation(shard), updates)
+                self._shards.result(call, self._timeout_s)
             except ActorLostError as error:
                 self._lose(shard, error)
 
@@ -484,12 +489,28 @@ class ShardedReplay(Closing):
                 "lower it, or raise capacity"
             )
 
-    def _insert_limit(self, inserted_by_shard: int) -> float:
-        """Return up to which number a shard may insert steps: its equal part of what all may insert."""
-        if self._limiter is None:
-            return math.inf
+    def _insert_limit(self, shard: int) -> float:
+        """Return up to which number a shard may insert steps, so that all limits together stay within the band.
+
+        It is an equal part of what all may insert, but no more than the limits of the other shards leave.
+        """
+        report = self._reports[shard]
+        if self._limiter is None or report is None:
+            return math.inf if self._limiter is None else 0.0
         left = self._limiter.inserts_left(self.counts.inserted, self.counts.sampled, len(self))
-        return inserted_by_shard + max(0, math.ceil(left / self.num_shards))
+        others = (
+            max(0, limit - each.inserted)
+            for number, (limit, each) in enumerate(zip(self._limits, self._reports, strict=True))
+            if number != shard and each is not None
+        )
+        return report.inserted + max(0, min(math.ceil(left / self.num_shards), left - sum(others)))
+
+    def _limit_with_draw(self, shard: int) -> float:
+        """Return the insert limit that a draw gives to a shard; it never lowers the last one."""
+        limit = max(self._insert_limit(shard), self._newest_limits[shard])
+        self._newest_limits[shard] = limit
+        self._limits[shard] = max(self._limits[shard], limit)
+        return limit
 
     # Shards and their reports
 
@@ -515,9 +536,10 @@ class ShardedReplay(Closing):
 
     def _ask(self, shard: int) -> None:
         if shard not in self._questions:
-            report = self._reports[shard]
-            limit = self._insert_limit(report.inserted if report is not None else 0)
-            self._questions[shard] = self._shards.call(shard, "report", limit)
+            limit = self._insert_limit(shard)
+            self._newest_limits[shard] = limit
+            self._limits[shard] = max(self._limits[shard], limit)
+            self._questions[shard] = self._shards.call(shard, "report", self._incarnation(shard), limit)
 
     def _answer_if_done(self, shard: int) -> None:
         if shard in self._questions and self._shards.done([self._questions[shard]]):
@@ -531,11 +553,13 @@ class ShardedReplay(Closing):
             self._note(shard, self._shards.result(handle, timeout_s))
         except ActorLostError as error:
             self._lose(shard, error)
+        else:  # calls are executed in order: limits from before the question are no longer in force
+            self._limits[shard] = self._newest_limits[shard]
 
     def _note(self, shard: int, report: ShardReport) -> None:
-        """Take over a report; reports of an earlier incarnation are ignored."""
+        """Take over a report; those of an earlier incarnation or moment are ignored."""
         before = self._reports[shard]
-        if before is not None and report.incarnation < before.incarnation:
+        if before is not None and (report.incarnation, report.inserted) < (before.incarnation, before.inserted):
             return
         is_same = before is not None and before.incarnation == report.incarnation
         if before is not None and not is_same and self._lost_with[shard] is None:  # restarted between two answers
@@ -549,6 +573,8 @@ class ShardedReplay(Closing):
         self.counts.inserted += report.inserted - first[0]
         self.counts.ignored_updates += report.ignored_updates - first[1]
         self._counted[shard] = report.incarnation, report.inserted, report.ignored_updates
+        if not is_same:
+            self._limits[shard] = self._newest_limits[shard] = report.insert_limit
         self._reports[shard], self._reported_at[shard] = report, time.monotonic()
 
     def _last_counts(self, shard: int, incarnation: int) -> tuple[int, int]:
@@ -647,11 +673,12 @@ class ShardedReplay(Closing):
         handles = [
             self._shards.call(number, "save", shard_folder(folder, number), True) for number in range(self.num_shards)
         ]
-        generations = [self._shards.result(handle, 10 * self._timeout_s) for handle in handles]
-        self.refresh()
+        saved = [self._shards.result(handle, 10 * self._timeout_s) for handle in handles]
         with self._lock:
+            for number, (_, report) in enumerate(saved):
+                self._note(number, report)  # the counts are those of the saved steps
             state = {"counts": vars(self.counts).copy(), "generator": self._generator.bit_generator.state}
-        generation = write_generation(folder, generations, state)
+        generation = write_generation(folder, [generation for generation, _ in saved], state)
         if not keep_previous:
             self.prune(folder, generation)
         return generation
@@ -717,9 +744,8 @@ class PendingRows:
         counts = counts_of(self._shares.masses, num_rows, replay._generator.random() if replay.num_shards > 1 else 0.0)
         requests = []
         for shard in np.flatnonzero(counts).tolist():
-            report, num = replay._reports[shard], int(counts[shard])
-            limit = None if report is None else replay._insert_limit(report.inserted)
-            given = num, replay._taken_updates(shard), self._num_draws, limit
+            num, limit = int(counts[shard]), replay._limit_with_draw(shard)
+            given = num, replay._incarnation(shard), replay._taken_updates(shard), self._num_draws, limit
             call = replay._shards.call
             if self._shape is None:
                 handle = call(shard, "sample", *given)

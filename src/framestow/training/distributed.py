@@ -123,7 +123,8 @@ class DistributedRun:
 
     It has the attributes of a ``Run`` that listeners and checkpoints use. Steps count when a shard has stored them, so
     that a checkpoint covers shards and learner at the same step. Steps that are still in an actor when the run stops
-    are lost, and played again.
+    are lost, and played again. Shards take steps while the checkpoint is written, so a resumed run may begin some steps
+    after the one that names the checkpoint.
 
     Arguments:
         settings: The settings of the run, with at least one actor. ``num_envs`` is the number of each actor.
@@ -165,6 +166,7 @@ class DistributedRun:
             self.memory = saved.memory  # type: ignore[assignment]
             self.agent.load_state_dict(saved.agent)
             self.tally = Tally.from_state(saved.rest["tally"])
+            self.tally.agent_steps = self.memory.counts.inserted  # shards stored steps while the agent was saved
         with contextlib.ExitStack() as unless_built:
             unless_built.callback(self.memory.close)
             self.rollouts = Rollouts(
