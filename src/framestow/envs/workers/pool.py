@@ -113,9 +113,10 @@ class WorkerPool:
             pass
 
     def wait_for(self, requests: Sequence[Request], enough: int | None = None, timeout_s: float | None = None) -> None:
-        """Send the requests and wait until ``enough`` of them (``None`` for all) have an answer or a lost worker.
+        """Send the requests and wait until they have an answer or a lost worker.
 
-        A worker that sends nothing for ``step_timeout_s`` is killed and counts as lost.
+        ``enough`` is the number of environments whose requests must be done; ``None`` waits for all. A worker that
+        sends nothing for ``step_timeout_s`` is killed and counts as lost.
 
         Raises:
             StepTimeoutError: not enough requests are done after ``timeout_s``; the workers continue.
@@ -124,8 +125,8 @@ class WorkerPool:
         self.send(requests)
         for worker in self.workers:
             worker.process_unread()
-        allowed_open = 0 if enough is None else len(requests) - enough
-        while len(still_open := [request for request in requests if request.is_open]) > allowed_open:
+        most_open = 0 if enough is None else _num_envs(requests) - enough
+        while _num_envs(still_open := [request for request in requests if request.is_open]) > most_open:
             hang_s = self._next_hang_s(still_open, began_s)
             now_s = monotonic()
             if now_s >= hang_s:
@@ -249,6 +250,10 @@ class WorkerPool:
         for request in requests:
             if request.is_open and monotonic() >= self._next_hang_s([request], began_s):
                 request.worker.mark_lost(f"gave no answer within {self.step_timeout_s} s")
+
+
+def _num_envs(requests: Sequence[Request]) -> int:
+    return sum(len(request.numbers) for request in requests)
 
 
 _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()

@@ -135,6 +135,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._all_envs = list(range(self.num_envs))
         self._in_flight: tuple[list[Request], int] | None = None  # step of all environments, and its buffer
         self._sent: dict[int, Request | None] = {}  # steps begun by send; None if the worker has nothing to do
+        self._action_batches = {self.num_envs: self.action_space}  # spaces of batches, by their length
 
     @property
     def num_workers(self) -> int:
@@ -240,7 +241,8 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
         """Start a step of the environments ``env_ids`` (``None`` for all); ``recv`` returns it.
 
-        ``actions`` is a batch with a row for each of ``env_ids``, in this order.
+        ``actions`` is a batch with a row for each of ``env_ids``, in this order. Those of the same worker are done
+        together. Two groups that alternate keep the workers busy while this process reads the results of one group.
 
         Raises:
             InvalidStepError: invalid numbers or actions, or an environment that needs a reset.
@@ -251,20 +253,26 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         numbers = self._all_envs if env_ids is None else checked_env_ids(env_ids, self.num_envs)
         self._require_not_sent(numbers)
         self._require_running(numbers)
-        batched = batch_space(self.single_action_space, len(numbers)) if env_ids is not None else self.action_space
+        batched = self._action_batches.get(len(numbers))
+        if batched is None:
+            batched = self._action_batches[len(numbers)] = batch_space(self.single_action_space, len(numbers))
         each = one_action_each(actions, self.single_action_space, batched, len(numbers))
         stepping = self._stepping
         waits = np.zeros(self.num_envs, np.bool_)
         waits[numbers] = stepping.has_ended[numbers]
         self._policy.check(waits)
         own = self._write_actions(numbers, each)
-        sent: dict[int, Request | None] = {}
-        for number in numbers:
-            buffer = stepping.last.free_buffer(number)
-            requests = stepping.step_requests(self._pool.worker_of[number], [number], [buffer], own)
-            sent[number] = requests[0] if requests else None
+        requests = [
+            request
+            for worker, of_worker in stepping.by_worker(numbers)
+            for request in stepping.step_requests(
+                worker, of_worker, list(map(stepping.last.free_buffer, of_worker)), own
+            )
+        ]
+        sent: dict[int, Request | None] = dict.fromkeys(numbers)
+        sent.update((number, request) for request in requests for number in request.numbers)
         self._sent = {**self._sent, **sent}
-        self._pool.send([request for request in sent.values() if request is not None])
+        self._pool.send(requests)
 
     def recv(self, min_envs: int = 1, timeout: float | None = None) -> ReadySteps:
         """Wait until ``min_envs`` steps of ``send`` are done, and return all done steps.
@@ -285,12 +293,12 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 f"min_envs is {min_envs}: it must be from 1 to the number of sent environments, {len(self._sent)}; "
                 "send more, or wait for fewer"
             )
-        requests = [request for request in self._sent.values() if request is not None]
-        at_once = len(self._sent) - len(requests)
+        requests = list({request: None for request in self._sent.values() if request is not None})
+        at_once = sum(request is None for request in self._sent.values())
         self._pool.receive_all()
         self._pool.wait_for(requests, max(0, min_envs - at_once), timeout)
         ready = sorted(number for number, request in self._sent.items() if request is None or not request.is_open)
-        answered = [request for number in ready if (request := self._sent[number]) is not None]
+        answered = [request for request in requests if not request.is_open]
         try:
             infos = self._stepping.finish_steps(ready, answered, None)
         except EnvironmentFailedError:
