@@ -101,7 +101,8 @@ $(STAMPS)/ray-$(NAMES): $(STAMPS)/test-$(NAMES)
 	$(PIP) ray
 	@touch $@
 
-distributed: $(STAMPS)/ray-$(NAMES)  ## kill shards, actors, nodes and learners of a local Ray cluster, 20 times each
+distributed: $(STAMPS)/ray-$(NAMES)  ## train on a local Ray cluster as a user does; kill actors, shards, nodes, learners, 20 times each
+	PYTHONPATH=tests $(BIN)/python tests/distributed/cluster/train_command.py
 	PYTHONPATH=tests $(BIN)/python tests/distributed/cluster/kill_actors.py $(ARGS)
 
 golden: $(STAMPS)/test-$(NAMES)  ## rewrite the golden files after a deliberate format change

@@ -124,7 +124,7 @@ class UnsentCalls:
         return chunks
 
     def result(self, chunks: list[Chunk], _timeout_s: float) -> Taken:
-        report = ShardReport(0, 0, 0.0, math.inf, 0, math.inf, 0, 0)
+        report = ShardReport(0, 0, 0.0, math.inf, 0, math.inf, 0, 0, 0)
         return Taken(["stored"] * len(chunks), [0] * len(chunks), report)
 
 

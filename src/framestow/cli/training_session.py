@@ -131,7 +131,7 @@ def train(options: TrainOptions, console: Console) -> int:
             _prepare_resume(folder, settings)
         else:
             unless_started.callback(folder.discard)
-        run: Any = start_distributed_run(folder, options.address) if settings.actors else loop.start_run(folder)
+        run: Any = _start_on_cluster(folder, options, console) if settings.actors else loop.start_run(folder)
         unless_started.pop_all()
         try:
             expected = expected or (
@@ -148,6 +148,12 @@ def train(options: TrainOptions, console: Console) -> int:
             run.close()
             folder.remove_unfinished()
     return 0 if signal_number is None else 128 + signal_number
+
+
+def _start_on_cluster(folder: RunFolder, options: TrainOptions, console: Console) -> DistributedRun:
+    where = f"joining the Ray cluster at {options.address}" if options.address else "starting a local Ray cluster"
+    with console.status(f"{where}, then its shards"):
+        return start_distributed_run(folder, options.address)
 
 
 def checked_settings(options: TrainOptions) -> Settings:
@@ -217,9 +223,12 @@ def _print_line(console: Console, name: str, text: str) -> None:
 def _opening_line(run: Run, folder: RunFolder) -> str:
     settings, done = run.settings, run.tally.agent_steps
     beginning = f"resuming {settings.game} at step {done:,}" if done else f"training on {settings.game}"
+    environments = f"{settings.num_envs} environments"
+    if settings.actors:
+        environments = f"{settings.actors} actors of {environments}, {settings.shards} shards"
     return (
         f"{beginning} (recipe {settings.recipe}, preset {settings.preset}) to {settings.steps:,} agent steps, "
-        f"{settings.num_envs} environments, on {run.device}, CPU threads {torch.get_num_threads()}, "
+        f"{environments}, on {run.device}, CPU threads {torch.get_num_threads()}, "
         f"run folder {folder.path}"
     )
 

@@ -76,6 +76,7 @@ class ShardReport(NamedTuple):
     insert_limit: float  # steps that it may have inserted; writers wait at this number
     ignored_updates: int  # priorities of evicted transitions
     duplicates: int  # chunks that were sent twice
+    nbytes: int  # of the memory in RAM
 
 
 class Taken(NamedTuple):

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -21,6 +22,13 @@ from framestow.lazy_names import missing_extra
 from framestow.replay.batch import Batch
 
 LOCAL_STORE_BYTES = 2**30  # of a local cluster's object store
+LOCAL_ENVIRONMENT = {  # of a local cluster, unless it is set already; Ray reads it when it is imported
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # on Linux Ray otherwise listens on the machine's outside address
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # By default actors have the lowest priority: with a busy learner on the same machine they would hardly run.
+    "RAY_worker_niceness": "0",
+}
+CONNECT_S = 10.0
 MAX_PENDING_CALLS = 1000  # of one caller to one actor; a fuse, since callers keep to fewer
 
 
@@ -38,17 +46,20 @@ def start_cluster(address: str | None = None, num_cpus: int | None = None) -> st
     Has no effect if this process has joined one. A local cluster ends with this process, and all of its ports are on
     127.0.0.1: anyone who reaches a port of a Ray cluster can run code there (docs/distributed.md).
 
+    Raises ``InvalidSettingsError`` if there is no cluster at ``address``.
+
     Arguments:
         address: Such as ``"10.0.0.1:6379"`` or ``"auto"``.
         num_cpus: Number of cores that a local cluster counts with; all by default.
     """
     if address is None:
-        # Ray reads it when it is imported. On Linux it otherwise takes the machine's outside address.
-        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        for name, value in LOCAL_ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
     module = ray()
     if not module.is_initialized():
-        options: dict[str, Any] = {"address": address}
+        if address is not None:
+            _check_reachable(address)
+        options: dict[str, Any] = {"address": address, "logging_level": "warning"}
         if address is None:
             # "local", since None would join a cluster that a crashed run left.
             options = {
@@ -56,9 +67,30 @@ def start_cluster(address: str | None = None, num_cpus: int | None = None) -> st
                 "num_cpus": num_cpus,
                 "object_store_memory": LOCAL_STORE_BYTES,
                 "include_dashboard": False,
+                "logging_level": "error",  # a warning says that a local cluster has a token, too
             }
-        module.init(log_to_driver=False, logging_level="warning", **options)
+        try:
+            module.init(log_to_driver=False, **options)
+        except ConnectionError as error:
+            raise _no_cluster(address, str(error)) from error
     return str(module.get_runtime_context().gcs_address)
+
+
+def _check_reachable(address: str) -> None:
+    """Raise ``InvalidSettingsError`` if nothing listens at ``host:port``: Ray would try for ten minutes."""
+    host, _, port = address.rpartition(":")
+    if host.strip("[]") and port.isdecimal() and "/" not in address:
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
+        except (OSError, OverflowError) as error:
+            raise _no_cluster(address, str(error)) from error
+
+
+def _no_cluster(address: str | None, reason: str) -> InvalidSettingsError:
+    return InvalidSettingsError(
+        f"address is {address}: no Ray cluster answers there ({reason}); start one with `ray start --head`, or leave "
+        "out the address to start one on this machine"
+    )
 
 
 class RayCalls(Calls):

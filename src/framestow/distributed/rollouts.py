@@ -201,6 +201,11 @@ class Rollouts(Closing):
         self._weights: Any = None
         self.set_weights(weights)
 
+    @property
+    def num_playing(self) -> int:
+        """Number of actors that have answered since their last start."""
+        return len(self._has_answered)
+
     def set_weights(self, weights: Any) -> None:
         """Give the policies new weights; each actor loads them with its next call."""
         self._weights = self._calls.share(weights)

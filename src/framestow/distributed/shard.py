@@ -331,6 +331,7 @@ class Shard:
             self._insert_limit,
             self._ignored,
             self._duplicates,
+            self.memory.nbytes,
         )
 
     def memory_report(self) -> MemoryReport:

@@ -623,8 +623,8 @@ class ShardedReplay(Closing):
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes in RAM of all shards' memories."""
-        return self.report().nbytes
+        """Number of bytes in RAM of all shards' memories, as they reported last."""
+        return sum(report.nbytes for report in self._reports if report is not None)
 
     def report(self) -> MemoryReport:
         """Return the sum of the reports of all shards that answer."""

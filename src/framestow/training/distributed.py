@@ -223,6 +223,15 @@ class DistributedRun:
     def _weights(self) -> dict[str, npt.NDArray[Any]]:
         return {name: tensor.cpu().numpy() for name, tensor in self.agent.state_dict()["online"].items()}
 
+    def parts(self) -> dict[str, str]:
+        """Return how many actors and shards are alive, and who waits for whom, for the display of the progress."""
+        shards = self.settings.shards
+        return {
+            "actors": f"{self.rollouts.num_playing}/{self.settings.actors}",
+            "shards": f"{shards - self.memory.lost_now}/{shards}",
+            "waiting": self.memory.who_waits,
+        }
+
     def state(self) -> RunState:
         """Return the state that a checkpoint saves; the device completes the updates that were begun."""
         self.learner.settle()

@@ -85,6 +85,7 @@ class Progress:
             "memory": f"{len(run.memory):,} in {format_bytes(run.memory.nbytes)}",
             "process": format_bytes(resident_bytes()),
             "time left": format_duration(steps_left / rate) if rate > 0 else "-",
+            **run.parts(),
         }
 
 

@@ -24,6 +24,7 @@ from framestow.envs.atari.games import known_games
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.memory_plot import plot_memory, require_matplotlib
 from framestow.replay.byte_amounts import format_bytes
+from framestow.distributed.saved_shards import is_sharded, shard_folder
 from framestow.replay.inspection import inspect_memory
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
@@ -366,7 +367,8 @@ def _transitions(run: RunRecord) -> str:
     """Return a sheet of transitions from the saved memory."""
     if newest_checkpoint(run.folder.checkpoints) is None:
         return "<p class='note'>The run has no checkpoint yet.</p>"
-    memory = inspect_memory(run.folder.memory)[1]
+    folder = run.folder.memory
+    memory = inspect_memory(shard_folder(folder, 0) if is_sharded(folder) else folder)[1]
     indices = memory.sampleable_indices()
     if not len(indices):
         return "<p class='note'>The memory of the last checkpoint has no transitions.</p>"

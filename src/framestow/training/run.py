@@ -143,6 +143,10 @@ class Run:
         ahead = BATCHES_AHEAD_ON_CUDA if on_cuda else 0
         return Learner(self.agent, self.memory, settings.batch_size, gives_priorities, ahead)
 
+    def parts(self) -> dict[str, str]:
+        """Return what the display of the progress says about other processes: nothing."""
+        return {}
+
     def state(self) -> RunState:
         """Return the state that a checkpoint saves, without copying it. Call it between two steps.
 

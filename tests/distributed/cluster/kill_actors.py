@@ -3,6 +3,8 @@
     python tests/distributed/cluster/kill_actors.py      20 kills of each kind, written to tests/distributed.json
     python tests/distributed/cluster/kill_actors.py --kills 3 --kinds shard_in_ram actor
 
+Each kill is noted in ``build/kill_actors.json``, and the same command at the same commit continues from there.
+
 The cluster has three nodes in this machine. Actors play environments that count their steps in files, and this process
 samples and checks every row. After each kill all steps that are stored are compared with all that were played.
 
@@ -20,6 +22,8 @@ learner        resumes from the newest checkpoint, with shards and counts of the
 from __future__ import annotations
 
 import argparse
+import datetime
+import json
 import os
 import random
 import signal
@@ -31,8 +35,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # before Ray is imported: all addresses are 127.0.0.1
-os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+from framestow.distributed.ray_actors import LOCAL_ENVIRONMENT
+
+os.environ.update(LOCAL_ENVIRONMENT)  # before Ray is imported: all addresses are 127.0.0.1
 
 import numpy as np
 import ray
@@ -53,7 +58,9 @@ from framestow.distributed import ActorPlacement, Rollouts, ShardedReplay, start
 from framestow.distributed.ray_actors import placed
 from framestow.errors import NothingToSampleError
 
-RESULT = Path(__file__).parents[2] / "distributed.json"
+REPOSITORY = Path(__file__).parents[3]
+RESULT = REPOSITORY / "tests" / "distributed.json"
+NOTES = REPOSITORY / "build" / "kill_actors.json"  # of a run that is not finished
 KINDS = ("actor", "shard_in_ram", "node", "shard_on_disk", "learner")
 ACTORS, ENVS, SHARDS, LENGTH, IN_FLIGHT = 2, 2, 2, 16, 2
 FLUSH_EVERY_S = 1.0
@@ -284,39 +291,45 @@ def main() -> int:
     cluster = started(lambda: Cluster(initialize_head=True, head_node_args=head))
     nodes = [add_worker(cluster) for _ in range(arguments.nodes)]
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-    begun, kinds = time.monotonic(), {}
+    notes = Notes({"seed": arguments.seed, "kills": arguments.kills, "nodes": arguments.nodes, "commit": commit()})
     play: Play | None = None
     with tempfile.TemporaryDirectory(prefix="framestow-distributed-") as name:
         for kind in arguments.kinds:
-            chance = random.Random(f"{kind} {arguments.seed}")
+            figures = notes.of(kind)
+            chance = random.Random(f"{kind} {arguments.seed} {len(figures)}")
             on_disk = kind == "shard_on_disk"
-            if kind != "learner" and (play is None or play.on_disk != on_disk):
+            if kind != "learner" and len(figures) < arguments.kills and (play is None or play.on_disk != on_disk):
                 if play is not None:
                     play.close()
                 play = Play(Path(name) / kind, on_disk)
                 play.wait_for_steps(100)
-            figures, rows = [], 0 if play is None else play.rows
-            for number in range(arguments.kills):
+            while len(figures) < arguments.kills:
+                since, rows = time.monotonic(), 0 if play is None else play.rows
                 if kind == "learner":
-                    figures.append(kill_learner(Path(name) / kind, chance, cluster.address))
+                    figure = kill_learner(Path(name) / kind, chance, cluster.address)
                 elif kind == "node":
-                    figures.append(kill_node(play, chance, cluster, nodes))
+                    figure = kill_node(play, chance, cluster, nodes)
                 else:
-                    figures.append((kill_actor if kind == "actor" else kill_shard)(play, chance))
-                print(f"{kind} {number + 1}: {figures[-1]}", flush=True)
-            kinds[kind] = summary(figures)
-            if play is not None and kind != "learner":
-                kinds[kind]["rows_checked"] = play.rows - rows
-            write_result(
-                arguments.result,
-                {
-                    "seed": arguments.seed,
-                    "ray": ray.__version__,
-                    "kinds": kinds,
-                    "seconds": round(time.monotonic() - begun, 1),
-                },
-                "make distributed" if len(sys.argv) == 1 else None,
-            )
+                    figure = (kill_actor if kind == "actor" else kill_shard)(play, chance)
+                if play is not None and kind != "learner":
+                    figure["rows_checked"] = play.rows - rows
+                figure["seconds"] = time.monotonic() - since
+                figures.append(figure)
+                notes.write()
+                print(
+                    f"{kind} {len(figures)}: { {name: round(value, 2) for name, value in figure.items()} }", flush=True
+                )
+    write_result(
+        arguments.result,
+        {
+            **notes.about,
+            "date": datetime.date.today().isoformat(),
+            "ray": ray.__version__,
+            "kinds": {kind: summary(notes.of(kind)) for kind in arguments.kinds},
+        },
+        "make distributed" if len(sys.argv) == 1 else None,
+    )
+    NOTES.unlink()
     if play is not None:
         play.close()
     ray.shutdown()
@@ -324,11 +337,33 @@ def main() -> int:
     return 0
 
 
+class Notes:
+    """The figures of each kill so far, in a file; ``about`` says which kills they are."""
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        self.about, self._figures = about, {}
+        if NOTES.exists() and (noted := json.loads(NOTES.read_text()))["about"] == about:
+            self._figures = noted["figures"]
+
+    def of(self, kind: str) -> list[dict[str, float]]:
+        return self._figures.setdefault(kind, [])
+
+    def write(self) -> None:
+        NOTES.parent.mkdir(exist_ok=True)
+        NOTES.write_text(json.dumps({"about": self.about, "figures": self._figures}))
+
+
+def commit() -> str:
+    answer = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
+    return answer.stdout.strip()
+
+
 def summary(figures: list[dict[str, float]]) -> dict[str, Any]:
     """Return the numbers of a kind: the first broken promise ends this program."""
     back = [figure["back_s"] for figure in figures]
     result = {
         "kills": len(figures),
+        "seconds": round(sum(figure["seconds"] for figure in figures), 1),
         "steps_lost_most": max(figure["lost"] for figure in figures),
         "steps_lost_median": statistics.median(figure["lost"] for figure in figures),
         "seconds_until_back_median": round(statistics.median(back), 2),
@@ -336,6 +371,8 @@ def summary(figures: list[dict[str, float]]) -> dict[str, Any]:
     }
     if "longest_batch_s" in figures[0]:
         result["longest_wait_for_a_batch_s"] = round(max(figure["longest_batch_s"] for figure in figures), 2)
+    if "rows_checked" in figures[0]:
+        result["rows_checked"] = sum(figure["rows_checked"] for figure in figures)
     return result
 
 
