@@ -19,12 +19,12 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from framestow.distributed.saved_shards import is_sharded, shard_folder
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import known_games
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.memory_plot import plot_memory, require_matplotlib
 from framestow.replay.byte_amounts import format_bytes
-from framestow.distributed.saved_shards import is_sharded, shard_folder
 from framestow.replay.inspection import inspect_memory
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
