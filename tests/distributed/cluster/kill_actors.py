@@ -354,8 +354,8 @@ class Notes:
 
 
 def commit() -> str:
-    answer = subprocess.run(["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True)
-    return answer.stdout.strip()
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    return subprocess.check_output(command, cwd=REPOSITORY, text=True).strip()
 
 
 def summary(figures: list[dict[str, float]]) -> dict[str, Any]:
