@@ -221,6 +221,34 @@ def test_a_window_that_is_not_stored_is_refused_before_anything_is_written(windo
     assert (out == 171).all()
 
 
+def test_the_first_window_that_is_not_wholly_stored_is_found():
+    streams, _ = filled(6 * SEGMENT + 2, num_streams=2)
+    streams.evict(1, 3 * SEGMENT, SEGMENT)
+    stored = [range(6 * SEGMENT + 2), [*range(SEGMENT), *range(3 * SEGMENT, 6 * SEGMENT + 2)]]
+    windows = [
+        (stream, last, count) for stream in (0, 1) for last in range(-1, 6 * SEGMENT + 4) for count in (0, 1, 4, 5)
+    ]
+    is_stored = [
+        1 <= count <= 4 and set(range(last - count + 1, last + 1)) <= set(stored[stream])
+        for stream, last, count in windows
+    ]
+
+    np.random.default_rng(0).shuffle(order := np.arange(len(windows)))
+    found, reading = [], streams.start_reading()
+    while len(order):
+        columns = np.array([windows[place] for place in order], np.int64)
+        first = reading.find_missing_window(
+            columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), 4
+        )
+        found += [(place, True) for place in order[:first]] + [(place, False) for place in order[first : first + 1]]
+        order = order[first + 1 :]
+
+    assert [(windows[place], is_stored[place]) for place, _ in found] == [
+        (windows[place], is_it) for place, is_it in found
+    ]
+    assert len(found) == len(windows)
+
+
 def test_an_evicted_frame_is_refused():
     streams, _ = filled(12)
 

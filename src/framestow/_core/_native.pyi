@@ -54,6 +54,11 @@ class FrameReading:
     ) -> None:
         """Write windows as ``FrameStore.windows`` does; of one leaf alone if ``leaf`` is given."""
 
+    def find_missing_window(
+        self, streams: NDArray[np.int32], last_positions: NDArray[np.int64], counts: NDArray[np.int32], length: int
+    ) -> int:
+        """Return the first window without 1 to ``length`` stored frames in every leaf; if none, their number."""
+
     def stop(self) -> None:
         """Release the evicted frames that this reading kept alive; ``windows`` raises ValueError from now on."""
 

@@ -266,6 +266,34 @@ void gather_windows(const Reading& reading, const WindowRequests& requests, std:
     }
 }
 
+std::size_t find_missing_window(const Reading& reading, const WindowRequests& requests, std::size_t length) {
+    const FrameStore& store = reading.store();
+    const std::int64_t segment_frames = store.frames_per_segment();
+    std::vector<std::int64_t> known(store.num_streams(), -1);  // per stream: number of a stored segment
+    for (std::size_t begin = 0; begin < requests.num_windows; begin += kWindowsALook) {
+        const FrameStore::View view(reading);
+        const std::size_t end = std::min(begin + kWindowsALook, requests.num_windows);
+        for (std::size_t window = begin; window < end; ++window) {
+            const auto stream = static_cast<std::size_t>(requests.streams[window]);
+            const std::int64_t last = requests.last_positions[window], count = requests.counts[window];
+            const std::int64_t number = last / segment_frames;
+            const bool is_possible = count >= 1 && static_cast<std::size_t>(count) <= length && last >= count - 1;
+            if (!is_possible || stream >= known.size()) {
+                return window;
+            }
+            if (number == known[stream] && last - count + 1 >= number * segment_frames &&
+                last < view.next_position(stream)) {
+                continue;
+            }
+            if (view.find_window(stream, last, count) == nullptr) {
+                return window;
+            }
+            known[stream] = number;
+        }
+    }
+    return requests.num_windows;
+}
+
 void gather_windows(FrameStore& store, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::uint8_t* out) {
     const Reading reading(store);

@@ -27,6 +27,9 @@ struct WindowRequests {
 void gather_windows(const Reading& reading, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::size_t num_threads, std::uint8_t* out);
 
+// Returns the first window whose frames are not all stored, or num_windows. Each has 1 to `length` frames.
+std::size_t find_missing_window(const Reading& reading, const WindowRequests& requests, std::size_t length);
+
 // Gathers in a temporary reading, on this thread.
 void gather_windows(FrameStore& store, const WindowRequests& requests, std::size_t length, StackPadding padding,
                     std::uint8_t* out);

@@ -35,6 +35,26 @@ std::int64_t py_evict(LeafStores& self, std::int64_t stream, std::int64_t before
     return num_evicted;
 }
 
+// The columns of window requests, with as many entries each.
+struct WindowColumns {
+    WindowColumns(nb::handle streams_argument, nb::handle last_positions_argument, nb::handle counts_argument)
+        : streams(as_column<std::int32_t>(streams_argument, "streams")),
+          last_positions(as_column<std::int64_t>(last_positions_argument, "last_positions")),
+          counts(as_column<std::int32_t>(counts_argument, "counts")),
+          requests{streams.values, last_positions.values, counts.values, streams.size} {
+        if (last_positions.size != streams.size || counts.size != streams.size) {
+            refuse("last_positions and counts", "have " + std::to_string(last_positions.size) + " and " +
+                                                    std::to_string(counts.size) + " entries: must have " +
+                                                    std::to_string(streams.size) + " as streams has");
+        }
+    }
+
+    Column<std::int32_t> streams;
+    Column<std::int64_t> last_positions;
+    Column<std::int32_t> counts;
+    WindowRequests requests;
+};
+
 // A reading of each leaf.
 class LeafReadings {
 public:
@@ -52,14 +72,7 @@ public:
     void windows(nb::handle streams_argument, nb::handle last_positions_argument, nb::handle counts_argument,
                  nb::handle out_argument, const char* padding, std::optional<std::size_t> only,
                  std::size_t num_threads) const {
-        const auto streams = as_column<std::int32_t>(streams_argument, "streams");
-        const auto last_positions = as_column<std::int64_t>(last_positions_argument, "last_positions");
-        const auto counts = as_column<std::int32_t>(counts_argument, "counts");
-        if (last_positions.size != streams.size || counts.size != streams.size) {
-            refuse("last_positions and counts", "have " + std::to_string(last_positions.size) + " and " +
-                                                    std::to_string(counts.size) + " entries: must have " +
-                                                    std::to_string(streams.size) + " as streams has");
-        }
+        const WindowColumns columns(streams_argument, last_positions_argument, counts_argument);
         if (only && *only >= stores_.size()) {
             refuse("leaf", "is " + std::to_string(*only) + ": must be below " + std::to_string(stores_.size()));
         }
@@ -71,15 +84,25 @@ public:
             return view.ndim < 2 ? 0 : static_cast<std::size_t>(view.shape[1]);
         };
         for (std::size_t at = 0; at < num_leaves; ++at) {
-            check_frames(outputs[at], "out", {streams.size, length(at)}, stores_[first + at].format().frame_bytes());
+            check_frames(outputs[at], "out", {columns.requests.num_windows, length(at)}, stores_[first + at].format().frame_bytes());
         }
         const StackPadding read_padding = padding_named(padding);
-        const WindowRequests requests{streams.values, last_positions.values, counts.values, streams.size};
         const nb::gil_scoped_release released;
         for (std::size_t at = 0; at < num_leaves; ++at) {
-            gather_windows(*readings_[first + at], requests, length(at), read_padding, num_threads,
+            gather_windows(*readings_[first + at], columns.requests, length(at), read_padding, num_threads,
                            outputs[at].values<std::uint8_t>());
         }
+    }
+
+    // Returns the first window of which a leaf lacks a frame, or their number.
+    std::size_t find_missing_window(nb::handle streams, nb::handle last_positions, nb::handle counts,
+                                    std::size_t length) const {
+        const WindowColumns columns(streams, last_positions, counts);
+        std::size_t first = columns.requests.num_windows;
+        for (const auto& reading : readings_) {
+            first = std::min(first, framestow::find_missing_window(*reading, columns.requests, length));
+        }
+        return first;
     }
 
     void stop() {
@@ -153,6 +176,8 @@ void bind_frame_store(nb::module_& module) {
             },
             nb::arg("streams"), nb::arg("last_positions"), nb::arg("counts"), nb::arg("out"),
             nb::arg("padding") = "first_frame", nb::arg("leaf").none() = nb::none())
+        .def("find_missing_window", &LeafReadings::find_missing_window, nb::arg("streams"), nb::arg("last_positions"),
+             nb::arg("counts"), nb::arg("length"))
         .def("stop", &LeafReadings::stop);
     nb::class_<LeafStores>(module, "FrameStore")
         .def(nb::init<std::int64_t, nb::handle, std::optional<std::int64_t>, std::size_t, std::int64_t>(),

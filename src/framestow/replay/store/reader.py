@@ -39,7 +39,7 @@ from framestow.storage.files.block_format import BlockKey, BlockPlace
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
-from framestow.storage.frame_storage import FrameStorage
+from framestow.storage.frame_storage import FrameReading, FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
 WINDOWS_PER_PIECE = 2**16
@@ -257,34 +257,27 @@ def check_windows(parts: MemoryParts) -> None:
         raise ValueError("frames and steps of its streams end at different positions")
     if ((timeline.episode_starts < 0) | (timeline.episode_starts > timeline.newest_positions.clip(min=0))).any():
         raise ValueError("an episode begins at a position without a frame")
-    numbers = [np.append(storage.sealed_segments(stream), storage.open_segment(stream)) for stream in frame_streams]
-    of_leaves = [numbers[stream::num_streams] for stream in range(num_streams)]
+    reading, stack = storage.start_reading(), parts.settings.stack
     for indices in steps_in_pieces(timeline, WINDOWS_PER_PIECE):
         windows = timeline.resolve_steps(indices, with_extras=False)[0]
-        if (windows[2] < 2).any() or (windows[2] > parts.settings.stack + 1).any():
+        if (windows[2] < 2).any() or (windows[2] > stack + 1).any():
             raise ValueError("a transition has a window that no observation has")
-        _check_frames(windows, of_leaves, storage.frames_per_segment)
+        _check_frames(reading, windows, stack + 1)
     if timeline.n_step > 1:
         for first in range(0, len(timeline), WINDOWS_PER_PIECE):
             ranks = np.arange(first, min(first + WINDOWS_PER_PIECE, len(timeline)))
-            windows = timeline.resolve(timeline.sampleable_at(ranks), with_extras=False)[0]
-            _check_frames(windows, of_leaves, storage.frames_per_segment)
+            _check_frames(reading, timeline.resolve(timeline.sampleable_at(ranks), with_extras=False)[0], stack)
 
 
 def _check_frames(
+    reading: FrameReading,
     windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]],
-    of_leaves: list[list[npt.NDArray[np.int64]]],
-    frames_per_segment: int,
+    length: int,
 ) -> None:
-    """Raise ``ValueError`` unless the segments of the first and the last frame of each window are stored.
-
-    ``of_leaves`` has for each stream the segment numbers of each leaf.
-    """
-    streams, last_positions, counts = windows
-    if (last_positions < counts - 1).any():
-        raise ValueError("a transition has a window that no observation has")
-    for positions in (last_positions - counts + 1, last_positions):
-        for stream in np.unique(streams).tolist():
-            needed = np.unique(positions[streams == stream] // frames_per_segment)
-            if not all(np.isin(needed, numbers).all() for numbers in of_leaves[stream]):
-                raise ValueError(f"a transition of stream {stream} needs frames that are not stored")
+    """Raise ``ValueError`` unless every window has 1 to ``length`` frames, and all are stored."""
+    missing = reading.find_missing_window(*windows, length)
+    if missing < len(windows[0]):
+        stream, last, count = (int(column[missing]) for column in windows)
+        raise ValueError(
+            f"a transition of stream {stream} needs the frames {last - count + 1} to {last}: not all are stored"
+        )

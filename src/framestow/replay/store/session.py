@@ -21,11 +21,11 @@ from framestow.errors import ClosedMemoryError, DamagedDataError, FramestowError
 from framestow.replay.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.store.format import Manifest
+from framestow.replay.store.format import Manifest, checked_manifest, checked_settings
 from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.writer import StoreWriter, file_bytes
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations
+from framestow.storage.files.manifest import generations, manifest_path
 
 MAX_UNFLUSHED_BYTES = 64 * MIB
 STEPS_PER_CHECK = 16
@@ -292,10 +292,15 @@ def open_stored(path: str | PathLike[str], generation: int | None = None) -> Sto
 
 def stored_frames_per_segment(folder: Path) -> int | None:
     """Return the frames per segment of the memory in ``folder``; ``None`` if there is none."""
-    if not generations(folder):
-        return None
-    with open_stored(folder) as stored:
-        return stored.settings.frames_per_segment
+    while numbers := generations(folder):
+        try:
+            manifest = checked_manifest(folder, numbers[-1])
+        except FileNotFoundError:
+            if generations(folder) == numbers:
+                raise
+            continue  # a writer replaced it meanwhile
+        return checked_settings(manifest.memory, str(manifest_path(folder, numbers[-1]))).frames_per_segment
+    return None
 
 
 Built = TypeVar("Built")

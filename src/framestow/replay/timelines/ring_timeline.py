@@ -206,14 +206,18 @@ class RingTimeline(StepRing, Timeline):
 
     def _restore_blocks(self, numbers: range, all_lost: set[int], read_steps: ReadSteps) -> int:
         missing = [np.zeros(0, np.int64)]
+        size = self._slots.itemsize
+        stored = self._slots.view(np.uint8)  # NumPy copies bytes ten times as fast as records
         for number in numbers:
-            indices = _indices_of(number)
             block = None if number in all_lost else read_steps((0, number))
             slots = slots_from_block(block, self._slots.dtype, STEPS_PER_BLOCK, self.num_streams)
             if slots is None:
-                missing.append(indices)
-            else:
-                self._slots[indices % self.capacity] = slots
+                missing.append(_indices_of(number))
+                continue
+            start = number * STEPS_PER_BLOCK % self.capacity
+            before_end = min(STEPS_PER_BLOCK, self.capacity - start) * size
+            stored[start * size : start * size + before_end] = slots.view(np.uint8)[:before_end]
+            stored[: STEPS_PER_BLOCK * size - before_end] = slots.view(np.uint8)[before_end:]
         return self.forget(np.concatenate(missing))
 
 

@@ -195,7 +195,7 @@ class _Sorted(NamedTuple):
         return _Sorted(self.keys[chosen], self.files[chosen], self.offsets[chosen], self.sizes[chosen])
 
     def row(self, place: int) -> Row:
-        return Row(int(self.files[place]), int(self.offsets[place]), int(self.sizes[place]))
+        return Row(self.files.item(place), self.offsets.item(place), self.sizes.item(place))
 
     def joined(self, other: _Sorted) -> _Sorted:
         """Return both, sorted, without dropped rows; of equal keys keep the last one of ``other``."""
@@ -220,6 +220,7 @@ class BlockTable:
         self._sorted = _columns([])
         self._recent: dict[int, Row] = {}
         self._has_dropped = False  # whether sorted rows were dropped (their file is _NOWHERE)
+        self._next_place = 0  # of the row after the one found last: most look-ups go through the keys in order
 
     def __len__(self) -> int:
         return len(self._all().keys)
@@ -304,8 +305,11 @@ class BlockTable:
 
     def _place(self, packed: int) -> int | None:
         keys, files = self._sorted.keys, self._sorted.files
-        place = int(keys.searchsorted(packed))
-        return place if place < len(keys) and keys[place] == packed and files[place] != _NOWHERE else None
+        place = self._next_place
+        if place >= len(keys) or keys.item(place) != packed:
+            place = int(keys.searchsorted(packed))
+        self._next_place = place + 1
+        return place if place < len(keys) and keys.item(place) == packed and files.item(place) != _NOWHERE else None
 
     def _all(self) -> _Sorted:
         """Return every row, sorted."""

@@ -53,6 +53,7 @@ class BlockLogReader(Closing):
     def __init__(self, folder: Path, name: str, files: FileSystem) -> None:
         self._folder, self._name, self._files = folder, name, files
         self._logs: dict[int, ReadFile] = {}
+        self._paths: dict[int, Path] = {}
         self._states: dict[int, FileState] = {}
         self._table = BlockTable()
         self.damaged_indices: list[Damage] = []
@@ -95,7 +96,7 @@ class BlockLogReader(Closing):
     def place(self, key: BlockKey) -> BlockPlace:
         """Return the place of a block, unverified; raise ``KeyError`` if it does not exist."""
         row = self._row(key)
-        return BlockPlace(self._path(row.file), row.offset, row.size)
+        return BlockPlace(self._paths[row.file], row.offset, row.size)
 
     def read(self, key: BlockKey) -> bytes:
         """Return a block's payload; raise ``KeyError`` if it does not exist, ``DamagedDataError`` if damaged."""
@@ -136,8 +137,10 @@ class BlockLogReader(Closing):
             log.close()
 
     def _open_file(self, state: FileState) -> Entries:
-        log = self._files.open_to_read(self._path(state["number"]))
-        self._logs[state["number"]], self._states[state["number"]] = log, state
+        number = state["number"]
+        self._paths[number] = self._folder / file_name(self._name, number, LOG)
+        log = self._files.open_to_read(self._paths[number])
+        self._logs[number], self._states[number] = log, state
         entries, damage = find_entries(self._folder, self._name, state, log, self._files)
         if damage is not None:
             self.damaged_indices.append(damage)
@@ -169,9 +172,6 @@ class BlockLogReader(Closing):
         if row is None:
             raise KeyError(f"block {key.number} of stream {key.stream}: {self._folder} has none in {self._name!r}")
         return row
-
-    def _path(self, number: int) -> Path:
-        return self._folder / file_name(self._name, number, LOG)
 
 
 def read_block(log: ReadFile, key: BlockKey, row: Row) -> bytes:
@@ -206,39 +206,35 @@ def find_entries(
     damaged header it continues at the next intact entry, so only blocks without header and entry are lost.
     """
     path = folder / file_name(name, state["number"], INDEX)
-    damage: Damage | None
     try:
-        content = files.read(path)
+        content, unreadable = files.read(path), None
     except OSError as error:
-        content, damage = b"", Damage(path, 0, None, f"{path}: the file cannot be read ({error.strerror})")
-    else:
-        damage = _index_damage(path, content, name, state)
-    entries = _intact_entries(content, state)
-    return (entries, None) if damage is None else (_walk_headers(log, state, entries), damage)
+        content, unreadable = b"", Damage(path, 0, None, f"{path}: the file cannot be read ({error.strerror})")
+    starts = range(FILE_HEADER_BYTES, FILE_HEADER_BYTES + state["blocks"] * ENTRY_BYTES, ENTRY_BYTES)
+    found = [content[start : start + ENTRY_BYTES] for start in starts[: len(content) // ENTRY_BYTES]]
+    intact = [entry for entry in found if is_intact_entry(entry)]
+    damage = unreadable or _index_damage(path, content, intact, name, state)
+    entries = np.frombuffer(b"".join(intact), ENTRY)
+    if damage is None:
+        return entries, None
+    within = np.extract(entries["offset"] + entries["size"] <= state["bytes"], entries)
+    return _walk_headers(log, state, within), damage
 
 
-def _index_damage(path: Path, content: bytes, name: str, state: FileState) -> Damage | None:
+def _index_damage(path: Path, content: bytes, intact: list[bytes], name: str, state: FileState) -> Damage | None:
     try:
         check_file_header(path, content[:FILE_HEADER_BYTES], name, state["number"], INDEX)
     except DamagedDataError as error:
         return Damage(path, 0, None, str(error))
     end = FILE_HEADER_BYTES + state["blocks"] * ENTRY_BYTES
-    for start in range(FILE_HEADER_BYTES, end, ENTRY_BYTES):
-        if not is_intact_entry(content[start : start + ENTRY_BYTES]):
-            return Damage(path, start, None, f"{path}: the entry at offset {start} is damaged")
+    if len(intact) < state["blocks"]:
+        starts = range(FILE_HEADER_BYTES, end, ENTRY_BYTES)
+        start = next(start for start in starts if not is_intact_entry(content[start : start + ENTRY_BYTES]))
+        return Damage(path, start, None, f"{path}: the entry at offset {start} is damaged")
     if not tiles(np.frombuffer(content[FILE_HEADER_BYTES:end], ENTRY), state["bytes"]):
         log = file_name(name, state["number"], LOG)
         return Damage(path, FILE_HEADER_BYTES, None, f"{path}: its entries, from offset 32 on, do not match {log}")
     return None
-
-
-def _intact_entries(content: bytes, state: FileState) -> Entries:
-    """Return the intact committed entries that lie within the file, by offset."""
-    committed = content[FILE_HEADER_BYTES : FILE_HEADER_BYTES + state["blocks"] * ENTRY_BYTES]
-    starts = range(0, len(committed) - ENTRY_BYTES + 1, ENTRY_BYTES)
-    intact = b"".join(entry for start in starts if is_intact_entry(entry := committed[start : start + ENTRY_BYTES]))
-    entries = np.frombuffer(intact, ENTRY)
-    return np.extract(entries["offset"] + entries["size"] <= state["bytes"], entries)
 
 
 def _walk_headers(log: ReadFile, state: FileState, known: Entries) -> Entries:
