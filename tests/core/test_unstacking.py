@@ -44,6 +44,7 @@ def observations_of(frames, place):
     [
         ("first", (3, 5), np.uint8, 15),
         ("last", (3, 5), np.uint8, 1),
+        ("last", (7, 6), np.uint8, 1),
         ("last", (3, 5), np.float32, 4),
         ("channels", (3, 5, 3), np.uint8, 3),
         ("channels", (3, 5, 2), np.int16, 4),

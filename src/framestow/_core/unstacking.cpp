@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "bytes.hpp"
+#include "processor.hpp"
 
 namespace framestow {
 namespace {
@@ -47,6 +48,39 @@ bool words_equal_frame(const std::uint8_t* frame, const std::uint8_t* observatio
     return differences == 0;
 }
 
+// Compares all frames, oldest first, in one pass: half the time of four.
+bool words_equal_frames(const std::uint8_t* const (&frames)[kWordFrames], const std::uint8_t* observation,
+                        std::size_t count) {
+    std::size_t pixel = 0;
+#ifdef FRAMESTOW_SSE2
+    const auto load = [](const std::uint8_t* bytes) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+    };
+    __m128i differences = _mm_setzero_si128();
+    for (; pixel + 16 <= count; pixel += 16) {
+        const __m128i first = load(frames[0] + pixel), second = load(frames[1] + pixel);
+        const __m128i third = load(frames[2] + pixel), fourth = load(frames[3] + pixel);
+        const __m128i low_old = _mm_unpacklo_epi8(first, second), high_old = _mm_unpackhi_epi8(first, second);
+        const __m128i low_new = _mm_unpacklo_epi8(third, fourth), high_new = _mm_unpackhi_epi8(third, fourth);
+        const __m128i words[] = {_mm_unpacklo_epi16(low_old, low_new), _mm_unpackhi_epi16(low_old, low_new),
+                                 _mm_unpacklo_epi16(high_old, high_new), _mm_unpackhi_epi16(high_old, high_new)};
+        for (std::size_t part = 0; part < 4; ++part) {
+            const __m128i shown = load(observation + pixel * kWordFrames + 16 * part);
+            differences = _mm_or_si128(differences, _mm_xor_si128(words[part], shown));
+        }
+    }
+    if (_mm_movemask_epi8(_mm_cmpeq_epi8(differences, _mm_setzero_si128())) != 0xFFFF) {
+        return false;
+    }
+#endif
+    for (std::size_t place = 0; place < kWordFrames; ++place) {
+        if (!words_equal_frame(frames[place] + pixel, observation + pixel * kWordFrames, place, count - pixel)) {
+            return false;
+        }
+    }
+    return true;
+}
+
 // Whether frame `place` of `observation` equals `frame`.
 bool has_frame(const std::uint8_t* frame, const std::uint8_t* observation, std::size_t place,
                const StackedLayout& layout) {
@@ -82,6 +116,11 @@ bool shows_newest_frames(const FrameStacks& stacks, std::size_t stream, const st
                          const StackedLayout& layout) {
     const std::uint8_t* const ring = stacks.recent + stream * stacks.stack * stacks.frame_bytes;
     const auto age = static_cast<std::size_t>(stacks.ages[stream]);
+    const auto frame_of_age = [&](std::size_t at) { return ring + at % stacks.stack * stacks.frame_bytes; };
+    if (is_pixel_words(layout) && age + 1 >= kWordFrames) {
+        return words_equal_frames({frame_of_age(age - 3), frame_of_age(age - 2), frame_of_age(age - 1),
+                                   frame_of_age(age)}, observation, layout.frame_bytes);
+    }
     for (std::size_t place = layout.depth; place-- > 0;) {  // the newest frame first: it differs most often
         const std::size_t steps_back = layout.depth - 1 - place;
         const bool is_padded = steps_back > age;
@@ -91,8 +130,7 @@ bool shows_newest_frames(const FrameStacks& stacks, std::size_t stream, const st
             }
             continue;
         }
-        const std::size_t slot = is_padded ? 0 : (age - steps_back) % stacks.stack;
-        if (!has_frame(ring + slot * stacks.frame_bytes, observation, place, layout)) {
+        if (!has_frame(frame_of_age(is_padded ? 0 : age - steps_back), observation, place, layout)) {
             return false;
         }
     }

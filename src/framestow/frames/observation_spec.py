@@ -22,6 +22,8 @@ def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
     >>> map_arrays(len, {"camera": np.zeros((3, 8, 8)), "joints": (np.zeros(3), np.zeros(3))})
     {'camera': 3, 'joints': (3, 3)}
     """
+    if type(arrays) is np.ndarray:  # the usual case first; a Mapping is slow to ask for
+        return change(arrays, *others)
     if isinstance(arrays, Mapping):
         return {key: map_arrays(change, part, *(other[key] for other in others)) for key, part in arrays.items()}
     if isinstance(arrays, tuple):

@@ -69,7 +69,8 @@ class Step(NamedTuple):
 
 
 def _of_one_env(value: Any) -> npt.NDArray[Any]:
-    return np.asarray(value)[None]
+    array: npt.NDArray[Any] = value if type(value) is np.ndarray else np.asarray(value)
+    return array[None]
 
 
 class Unstacker:
