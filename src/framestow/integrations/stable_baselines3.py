@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -113,6 +114,7 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
             batch.terminated.astype(np.float32).reshape(-1, 1),
             self._normalize_reward(batch.reward.reshape(-1, 1), env),
             env,
+            own=self._steps.own,
         )
 
     def _samples(
@@ -124,21 +126,23 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         rewards: Array,
         env: Any,
         discounts: Array | None = None,
+        own: Callable[[Array], Array] | None = None,
     ) -> ReplayBufferSamples | DictReplayBufferSamples:
-        """Return arrays as Stable-Baselines3's samples. The arrays must not be shared, except the observations."""
+        """Return arrays as Stable-Baselines3's samples. Only observations may be shared; ``own`` makes each its own."""
+        own = self._steps.copies.of if own is None else own
         kind = DictReplayBufferSamples if isinstance(observation, dict) else ReplayBufferSamples
         return kind(
-            observations=self._observation_tensors(observation, env),
+            observations=self._observation_tensors(observation, env, own),
             actions=self.to_torch(self._as_library_actions(action), copy=False),
-            next_observations=self._observation_tensors(next_observation, env),
+            next_observations=self._observation_tensors(next_observation, env, own),
             dones=self.to_torch(dones, copy=False),
             rewards=self.to_torch(rewards, copy=False),
             discounts=None if discounts is None else self.to_torch(discounts, copy=False),
         )
 
-    def _observation_tensors(self, observations: Any, env: Any) -> Any:
-        own = map_arrays(self._steps.copies.of, observations) if env is None else self._normalize_obs(observations, env)
-        return map_arrays(lambda part: self.to_torch(part, copy=False).contiguous(), own)
+    def _observation_tensors(self, observations: Any, env: Any, own: Callable[[Array], Array]) -> Any:
+        arrays = map_arrays(own, observations) if env is None else self._normalize_obs(observations, env)
+        return map_arrays(lambda part: self.to_torch(part, copy=False).contiguous(), arrays)
 
 
 class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):  # type: ignore[misc]  # a library without types

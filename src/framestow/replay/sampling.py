@@ -231,17 +231,18 @@ class BatchGatherer:
         """Number of bytes of the output buffers."""
         return self._pool.nbytes
 
-    def gathered(self, choose: Callable[[Any], Draw], argument: Any) -> Batch:
+    def gathered(self, choose: Callable[[Any], Draw], argument: Any, shares_frames: bool = True) -> Batch:
         """Return the batch of the transitions that ``choose(argument)`` draws under the memory's lock.
 
-        If a damaged segment is skipped, it draws again.
+        If a damaged segment is skipped, it draws again. Unless ``shares_frames``, observations and next observations
+        are two arrays in C order, whose memory is reused when nobody refers to either.
         """
         while True:
             reading: FrameReading | None = None
             try:
                 with self._lock:
                     draw = choose(argument)
-                    windows, fields, frames, reading = self.look_up(draw.indices)
+                    windows, fields, frames, reading = self.look_up(draw.indices, shares_frames)
                 reading.windows(*windows, frames, self._padding)
                 return self.batch(draw, fields, frames)
             except DamagedSegmentError as error:
@@ -286,9 +287,16 @@ class BatchGatherer:
             )
         return Draw(indices, np.ones(len(indices), np.float32))
 
-    def look_up(self, indices: npt.NDArray[np.int64]) -> LookedUp:
+    def look_up(self, indices: npt.NDArray[np.int64], shares_frames: bool = True) -> LookedUp:
         """Look transitions up, and start a reading, which the caller must stop; hold the lock."""
-        windows, fields = self._timeline.resolve(indices, True, self._n_step > 1)
+        windows, fields = self._timeline.resolve(indices, True, shares_frames and self._n_step > 1)
+        if not shares_frames and self._n_step == 1:
+            streams, lasts, counts = windows
+            windows = (
+                np.concatenate([streams, streams]),
+                np.concatenate([lasts - 1, lasts]),
+                np.concatenate([counts - 1, np.minimum(counts, self._stack)]),
+            )
         num_windows = len(windows[0])
         length = self._stack + (self._n_step if num_windows == len(indices) else 0)
         frames = self.buffers(num_windows, length)

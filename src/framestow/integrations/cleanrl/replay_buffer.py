@@ -124,7 +124,7 @@ class ReplayBuffer(RowBuffer):
         )
 
     def _own_tensor(self, observation: Array) -> torch.Tensor:
-        return torch.from_numpy(self._steps.copies.of(observation)).to(self.device)
+        return torch.from_numpy(self._steps.own(observation)).to(self.device)
 
     def to_torch(self, array: Array, copy: bool = True) -> torch.Tensor:
         """Return an array as a tensor on the device; with ``copy=False`` it may be a view of the array."""

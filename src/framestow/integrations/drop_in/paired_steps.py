@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import checked_indices
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
@@ -121,12 +122,18 @@ class PairedSteps:
         """Return the memory's indices of the steps in these rows and environments, which broadcast."""
         return np.asarray(np.asarray(rows, np.int64) * self.memory.num_envs + np.asarray(environments, np.int64))
 
-    def transitions(self, indices: npt.NDArray[np.int64]) -> Batch:
+    def transitions(self, indices: npt.NDArray[np.int64], shares_frames: bool = True) -> Batch:
         """Return the transitions with these indices, ``(n,)``, with observations in the library's shape.
 
-        Raises ``NothingToSampleError`` if one is not stored.
+        ``shares_frames``: whether observations and next observations may share memory. Raises ``NothingToSampleError``
+        if a transition is not stored.
         """
-        return self.to_library(self.memory.get(indices))
+        batches = self.memory._batches
+        return self.to_library(batches.gathered(batches.as_draw, checked_indices(indices, most_axes=1), shares_frames))
+
+    def own(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return observations that share no memory in C order; a copy if they are not."""
+        return observations if observations.flags.c_contiguous else self.copies.of(observations)
 
     def to_library(self, batch: Batch) -> Batch:
         """Return a batch of the memory with observations in the library's shape."""

@@ -306,8 +306,8 @@ class RowBuffer:
         return self._arrays.indices(rows, environments)
 
     def _draw_batch(self, rows: Array) -> Batch:
-        """Draw one environment for each of ``rows`` with ``np.random``; return these transitions."""
-        return self._steps.transitions(self._draw_indices(rows))
+        """Draw one environment for each of ``rows`` with ``np.random``; return these transitions, unshared."""
+        return self._steps.transitions(self._draw_indices(rows), shares_frames=False)
 
     def _as_library_actions(self, action: Array) -> Array:
         """Return a batch's actions as ``(batch, action_dim)``, in the library's dtype."""
