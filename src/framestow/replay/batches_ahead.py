@@ -100,12 +100,20 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
         self._in_progress.popleft()
         return ready
 
-    def _start_batch(self, executor: ThreadPoolExecutor) -> _BatchInProgress[Drawn, Ready]:
-        pending = self._draw()
+    def _start_batch(
+        self,
+        executor: ThreadPoolExecutor,
+        again: Pending[Drawn] | None = None,
+        error: DamagedSegmentError | None = None,
+    ) -> _BatchInProgress[Drawn, Ready]:
+        """Draw a batch, or ``again`` without the segment of ``error``, and unpack it on a thread."""
+        pending = self._draw() if again is None else again
         try:
             check_is_pending(pending)
+            if error is not None:
+                pending.redraw(error)
             return _BatchInProgress(pending, executor.submit(_unpack_and_prepare, pending, self._prepare))
-        except BaseException:  # a lost reading would block the writer
+        except BaseException:  # also Ctrl-C: a lost reading would block the writer
             if hasattr(pending, "stop"):
                 pending.stop()
             raise
@@ -116,12 +124,7 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
             try:
                 return batch.future.result()
             except DamagedSegmentError as error:
-                try:
-                    batch.pending.redraw(error)
-                    batch.future = executor.submit(_unpack_and_prepare, batch.pending, self._prepare)
-                except BaseException:  # as above
-                    batch.pending.stop()
-                    raise
+                batch.future = self._start_batch(executor, batch.pending, error).future
 
     def close(self) -> None:
         """End the threads after their current batches; closing again does nothing."""

@@ -28,6 +28,7 @@ class Effect(NamedTuple):
     terminated: bool
     truncated: bool
     last_frame: npt.NDArray[Any] | None
+    number: int  # of its step; once the memory has that step, the effect is used up, also after Ctrl-C
 
 
 class ReplayBuffer:
@@ -99,7 +100,7 @@ class ReplayBuffer:
         self._frame_shape: tuple[int, ...] | None = None
         self._effect: Effect | None = None
         """Effect of the newest frame. It becomes a step when the next frame is stored."""
-        self._num_frames = self._num_steps = 0
+        self._num_frames = 0
         self._pool = OutputPool()
 
     @property
@@ -138,31 +139,25 @@ class ReplayBuffer:
     def _append_effect(self, memory: ReplayMemory, following: npt.NDArray[Any]) -> bool:
         """Append the newest frame's effect with ``following`` as next frame; return whether that starts an episode."""
         effect = self._effect
-        if effect is None:
+        if effect is None or effect.number < self._num_steps:
             return True
         is_over, last_frame = effect.terminated or effect.truncated, effect.last_frame
         if effect.truncated and not effect.terminated and last_frame is None:
             self._effect = None
             return True  # the next observation is unknown
-        try:
-            memory.append(
-                np.array([effect.action], np.int32),
-                np.array([effect.reward], np.float32),
-                np.array([effect.terminated]),
-                np.array([effect.truncated]),
-                following if last_frame is None else last_frame,
-            )
-            self._note_step(self._num_steps + 1)
-        except BaseException:  # Ctrl-C: the memory may have stored the step
-            self._note_step(num_steps_taken(memory))
-            raise
+        memory.append(
+            np.array([effect.action], np.int32),
+            np.array([effect.reward], np.float32),
+            np.array([effect.terminated]),
+            np.array([effect.truncated]),
+            following if last_frame is None else last_frame,
+        )
         return is_over
 
-    def _note_step(self, num_steps: int) -> None:
-        """Record the number of steps; if one was added, the pending effect is used up."""
-        if num_steps > self._num_steps:
-            self._effect = None
-        self._num_steps = num_steps
+    @property
+    def _num_steps(self) -> int:
+        """Number of steps that were ever stored."""
+        return 0 if self._memory is None else num_steps_taken(self._memory)
 
     def store_effect(
         self,
@@ -196,7 +191,9 @@ class ReplayBuffer:
                 + "; call store_effect after each store_frame, with its slot"
             )
         last = None if last_frame is None else self._as_stored(last_frame)[None].copy()
-        self._effect = Effect(_checked_action(action), _checked_reward(reward), bool(done), bool(truncated), last)
+        self._effect = Effect(
+            _checked_action(action), _checked_reward(reward), bool(done), bool(truncated), last, self._num_steps
+        )
 
     def encode_recent_observation(self) -> npt.NDArray[Any]:
         """Return the observation at the newest frame: ``(H, W, C * frame_history_len)``, oldest frame first.

@@ -334,7 +334,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         cells = self._checked_cells(cursor, len(batch), size)
         try:
             self._set_next(cursor, steps, batch, size)
-        except BaseException:
+        except BaseException:  # Ctrl-C, or a refused step: the writer counts none of the batch
             self._len = length
             self._rewind_writers(len(batch))
             raise
