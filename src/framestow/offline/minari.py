@@ -21,7 +21,7 @@ from framestow.offline.transfer import Progress, Transferred, bytes_of_folder, n
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.unstacking import StackedOn, Stacks
+from framestow.replay.observation_layouts import StackedOn, Stacks
 
 
 def load_minari() -> Any:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from framestow import FrameSpec
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations.drop_in.paired_steps import PairedSteps
-from framestow.replay.unstacking import ObservationLayout
+from framestow.replay.observation_layouts import ObservationLayout
 
 ROWS = 12
 

@@ -20,8 +20,8 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.observation_layouts import ObservationLayout, Stacks
 from framestow.replay.step_checks import LARGEST_REWARD
-from framestow.replay.unstacking import ObservationLayout, Stacks
 
 Extras: TypeAlias = "tuple[Any, ...]"
 EncodedExtras: TypeAlias = "tuple[Any, ...] | bytes"

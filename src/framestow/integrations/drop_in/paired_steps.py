@@ -15,8 +15,9 @@ from framestow.argument_checks import checked_indices
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.observation_layouts import ObservationLayout, layouts_of_depth, layouts_to_try
 from framestow.replay.sampling import OutputPool
-from framestow.replay.unstacking import ObservationLayout, Unstacker, layouts_of_depth, layouts_to_try
+from framestow.replay.unstacking import Unstacker
 
 
 def memory_to_bytes(memory: ReplayMemory) -> dict[str, bytes]:

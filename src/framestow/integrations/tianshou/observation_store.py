@@ -20,7 +20,7 @@ from framestow.frames.observation_spec import ObservationSpec, map_arrays
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import BatchCopies, PairedSteps
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.unstacking import ObservationLayout, layouts_of_depth, layouts_to_try
+from framestow.replay.observation_layouts import ObservationLayout, layouts_of_depth, layouts_to_try
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -22,7 +22,7 @@ from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memor
 from framestow.integrations.torchrl.steps import NONE, Indices, PixelLayout, StepBatch
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.unstacking import Arrays, equal_rows
+from framestow.replay.observation_layouts import Arrays, equal_rows
 
 MakePixelMemory: TypeAlias = Callable[[int, Any, int, StackPadding, int], ReplayMemory]
 """Creates a memory from capacity, observation space, stack depth, padding and number of streams."""

@@ -18,7 +18,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, observation_spec
 from framestow.frames.stacking import StackPadding
-from framestow.replay.unstacking import (
+from framestow.replay.observation_layouts import (
     RGB_CHANNELS,
     Arrays,
     ObservationLayout,
