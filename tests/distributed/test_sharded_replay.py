@@ -10,7 +10,7 @@ import pytest
 from distributed.env_steps import NumberedSteps, local_replay, memory
 from framestow import EmphasizeRecent, Prioritized, Uniform
 from framestow.distributed import SampleToInsertRatio, sharded_replay
-from framestow.distributed.sharded_replay import counts_of
+from framestow.distributed.pending_rows import counts_of
 from framestow.errors import InvalidSettingsError
 from framestow.torch import BatchLoader
 from oracles.chi_square import chi_square, chi_square_bound

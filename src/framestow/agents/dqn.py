@@ -83,7 +83,7 @@ class DQN:
 
     def epsilon(self, agent_steps: int) -> float:
         """Return the probability of a random action after ``agent_steps`` steps."""
-        return self._exploration.epsilon(agent_steps)
+        return self.settings.exploration.at(agent_steps)
 
     def act(self, observations: NDArray[np.uint8], agent_steps: int) -> NDArray[np.int64]:
         """Return one epsilon-greedy action per row, as int64 ``(n,)``. A noisy network draws new noise."""
@@ -113,7 +113,9 @@ class DQN:
     @torch.inference_mode()
     def _values_of(self, observations: NDArray[np.uint8]) -> Tensor:
         pixels = pixels_to_device(observations, self.device)
-        return self._returns.values(self._outputs(self._online, pixels, self._fixed_fractions(len(pixels))))
+        return self._returns.values(
+            self._outputs(self._online, pixels, fixed_fractions(self.settings, len(pixels), self.device))
+        )
 
     def learn(self, batch: Batch | TensorBatch) -> Update:
         """Make one update from ``batch``; every ``target_every`` updates copy the online to the target network.
@@ -197,12 +199,6 @@ class DQN:
         drawn = torch.rand((num_rows, self.settings.atoms), generator=self._generator, device=drawn_on)
         return drawn.to(self.device)
 
-    def _fixed_fractions(self, num_rows: int) -> Tensor | None:
-        """Return evenly spaced fractions for IQN, with which it acts; ``None`` for others."""
-        if self.settings.distribution != "iqn":
-            return None
-        return midpoints(self.settings.atoms, self.device).expand(num_rows, -1)
-
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the agent: tensors, numbers and strings in nested dicts.
 
@@ -274,3 +270,10 @@ def _check_same_shapes(agent: dict[str, Tensor], saved: dict[str, Tensor]) -> No
                 f"saved network has {name} of shape {saved_shapes.get(name)}: this agent has {agent_shapes.get(name)}; "
                 "build the agent with the game, stack, frame size and recipe of the saved one"
             )
+
+
+def fixed_fractions(settings: AgentSettings, num_rows: int, device: torch.device) -> Tensor | None:
+    """Return evenly spaced quantile fractions for IQN, with which it acts; ``None`` for others."""
+    if settings.distribution != "iqn":
+        return None
+    return midpoints(settings.atoms, device).expand(num_rows, -1)

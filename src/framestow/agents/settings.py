@@ -43,20 +43,27 @@ class EpsilonGreedy:
     """Chooses a random action with probability epsilon, else the greedy action.
 
     Each row draws two random numbers, so the random sequence does not depend on the network. The greedy actions are
-    computed only for the rows that need them.
+    computed only for the rows that need them. ``schedule`` may be a constant epsilon for each row instead.
     """
 
-    def __init__(self, schedule: LinearSchedule, num_actions: int, seed: int | np.random.SeedSequence) -> None:
-        for name, value in (("start", schedule.start), ("end", schedule.end)):
+    def __init__(
+        self, schedule: LinearSchedule | NDArray[np.float64], num_actions: int, seed: int | np.random.SeedSequence
+    ) -> None:
+        if isinstance(schedule, LinearSchedule):
+            probabilities = {"start": schedule.start, "end": schedule.end}
+        else:
+            probabilities = {f"of row {row}": float(value) for row, value in enumerate(schedule)}
+        for name, value in probabilities.items():
             real_number(f"epsilon {name}", value, 0, 1, rule="a probability is from 0 to 1; choose another value")
         whole_number("num_actions", num_actions, 1, rule="an agent needs at least 1; check the action space")
         self._schedule = schedule
         self._num_actions = num_actions
         self._generator = np.random.Generator(np.random.PCG64(seed))
 
-    def epsilon(self, agent_steps: int) -> float:
-        """Return the probability of a random action after ``agent_steps`` steps."""
-        return self._schedule.at(agent_steps)
+    def epsilon(self, agent_steps: int) -> float | NDArray[np.float64]:
+        """Return the probability of a random action after ``agent_steps`` steps, of all rows or of each."""
+        schedule = self._schedule
+        return schedule.at(agent_steps) if isinstance(schedule, LinearSchedule) else schedule
 
     def act(
         self,

@@ -18,10 +18,10 @@ import numpy.typing as npt
 import torch
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.agents.dqn import DQN
+from framestow.agents.dqn import DQN, fixed_fractions
 from framestow.agents.networks import build_network
-from framestow.agents.returns import midpoints, returns_of
-from framestow.agents.settings import AgentSettings, LinearSchedule
+from framestow.agents.returns import returns_of
+from framestow.agents.settings import AgentSettings, EpsilonGreedy, LinearSchedule
 from framestow.distributed.rate_limiter import SampleToInsertRatio
 from framestow.distributed.ray_actors import start_cluster
 from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, StartRollouts
@@ -69,11 +69,11 @@ class ActorPolicy:
         seed: int,
     ) -> None:
         torch.set_num_threads(1)
-        self._settings, self._epsilons, self._num_actions = settings, epsilons, num_actions
+        self._settings = settings
         self._returns = returns_of(settings, torch.device("cpu"))
         self._network = build_network(observation_shape, num_actions, self._returns.num_outputs, settings)
         self._noise = torch.Generator().manual_seed(seed)
-        self._generator = np.random.default_rng(seed)
+        self._exploration = EpsilonGreedy(epsilons, num_actions, seed)
 
     def load(self, weights: dict[str, npt.NDArray[Any]]) -> None:
         """Copy the learner's weights."""
@@ -84,14 +84,9 @@ class ActorPolicy:
         """Return epsilon-greedy actions and their values."""
         self._network.sample_noise(self._noise)
         pixels = pixels_to_device(observations, torch.device("cpu"))
-        fractions = None
-        if self._settings.distribution == "iqn":
-            fractions = midpoints(self._settings.atoms, pixels.device).expand(len(pixels), -1)
-        values = self._returns.values(self._network(pixels, fractions)).numpy()
-        actions = values.argmax(axis=1)
-        explores = self._generator.random(len(values)) < self._epsilons
-        random = self._generator.integers(self._num_actions, size=len(values))
-        actions = np.where(explores, random, actions)
+        outputs = self._network(pixels, fixed_fractions(self._settings, len(pixels), pixels.device))
+        values = self._returns.values(outputs).numpy()  # of all rows: they give initial priorities
+        actions = self._exploration.act(observations, 0, lambda _: values.argmax(axis=1), every_row=True)
         return PolicyStep(actions, values[np.arange(len(values)), actions], values.max(axis=1))
 
 

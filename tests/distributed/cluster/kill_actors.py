@@ -22,11 +22,13 @@ learner        resumes from the newest checkpoint, with shards and counts of the
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
 import random
 import signal
+import socket
 import statistics
 import subprocess
 import sys
@@ -237,7 +239,15 @@ def kill_node(play: Play, chance: random.Random, cluster: Cluster, nodes: list[A
 
 def add_worker(cluster: Cluster) -> Any:
     options = {"num_cpus": 1, "resources": {"worker": 1}, "object_store_memory": 100 * 2**20}
-    return started(lambda: cluster.add_node(**options))
+    return started(lambda: cluster.add_node(**options, **agent_ports()))
+
+
+def agent_ports() -> dict[str, int]:
+    """Return free ports for the agents of a node. A node waits 15 s for agents that choose ports, and gives up."""
+    names = ("metrics_agent_port", "metrics_export_port", "dashboard_agent_listen_port", "runtime_env_agent_port")
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in names]
+        return {name: each.getsockname()[1] for name, each in zip(names, sockets, strict=True)}
 
 
 def started(start: Any) -> Any:
@@ -288,7 +298,7 @@ def main() -> int:
     head: dict[str, Any] = {"num_cpus": 1, "object_store_memory": 100 * 2**20, "include_dashboard": False}
     if not arguments.nodes:
         head["resources"] = {"worker": 1}
-    cluster = started(lambda: Cluster(initialize_head=True, head_node_args=head))
+    cluster = started(lambda: Cluster(initialize_head=True, head_node_args=head | agent_ports()))
     nodes = [add_worker(cluster) for _ in range(arguments.nodes)]
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
     notes = Notes({"seed": arguments.seed, "kills": arguments.kills, "nodes": arguments.nodes, "commit": commit()})
