@@ -7,6 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from copy import copy
 from dataclasses import replace
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from framestow.distributed.rollouts import RolloutActor, RolloutSettings
@@ -20,13 +21,25 @@ class ThreadCalls:
     def __init__(self, makes: Sequence[Callable[[int], Any]]) -> None:
         self.objects = [make(0) for make in makes]
         self._threads = [ThreadPoolExecutor(1) for _ in makes]
+        self._lock, self._unanswered = Lock(), [0] * len(makes)
+        self.most_unanswered = 0
+        """The largest number of calls that one object had not answered, at any moment."""
 
     @property
     def num_objects(self) -> int:
         return len(self.objects)
 
     def call(self, number: int, method: str, *arguments: Any) -> Future:
-        return self._threads[number].submit(getattr(self.objects[number], method), *arguments)  # raises after close
+        with self._lock:
+            self._unanswered[number] += 1
+            self.most_unanswered = max(self.most_unanswered, self._unanswered[number])
+        handle = self._threads[number].submit(getattr(self.objects[number], method), *arguments)  # raises after close
+        handle.add_done_callback(lambda _: self._note_answer(number))
+        return handle
+
+    def _note_answer(self, number: int) -> None:
+        with self._lock:
+            self._unanswered[number] -= 1
 
     def result(self, handle: Future, timeout_s: float) -> Any:
         try:
