@@ -2,6 +2,8 @@
 
     python benchmarks/distributed.py                results/distributed.json
     python benchmarks/distributed.py --seconds 3    shorter rounds
+    python benchmarks/distributed.py --rllib PYTHON also a replay actor of RLlib (rllib_replay.py); PYTHON is that of an
+                                                    environment with ray[rllib] and psutil
 
 On recorded frames of Breakout, 84x84, a stack of 4, 8 environments, batches of 256:
 
@@ -10,7 +12,8 @@ On recorded frames of Breakout, 84x84, a stack of 4, 8 environments, batches of 
 - the parts of storing a step: packing in the actor, taking a packed segment, and appending raw frames;
 - batches a second: ``sample`` one at a time, and a ``BatchLoader`` with 4 batches ahead;
 - seconds from the request of a batch to the batch, median and 99 %, with ``sample``;
-- processor time of a step and of a batch, in this process and in the shards, which depends less on other processes.
+- processor time of a step and of a batch, in this process and in the shards, which depends less on other processes;
+- bytes a transition in RAM, from the memories' reports after the first steps.
 
 Rounds of the memory and of each number of shards alternate; the medians of the rounds are compared. The result has the
 machine's load before each round, since other processes change every figure.
@@ -19,10 +22,12 @@ machine's load before each round, since other processes change every figure.
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import os
 import pickle
 import statistics
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -35,7 +40,8 @@ from framestow.benchmarking.result_files import write_result
 from framestow.distributed import ShardedReplay, start_cluster, start_local_shards
 from framestow.distributed.chunks import Chunk, ShardReport, ShardWriter, Taken
 from framestow.torch import BatchLoader
-from saving import FRAME_SIDE, NUM_STREAMS, Player
+from recorded_frames import frames_path
+from saving import FRAME_SIDE, GAME, NUM_FRAMES, NUM_STREAMS, Player
 
 RESULTS = Path(__file__).parent / "results"
 SHARDS, BATCH, AHEAD = (1, 2, 4), 256, 4
@@ -164,10 +170,21 @@ def parts_of_a_step() -> dict[str, dict[str, float]]:
     }
 
 
+def rllib_figures(python: Path, seconds: float) -> dict[str, float]:
+    """Return the figures of RLlib's replay actor on the same frames."""
+    program = Path(__file__).with_name("rllib_replay.py")
+    frames = frames_path(GAME, NUM_FRAMES, 0)  # written by Player
+    command = [str(python), str(program), str(frames), "--seconds", str(seconds)]
+    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+    figures: dict[str, float] = json.loads(output.splitlines()[-1])
+    return figures
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="of sampling in a round")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--rllib", type=Path, help="interpreter of an environment with ray[rllib]")
     parser.add_argument("--result", type=Path, default=RESULTS / "distributed.json")
     given = parser.parse_args()
     figures: dict[str, Any] = {**parts_of_a_step()}
@@ -181,6 +198,7 @@ def main() -> None:
     subjects += [Subject(f"{shards} shard{'s' * (shards > 1)}", shards) for shards in SHARDS]
     for subject in subjects:
         subject.store(STORED)
+        subject.note(bytes_a_transition=subject.memory.report().bytes_per_transition)
     loads = []
     for _ in range(given.rounds):
         for subject in subjects:
@@ -191,10 +209,14 @@ def main() -> None:
         subject.name: {name: round(statistics.median(values), 3) for name, values in subject.figures.items()}
         for subject in subjects
     }
-    print(write_result(given.result, figures, "python benchmarks/distributed.py"))
     for subject in subjects[1:]:
         subject.memory.close()
     ray.shutdown()
+    command = "python benchmarks/distributed.py"
+    if given.rllib is not None:
+        figures["rllib"] = {"load_before": round(os.getloadavg()[0], 1), **rllib_figures(given.rllib, given.seconds)}
+        command += " --rllib PYTHON"
+    print(write_result(given.result, figures, command))
 
 
 if __name__ == "__main__":
