@@ -103,6 +103,7 @@ $(STAMPS)/ray-$(NAMES): $(STAMPS)/test-$(NAMES)
 
 distributed: $(STAMPS)/ray-$(NAMES)  ## train on a local Ray cluster as a user does; kill actors, shards, nodes, learners, 20 times each
 	PYTHONPATH=tests $(BIN)/python tests/distributed/cluster/train_command.py
+	PYTHONPATH=tests $(BIN)/python tests/distributed/cluster/band.py
 	PYTHONPATH=tests $(BIN)/python tests/distributed/cluster/kill_actors.py $(ARGS)
 
 golden: $(STAMPS)/test-$(NAMES)  ## rewrite the golden files after a deliberate format change
