@@ -15,7 +15,9 @@ from framestow.errors import InvalidSettingsError
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.distributed import ActorPolicy, DistributedRun, actor_epsilons, priority_of
 from framestow.training.events import EpisodeEnded, Learned
+from framestow.training.listeners import ProgressTable
 from framestow.training.loop import train
+from framestow.training.report import write_report
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from training.catch_runs import catch_settings, make_catch
@@ -122,6 +124,19 @@ def test_a_resumed_run_trains_on_to_its_new_number_of_steps(tmp_path):
     assert resumed.agent.num_updates >= updates
     assert [f"step-{resumed.tally.agent_steps:012d}"] == [path.name for path in folder.checkpoints.iterdir()]
     resumed.close()
+
+
+def test_the_report_of_a_run_shows_transitions_of_a_shard(tmp_path):
+    folder = RunFolder.create(tmp_path / "run", settings_of_run(recipe="dqn"))
+    run = distributed_run(folder)
+    train(run, folder, [ProgressTable(run, folder.progress, pytest.fail)], events=DistributedRun.events)
+    shown = run.parts()
+    run.close()
+
+    write_report([folder.path], tmp_path / "report.html", with_clip=False)
+
+    assert "observation" in (tmp_path / "report.html").read_text()
+    assert {"actors": "2/2", "shards": "2/2"} == {name: shown[name] for name in ("actors", "shards")}
 
 
 def test_actors_have_the_epsilons_of_ape_x():
