@@ -367,8 +367,7 @@ def _transitions(run: RunRecord) -> str:
     """Return a sheet of transitions from the saved memory."""
     if newest_checkpoint(run.folder.checkpoints) is None:
         return "<p class='note'>The run has no checkpoint yet.</p>"
-    folder = run.folder.memory
-    memory = inspect_memory(shard_folder(folder, 0) if is_sharded(folder) else folder)[1]
+    memory = inspect_memory(_saved_memory(run))[1]
     indices = memory.sampleable_indices()
     if not len(indices):
         return "<p class='note'>The memory of the last checkpoint has no transitions.</p>"
@@ -414,9 +413,16 @@ def _memory_charts(run: RunRecord) -> str:
     except MissingExtraError as error:
         return f"<p class='note'>{escape(str(error))}</p>"
     buffer = io.BytesIO()
-    plot_memory(*inspect_memory(run.folder.memory)).savefig(buffer, format="png")
-    note = f"The memory of {run.name} at its last checkpoint. Rewards are those that the agent learns from."
+    plot_memory(*inspect_memory(_saved_memory(run))).savefig(buffer, format="png")
+    which = "first shard of the memory" if is_sharded(run.folder.memory) else "memory"
+    note = f"The {which} of {run.name} at its last checkpoint. Rewards are those that the agent learns from."
     return f"<p class='note'>{escape(note)}</p><img class='memory' src='{_data(buffer)}' alt='charts of the memory'>"
+
+
+def _saved_memory(run: RunRecord) -> Path:
+    """Return the folder of the saved memory; of a distributed run that of its first shard."""
+    folder = run.folder.memory
+    return shard_folder(folder, 0) if is_sharded(folder) else folder
 
 
 def _png(frame: npt.NDArray[np.uint8]) -> str:

@@ -280,7 +280,7 @@ def kill_learner(folder: Path, chance: random.Random, address: str) -> dict[str,
     resumed = next(line for line in lines if line[0] == "resumed")
     checked = [int(number) for number in resumed[1:]]
     agent_steps, inserted, updates, saved_steps, saved_updates = checked
-    if not agent_steps == inserted == saved_steps or updates != saved_updates:
+    if not agent_steps == inserted >= saved_steps or updates != saved_updates:  # shards take steps during a save
         raise PromiseBrokenError(f"learner and shards are of different moments: {resumed}")
     last = max((int(line[1]) for line in lines if line[0] == "step"), default=agent_steps)
     saved = max(int(line[1]) for line in lines if line[0] == "saved")
