@@ -284,7 +284,7 @@ def kill_learner(folder: Path, chance: random.Random, address: str) -> dict[str,
         raise PromiseBrokenError(f"learner and shards are of different moments: {resumed}")
     last = max((int(line[1]) for line in lines if line[0] == "step"), default=agent_steps)
     saved = max(int(line[1]) for line in lines if line[0] == "saved")
-    return {"lost": last - saved, "promised": 0, "back_s": started_s}
+    return {"lost": last - saved, "back_s": started_s}  # the steps since the newest checkpoint
 
 
 def main() -> int:
@@ -379,6 +379,8 @@ def summary(figures: list[dict[str, float]]) -> dict[str, Any]:
         "seconds_until_back_median": round(statistics.median(back), 2),
         "seconds_until_back_most": round(max(back), 2),
     }
+    if "promised" in figures[0]:
+        result["largest_part_of_the_promise_lost"] = round(max(each["lost"] / each["promised"] for each in figures), 3)
     if "longest_batch_s" in figures[0]:
         result["longest_wait_for_a_batch_s"] = round(max(figure["longest_batch_s"] for figure in figures), 2)
     if "rows_checked" in figures[0]:
