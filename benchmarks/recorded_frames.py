@@ -1,4 +1,4 @@
-"""The recorded frames of the benchmarks, in a folder that git ignores.
+"""The recorded frames of the benchmarks, in a folder that git ignores or in the one that FRAMES_FOLDER names.
 
 A recording is ``<name>-<frames>-<seed>.npy``, ``uint8`` of shape ``(frames, *frame)``, and beside it a ``.json`` with
 the places where episodes begin and the scores of the completed games.
@@ -7,6 +7,7 @@ the places where episodes begin and the scores of the completed games.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_FRAMES = 20_000  # of each game or scene
-CACHE_FOLDER = Path(__file__).parent / ".frames"
+CACHE_FOLDER = Path(os.environ.get("FRAMES_FOLDER", Path(__file__).parent / ".frames"))
 
 
 @dataclass(frozen=True)

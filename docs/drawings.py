@@ -20,7 +20,7 @@ from framestow.frames.codec import SegmentCodec
 FOLDER = Path(__file__).parent / "drawings"
 WIDTH = 520  # of every drawing, so that its text can be read on a phone
 HEADER_BYTES, OFFSET_BYTES = 24, 4
-GROUP_FRAMES = 5
+GROUP_FRAMES = 4
 
 # A picture shows the colours that the reader's system prefers, and brings its own background.
 STYLE = """
@@ -139,7 +139,9 @@ def segment_drawing() -> str:
     head = HEADER_BYTES + OFFSET_BYTES * num_groups
     body = len(segment) - head
     sizes = np.diff([*starts, body])
-    drawing = Drawing(292, "A segment: header, base frame, shared operations, and groups of an anchor and four patches")
+    drawing = Drawing(
+        292, "A segment: header, base frame, shared operations, and groups of an anchor and three patches"
+    )
     drawing.text(16, 28, f"320 frames, {frames.nbytes:,} bytes, packed into {len(segment):,}", "bold")
     scale = (WIDTH - 32) / len(segment)
     drawing.box(16, 62, head * scale, 38, "d", 0)
@@ -152,11 +154,13 @@ def segment_drawing() -> str:
         at += size * scale
     drawing.text(16, 54, "header, table", "small")
     drawing.text(16 + head * scale + 6, 118, "base frame, shared operations", "small")
-    drawing.text(WIDTH - 16, 54, f"{num_groups} groups of 5 frames, {sizes.mean():.0f} bytes each", "small end")
+    drawing.text(
+        WIDTH - 16, 54, f"{num_groups} groups of {GROUP_FRAMES} frames, {sizes.mean():.0f} bytes each", "small end"
+    )
     drawing.line((place, 100), (16, 168))
     drawing.line((place, 100), (WIDTH - 16, 168))
     cell = (WIDTH - 32) / GROUP_FRAMES
-    for number, words in enumerate(["anchor", "patch", "patch", "patch", "patch"]):
+    for number, words in enumerate(["anchor", "patch", "patch", "patch"]):
         drawing.box(16 + number * cell, 170, cell, 44, "a" if number == 0 else "b", 0)
         drawing.text(16 + (number + 0.5) * cell, 197, words, "middle bold on" if number == 0 else "middle bold")
         drawing.text(16 + (number + 0.5) * cell, 236, "of the base" if number == 0 else "of the one", "small middle")
@@ -170,7 +174,7 @@ def window_drawing() -> str:
     drawing = Drawing(300, "A window of five frames is rebuilt from the base, two anchors and six patches")
     cell, first, last = 46, 3, 7
     drawing.text(16, 28, "A window: the stack, and the next frame", "bold")
-    for number in range(10):
+    for number in range(2 * GROUP_FRAMES):
         x = 24 + number * cell + (14 if number >= GROUP_FRAMES else 0)
         drawing.box(x, 104, cell - 6, 40, "a" if number % GROUP_FRAMES == 0 else "b", 3)
         drawing.text(x + (cell - 6) / 2, 130, f"f{number}", "middle on" if number % GROUP_FRAMES == 0 else "middle")
@@ -183,8 +187,8 @@ def window_drawing() -> str:
     drawing.box(24, 44, 96, 26, "a", 3)
     drawing.text(72, 62, "base frame", "middle on small")
     drawing.arrow((36, 72), (36, 101))
-    drawing.arrow((122, 57), (24 + 5 * cell + 22, 57), (24 + 5 * cell + 22, 101))
-    drawing.text(272, 50, "patched a second time", "small")
+    drawing.arrow((122, 57), (24 + 4 * cell + 22, 57), (24 + 4 * cell + 22, 101))
+    drawing.text(226, 50, "patched a second time", "small")
     drawing.text(24, 178, "rebuilt in the", "small")
     drawing.text(24, 194, "processor's cache", "small")
     drawing.text(24, 228, "copied into", "small")

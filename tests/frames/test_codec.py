@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.codec import SegmentCodec, checksum
@@ -68,6 +69,38 @@ def test_a_segment_reads_as_the_format_is_documented(kind, shape):
     np.testing.assert_array_equal(plain_codec.unpack(segment), frames.reshape(len(frames), -1))
 
 
+def frames_of_every_operation() -> NDArray[np.uint8]:
+    """Frames that take every operation: scenes that take turns, noise, and sprites after 64 KiB of patches."""
+    rng = np.random.default_rng(12)
+    shape = (12, 48)
+    noise = np.zeros((200, *shape), np.uint8)
+    noise[:, :8] = rng.integers(0, 256, (200, 8, 48))
+    sprite = rng.integers(1, 256, (4, 20))
+    for index in range(195, 200):
+        noise[index, 8:, index - 190 : index - 170] = sprite
+    stripes = np.tile(np.arange(48, dtype=np.uint8) // 7, (9, 12, 1))
+    stripes[:, :, 5:9] = np.arange(9)[:, None, None]
+    row = np.zeros((8, *shape), np.uint8)
+    row[1, 2:8] = rng.integers(1, 256, 48)  # the same row six times
+    row[2:, 11] = stripes[0, 11]
+    for index in range(2, 8):
+        row[index, 3, 4 * index : 4 * index + 12] = np.arange(201, 213)
+    first = drawn("scenes", shape, 24, seed=12)
+    return np.concatenate([first, stripes, row, first[:1], noise])
+
+
+def test_a_segment_with_every_kind_of_operation_reads_as_the_format_is_documented():
+    frames = frames_of_every_operation()
+    segment = SegmentCodec(FrameSpec(frames.shape[1:])).pack(frames)
+    codes: set[int] = set()
+
+    np.testing.assert_array_equal(plain_codec.unpack(segment, codes), frames.reshape(len(frames), -1))
+
+    kinds = {next(first for first in reversed(plain_codec.FIRST_OF_KINDS) if first <= code) for code in codes}
+    assert kinds == set(plain_codec.FIRST_OF_KINDS)
+    np.testing.assert_array_equal(SegmentCodec(FrameSpec(frames.shape[1:])).unpack(segment), frames)
+
+
 def test_a_segment_of_a_large_frame_reads_as_the_format_is_documented():
     frames = drawn("sprites", (84, 84), 14, seed=3)
     segment = SegmentCodec(FrameSpec((84, 84))).pack(frames)
@@ -120,13 +153,13 @@ def test_every_cut_is_found():
 
 
 @pytest.mark.parametrize("shape", [(13, 5), (24, 24), (16, 17, 3), (5, 40)], ids=str)
-@pytest.mark.parametrize("kind", ["sprites", "scroll", "sparse"])
+@pytest.mark.parametrize("kind", ["sprites", "scenes", "sparse"])
 def test_damage_with_a_correct_checksum_gives_an_error_or_the_frames_of_the_reference_reader(kind, shape):
     codec = SegmentCodec(FrameSpec(shape))
-    segment = codec.pack(drawn(kind, shape, 10, seed=8))
+    segment = codec.pack(drawn(kind, shape, 20, seed=8))
     rng = np.random.default_rng(9)
     num_read = num_refused = 0
-    for _ in range(60):
+    for _ in range(100):
         damaged = np.frombuffer(segment, np.uint8).copy()
         places = rng.integers(24, len(damaged), rng.integers(1, 5))
         damaged[places] = rng.integers(0, 256, len(places))
@@ -198,6 +231,48 @@ def test_repeated_operations_end_before_the_last_byte_of_a_segment(shape, num_be
     else:
         with pytest.raises(DamagedDataError, match="patch repeats operations that are not there"):
             codec.unpack(segment)
+
+
+def one_patch_a_frame(patches: list[bytes]) -> bytes:
+    """Return a segment of these groups of one frame each, over a base frame of zeros."""
+    begins = np.cumsum([1, *map(len, patches)])[:-1].tolist()
+    rest = struct.pack("<BBBBIIIHH", 0xF5, 1, 1, 0, len(patches), 4, 8, 1, 1)
+    rest += struct.pack(f"<{len(begins)}I", *begins) + END + b"".join(patches)
+    return struct.pack("<I", checksum(rest)) + rest
+
+
+REFERENCE_TO_GROUP_0 = b"\x7c\x00"
+
+
+def test_a_reference_patches_the_anchor_of_another_group():
+    codec = SegmentCodec(FrameSpec((4, 8)))
+    segment = one_patch_a_frame(
+        [b"\x02\x05\x06\x07" + END, b"\x00\x09" + END, REFERENCE_TO_GROUP_0 + b"\x00\x08" + END]
+    )
+
+    frames = codec.unpack(segment).reshape(3, -1)
+
+    np.testing.assert_array_equal(frames[:, :4], [[5, 6, 7, 0], [9, 0, 0, 0], [8, 6, 7, 0]])
+    np.testing.assert_array_equal(plain_codec.unpack(segment), frames)
+
+
+@pytest.mark.parametrize(
+    "patches",
+    [
+        [REFERENCE_TO_GROUP_0 + END],
+        [b"\x00\x05" + END, b"\x7c\x02" + END],
+        [END, b"\x7c\x02" + END, REFERENCE_TO_GROUP_0 + END],
+        [b"\x00\x05" + REFERENCE_TO_GROUP_0 + END],
+    ],
+    ids=["itself", "no such group", "another reference", "not at the beginning"],
+)
+def test_a_reference_that_no_writer_writes_is_refused(patches):
+    segment = one_patch_a_frame(patches)
+
+    with pytest.raises(plain_codec.BrokenSegmentError):
+        plain_codec.unpack(segment)
+    with pytest.raises(DamagedDataError):
+        SegmentCodec(FrameSpec((4, 8))).unpack(segment)
 
 
 def test_a_header_with_too_many_frames_is_refused_before_memory_is_allocated():

@@ -58,6 +58,14 @@ def sparse(rng: np.random.Generator, count: int, shape: Shape) -> Frames:
     return frames.reshape(count, *shape)
 
 
+def scenes(rng: np.random.Generator, count: int, shape: Shape) -> Frames:
+    """Some scenes that take turns, each with a few random bytes."""
+    frames = rng.integers(0, 256, (3, *shape), dtype=np.uint8)[np.arange(count) // 4 % 3]
+    places = rng.integers(0, frames[0].size, count)
+    frames.reshape(count, -1)[np.arange(count), places] = rng.integers(0, 256, count)
+    return frames
+
+
 MAKERS: dict[str, Callable[[np.random.Generator, int, Shape], Frames]] = {
     "noise": noise,
     "constant": constant,
@@ -65,5 +73,6 @@ MAKERS: dict[str, Callable[[np.random.Generator, int, Shape], Frames]] = {
     "sprites": sprites,
     "scroll": scroll,
     "sparse": sparse,
+    "scenes": scenes,
 }
 SHAPES: tuple[Shape, ...] = ((1, 1), (1, 7), (7, 1), (13, 5), (24, 24), (5, 40), (16, 17, 3), (3, 9, 31), (84, 84))

@@ -15,7 +15,9 @@ HEADER = struct.Struct("<IBBBBIIIHH")
 LITERAL, UP, BASE, RUN = range(4)
 FIRST_CODES = (0, 40, 68, 84, 100)
 DIRECT_LENGTHS = (40, 28, 16, 16)
-NOTHING, FIRST_REPEAT, FIRST_WIDE8, FIRST_WIDE16, REPEAT_WIDE8, END = 100, 101, 115, 119, 123, 127
+NOTHING, FIRST_REPEAT, FIRST_WIDE8, FIRST_WIDE16 = 100, 101, 115, 119
+REPEAT_WIDE8, REFERENCE, REPEAT_FAR, END = 123, 124, 125, 127
+FIRST_OF_KINDS = sorted([*FIRST_CODES, FIRST_REPEAT, *range(FIRST_WIDE8, REPEAT_FAR + 1), END])
 
 
 class BrokenSegmentError(Exception):
@@ -42,6 +44,7 @@ class Patch:
     pixel_bytes: int
     frame: list[int]
     base: list[int] | None
+    codes: set[int]
 
     def __post_init__(self) -> None:
         self.position = 0
@@ -86,6 +89,7 @@ class Patch:
         while self.place < limit:
             first = self.take(limit)
             code, keeps = first & 127, first >= 128
+            self.codes.add(code)
             if code == END:
                 if is_repeated or keeps:
                     raise BrokenSegmentError("an end where none may be")
@@ -99,7 +103,7 @@ class Patch:
                 is_16 = code >= FIRST_WIDE16
                 count = self.take(limit, 2) if is_16 else DIRECT_LENGTHS[source] + 1 + self.take(limit)
                 self.copy(source, count, limit)
-            elif code <= REPEAT_WIDE8 and code != NOTHING:
+            elif (code <= REPEAT_WIDE8 and code != NOTHING) or code == REPEAT_FAR:
                 if is_repeated:
                     raise BrokenSegmentError("a repeat within a repeat")
                 self.repeat(code, limit)
@@ -111,8 +115,9 @@ class Patch:
             raise BrokenSegmentError("a patch without its end")
 
     def repeat(self, code: int, limit: int) -> None:
-        size = 18 + self.take(limit) if code == REPEAT_WIDE8 else code - FIRST_REPEAT + 4
-        place = self.take(limit, 2)
+        least = 4 if code == REPEAT_FAR else 18
+        size = code - FIRST_REPEAT + 4 if code < FIRST_WIDE8 else least + self.take(limit)
+        place = self.take(limit, 3 if code == REPEAT_FAR else 2)
         if place + size >= len(self.body):  # the end of a patch stands behind whatever is repeated
             raise BrokenSegmentError("a repeat of what is not there")
         back, self.place = self.place, place
@@ -120,8 +125,12 @@ class Patch:
         self.place = back
 
 
-def unpack(segment: bytes) -> NDArray[np.uint8]:
-    """Frames of ``segment``, ``(num_frames, rows * row_bytes)``; BrokenSegmentError for anything that is wrong."""
+def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
+    """Frames of ``segment``, ``(num_frames, rows * row_bytes)``; BrokenSegmentError for anything that is wrong.
+
+    Adds the codes of the operations that it reads to ``codes``.
+    """
+    codes = set() if codes is None else codes
     crc, mark, version, packing, zero, num_frames, rows, row_bytes, pixel_bytes, group_frames = HEADER.unpack_from(
         segment
     )
@@ -136,7 +145,7 @@ def unpack(segment: bytes) -> NDArray[np.uint8]:
     body = payload[4 * num_groups :]
 
     def read(place: int, frame: list[int], base: list[int] | None) -> Patch:
-        patch = Patch(body, place, row_bytes, pixel_bytes, list(frame), base)
+        patch = Patch(body, place, row_bytes, pixel_bytes, list(frame), base, codes)
         patch.operations(len(body), is_repeated=False)
         return patch
 
@@ -144,10 +153,17 @@ def unpack(segment: bytes) -> NDArray[np.uint8]:
     frames: list[list[int]] = []
     place = 0
     for index in range(num_frames):
+        patched = frames[-1] if index % group_frames else base
         if index % group_frames == 0:
-            patch = read(begins[index // group_frames], base, base)
-        else:
-            patch = read(place, frames[-1], base)
+            place = begins[index // group_frames]
+        if body[place : place + 1] == bytes([REFERENCE]):
+            [group] = body[place + 1 : place + 2] or [num_groups]
+            if group >= num_groups:
+                raise BrokenSegmentError("a reference to a group that is not there")
+            codes.add(REFERENCE)
+            patched = read(begins[group], base, base).frame  # an anchor with a reference itself is refused
+            place += 2
+        patch = read(place, patched, base)
         place = patch.place
         frames.append(patch.frame)
     return np.array(frames, np.uint8)

@@ -12,7 +12,7 @@ namespace framestow {
 namespace {
 
 constexpr std::uint32_t kSegmentFrames = 320;
-constexpr std::uint32_t kGroupFrames = 5;
+constexpr std::uint32_t kGroupFrames = 4;
 constexpr std::size_t kMinRawSegmentBytes = 16384;  // header and index stay far below 1 % of this
 constexpr std::size_t kMaxUsualRawBytes = std::size_t{8} * 1024 * 1024;  // large frames: smaller segments
 constexpr std::uint32_t kFewFrames = 8;

@@ -165,7 +165,7 @@ namespace {
 
 constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kMostRawBytes = 2 * 1024;
-constexpr std::size_t kMostBytes = 16 * 1024;  // per part; more would evict bytes being unpacked from the cache
+constexpr std::size_t kMostBytes = 32 * 1024;  // per part; more would evict bytes being unpacked from the cache
 
 // From `begin` up to `end` or the segment's end, at most `most` bytes.
 void prefetch_part(ByteSpan segment, std::size_t begin, std::size_t end, std::size_t most) {

@@ -265,16 +265,13 @@ FRAMESTOW_ALWAYS_INLINE Progress read_wide(const Surroundings& around, Progress 
 }
 
 FRAMESTOW_ALWAYS_INLINE Progress enter_repeat(const Surroundings& around, Progress at, unsigned code) {
-    const bool is_wide = (code & kCodeMask) == kRepeatWide8;
-    const std::size_t size = is_wide ? kMinRepeatBytes + kDirectRepeats + at.cursor[1]
-                                     : kMinRepeatBytes + (code & kCodeMask) - kFirstRepeat;
-    const std::size_t place = load_u16(at.cursor + (is_wide ? 2 : 1));
+    const auto [size, place, nbytes] = read_repeat(at.cursor, code & kCodeMask);
     // A patch's end mark follows everything that may be repeated. So the byte after the limit, which the last operation
     // may take, is part of the body.
     if (at.return_to != nullptr || place > around.body.size || size >= around.body.size - place) {
         throw_damaged("patch repeats operations that are not there");
     }
-    at.return_to = at.cursor + (is_wide ? 4 : 3);
+    at.return_to = at.cursor + nbytes;
     at.cursor = around.body.bytes + place;
     at.limit = at.cursor + size;
     at.keeps_after_repeat = (code & kKeepFlag) != 0;
@@ -320,7 +317,7 @@ FRAMESTOW_ALWAYS_INLINE Progress read_any(const Surroundings& around, const Prog
     if (bare_code <= kNothing) {
         return read_direct<kSelfCoded, kShape>(around, at, code);
     }
-    if (bare_code < kFirstWide8 || bare_code == kRepeatWide8) {
+    if (bare_code < kFirstWide8 || bare_code == kRepeatWide8 || bare_code == kRepeatFar) {
         return enter_repeat(around, at, code);
     }
     if (bare_code > kRepeatWide8) {

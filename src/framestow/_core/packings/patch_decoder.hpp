@@ -25,7 +25,7 @@ struct PatchOperation {
 
     bool is_end() const { return code == patch_format::kEnd; }
     bool is_repeat() const {
-        return code == patch_format::kRepeatWide8 ||
+        return code == patch_format::kRepeatWide8 || code == patch_format::kRepeatFar ||
                (code >= patch_format::kFirstRepeat && code < patch_format::kFirstWide8);
     }
 };
@@ -34,19 +34,38 @@ inline std::size_t bytes_of_number(std::uint8_t first) {
     return first == patch_format::kKeepWide16 ? 3 : first == patch_format::kKeepWide8 ? 2 : 1;
 }
 
+struct RepeatBytes {
+    std::size_t size;
+    std::size_t place;
+    std::size_t nbytes;  // of the repeat itself
+};
+
+// `code`: of the first of the bytes, without the keep flag.
+inline RepeatBytes read_repeat(const std::uint8_t* bytes, unsigned code) {
+    using namespace patch_format;
+    if (code == kRepeatFar) {
+        return {kMinRepeatBytes + bytes[1], load_u16(bytes + 2) | std::size_t{bytes[4]} << 16, 5};
+    }
+    if (code == kRepeatWide8) {
+        return {kMinRepeatBytes + kDirectRepeats + bytes[1], load_u16(bytes + 2), 4};
+    }
+    return {kMinRepeatBytes + code - kFirstRepeat, load_u16(bytes + 1), 3};
+}
+
 inline PatchOperation read_operation(const std::uint8_t* body, std::size_t begin) {
     using namespace patch_format;
     PatchOperation operation;
     operation.code = body[begin] & kCodeMask;
     std::size_t end = begin + 1;
     if (operation.is_repeat()) {
-        const bool is_wide = operation.code == kRepeatWide8;
-        operation.size = kMinRepeatBytes + (is_wide ? kDirectRepeats + body[end] : operation.code - kFirstRepeat);
-        end += is_wide ? 1 : 0;
-        operation.place = load_u16(body + end);
-        end += 2;
+        const RepeatBytes repeat = read_repeat(body + begin, operation.code);
+        operation.size = repeat.size;
+        operation.place = repeat.place;
+        end = begin + repeat.nbytes;
     } else if (operation.code < kFirstCode[1]) {
         end += operation.code + 1;
+    } else if (operation.code == kReference) {
+        end = begin + kReferenceBytes;
     } else if (operation.code == kFirstWide8) {
         end += kDirectLengths[0] + 1 + body[end] + 1;
     } else if (operation.code == kFirstWide16) {
@@ -65,14 +84,20 @@ inline void append_repeat(std::vector<std::uint8_t>& body, std::size_t place, st
     using namespace patch_format;
     const std::size_t excess = size - kMinRepeatBytes;
     const unsigned flag = keeps ? kKeepFlag : 0;
-    if (excess < kDirectRepeats) {
+    if (place > kMaxNearPlace) {
+        body.push_back(static_cast<std::uint8_t>(flag | kRepeatFar));
+        body.push_back(static_cast<std::uint8_t>(excess));
+    } else if (excess < kDirectRepeats) {
         body.push_back(static_cast<std::uint8_t>(flag | static_cast<unsigned>(kFirstRepeat + excess)));
     } else {
         body.push_back(static_cast<std::uint8_t>(flag | kRepeatWide8));
         body.push_back(static_cast<std::uint8_t>(excess - kDirectRepeats));
     }
     body.push_back(static_cast<std::uint8_t>(place & 0xFF));
-    body.push_back(static_cast<std::uint8_t>(place >> 8));
+    body.push_back(static_cast<std::uint8_t>(place >> 8 & 0xFF));
+    if (place > kMaxNearPlace) {
+        body.push_back(static_cast<std::uint8_t>(place >> 16));
+    }
 }
 
 // Rebuilds a self-coded frame; the previous contents of `frame` are not read.

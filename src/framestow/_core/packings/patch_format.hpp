@@ -13,6 +13,9 @@
 //   115..118  literal, up, base, run of the longest direct length + 1 + the byte that follows
 //   119..122  literal, up, base, run of the length in the 2 bytes that follow
 //   123       repeat    18 + the byte that follows bytes, at the place in the 2 bytes after it
+//   124       reference: the patch changes the anchor of the group in the byte that follows, not the usual frame; only
+//             as a patch's first operation
+//   125       repeat    4 + the byte that follows bytes, at the place in the 3 bytes after it
 //   127       the end
 //
 // The number of kept bytes comes last: 0..253 means 1..254, 254 and a byte mean 255 + that byte, 255 and two bytes mean
@@ -42,6 +45,8 @@ inline constexpr unsigned kFirstRepeat = 101;
 inline constexpr unsigned kFirstWide8 = 115;
 inline constexpr unsigned kFirstWide16 = 119;
 inline constexpr unsigned kRepeatWide8 = 123;
+inline constexpr unsigned kReference = 124;
+inline constexpr unsigned kRepeatFar = 125;
 inline constexpr unsigned kEnd = 127;
 
 inline constexpr std::size_t kDirectKeeps = 254;
@@ -51,7 +56,11 @@ inline constexpr unsigned kKeepWide16 = 255;
 inline constexpr std::size_t kMaxLength = 0xFFFF;  // of one operation, and of its kept bytes
 inline constexpr std::size_t kMinRepeatBytes = 4;
 inline constexpr std::size_t kDirectRepeats = kFirstWide8 - kFirstRepeat;
-inline constexpr std::size_t kMaxRepeatBytes = kMinRepeatBytes + kDirectRepeats + 0xFF;
-inline constexpr std::size_t kMaxRepeatPlace = 0xFFFF;
+inline constexpr std::size_t kMaxRepeatBytes = kMinRepeatBytes + 0xFF;  // what a far repeat can say
+inline constexpr std::size_t kMaxNearPlace = 0xFFFF;                    // places beyond it take a far repeat
+inline constexpr std::size_t kMaxRepeatPlace = 0xFFFFFF;
+
+inline constexpr std::size_t kReferenceBytes = 2;
+inline constexpr std::size_t kMaxReferenceGroup = 0xFF;
 
 }  // namespace framestow::patch_format

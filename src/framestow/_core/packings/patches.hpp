@@ -3,12 +3,14 @@
 // Payload of packing 1: one u32 per group (its start in the body), then the body. The body has the self-coded base
 // frame (the segment's first), then per group its anchor, a patch of the base, and its other frames, each a patch of
 // the frame before. A window is read from the base, its group's anchor and the following patches: the base allows long
-// segments, the anchors keep reads short.
+// segments, the anchors keep reads short. A patch may begin with a reference: then it changes the anchor of an earlier
+// group, which itself is a patch of the base.
 //
 // `body` and payload must be padded (kReadPadding).
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <memory>
@@ -89,11 +91,19 @@ struct UnpackedUpTo {
     std::uint64_t offset = 0;
 };
 
-// The buffers of one decoding thread: the base frame, the frame that is patched, and those of scaled floats.
+struct ReferenceFrame {
+    std::size_t group = 0;
+    FrameBuffer frame;
+};
+
+// The buffers of one decoding thread: the base frame, the frame that is patched, referenced anchors, and those of
+// scaled floats.
 struct DecodingScratch {
     FrameBuffer base;
     FrameBuffer frame;
-    std::optional<UnpackedUpTo> up_to;        // none: each call starts anew
+    std::array<ReferenceFrame, 4> references;  // anchors of the segment that patches refer to
+    std::size_t num_references = 0;            // rebuilt since the base; `references` has the last ones
+    std::optional<UnpackedUpTo> up_to;         // none: each call starts anew
     std::vector<std::uint8_t> pixels;         // before they become floats
     std::unique_ptr<DecodingScratch> floats;  // of the exact frames among them
 
@@ -102,7 +112,11 @@ struct DecodingScratch {
         frame.resize(geometry);
     }
     std::size_t nbytes() const {
-        return base.nbytes() + frame.nbytes() + pixels.capacity() + (floats ? floats->nbytes() : 0);
+        std::size_t total = base.nbytes() + frame.nbytes() + pixels.capacity() + (floats ? floats->nbytes() : 0);
+        for (const ReferenceFrame& reference : references) {
+            total += reference.frame.nbytes();
+        }
+        return total;
     }
 };
 
@@ -121,7 +135,8 @@ PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
 void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out);
 
-// Packs frames as they are appended. Owns the packed bytes and copies of the base and the last frame. Not thread-safe.
+// Packs frames as they are appended. Owns the packed bytes and copies of the base, the last and a few reference frames.
+// Not thread-safe.
 class PatchesWriter {
 public:
     PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_frames);
@@ -145,6 +160,17 @@ public:
     std::size_t nbytes() const;
 
 private:
+    // An anchor that later patches may refer to.
+    struct Reference {
+        std::uint8_t group = 0;
+        std::uint32_t last_used = 0;  // frame
+        std::size_t differing = 0;    // bytes that differ from the base, about
+        std::vector<std::uint8_t> frame;
+    };
+
+    const Reference* find_reference(const std::uint8_t* frame, std::size_t differing);
+    void add_reference(const std::uint8_t* frame, std::size_t differing);
+
     FrameGeometry geometry_;
     std::uint32_t group_frames_;
     std::uint32_t num_frames_ = 0;
@@ -154,6 +180,7 @@ private:
     bool has_base_ = false;
     std::vector<std::uint8_t> base_frame_;
     std::vector<std::uint8_t> last_frame_;
+    std::vector<Reference> references_;
 };
 
 }  // namespace framestow

@@ -9,9 +9,9 @@ namespace {
 
 using namespace patch_format;
 
-constexpr std::uint16_t kNone = 0xFFFF;
+constexpr std::uint32_t kNone = 0xFFFFFFFF;
 constexpr unsigned kFirstHashBits = 10;
-constexpr unsigned kMostHashBits = 16;
+constexpr unsigned kMostHashBits = 17;
 constexpr int kMaxTries = 4;                 // candidates per operation
 constexpr std::size_t kWorthwhileBytes = 12;  // 8 more than a repeat takes, which pays for the time of a jump
 
@@ -28,13 +28,13 @@ RepeatFinder::RepeatFinder() { clear(); }
 
 void RepeatFinder::clear() {
     hash_bits_ = kFirstHashBits;
-    newest_ = std::vector<std::uint16_t>(std::size_t{1} << hash_bits_, kNone);
+    newest_ = std::vector<std::uint32_t>(std::size_t{1} << hash_bits_, kNone);
     std::vector<Entry>().swap(entries_);
     std::vector<std::size_t>().swap(written_);
 }
 
 std::size_t RepeatFinder::nbytes() const {
-    return newest_.capacity() * sizeof(std::uint16_t) + entries_.capacity() * sizeof(Entry) +
+    return newest_.capacity() * sizeof(std::uint32_t) + entries_.capacity() * sizeof(Entry) +
            written_.capacity() * sizeof(std::size_t);
 }
 
@@ -47,7 +47,7 @@ RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operatio
         return longest;
     }
     const std::uint8_t* const wanted = operations.bytes.data() + begin;
-    std::uint16_t number = newest_[hash_of(wanted, hash_bits_)];
+    std::uint32_t number = newest_[hash_of(wanted, hash_bits_)];
     for (int tries = 0; tries < kMaxTries && number != kNone; ++tries) {
         const Entry& entry = entries_[number];
         number = entry.earlier;
@@ -82,7 +82,7 @@ void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first,
             ++count;
         }
     }
-    if (size >= kWorthwhileBytes && size > longest.size) {
+    if (size >= kWorthwhileBytes + (place > kMaxNearPlace ? 2 : 0) && size > longest.size) {
         longest = Repeat{place, size, count, has_own_keep};
     }
 }
@@ -101,7 +101,7 @@ void RepeatFinder::remember(std::size_t place, const std::vector<std::uint8_t>& 
     if (place > kMaxRepeatPlace || entries_.size() >= kNone || body.size() - place < kWorthwhileBytes) {
         return;
     }
-    entries_.push_back(Entry{static_cast<std::uint16_t>(place), kNone});
+    entries_.push_back(Entry{static_cast<std::uint32_t>(place), kNone});
     if (entries_.size() > newest_.size() && hash_bits_ < kMostHashBits) {
         ++hash_bits_;
         newest_.assign(std::size_t{1} << hash_bits_, kNone);
@@ -114,9 +114,9 @@ void RepeatFinder::remember(std::size_t place, const std::vector<std::uint8_t>& 
 }
 
 void RepeatFinder::link(std::size_t number, const std::vector<std::uint8_t>& body) {
-    std::uint16_t& newest = newest_[hash_of(body.data() + entries_[number].place, hash_bits_)];
+    std::uint32_t& newest = newest_[hash_of(body.data() + entries_[number].place, hash_bits_)];
     entries_[number].earlier = newest;
-    newest = static_cast<std::uint16_t>(number);
+    newest = static_cast<std::uint32_t>(number);
 }
 
 void RepeatFinder::write_patch(const OperationBytes& operations, std::vector<std::uint8_t>& body) {

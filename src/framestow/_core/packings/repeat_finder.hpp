@@ -34,8 +34,8 @@ private:
         bool has_own_keep = false;  // the last operation is repeated without its kept bytes
     };
     struct Entry {
-        std::uint16_t place;    // start of the operation in the body
-        std::uint16_t earlier;  // previous entry with the same hash, or kNone
+        std::uint32_t place;    // start of the operation in the body
+        std::uint32_t earlier;  // previous entry with the same hash, or kNone
     };
 
     Repeat longest_repeat(const OperationBytes& operations, std::size_t first,
@@ -48,7 +48,7 @@ private:
     void link(std::size_t number, const std::vector<std::uint8_t>& body);
 
     unsigned hash_bits_ = 0;             // grows with the number of entries
-    std::vector<std::uint16_t> newest_;  // per hash: its newest entry
+    std::vector<std::uint32_t> newest_;  // per hash: its newest entry
     std::vector<Entry> entries_;
     std::vector<std::size_t> written_;  // starts of the current patch's operations in the body
 };
