@@ -3,6 +3,8 @@
     python benchmarks/packing.py                             everything of frame_sets.py, results/packing.json
     python benchmarks/packing.py --sets "the ten" scenes     some of the sets, printed only
     python benchmarks/packing.py --only pong crafter_colour  some of the frames, printed only
+    python benchmarks/packing.py --games                     all games, random and scripted, in one table, printed only
+    python benchmarks/packing.py --games krull up_n_down     some games in one table
 
 Frames: 20,000 of each (atari_frames.py, record_scenes.py, synthetic_frames.py), recorded once. They are appended to one
 stream frame by frame. Then its segments are restored into stream after stream, until the packed store has 64 MB or
@@ -27,7 +29,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from atari_frames import recording
+from atari_frames import ATARI_100K, GAMES, recording
 from frame_sets import FRAME_SETS, NotRecordedError
 from framestow._core import FrameStore, inspect_segment
 from framestow.benchmarking.result_files import write_result
@@ -42,6 +44,7 @@ STORE_BYTES = 64 * 10**6  # the packed store grows beyond this
 STORE_FRAMES = 1_000_000  # or up to this
 BARE_BYTES = 4 * 2**30
 NUM_BATCHES = 257  # different batches, taken in turn
+GAME_NAMES = sorted({*GAMES, *ATARI_100K})
 SETS_WITHOUT_MEAN = ("synthetic",)  # a mean of noise and a constant means nothing
 # The prototype with 16 frames per segment, on another machine: bytes per frame, microseconds per batch.
 PROTOTYPE = {
@@ -215,6 +218,29 @@ def measured_sets(chosen: dict[str, list[str]], rounds: int) -> dict[str, dict[s
     return rows
 
 
+def print_games(games: Sequence[str], rounds: int) -> None:
+    """Print a table of games, random and scripted play: bytes a frame, packing in µs, and gathers to the bare copy."""
+    uncompressed = np.ones(BARE_BYTES, np.uint8)
+    rows: dict[str, dict[str, float]] = {}
+    print(f"{'':24s} bytes a frame   pack, µs: median, mean   to bare copy")
+    for game in games:
+        for name in (game, f"{game}-scripted"):
+            if frames := next((names[name] for names in FRAME_SETS.values() if name in names), None):
+                rows[name] = measure(frames(), uncompressed, rounds)
+                print_game(name, rows[name])
+    for title, names in {"the ten": GAMES, "Atari-100k": ATARI_100K, "all": tuple(rows)}.items():
+        if all(name in rows for name in names):
+            print_game(f"geometric mean, {title}", geometric_means([rows[name] for name in names]))
+
+
+def print_game(name: str, row: dict[str, float]) -> None:
+    print(
+        f"{name:28s} {row['bytes_per_frame']:9.1f} {row['pack_us']:16.2f} {row['pack_mean_us']:8.2f} "
+        f"{row['ratio_to_bare_copy']:14.2f}",
+        flush=True,
+    )
+
+
 def summary(rows: dict[str, dict[str, float]]) -> dict[str, dict[str, object]]:
     """Of each set, the names that were measured, those that were left out, and geometric means."""
     sets: dict[str, dict[str, object]] = {}
@@ -239,8 +265,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", nargs="+", choices=FRAME_SETS, default=list(FRAME_SETS))
     parser.add_argument("--only", nargs="+", choices=every_name, default=every_name, metavar="NAME")
+    parser.add_argument("--games", nargs="*", choices=GAME_NAMES, metavar="GAME", help="one table; none: all games")
     parser.add_argument("--rounds", type=int, default=300, help="rounds of 5 gathers and 5 bare copies of each")
     arguments = parser.parse_args()
+    if arguments.games is not None:
+        print_games(arguments.games or GAME_NAMES, arguments.rounds)
+        return
     chosen = {
         set_name: [name for name in FRAME_SETS[set_name] if name in arguments.only] for set_name in arguments.sets
     }
