@@ -48,7 +48,7 @@ class SegmentCodec:
     ...     frames[step, 40:42, step : step + 3] = 200  # a ball moves over an empty field
     >>> segment = codec.pack(frames)
     >>> frames.nbytes, len(segment)
-    (451584, 752)
+    (451584, 772)
     >>> np.array_equal(codec.unpack(segment), frames)
     True
     """
