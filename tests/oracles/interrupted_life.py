@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,7 +84,9 @@ class ByTimer:
             self._seconds[name] = max(self._seconds.get(name, 0.0), after_s)
             return True, None
         finally:
-            signal.signal(signal.SIGALRM, before)
+            while signal.getsignal(signal.SIGALRM) is not before:
+                with suppress(KeyboardInterrupt):  # a signal that another thread received is handled late
+                    signal.signal(signal.SIGALRM, before)
         took_s = time.perf_counter() - start
         self._seconds[name] = 0.8 * self._seconds.get(name, took_s) + 0.2 * took_s
         return False, result
