@@ -77,7 +77,7 @@ def _strangers_in_store(store: Path) -> list[Path]:
     """Everything but the lock, one manifest, and the files that it names."""
     if not store.is_dir():
         return []
-    manifests = sorted(store.glob("MANIFEST*"))
+    manifests = sorted(store.glob("MANIFEST.??????"))  # not one that was being written
     belongs = {"LOCK"}
     if manifests:
         _, _, body = manifests[-1].read_bytes().partition(b"\n")
