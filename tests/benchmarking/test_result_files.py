@@ -1,16 +1,19 @@
-"""A result file has the figures, the command and the machine."""
+"""A result file has the figures, and the command, the date, the commit and the machine that made them."""
 
 import json
+import re
 from pathlib import Path
 
 from framestow.benchmarking.result_files import write_result
 
 
-def test_a_result_file_has_the_command_the_machine_and_the_figures(tmp_path: Path):
+def test_a_result_file_has_the_figures_and_what_made_them(tmp_path: Path):
     path = write_result(tmp_path / "new" / "pong.json", {"microseconds": 1.5}, command="framestow bench Pong")
 
     written = json.loads(path.read_text())
-    assert {"command", "machine", "microseconds"} == set(written)
+    assert {"command", "date", "machine", "microseconds"} == set(written) - {"commit"}  # if framestow is installed
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d", written["date"])
+    assert re.fullmatch(r"[0-9a-f]{7,}(-dirty)?", written.get("commit", "0123456"))
     assert "framestow bench Pong" == written["command"]
     assert {"processor", "cores", "memory_gib", "python", "system"} == set(written["machine"])
     assert written["machine"]["memory_gib"] > 0

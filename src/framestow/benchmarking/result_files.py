@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import platform
 import shlex
+import shutil
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,13 +49,24 @@ def command_line(arguments: Sequence[str]) -> str:
     return " ".join([start, *map(shlex.quote, arguments[1:])])
 
 
+def source() -> dict[str, str]:
+    """Return the date, and the commit if this is a checkout: ``-dirty`` marks one with changes."""
+    found = {"date": datetime.datetime.now().astimezone().date().isoformat()}
+    checkout = Path(__file__).parents[3]
+    if (checkout / ".git").exists() and (git := shutil.which("git")):
+        described = [git, "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=7"]
+        found["commit"] = subprocess.run(described, capture_output=True, text=True, check=False).stdout.strip()
+    return found
+
+
 def write_result(path: Path, figures: dict[str, Any], command: str | None = None) -> Path:
-    """Write ``figures`` to ``path`` as JSON, with the machine and the command (this process's by default).
+    """Write ``figures`` to ``path`` as JSON, with machine, date, commit and command (this process's by default).
 
     Creates missing folders and replaces the file as a whole. Returns ``path``; raises ``OSError``.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    entries = {"command": command_line(sys.argv) if command is None else command, "machine": machine(), **figures}
+    command = command_line(sys.argv) if command is None else command
+    entries = {"command": command, **source(), "machine": machine(), **figures}
     unfinished = path.with_name(f"{path.name}.unfinished")
     unfinished.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
     unfinished.replace(path)
