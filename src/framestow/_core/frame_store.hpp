@@ -3,8 +3,8 @@
 // A FrameFormat says how frames are stored: packed, or raw, and whether floats k / 255 are stored as pixels k. Positions
 // count the frames of a stream from 0 and never restart. Segment k holds frames_per_segment positions from k
 // * frames_per_segment on. Any sealed segment may be evicted, so the stored frames may have gaps. Frames are packed
-// when they are appended: an open segment is as small as a sealed one, plus two to ten raw frames. A raw segment is allocated
-// whole with its first frame, and stays where it is when it is sealed. In files all segments are packed.
+// when they are appended: an open segment is as small as a sealed one, plus two to ten raw frames. A raw segment is
+// allocated whole with its first frame, and stays where it is when it is sealed. In files all segments are packed.
 //
 // Ownership: copies its arguments. Arguments are checked before anything changes: std::out_of_range for streams and
 // positions, std::invalid_argument for the rest, DamagedSegment from restore.
