@@ -83,13 +83,8 @@ class ManyEnvs:
         self._env.close()
 
 
-class EnvsInTurn:
+class EnvsInTurn(ManyEnvs):
     """A vector environment with `send` and `recv`, of which one half steps while the other one's results are read."""
-
-    def __init__(self, env: Any) -> None:
-        self._env, self._num_envs = env, int(env.num_envs)
-        self._actions = cycle(list(drawn_actions(self._num_envs)))
-        env.reset()
 
     def play(self, steps: int) -> float:
         """As `Player` has it. Every game makes about ``steps``, and all of them together exactly as many."""
@@ -105,10 +100,6 @@ class EnvsInTurn:
             ready = env.recv(min(half, num_sent - num_received)).env_ids
             num_received += len(ready)
         return num_received / (time.perf_counter() - began)
-
-    def close(self) -> None:
-        """As `Player` has it."""
-        self._env.close()
 
 
 def made(candidates: Sequence[Candidate]) -> tuple[dict[str, Player], list[str]]:

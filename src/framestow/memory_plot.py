@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,11 +58,6 @@ def plot_memory(inspection: Inspection, memory: ReplayMemory) -> Figure:
         handles = [_patch(colour) for colour in COLOURS[: len(groups)]]
         figure.legend(handles, names, loc="outside lower left", ncols=3, frameon=False, labelcolor=INK)
     return figure
-
-
-def write_memory_plot(inspection: Inspection, memory: ReplayMemory, path: Path) -> None:
-    """Write `plot_memory` to ``path``; its suffix chooses the format: png, svg or pdf. Raises ``OSError``."""
-    plot_memory(inspection, memory).savefig(path)
 
 
 def _groups(labels: Sequence[LabelRuns]) -> list[tuple[str, list[LabelRuns]]]:

@@ -190,7 +190,7 @@ class Inspect:
         # Imported here: --help must not wait for them.
         from framestow.cli.filmstrip import write_filmstrip  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
-        from framestow.memory_plot import require_matplotlib, write_memory_plot  # noqa: PLC0415
+        from framestow.memory_plot import plot_memory, require_matplotlib  # noqa: PLC0415
         from framestow.replay.inspection import draw_transition, inspect_memory  # noqa: PLC0415
 
         if self.seed < 0:
@@ -205,7 +205,7 @@ class Inspect:
             drawn = draw_transition(memory, self.seed)
             write_filmstrip(picture, drawn, memory._settings.frame, inspection.label_of(drawn.env_id), self.key)
         if self.plot:
-            write_memory_plot(inspection, memory, self.plot)
+            plot_memory(inspection, memory).savefig(self.plot)
         if self.json:
             pictures = {"filmstrip": picture, "plot": self.plot}
             content = inspection.to_dict() | {name: path and str(path) for name, path in pictures.items()}

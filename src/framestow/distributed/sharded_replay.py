@@ -457,7 +457,10 @@ class ShardedReplay(Closing):
 
     def _limit_with_draw(self, shard: int) -> float:
         """Return the insert limit that a draw gives to a shard; it never lowers the last one."""
-        limit = max(self._insert_limit(shard), self._newest_limits[shard])
+        return self._sent_limit(shard, max(self._insert_limit(shard), self._newest_limits[shard]))
+
+    def _sent_limit(self, shard: int, limit: float) -> float:
+        """Note a limit that is sent to a shard, and return it."""
         self._newest_limits[shard] = limit
         self._limits[shard] = max(self._limits[shard], limit)
         return limit
@@ -486,9 +489,7 @@ class ShardedReplay(Closing):
 
     def _ask(self, shard: int) -> None:
         if shard not in self._questions:
-            limit = self._insert_limit(shard)
-            self._newest_limits[shard] = limit
-            self._limits[shard] = max(self._limits[shard], limit)
+            limit = self._sent_limit(shard, self._insert_limit(shard))
             self._questions[shard] = self._shards.call(shard, "report", self._incarnation(shard), limit)
 
     def _answer_if_done(self, shard: int) -> None:

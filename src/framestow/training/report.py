@@ -25,7 +25,8 @@ from framestow.envs.atari.games import known_games
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.memory_plot import plot_memory, require_matplotlib
 from framestow.replay.byte_amounts import format_bytes
-from framestow.replay.inspection import inspect_memory
+from framestow.replay.inspection import Inspection, inspect_memory
+from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
 from framestow.training.playing import Player, action_names, record_game
@@ -363,11 +364,17 @@ def _video(content: bytes, caption: str) -> str:
     )
 
 
-def _transitions(run: RunRecord) -> str:
-    """Return a sheet of transitions from the saved memory."""
+def _memory_sections(run: RunRecord) -> dict[str, str]:
+    """Return the sections about the saved memory, of a distributed run about that of its first shard."""
     if newest_checkpoint(run.folder.checkpoints) is None:
-        return "<p class='note'>The run has no checkpoint yet.</p>"
-    memory = inspect_memory(_saved_memory(run))[1]
+        return dict.fromkeys(("Sampled transitions", "Memory"), "<p class='note'>The run has no checkpoint yet.</p>")
+    folder = run.folder.memory
+    inspection, memory = inspect_memory(shard_folder(folder, 0) if is_sharded(folder) else folder)
+    return {"Sampled transitions": _transitions(run, memory), "Memory": _memory_charts(run, inspection, memory)}
+
+
+def _transitions(run: RunRecord, memory: ReplayMemory) -> str:
+    """Return a sheet of transitions from the saved memory."""
     indices = memory.sampleable_indices()
     if not len(indices):
         return "<p class='note'>The memory of the last checkpoint has no transitions.</p>"
@@ -404,25 +411,17 @@ def _transitions(run: RunRecord) -> str:
     return f"<p class='note'>{escape(note)}</p><div class='sheet'>{''.join(figures)}</div>"
 
 
-def _memory_charts(run: RunRecord) -> str:
+def _memory_charts(run: RunRecord, inspection: Inspection, memory: ReplayMemory) -> str:
     """Return charts of the saved memory, or the command that installs what draws them."""
-    if newest_checkpoint(run.folder.checkpoints) is None:
-        return "<p class='note'>The run has no checkpoint yet.</p>"
     try:
         require_matplotlib("this section")
     except MissingExtraError as error:
         return f"<p class='note'>{escape(str(error))}</p>"
     buffer = io.BytesIO()
-    plot_memory(*inspect_memory(_saved_memory(run))).savefig(buffer, format="png")
+    plot_memory(inspection, memory).savefig(buffer, format="png")
     which = "first shard of the memory" if is_sharded(run.folder.memory) else "memory"
     note = f"The {which} of {run.name} at its last checkpoint. Rewards are those that the agent learns from."
     return f"<p class='note'>{escape(note)}</p><img class='memory' src='{_data(buffer)}' alt='charts of the memory'>"
-
-
-def _saved_memory(run: RunRecord) -> Path:
-    """Return the folder of the saved memory; of a distributed run that of its first shard."""
-    folder = run.folder.memory
-    return shard_folder(folder, 0) if is_sharded(folder) else folder
 
 
 def _png(frame: npt.NDArray[np.uint8]) -> str:
@@ -541,8 +540,7 @@ def _page(runs: Sequence[RunRecord], with_clip: bool) -> str:
     }
     if with_clip and is_atari:
         sections["The agent plays"] = _clip(first)
-    sections["Sampled transitions"] = _transitions(first)
-    sections["Memory"] = _memory_charts(first)
+    sections |= _memory_sections(first)
     sections["Settings"] = _settings_table(runs, is_atari)
     title = f"{game}: {what}"
     body = "".join(f"<section><h2>{escape(name)}</h2>{content}</section>" for name, content in sections.items())

@@ -84,7 +84,8 @@ public:
             return view.ndim < 2 ? 0 : static_cast<std::size_t>(view.shape[1]);
         };
         for (std::size_t at = 0; at < num_leaves; ++at) {
-            check_frames(outputs[at], "out", {columns.requests.num_windows, length(at)}, stores_[first + at].format().frame_bytes());
+            check_frames(outputs[at], "out", {columns.requests.num_windows, length(at)},
+                         stores_[first + at].format().frame_bytes());
         }
         const StackPadding read_padding = padding_named(padding);
         const nb::gil_scoped_release released;

@@ -81,8 +81,8 @@ private:
     std::size_t differing_from_first_ = 0;
 };
 
-// Where unpacking a segment stopped, so that its later frames are reached from there. Whoever owns it clears `body`
-// before the bytes at an address may have changed.
+// Where unpacking a segment stopped, so that its later frames are reached from there. The owner clears `body` before the
+// bytes at that address may change.
 struct UnpackedUpTo {
     const std::uint8_t* body = nullptr;  // of the segment; null: none
     std::size_t next = 0;                // the frame whose patch is next
@@ -103,7 +103,7 @@ struct DecodingScratch {
     FrameBuffer frame;
     std::array<ReferenceFrame, 4> references;  // anchors of the segment that patches refer to
     std::size_t num_references = 0;            // rebuilt since the base; `references` has the last ones
-    std::optional<UnpackedUpTo> up_to;         // none: each call starts anew
+    std::optional<UnpackedUpTo> up_to;         // none: each call starts at the base
     std::vector<std::uint8_t> pixels;         // before they become floats
     std::unique_ptr<DecodingScratch> floats;  // of the exact frames among them
 

@@ -258,15 +258,18 @@ def check_windows(parts: MemoryParts) -> None:
     if ((timeline.episode_starts < 0) | (timeline.episode_starts > timeline.newest_positions.clip(min=0))).any():
         raise ValueError("an episode begins at a position without a frame")
     reading, stack = storage.start_reading(), parts.settings.stack
-    for indices in steps_in_pieces(timeline, WINDOWS_PER_PIECE):
-        windows = timeline.resolve_steps(indices, with_extras=False)[0]
-        if (windows[2] < 2).any() or (windows[2] > stack + 1).any():
-            raise ValueError("a transition has a window that no observation has")
-        _check_frames(reading, windows, stack + 1)
-    if timeline.n_step > 1:
-        for first in range(0, len(timeline), WINDOWS_PER_PIECE):
-            ranks = np.arange(first, min(first + WINDOWS_PER_PIECE, len(timeline)))
-            _check_frames(reading, timeline.resolve(timeline.sampleable_at(ranks), with_extras=False)[0], stack)
+    try:
+        for indices in steps_in_pieces(timeline, WINDOWS_PER_PIECE):
+            windows = timeline.resolve_steps(indices, with_extras=False)[0]
+            if (windows[2] < 2).any():
+                raise ValueError("a transition has a window that no observation has")
+            _check_frames(reading, windows, stack + 1)
+        if timeline.n_step > 1:
+            for first in range(0, len(timeline), WINDOWS_PER_PIECE):
+                ranks = np.arange(first, min(first + WINDOWS_PER_PIECE, len(timeline)))
+                _check_frames(reading, timeline.resolve(timeline.sampleable_at(ranks), with_extras=False)[0], stack)
+    finally:
+        reading.stop()
 
 
 def _check_frames(
