@@ -236,6 +236,7 @@ class PixelSteps:
     ) -> None:
         self._layouts, self._make_memory, self._renumber = layouts, make_memory, renumber
         self._feed = PixelStreamFeed.create(layouts[0], num_steps, num_envs, make_memory)
+        self._unfinished: Indices | None = None  # of the steps of an ``add`` under way
 
     @property
     def memory(self) -> ReplayMemory:
@@ -260,19 +261,24 @@ class PixelSteps:
         return continues
 
     def add(self, steps: StepBatch, continues: npt.NDArray[np.bool_]) -> Indices:
-        """Store steps and return their indices, ``(n,)``; after an interrupt all of them are hidden."""
+        """Store steps and return their indices, ``(n,)``; if it raises, call ``hide_unfinished``."""
         if not self._feed.has_capacity_for(0):  # too many hidden steps of interrupted batches
             self._rebuild(self.layout, self.memory.num_envs, None)
         while not self.layout.are_shifted(*self._stacks_of(steps)):
             self._take_next_layout()
         streams, indices = np.full((2, len(steps)), NONE, np.int64)
-        try:
-            for group in _groups(steps, continues):
-                self._add_group(steps, group, continues, streams, indices)
-        except BaseException:  # Ctrl-C, or a disk that is full
-            self._feed.hide_from(self._feed.next_index if indices[0] == NONE else int(indices[0]))
-            raise
+        self._unfinished = indices
+        for group in _groups(steps, continues):
+            self._add_group(steps, group, continues, streams, indices)
+        self._unfinished = None
         return indices
+
+    def hide_unfinished(self) -> None:
+        """Hide the steps of an ``add`` that raised."""
+        if self._unfinished is not None:
+            first = int(self._unfinished[0])
+            self._feed.hide_from(self._feed.next_index if first == NONE else first)
+            self._unfinished = None
 
     def transitions(self, indices: Indices) -> tuple[Arrays, Arrays]:
         """Return the pixels before and after the steps with these indices, ``(n, *shape)`` per key.

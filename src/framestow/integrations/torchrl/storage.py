@@ -334,7 +334,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         cells = self._checked_cells(cursor, len(batch), size)
         try:
             self._set_next(cursor, steps, batch, size)
-        except BaseException:  # Ctrl-C, or a refused step: the writer counts none of the batch
+        except BaseException:  # Ctrl-C, a full disk or a refused step: the writer counts none of the batch
+            if self._pixels is not None:
+                self._pixels.steps.hide_unfinished()
             self._len = length
             self._rewind_writers(len(batch))
             raise
