@@ -72,6 +72,17 @@ INNER_VALUE_ERRORS = {
     "training/checkpoint.py",
 }
 
+# A statement of the core that creates an error. Damaged bytes are left out: Python's DamagedDataError around such a
+# message says what to do; and so are errors without a text of their own.
+NATIVE_ERROR = re.compile(
+    r"""\b(?:throw\s+(?!Damaged|FileNotOpened|std::bad_alloc|nb::python_error)([\w:]+)|(refuse))
+    \(((?:[^;"{}]|"(?:[^"\\]|\\.)*")*)\);""",
+    re.VERBOSE,
+)
+
+# A rule or a way out; ``fault`` is one that the caller gives.
+NATIVE_RULES = re.compile("must | pass |; | fault|is not stored|is not one of the")
+
 # Left out: AssertionError for our own faults, and errors of Python's protocols, such as StopIteration.
 BUILTIN = {"FileNotFoundError", "ImportError", "IndexError", "OSError", "TypeError", "ValueError"}
 
@@ -105,6 +116,14 @@ def test_the_exceptions_are_still_in_the_source():
 
     assert PASSED_ON <= texts
     assert [] == [state for state in sorted(STATES) if not any(text.startswith(state) for text in texts)]
+
+
+def test_every_message_of_the_core_says_the_rule_or_what_to_do():
+    messages = list(native_messages())
+    lacking = [f"{message.place}: {message.text}" for message in messages if not NATIVE_RULES.search(message.text)]
+
+    assert len(messages) > 80, "the pattern no longer finds the messages"
+    assert [] == lacking, "\n".join(lacking)
 
 
 @pytest.mark.parametrize(
@@ -147,6 +166,16 @@ def messages() -> Iterator[Message]:
                 for text in texts(node.args[0]):
                     if (module, text) not in INNER:
                         yield Message(f"{module}:{node.lineno}", error, text)
+
+
+def native_messages() -> Iterator[Message]:
+    """Yield the errors of the core; ``text`` is the C++ expression that makes the message."""
+    for path in sorted((SOURCE / "_core").rglob("*.[ch]pp")):
+        source = path.read_text(encoding="utf-8")
+        for found in NATIVE_ERROR.finditer(source):
+            line = source.count("\n", 0, found.start()) + 1
+            place = f"{path.relative_to(SOURCE).as_posix()}:{line}"
+            yield Message(place, found[1] or found[2], " ".join(found[3].split()))
 
 
 def names_of_errors(trees: dict[str, ast.Module]) -> set[str]:

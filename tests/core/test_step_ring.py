@@ -35,10 +35,10 @@ def ring_of(arrays):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"slots": np.zeros((5, 11), np.uint8)}, "slots has 5 rows of 11 bytes: 2 streams and such actions take 12"),
-        ({"slots": np.zeros((5, 24), np.uint8)[:, ::2]}, "slots is not a writable array"),
-        ({"is_open": np.zeros(3, bool)}, "is_open has 3 entries: every array of streams has one entry a stream"),
-        ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions is not a writable array"),
+        ({"slots": np.zeros((5, 11), np.uint8)}, "slots has 5 rows of 11 bytes: it must have at least one, of 12 bytes"),
+        ({"slots": np.zeros((5, 24), np.uint8)[:, ::2]}, "slots is no such array: must be writable"),
+        ({"is_open": np.zeros(3, bool)}, "is_open has 3 entries: every array of streams must have one entry a stream"),
+        ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions is no such array: must be writable"),
         ({"stack": 257}, "stack and segment_frames are 257 and 1"),
         ({"segment_frames": 0}, "stack and segment_frames are 4 and 0"),
         ({"n_step": 0}, "n_step is 0: must be 1 to 255"),
@@ -107,7 +107,7 @@ def test_the_smallest_and_the_largest_random_number_draw_the_first_and_the_last_
         (np.array([1.0]), 0, 5, "random has 1.000000"),
         (np.array([-0.1]), 0, 5, "random has -0.100000"),
         (np.array([np.nan]), 0, 5, "random has nan"),
-        (np.array([0.5], np.float32), 0, 5, "random is not an array of float64"),
+        (np.array([0.5], np.float32), 0, 5, "random is no such array: must be float64"),
         (np.array([0.5]), 5, 5, "start and stop are 5 and 5"),
     ],
 )

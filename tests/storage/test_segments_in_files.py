@@ -305,7 +305,7 @@ def test_a_segment_that_cannot_move_to_a_file_is_refused_and_unchanged(tmp_path,
     number = {"sealed": 2, "evicted": 0, "open": 5}[kind]
 
     if kind == "sealed":
-        with pytest.raises(ValueError, match=f"segment 2 of stream 0 has {places[2][1]} bytes: the 9 bytes in"):
+        with pytest.raises(ValueError, match=f"segment 2 of stream 0 has {places[2][1]} bytes: it must have as many in"):
             storage.move_to_file(STREAM, 2, tmp_path / "log", 0, 9)
         with pytest.raises(FileNotFoundError) as raised:
             storage.move_to_file(STREAM, 2, tmp_path / "missing", *places[2])
@@ -326,7 +326,7 @@ def test_a_segment_that_cannot_be_restored_in_a_file_is_refused_and_changes_noth
             storage.restore_in_file(STREAM, number, tmp_path / "log", *places[0], FRAMES)
     with pytest.raises(ValueError, match="segment 4 of stream 0 has 7 frames: only full segments of 8 frames"):
         storage.restore_in_file(STREAM, 4, tmp_path / "log", *places[0], 7)
-    with pytest.raises(ValueError, match="segment 4 of stream 0 has 3 bytes: a header alone has 24"):
+    with pytest.raises(ValueError, match="segment 4 of stream 0 has 3 bytes: must have more than 24"):
         storage.restore_in_file(STREAM, 4, tmp_path / "log", 0, 3, FRAMES)
     with pytest.raises(FileNotFoundError):
         storage.restore_in_file(STREAM, 4, tmp_path / "missing", *places[0], FRAMES)

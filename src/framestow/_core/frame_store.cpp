@@ -471,7 +471,7 @@ void FrameStore::move_to_file(std::int64_t stream_number, std::int64_t number, c
     const std::size_t expected = in_file == nullptr ? in_ram.size : in_file->size;
     if (size != expected) {
         throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(expected) +
-                                    " bytes: the " + std::to_string(size) + " bytes in " + path + " cannot be it");
+                                    " bytes: it must have as many in " + path + ", not " + std::to_string(size));
     }
     retired_.reserve(1);
     FilePlace moved = files_.add(path, offset, size, in_file == nullptr ? checksum_of(in_ram) : in_file->checksum);
@@ -492,7 +492,7 @@ void FrameStore::restore_in_file(std::int64_t stream_number, std::int64_t number
     check_follows(stream, stream_number, number);
     if (size < kHeaderBytes) {
         throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(size) +
-                                    " bytes: a header alone has 24");
+                                    " bytes: must have more than 24, those of a header");
     }
     stream.sealed.reserve_one();
     const FilePlace place = files_.add(path, offset, size, std::nullopt);
@@ -506,8 +506,8 @@ void FrameStore::check_follows(const Stream& stream, std::int64_t stream_number,
     const std::int64_t earliest = stream.is_empty() ? 0 : stream.open_number;
     if (number < earliest || stream.open.num_frames() > 0) {
         throw std::invalid_argument(segment_name(stream_number, number) +
-                                    " does not follow the stored segments: restore segments in ascending order, and "
-                                    "nothing after one that is not full");
+                                    " does not follow the stored segments: segments must be restored in ascending "
+                                    "order, and nothing after one that is not full");
     }
 }
 

@@ -49,7 +49,7 @@ StackPadding padding_named(std::string_view name) {
 
 std::size_t first_axis(const ReadArray& array, const char* name) {
     if (array.ndim() == 0) {
-        refuse(name, "has no axis: its first axis counts the frames");
+        refuse(name, "has no axis: must have a first axis that counts the frames");
     }
     return array.shape(0);
 }

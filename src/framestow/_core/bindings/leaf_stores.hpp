@@ -103,7 +103,7 @@ public:
             formats.push_back(format_of(leaf));
         }
         if (formats.empty()) {
-            refuse("leaves", "is empty: a frame has at least one array");
+            refuse("leaves", "is empty: must have at least one array of a frame");
         }
         const std::uint32_t wanted = frames_a_segment(formats, frames_per_segment);
         for (const FrameFormat& format : formats) {

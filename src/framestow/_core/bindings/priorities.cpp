@@ -17,7 +17,7 @@ namespace {
 nb::tuple py_draw_uniformly(nb::handle random_argument, std::int64_t start, std::int64_t stop) {
     BorrowedArray random;
     if (!random.borrow(random_argument) || random.view().ndim != 1 || std::string(random.view().format) != "d") {
-        refuse("random", "is not an array of float64 in C order with one axis");
+        refuse("random", "is no such array: must be float64 in C order with one axis");
     }
     if (start < 0 || stop <= start) {
         refuse("start and stop", "are " + std::to_string(start) + " and " + std::to_string(stop) +
@@ -73,7 +73,8 @@ bool py_are_priorities(nb::handle indices_argument, nb::handle priorities_argume
 
 void check_count(std::size_t count, const BorrowedColumn& slots, const char* name) {
     if (count != slots.size()) {
-        refuse(name, "has " + std::to_string(count) + " entries: there are " + std::to_string(slots.size()) + " slots");
+        refuse(name, "has " + std::to_string(count) + " entries: must have one for each of the " +
+                         std::to_string(slots.size()) + " slots");
     }
 }
 
@@ -101,7 +102,7 @@ public:
         const BorrowedColumn slots(slots_argument, "slots");
         BorrowedArray priorities;
         if (!priorities.borrow(priorities_argument) || priorities.view().ndim != 1 || !has_format(priorities, "fd")) {
-            refuse("priorities", "is not an array of float32 or float64 in C order with one axis");
+            refuse("priorities", "is no such array: must be float32 or float64 in C order with one axis");
         }
         check_count(priorities.num_rows(), slots, "priorities");
         return has_format(priorities, "f")
@@ -112,15 +113,15 @@ public:
     nb::tuple draw(nb::handle random_argument, double beta) {
         BorrowedArray random;
         if (!random.borrow(random_argument) || random.view().ndim != 1 || !has_format(random, "d")) {
-            refuse("random", "is not an array of float64 in C order with one axis");
+            refuse("random", "is no such array: must be float64 in C order with one axis");
         }
         const auto* values = random.values<const double>();
         const std::size_t count = random.num_rows();
         if (!std::all_of(values, values + count, [](double value) { return value >= 0.0 && value < 1.0; })) {
-            refuse("random", "has a number outside [0, 1)");
+            refuse("random", "has a number outside [0, 1): all must lie in it");
         }
         if (!(core_.tree().total() > 0.0)) {
-            refuse("priorities", "are all zero: nothing can be drawn");
+            refuse("priorities", "are all zero: one must be above 0 to be drawn");
         }
         const nb::object rows = nb::int_(count);
         std::int64_t* slots = nullptr;
@@ -145,13 +146,13 @@ public:
         const BorrowedColumn slots(slots_argument, "slots");
         BorrowedArray weights;
         if (!weights.borrow(weights_argument) || weights.view().ndim != 1 || !has_format(weights, "f")) {
-            refuse("weights", "is not an array of float32 in C order with one axis");
+            refuse("weights", "is no such array: must be float32 in C order with one axis");
         }
         check_count(weights.num_rows(), slots, "weights");
         const auto* values = weights.values<const float>();
         const auto is_weight = [](float value) { return value >= 0.0F && std::isfinite(value); };
         if (!std::all_of(values, values + slots.size(), is_weight) || !is_weight(largest)) {
-            refuse("weights", "has a number that is negative or not finite");
+            refuse("weights", "has a number that is negative or not finite: all must be finite and at least 0");
         }
         core_.restore(slots.values(), values, slots.size(), largest);
     }

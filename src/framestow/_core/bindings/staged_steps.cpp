@@ -25,7 +25,7 @@ nb::object rows_of(const nb::object& count, const nb::tuple& row_shape) {
 
 void borrow(BorrowedArray& array, nb::handle argument, const char* name, int num_axes, Py_ssize_t item_bytes) {
     if (!array.borrow(argument, true) || array.view().ndim != num_axes || array.view().itemsize != item_bytes) {
-        refuse(name, "is not a writable array of " + std::to_string(num_axes) + " axes and items of " +
+        refuse(name, "is no such array: must be writable, with " + std::to_string(num_axes) + " axes and items of " +
                          std::to_string(item_bytes) + " bytes in C order");
     }
 }
@@ -33,7 +33,7 @@ void borrow(BorrowedArray& array, nb::handle argument, const char* name, int num
 BorrowedColumn::BorrowedColumn(nb::handle argument, const char* name) {
     if (!array_.borrow(argument) || array_.view().ndim != 1 || array_.view().itemsize != sizeof(std::int64_t) ||
         std::strchr("lq", array_.view().format[0]) == nullptr || array_.view().format[1] != '\0') {
-        refuse(name, "is not an array of int64 in C order with one axis");
+        refuse(name, "is no such array: must be int64 in C order with one axis");
     }
 }
 
@@ -64,7 +64,7 @@ StagedSteps::StagedSteps(const TimelineArguments& arguments)
     if (num_streams < 1 || newest_positions_.num_rows() != num_streams || episode_starts_.num_rows() != num_streams ||
         unreadable_before_.num_rows() != num_streams) {
         refuse("is_open", "has " + std::to_string(num_streams) +
-                              " entries: every array of streams has one entry a stream, of at least one");
+                              " entries: every array of streams must have one entry a stream, of at least one");
     }
     if (rules_.stack < 1 || rules_.stack > kMaxStack || rules_.segment_frames < 1) {
         refuse("stack and segment_frames", "are " + std::to_string(rules_.stack) + " and " +
@@ -92,8 +92,9 @@ void StagedSteps::read_action_ranges(nb::handle ranges) {
         action_ranges_.push_back(ActionRange{nb::cast<std::int64_t>(range[0]), nb::cast<std::int64_t>(range[1])});
     }
     if (!action_ranges_.empty() && action_ranges_.size() != action_pattern_.num_elements()) {
-        refuse("action_ranges", "has " + std::to_string(action_ranges_.size()) + " ranges: an action has " +
-                                    std::to_string(action_pattern_.num_elements()) + " elements");
+        refuse("action_ranges", "has " + std::to_string(action_ranges_.size()) + " ranges: must have " +
+                                    std::to_string(action_pattern_.num_elements()) +
+                                    ", one for each element of an action");
     }
 }
 

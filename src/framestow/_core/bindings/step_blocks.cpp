@@ -77,7 +77,7 @@ public:
             core().find(static_cast<std::size_t>(stream), segment) != nullptr) {
             refuse("number, stream and segment",
                    "are " + std::to_string(number) + ", " + std::to_string(stream) + " and " +
-                       std::to_string(segment) + ": restore blocks in ascending order of their numbers, each once");
+                       std::to_string(segment) + ": blocks must be restored in ascending order of numbers, each once");
         }
         if (first_slot != -1 && !core().has_free_slots(first_slot)) {
             refuse("first_slot", "is " + std::to_string(first_slot) + ": must be a multiple of " +
@@ -89,7 +89,7 @@ public:
         }
         const ReadArray bytes = as_bytes(records, "records");
         if (bytes.nbytes() != core().block_bytes()) {
-            refuse("records", "has " + std::to_string(bytes.nbytes()) + " bytes: a block has " +
+            refuse("records", "has " + std::to_string(bytes.nbytes()) + " bytes: must have those of a block, " +
                                   std::to_string(core().block_bytes()));
         }
         core().restore(number, static_cast<std::size_t>(stream), segment, span_of(bytes).bytes, first_slot);
@@ -106,7 +106,7 @@ public:
     void restore_next_number(std::int64_t number) {
         if (number < core().next_number()) {
             refuse("number", "is " + std::to_string(number) + ": block " + std::to_string(core().next_number() - 1) +
-                                 " exists");
+                                 " exists, so it must be greater");
         }
         core().restore_next_number(number);
     }

@@ -14,9 +14,9 @@ public:
         borrow(slots_, slots, "slots", 2, 1);
         if (static_cast<std::size_t>(slots_.view().shape[1]) != staged_.record_bytes() || slots_.num_rows() < 1) {
             refuse("slots", "has " + std::to_string(slots_.num_rows()) + " rows of " +
-                                std::to_string(slots_.view().shape[1]) + " bytes: " +
-                                std::to_string(staged_.streams().num_streams) + " streams and such actions take " +
-                                std::to_string(staged_.record_bytes()) + ", and a ring has at least one row");
+                                std::to_string(slots_.view().shape[1]) + " bytes: it must have at least one, of " +
+                                std::to_string(staged_.record_bytes()) + " bytes, as " +
+                                std::to_string(staged_.streams().num_streams) + " streams and such actions take");
         }
         core_.emplace(slots_.values<std::uint8_t>(), slots_.num_rows(), staged_.streams(), staged_.rules());
     }

@@ -57,7 +57,7 @@ template <typename Core>
 nb::object py_find_steps(const Core& core, nb::handle streams_argument, nb::handle positions_argument) {
     const BorrowedColumn streams(streams_argument, "streams"), positions(positions_argument, "positions");
     if (streams.size() != positions.size()) {
-        refuse("positions", "has " + std::to_string(positions.size()) + " entries: streams has " +
+        refuse("positions", "has " + std::to_string(positions.size()) + " entries: must have as many as streams, " +
                                 std::to_string(streams.size()));
     }
     std::int64_t* indices = nullptr;
@@ -115,7 +115,7 @@ template <typename Core>
 nb::object py_returns_to_go(const Core& core, nb::handle indices_argument, double discount) {
     const BorrowedColumn indices(indices_argument, "indices");
     if (!std::isfinite(discount)) {
-        refuse("discount", "is not finite");
+        refuse("discount", "is not finite: must be a finite number");
     }
     double* returns = nullptr;
     nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().float64, returns);
@@ -170,7 +170,7 @@ void py_restore_starts(Core& core, nb::handle counts_argument, nb::handle positi
         left = counts[stream] < 0 || counts[stream] > left ? -1 : left - counts[stream];
     }
     if (counts.size() != core.num_streams() || left != 0) {
-        refuse("counts", "does not divide " + std::to_string(positions.size()) + " starts among " +
+        refuse("counts", "does not fit: must divide " + std::to_string(positions.size()) + " starts among " +
                              std::to_string(core.num_streams()) + " streams");
     }
     const std::int64_t* next = positions.values();

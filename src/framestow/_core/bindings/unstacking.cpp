@@ -30,7 +30,7 @@ bool unstack(nb::handle recent, nb::handle ages, const char* padding, nb::handle
     if (!ring.borrow(recent) || !age.borrow(ages) || !numbers.borrow(streams) || !open.borrow(is_open) ||
         !now.borrow(observations) || !next.borrow(next_observations) || !newest.borrow(frames, true) ||
         !relations.borrow(flags, true)) {
-        refuse("an argument", "is no array in C order, or frames and flags are not writable");
+        refuse("an argument", "does not fit: all must be arrays in C order, and frames and flags writable");
     }
     const FrameStacks stacks = stacks_of(ring, age, padding);
     const std::size_t count = numbers.num_rows();
