@@ -443,6 +443,26 @@ class StepRing(_Steps):
     def lost(self) -> _Indices:
         """Stored indices that will never be sampleable again, ascending."""
 
+    def stage_segment(
+        self,
+        storage: FrameStore,
+        stream: int,
+        segment: bytes,
+        bits: NDArray[np.uint8],
+        actions: Any,
+        rewards: Any,
+        extras: Any,
+    ) -> bool:
+        """Check a packed segment of a stream's next frames, with the steps that led to them, and stage both.
+
+        ``bits`` has 4 for a frame that begins an episode, otherwise the flags of its step: 1 terminated, 2 truncated.
+        The other arrays have a row for each step. Returns False, and stages nothing, if the steps break a rule. Raises
+        DamagedDataError for other bytes than a segment of ``frames_per_segment`` frames.
+        """
+
+    def append_segment(self, storage: FrameStore, stacks: tuple[FrameStacks, ...]) -> int:
+        """Append the staged segment, its steps and the stream's stack, as ``append_whole`` appends a step."""
+
     def evict_for_staged(self) -> list[tuple[int, int, int]]:
         """Evict the oldest steps until the staged one fits; return ``unreferenced_frames``.
 

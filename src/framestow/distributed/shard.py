@@ -233,7 +233,7 @@ class Shard:
         memory, env_ids = self.memory, [chunk.env_id]
         leaves = unpack_leaves(self._settings.memory, chunk.segments)
         checked = chunk.steps.checked(self._settings.memory, bool(memory._timeline.is_open[chunk.env_id]))
-        for place, step in enumerate(checked):
+        for place, step in enumerate(checked.each()):
             frames = observed_frames(self._settings.memory, tuple(part[place : place + 1] for part in leaves))
             if step is None:
                 memory.begin(frames, env_ids)

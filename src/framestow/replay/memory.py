@@ -37,7 +37,7 @@ from framestow.replay.sampling import (
     step_sequences,
 )
 from framestow.replay.sequences import Borders, PendingSequences, SequenceGatherer, SequenceShape
-from framestow.replay.step_checks import SegmentSteps, checked_frames, checked_streams, stage_step
+from framestow.replay.step_checks import SegmentSteps, checked_frames, checked_streams, stage_segment, stage_step
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.session import (
     OpenStore,
@@ -50,6 +50,7 @@ from framestow.replay.store.session import (
     resume,
     stored_frames_per_segment,
 )
+from framestow.replay.timelines.ring_timeline import RingTimeline
 from framestow.replay.unstacking import Step, Unstacker
 
 if TYPE_CHECKING:
@@ -808,39 +809,37 @@ class ReplayMemory(Closing):
     def _append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
         """Store consecutive frames of an environment that another process packed, with their steps.
 
-        The segment is stored as it is, after its checksum is verified. It has ``frames_per_segment`` frames, and the
-        environment's next frame is the first of a segment (``_takes_segments``). Nothing is stored if anything is
-        wrong: raises ``DamagedDataError`` for bytes, and ``InvalidStepError`` for steps.
+        The segment is stored as it is, after its checksum is verified. It has ``frames_per_segment`` frames, and
+        ``_takes_segments`` says whether the environment takes one now. Everything is stored by one native call, whole
+        or not at all. Raises ``DamagedDataError`` for bytes, and ``InvalidStepError`` for steps, before that.
         """
-        parts, timeline, stream = self._parts, self._timeline, np.array([env_id], np.int32)
+        if self._directory is not None:
+            self._directory.make_room()
+        timeline = self._timeline
+        assert isinstance(timeline, RingTimeline), "the caller asks _takes_segments() first"
         with self._lock:
-            parts.raise_refusal()
-            checked = steps.checked(self._settings, bool(timeline.is_open[env_id]))
-            number = self._storage.open_segment(env_id)
-            any_frame = self._settings.frame.empty(1)
-            self._storage.restore(env_id, number, segment)
-            for step in checked:
-                if step is None:
-                    timeline.begin(stream)
-                    continue
-                actions, rewards, terminated, truncated, extras = step
-                timeline.stage(stream, actions, rewards, terminated, truncated, any_frame, extras)
-                if timeline.evict_for_staged():
-                    evict_unreferenced_frames(self._storage, timeline)
-                timeline.append_staged()
-            parts._restack(stream)
-            if self._storage.charged_bytes > self._budget.max_charged_bytes:
-                parts.evict_to_fit()
-        if self._directory is not None and self._budget.max_bytes is not None:
+            self._parts.raise_refusal()
+            stage_segment(timeline, self._settings, self._storage, env_id, segment, steps)
+            if timeline.evict_for_staged():
+                evict_unreferenced_frames(self._storage, timeline)
+            charged_bytes = timeline.append_segment(self._storage, self._stacks)
+            is_over = charged_bytes > self._budget.max_charged_bytes
+            if is_over:
+                self._parts.evict_to_fit()
+        if is_over and self._directory is not None:
             self._directory.flush_for_budget()
 
     def _takes_segments(self, env_id: int) -> bool:
-        """Return whether the storage takes a packed segment of this environment as its next one."""
-        stop = self._storage.stored_positions(env_id).stop
-        frame = self._settings.frame
-        if self._settings.storage != "packed" or not isinstance(frame, FrameSpec) or frame.is_column or frame.is_scaled:
+        """Return whether the memory takes a packed segment of this environment as its next one.
+
+        With random retention it takes single steps: which segment each of them evicts depends on the steps before it.
+        """
+        settings, frame, length = self._settings, self._settings.frame, self._storage.frames_per_segment
+        if settings.storage != "packed" or not isinstance(frame, FrameSpec) or frame.is_column or frame.is_scaled:
             return False
-        return stop % self._storage.frames_per_segment == 0
+        if settings.retention != "fifo" or length > settings.capacity:
+            return False
+        return self._storage.next_position(env_id) % length == 0
 
     def _draw_sequences_ahead(
         self,

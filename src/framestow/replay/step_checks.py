@@ -14,7 +14,9 @@ from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import FRAMES, AnySpec, Frames, Leaf, ObservationSpec
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.timelines.ring_timeline import RingTimeline
 from framestow.replay.timelines.timeline import Timeline
+from framestow.storage.frame_storage import FrameStorage
 
 Streams = npt.NDArray[np.int32]
 Step = tuple[Any, Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, terminated, truncated, frames, extras
@@ -159,11 +161,7 @@ def check_episodes_are_open(is_open: npt.NDArray[np.bool_], streams: Streams) ->
         )
 
 
-TERMINATED, TRUNCATED, BEGINS = (
-    1,
-    2,
-    4,
-)  # bits of a frame: how the step that led to it ended, or that it begins an episode
+TERMINATED, TRUNCATED, BEGINS = 1, 2, 4  # bits of a frame: how its step ended, or that it begins an episode
 
 
 @dataclass(frozen=True)
@@ -182,40 +180,58 @@ class SegmentSteps:
     @property
     def num_steps(self) -> int:
         """Number of frames that a step led to."""
-        return int(np.count_nonzero((self.bits & BEGINS) == 0))
+        return int(np.count_nonzero(self.bits != BEGINS))
 
-    def checked(self, settings: MemorySettings, is_open: bool) -> list[tuple[Any, ...] | None]:
-        """Return for each frame the step that led to it, as arrays with one row; ``None`` where an episode begins.
+    def checked(self, settings: MemorySettings, is_open: bool) -> SegmentSteps:
+        """Return the steps with their arrays in stored form.
 
         ``is_open``: whether an episode is open before the first frame. Raises ``InvalidStepError`` for steps that
         break a rule of ``append``, and for a step outside of an episode.
         """
         num_steps = self.num_steps
-        actions = settings.action.checked(self.actions, num_steps)
-        rewards = checked_rewards(self.rewards, num_steps)
-        extras = settings.extras.checked(self.extras, num_steps)
         for place, bits in enumerate(self.bits.tolist()):
-            if not bits & BEGINS and not is_open:
+            if bits > BEGINS:
+                raise InvalidStepError(
+                    f"bits of frame {place} are {bits}: a frame begins an episode ({BEGINS}), or has the flags of a "
+                    f"step, 0 to {TERMINATED | TRUNCATED}; send what a ShardWriter packed"
+                )
+            if bits != BEGINS and not is_open:
                 raise InvalidStepError(
                     f"frame {place} of {len(self.bits)} ends a step, but no episode is open: an episode begins with a "
                     "frame of its own; send the steps of an environment in order"
                 )
             is_open = bits in (0, BEGINS)
-        return list(self._rows(actions, rewards, extras))
+        return SegmentSteps(
+            self.bits,
+            settings.action.checked(self.actions, num_steps),
+            checked_rewards(self.rewards, num_steps),
+            settings.extras.checked(self.extras, num_steps),
+        )
 
-    def _rows(
-        self,
-        actions: npt.NDArray[Any],
-        rewards: npt.NDArray[np.float32],
-        extras: dict[str, npt.NDArray[Any]] | None,
-    ) -> Iterator[tuple[Any, ...] | None]:
+    def each(self) -> Iterator[tuple[Any, ...] | None]:
+        """Yield for each frame the step that led to it, as arrays with one row; ``None`` where an episode begins."""
         row = 0
         for bits in self.bits.tolist():
-            if bits & BEGINS:
+            if bits == BEGINS:
                 yield None
                 continue
             one = slice(row, row + 1)
             flags = np.array([bits & TERMINATED, bits & TRUNCATED], np.bool_)
-            of_step = None if extras is None else {name: values[one] for name, values in extras.items()}
-            yield actions[one], rewards[one], flags[:1], flags[1:], of_step
+            of_step = None if self.extras is None else {name: values[one] for name, values in self.extras.items()}
+            yield self.actions[one], self.rewards[one], flags[:1], flags[1:], of_step
             row += 1
+
+
+def stage_segment(
+    timeline: RingTimeline,
+    settings: MemorySettings,
+    storage: FrameStorage,
+    env_id: int,
+    segment: bytes,
+    steps: SegmentSteps,
+) -> None:
+    """Check a packed segment of an environment's next frames with its steps, and stage both in ``timeline``."""
+    checked = steps.checked(settings, bool(timeline.is_open[env_id]))
+    fields = checked.actions, checked.rewards, checked.extras
+    if not timeline.stage_segment(storage, env_id, segment, checked.bits, *fields):
+        raise AssertionError(f"the timeline refuses steps that passed every check: {fields}")

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace framestow {
 namespace {
@@ -127,14 +128,70 @@ bool StagedSteps::read(nb::handle streams, nb::handle actions, nb::handle reward
     }
     const std::size_t count = streams_.size();
     flags_.assign(count, 0);
+    BorrowedArray frame_rows;
+    return read_fields(count, actions, rewards, columns) && read_flags(terminated, kTerminated, flags_) &&
+           read_flags(truncated, kTruncated, flags_) && frame_rows.borrow(frames) &&
+           frame_pattern_.fits(frame_rows, count);
+}
+
+bool StagedSteps::read_of_stream(std::int32_t stream, std::vector<std::uint8_t> flags, nb::handle actions,
+                                 nb::handle rewards, nb::handle columns) {
+    flags_ = std::move(flags);
+    streams_.assign(flags_.size(), stream);
+    return read_fields(flags_.size(), actions, rewards, columns);
+}
+
+bool StagedSteps::read_fields(std::size_t count, nb::handle actions, nb::handle rewards, nb::handle columns) {
     const bool has_actions = rules_.action.is_counted
                                  ? read_counted_actions(actions, count, action_ranges_, action_pattern_, actions_)
                                  : read_array_actions(actions, count, action_pattern_, actions_);
-    BorrowedArray frame_rows;
-    return has_actions && read_rewards(rewards, count, rewards_) && read_flags(terminated, kTerminated, flags_) &&
-           read_flags(truncated, kTruncated, flags_) && frame_rows.borrow(frames) &&
-           frame_pattern_.fits(frame_rows, count) &&
+    return has_actions && read_rewards(rewards, count, rewards_) &&
            read_columns(columns, count, column_patterns_, columns_bytes_, column_rows_);
+}
+
+StagedSegment::StagedSegment(const FrameFormat& format, std::int32_t stream, ByteSpan segment, ByteSpan bits,
+                             std::size_t stack)
+    : stream_(stream),
+      frame_bytes_(format.frame_bytes()),
+      padded_(segment.size + kReadPadding),
+      bits_(bits.bytes, bits.bytes + bits.size) {
+    std::memcpy(padded_.data(), segment.bytes, segment.size);
+    const SegmentView view = view_verified_segment(format, this->segment());
+    if (view.header.num_frames != bits_.size()) {
+        throw DamagedSegment("segment has " + std::to_string(view.header.num_frames) + " frames: its steps belong to " +
+                             std::to_string(bits_.size()) + "; send it again");
+    }
+    const std::size_t num_newest = std::min(stack, bits_.size());
+    newest_frames_.resize(num_newest * frame_bytes_);
+    DecodingScratch scratch;
+    scratch.resize(format.pixels);
+    unpack_frames(format, view, bits_.size() - num_newest, num_newest, scratch, newest_frames_.data());
+}
+
+bool StagedSegment::read_flags(bool is_open, std::vector<std::uint8_t>& flags) const {
+    for (const std::uint8_t bits : bits_) {
+        if (bits > kBegins || (bits != kBegins && !is_open)) {
+            return false;
+        }
+        if (bits != kBegins) {
+            flags.push_back(bits);
+        }
+        is_open = bits == kBegins || bits == 0;
+    }
+    return true;
+}
+
+void StagedSegment::advance(const FrameStacks& stacks) const {
+    const std::size_t num_skipped = bits_.size() - newest_frames_.size() / frame_bytes_;
+    for (std::size_t place = 0; place < bits_.size(); ++place) {
+        if (place < num_skipped) {  // the frame has left the stack at the end of the segment
+            std::int64_t& age = stacks.ages[stream_];
+            age = bits_[place] == kBegins ? 0 : age + 1;
+            continue;
+        }
+        const std::uint8_t* const frame = newest_frames_.data() + (place - num_skipped) * frame_bytes_;
+        (stacks.*(bits_[place] == kBegins ? &FrameStacks::begin : &FrameStacks::append))(&stream_, frame, 1);
+    }
 }
 
 nb::tuple StagedSteps::new_columns(std::size_t size, std::size_t num_windows, bool with_extra, ResolvedSteps& out,

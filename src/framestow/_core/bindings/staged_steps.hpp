@@ -9,8 +9,10 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "../segment.hpp"
 #include "../step_record.hpp"
 #include "arguments.hpp"
 #include "leaf_stores.hpp"
@@ -57,10 +59,20 @@ public:
               nb::handle frames, nb::handle columns);
     const std::vector<std::int32_t>& read_streams_of_step() const { return streams_; }
 
+    // Reads the steps with these flags, all of one stream; false as above.
+    bool read_of_stream(std::int32_t stream, std::vector<std::uint8_t> flags, nb::handle actions, nb::handle rewards,
+                        nb::handle columns);
+
     void stage(bool is_good) { num_staged_ = is_good ? streams_.size() : 0; }
     std::size_t num_staged() const { return num_staged_; }
-    Steps steps() const {
-        return {streams_.data(), actions_.data(), rewards_.data(), flags_.data(), num_staged_, column_rows_.data()};
+    Steps steps() const { return steps(0, num_staged_); }
+    Steps steps(std::size_t first, std::size_t count) const {
+        return {streams_.data() + first,
+                actions_.data() + first * rules_.action.bytes,
+                rewards_.data() + first,
+                flags_.data() + first,
+                count,
+                column_rows_.data() + first * columns_bytes_};
     }
 
     // Makes arrays for `size` steps with that many windows, and points `out` to their elements. `extra` receives the
@@ -71,6 +83,7 @@ public:
 private:
     void read_action_ranges(nb::handle ranges);
     void read_column_patterns(nb::handle extras_like);
+    bool read_fields(std::size_t count, nb::handle actions, nb::handle rewards, nb::handle columns);
 
     BorrowedArray newest_positions_, episode_starts_, unreadable_before_, is_open_;
     RowPattern action_pattern_, frame_pattern_;
@@ -93,7 +106,33 @@ private:
     std::vector<nb::tuple> column_shapes_;
 };
 
-// A core (StepRing or StepBlocks) with its staged step.
+constexpr std::uint8_t kBegins = 4;  // bit of a frame: it begins an episode (framestow/replay/step_checks.py)
+
+// A packed segment of one stream, verified, with the bits of its frames and its newest frames unpacked.
+class StagedSegment {
+public:
+    // Throws DamagedSegment for other bytes than a segment of as many frames as there are bits.
+    StagedSegment(const FrameFormat& format, std::int32_t stream, ByteSpan segment, ByteSpan bits, std::size_t stack);
+
+    std::int32_t stream() const { return stream_; }
+    const std::vector<std::uint8_t>& bits() const { return bits_; }
+    ByteSpan segment() const { return ByteSpan{padded_.data(), padded_.size() - kReadPadding}; }
+
+    // Returns the flags of the steps that led to the frames; false if there are other bits, or steps without an episode.
+    bool read_flags(bool is_open, std::vector<std::uint8_t>& flags) const;
+
+    // Advances the stream's stack over all frames.
+    void advance(const FrameStacks& stacks) const;
+
+private:
+    std::int32_t stream_;
+    std::size_t frame_bytes_;
+    std::vector<std::uint8_t> padded_;
+    std::vector<std::uint8_t> bits_;
+    std::vector<std::uint8_t> newest_frames_;
+};
+
+// A core (StepRing or StepBlocks) with its staged step, or its staged segment.
 template <typename Core>
 class BoundSteps {
 public:
@@ -148,6 +187,54 @@ public:
         }
         store_whole(stores, stacks, frames, numbers.data(), numbers.size(), &FrameStacks::begin,
                     [&] { core().begin(numbers.data(), numbers.size()); });
+        return charged_bytes(stores);
+    }
+
+    // Checks a packed segment of a stream's next frames with the steps that led to them, and stages both.
+    bool stage_segment(const LeafStores& stores, std::int64_t stream, nb::handle segment, nb::handle bits,
+                       nb::handle actions, nb::handle rewards, nb::handle columns) {
+        staged_.stage(false);
+        segment_.reset();
+        FrameStore& store = stores.first();
+        const std::int64_t length = store.frames_per_segment();
+        if (stores.size() != 1 || stream < 0 || stream >= static_cast<std::int64_t>(core().num_streams()) ||
+            stream >= stores.num_streams() || store.next_position(stream) % length != 0 ||
+            store.next_position(stream) != core().cursors().newest_position(static_cast<std::size_t>(stream)) + 1) {
+            refuse("stream", "is " + std::to_string(stream) +
+                                 ": must be one whose next frame begins a segment, in a storage of one leaf");
+        }
+        const ReadArray segment_bytes = as_bytes(segment, "segment");
+        const ReadArray bit_bytes = as_bytes(bits, "bits");
+        if (bit_bytes.nbytes() != static_cast<std::size_t>(length)) {
+            refuse("bits", "has " + std::to_string(bit_bytes.nbytes()) + " bytes: a segment has " +
+                               std::to_string(length) + " frames");
+        }
+        segment_.emplace(store.format(), static_cast<std::int32_t>(stream), span_of(segment_bytes), span_of(bit_bytes),
+                         static_cast<std::size_t>(staged_.rules().stack));
+        std::vector<std::uint8_t> flags;
+        const bool is_good =
+            segment_->read_flags(core().cursors().is_open(static_cast<std::size_t>(stream)), flags) &&
+            staged_.read_of_stream(segment_->stream(), std::move(flags), actions, rewards, columns);
+        staged_.stage(is_good);
+        return is_good;
+    }
+
+    // Stores the staged segment, its steps and the stack, as `append_whole` stores a step.
+    std::size_t append_segment(const LeafStores& stores, const nb::tuple& stacks) {
+        if (!segment_) {
+            refuse("segment", "is not staged: call stage_segment() first");
+        }
+        const StagedSegment segment = std::move(*segment_);
+        segment_.reset();
+        const std::int32_t stream = segment.stream();
+        const FrameStacks& of_leaf = *checked_stacks(stores, stacks, &stream, 1).front();
+        refuse_if_torn();
+        FrameStore& store = stores.first();
+        store.restore(stream, store.next_position(stream) / store.frames_per_segment(), segment.segment());
+        is_torn_ = true;
+        segment.advance(of_leaf);
+        append_staged_of(segment);
+        is_torn_ = false;
         return charged_bytes(stores);
     }
 
@@ -269,6 +356,42 @@ private:
     void store_whole(const LeafStores& stores, const nb::tuple& stacks, nb::handle frames, const std::int32_t* streams,
                      std::size_t count, StoreStacks store_stacks, const StoreSteps& store_steps) {
         const StepFrames given(stores, frames, streams, count);
+        const std::vector<const FrameStacks*> of_leaves = checked_stacks(stores, stacks, streams, count);
+        refuse_if_torn();
+        is_torn_ = true;  // unless all of this returns; only a lack of memory can prevent that
+        given.append();
+        for (std::size_t leaf = 0; leaf < stores.size(); ++leaf) {
+            (of_leaves[leaf]->*store_stacks)(streams, given.of_leaf(leaf), count);
+        }
+        store_steps();
+        is_torn_ = false;
+    }
+
+    // Appends the staged steps, and begins episodes where frames do.
+    void append_staged_of(const StagedSegment& segment) {
+        const std::int32_t stream = segment.stream();
+        std::size_t num_done = 0, num_seen = 0;
+        for (const std::uint8_t bits : segment.bits()) {
+            if (bits == kBegins) {
+                core().append(staged_.steps(num_done, num_seen - num_done));
+                core().begin(&stream, 1);
+                num_done = num_seen;
+            } else {
+                ++num_seen;
+            }
+        }
+        core().append(staged_.steps(num_done, num_seen - num_done));
+        staged_.stage(false);
+    }
+
+    void refuse_if_torn() const {
+        if (is_torn_) {
+            throw std::runtime_error("memory ran out while a step was stored: this memory takes no more steps; load a save");
+        }
+    }
+
+    std::vector<const FrameStacks*> checked_stacks(const LeafStores& stores, const nb::tuple& stacks,
+                                                   const std::int32_t* streams, std::size_t count) const {
         if (stacks.size() != stores.size()) {
             refuse("stacks", "has " + std::to_string(stacks.size()) + " entries: must have one for each leaf");
         }
@@ -277,16 +400,7 @@ private:
             of_leaves.push_back(&nb::cast<const BoundFrameStacks&>(stacks[leaf]).stacks());
             check_stacks(*of_leaves.back(), stores[leaf], streams, count);
         }
-        if (is_torn_) {
-            throw std::runtime_error("memory ran out while a step was stored: this memory takes no more steps; load a save");
-        }
-        is_torn_ = true;  // unless all of this returns; only a lack of memory can prevent that
-        given.append();
-        for (std::size_t leaf = 0; leaf < stores.size(); ++leaf) {
-            (of_leaves[leaf]->*store_stacks)(streams, given.of_leaf(leaf), count);
-        }
-        store_steps();
-        is_torn_ = false;
+        return of_leaves;
     }
 
     void check_stacks(const FrameStacks& stacks, const FrameStore& store, const std::int32_t* streams,
@@ -318,6 +432,7 @@ private:
 
 protected:
     StagedSteps staged_;
+    std::optional<StagedSegment> segment_;
     std::optional<Core> core_;
     std::vector<Eviction> unneeded_;
     bool is_torn_ = false;

@@ -59,6 +59,9 @@ void bind_step_ring(nb::module_& module) {
     nb::class_<BoundStepRing> bound(module, "StepRing");
     bound
         .def("__init__", &py_init, nb::arg("settings"), nb::arg("streams"), nb::arg("slots"))
+        .def("stage_segment", &BoundStepRing::stage_segment, nb::arg("storage"), nb::arg("stream"), nb::arg("segment"),
+             nb::arg("bits"), nb::arg("actions"), nb::arg("rewards"), nb::arg("extras").none())
+        .def("append_segment", &BoundStepRing::append_segment, nb::arg("storage"), nb::arg("stacks"))
         .def("evict_for_staged", &BoundStepRing::evict_for_staged)
         .def("evict_next", &BoundStepRing::evict_next)
         .def("forget", &BoundStepRing::forget, nb::arg("indices"))
