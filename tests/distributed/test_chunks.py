@@ -6,8 +6,10 @@ import dataclasses
 import re
 import shutil
 
+import gymnasium
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from distributed.env_steps import DISCOUNT, SHAPE, STACK, NumberedSteps, arguments, frame_of, local_replay, memory
 from framestow import Prioritized
@@ -351,7 +353,8 @@ def replay_rewards(replay) -> list[int]:
 
 
 @pytest.mark.parametrize("padding", ["first_frame", "zeros"])
-def test_stacked_observations_are_stored_as_their_frames(padding):
+@pytest.mark.parametrize("axis", [1, -1])
+def test_stacked_observations_are_stored_as_their_frames(padding, axis):
     calls, writer = shard_and_writer(num_envs=2, stack_padding=padding)
     one, steps = memory(num_envs=2, stack_padding=padding, capacity=10_000), NumberedSteps(2)
     for _ in range(60):
@@ -360,8 +363,10 @@ def test_stacked_observations_are_stored_as_their_frames(padding):
     indices = one.sampleable_indices()
     for place in range(0, len(indices), 2):
         batch = one.get(indices[place : place + 2])
-        ends = batch.terminated, batch.truncated
-        writer.add(batch.observation, batch.action, batch.reward, batch.next_observation, *ends)
+        observations = (np.moveaxis(each, 1, axis) for each in (batch.observation, batch.next_observation))
+        writer.add(
+            next(observations), batch.action, batch.reward, next(observations), batch.terminated, batch.truncated
+        )
     writer.flush()
 
     stored = calls.objects[0].memory
@@ -372,22 +377,44 @@ def test_stacked_observations_are_stored_as_their_frames(padding):
         np.testing.assert_array_equal(getattr(one.get(indices), name), getattr(found, name)[rows], name)
 
 
+def test_a_single_environment_with_a_dict_space_is_stored_by_add():
+    space = gymnasium.spaces.Dict({"camera": Box(0, 255, SHAPE, np.uint8), "arm": Box(-1, 1, (2,), np.float32)})
+    replay = local_replay(observation_space=space)
+    cameras = np.random.default_rng(0).integers(0, 256, (STACK + 4, *SHAPE), np.uint8)
+    cameras[: STACK - 1] = cameras[STACK - 1]
+    arms = np.repeat(np.arange(STACK + 4, dtype=np.float32)[:, None] / 9, 2, axis=1)
+    arms[: STACK - 1] = arms[STACK - 1]
+    stacks = [{"camera": cameras[t : t + STACK], "arm": arms[t : t + STACK]} for t in range(5)]
+
+    for step in range(4):
+        replay.add(stacks[step], step % 4, float(step), stacks[step + 1], step == 3, False)
+    replay.flush()
+
+    batch = replay.sample(64)
+    assert {0.0, 1.0, 2.0, 3.0} == set(batch.reward.tolist())
+    for row, reward in enumerate(batch.reward.astype(int).tolist()):
+        for key in ("camera", "arm"):
+            np.testing.assert_array_equal(stacks[reward][key], batch.observation[key][row])
+            np.testing.assert_array_equal(stacks[reward + 1][key], batch.next_observation[key][row])
+
+
 def test_a_stack_that_was_not_shifted_is_refused_and_nothing_is_kept():
     calls, writer = shard_and_writer()
     stacks = np.arange(4 * STACK * 30, dtype=np.uint8).reshape(4, STACK, *SHAPE)
     first = np.repeat(stacks[:1, -1:], STACK, axis=1)
 
-    with pytest.raises(InvalidStepError, match="observation of environment 0 neither continues its episode nor"):
+    with pytest.raises(InvalidStepError, match="observation of environment 0 neither continues nor begins an episode"):
         writer.add(stacks[:1], [0], [0.0], stacks[1:2], [False], [False])
     with pytest.raises(InvalidStepError, match="next_observation of environment 0 is not its observation shifted"):
         writer.add(first, [0], [0.0], stacks[1:2], [False], [False])
     with pytest.raises(InvalidStepError, match=re.escape("actions have shape (2,)")):
         writer.add(first, [0, 1], [0.0], first, [False], [False])
-    with pytest.raises(InvalidStepError, match=re.escape("observation has shape (1, 6, 5) and dtype uint8")):
-        writer.add(first[:, 0], [0], [0.0], first, [False], [False])
+    with pytest.raises(InvalidStepError, match=re.escape("observation has shape (1, 6, 5), one frame each")):
+        writer.add(first[:, 0], [0], [0.0], first[:, 0], [False], [False])
     writer.flush()
 
     assert [] == calls.sent
-    writer.add(first, [0], [0.0], stacks[1:2], [True], [False])  # no target uses what follows a termination
+    next_episode = np.repeat(stacks[1:2, -1:], STACK, axis=1)  # no target uses what follows a termination
+    writer.add(first, [0], [0.0], next_episode, [True], [False])
     writer.flush()
     assert 1 == len(calls.objects[0].memory)

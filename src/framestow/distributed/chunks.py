@@ -31,6 +31,7 @@ from framestow.replay.step_checks import (
     checked_rewards,
     checked_streams,
 )
+from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
 
 Leaves = tuple[npt.NDArray[Any], ...]  # frames, one array for each leaf of the observation space
 
@@ -257,22 +258,23 @@ class ShardWriter:
     """
 
     def __init__(self, shards: Calls, settings: WriterSettings) -> None:
-        self._shards, self._settings = shards, settings
-        self._memory = settings.memory
-        self.num_envs, self.stack = len(settings.env_ids), self._memory.stack
+        self._shards, self._writer_settings = shards, settings
+        self._settings = settings.memory
+        self.num_envs, self.stack = len(settings.env_ids), self._settings.stack
         self.counts = WriterCounts()
         self._writer = time.time_ns()
         self._places = [divmod(env_id, shards.num_objects)[::-1] for env_id in settings.env_ids]  # shard, its env_id
         self._all_envs = np.arange(self.num_envs, dtype=np.int32)
         self._is_open = np.zeros(self.num_envs, np.bool_)
-        self._stacker = FrameStacker(self._memory.frame, self.stack, self.num_envs, self._memory.stack_padding)
+        self._stacker = FrameStacker(self._settings.frame, self.stack, self.num_envs, self._settings.stack_padding)
+        self._unstacker = Unstacker(self.stack, self._settings.stack_padding)
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
         self._in_flight: dict[int, deque[tuple[Any, list[_Sealed]]]] = {s: deque() for s in range(shards.num_objects)}
         self._reports: dict[int, ShardReport] = {}
         self._values: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
 
     def __reduce__(self) -> Any:
-        return type(self), (self._shards, self._settings)
+        return type(self), (self._shards, self._writer_settings)
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
@@ -301,11 +303,11 @@ class ShardWriter:
         envs = checked_streams(env_ids, self._all_envs)
         check_episodes_are_open(self._is_open, envs)
         num = len(envs)
-        checked_actions = self._memory.action.checked(actions, num)
+        checked_actions = self._settings.action.checked(actions, num)
         checked = checked_rewards(rewards, num)
         ends = checked_flags("terminated", terminated, num) * TERMINATED
         ends = ends + checked_flags("truncated", truncated, num) * TRUNCATED
-        fields = self._memory.extras.checked(extras, num) or {}
+        fields = self._settings.extras.checked(extras, num) or {}
         leaves = self._leaves(frames, num)
         values, self._values = self._values, None
         self._is_open[envs] = ends == 0
@@ -320,64 +322,26 @@ class ShardWriter:
 
     def add(
         self,
-        observation: npt.ArrayLike,
-        action: npt.ArrayLike,
-        reward: npt.ArrayLike,
-        next_observation: npt.ArrayLike,
-        terminated: npt.ArrayLike,
-        truncated: npt.ArrayLike,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
-        extras: Mapping[str, npt.ArrayLike] | None = None,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        next_observation: Any,
+        terminated: Any,
+        truncated: Any,
+        env_ids: Any = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store one step of each of ``env_ids`` with its stacked observations, ``(n, stack, *frame)``, newest last.
+        """Store one step of each of ``env_ids`` with its stacked observations, as ``ReplayMemory.add`` does.
 
-        An observation that equals the newest one of its environment continues the episode; any other one begins an
-        episode. Only new frames are stored. Unlike a ``ReplayMemory``, a writer does not find out how observations are
-        stacked. Raises ``InvalidStepError`` before anything is stored, also for stacks that were not shifted by one
-        frame, unless their episode terminated.
+        The space is that of one frame, and ``stack`` is the replay's. Raises ``InvalidStepError`` before anything is
+        stored, also for observations that are no such stacks.
         """
-        if isinstance(self._memory.frame, ObservationSpec):
-            raise InvalidStepError(
-                f"observations have {len(self._memory.frame.leaf_frames)} arrays: add() takes stacks of one array; "
-                "give single frames to begin() and append()"
-            )
-        envs = checked_streams(env_ids, self._all_envs)
-        shape = len(envs), self.stack, *self._memory.frame.shape
-        before, after = np.asarray(observation), np.asarray(next_observation)
-        for name, given in (("observation", before), ("next_observation", after)):
-            if given.shape != shape or given.dtype != self._memory.frame.dtype:
-                raise InvalidStepError(
-                    f"{name} has shape {given.shape} and dtype {given.dtype}: this replay takes {shape} of "
-                    f"{self._memory.frame.dtype}; give stacks with the newest frame last"
-                )
-        begins = ~(self._is_open[envs] & _rows_are_equal(before, self._stacker.stacks()[envs]))
-        padding = before[:, -1:] if self._memory.stack_padding == "first_frame" else np.zeros_like(before[:, -1:])
-        is_padded = _rows_are_equal(before[:, :-1], np.broadcast_to(padding, before[:, :-1].shape))
-        flags = checked_flags("terminated", terminated, len(envs))
-        is_shifted = _rows_are_equal(after[:, :-1], before[:, 1:]) | flags
-        for name, is_right, rule in (
-            ("observation", ~begins | is_padded, "neither continues its episode nor begins one"),
-            ("next_observation", is_shifted, "is not its observation shifted by one frame"),
-        ):
-            if not is_right.all():
-                raise InvalidStepError(
-                    f"{name} of environment {envs[~is_right][0]} {rule}: only the newest frame of a stack is stored; "
-                    "add steps from a reset on, with the true last observation of an episode"
-                )
-        self._check_step(envs, action, reward, terminated, truncated, extras)
-        if begins.any():
-            self.begin(before[begins, -1], envs[begins])
-        self.append(action, reward, terminated, truncated, after[:, -1], envs, extras)
+        step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
+        self._unstacker.add(self, step)
 
-    def _check_step(
-        self, envs: npt.NDArray[np.int32], actions: Any, rewards: Any, terminated: Any, truncated: Any, extras: Any
-    ) -> None:
-        """Raise ``InvalidStepError`` for values that ``append`` refuses."""
-        self._memory.action.checked(actions, len(envs))
-        checked_rewards(rewards, len(envs))
-        checked_flags("terminated", terminated, len(envs))
-        checked_flags("truncated", truncated, len(envs))
-        self._memory.extras.checked(extras, len(envs))
+    @property
+    def _current_stacks(self) -> CurrentStacks:
+        return CurrentStacks(self._all_envs, self._is_open, self._stacker.rings)
 
     def note_values(self, chosen: npt.ArrayLike, best: npt.ArrayLike) -> None:
         """Give the values of the next step of all environments, so that its transitions get initial priorities.
@@ -395,7 +359,7 @@ class ShardWriter:
     def observations(self) -> Any:
         """Return the current observation of each environment, ``(num_envs, stack, *frame)``."""
         stacks = self._stacker.stacks()
-        return self._memory.frame.rebuilt(stacks) if isinstance(self._memory.frame, ObservationSpec) else stacks
+        return self._settings.frame.rebuilt(stacks) if isinstance(self._settings.frame, ObservationSpec) else stacks
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
@@ -410,14 +374,14 @@ class ShardWriter:
                 self._receive(shard)
 
     def _checked_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
-        return self._memory.extras.checked(extras, num_steps)
+        return self._settings.extras.checked(extras, num_steps)
 
     def _leaves(self, frames: Any, num_rows: int) -> Leaves:
-        checked = checked_frames(frames, num_rows, self._memory.frame)
+        checked = checked_frames(frames, num_rows, self._settings.frame)
         return checked if isinstance(checked, tuple) else (checked,)
 
     def _as_stored(self, leaves: Leaves) -> Any:
-        return leaves if isinstance(self._memory.frame, ObservationSpec) else leaves[0]
+        return leaves if isinstance(self._settings.frame, ObservationSpec) else leaves[0]
 
     def _send_full(self) -> None:
         self._send([env for env, chunk in enumerate(self._chunks) if chunk.is_full])
@@ -428,7 +392,7 @@ class ShardWriter:
             shard, env_id = self._places[env]
             by_shard.setdefault(shard, []).append(self._chunks[env].sealed(env_id, self._writer))
         for shard, sealed in by_shard.items():
-            while len(self._in_flight[shard]) >= self._settings.max_in_flight:
+            while len(self._in_flight[shard]) >= self._writer_settings.max_in_flight:
                 self._receive(shard)
             self._wait_for_limiter(shard)
             chunks = [each.chunk for each in sealed]
@@ -451,7 +415,7 @@ class ShardWriter:
     def _missing_of(self, shard: int, handle: Any, sealed: list[_Sealed]) -> list[_Sealed]:
         """Return the chunks that must be sent again, after a call."""
         try:
-            taken: Taken = self._shards.result(handle, self._settings.timeout_s)
+            taken: Taken = self._shards.result(handle, self._writer_settings.timeout_s)
         except ActorLostError:
             return list(sealed)
         self._note(shard, taken, sealed)
@@ -459,14 +423,14 @@ class ShardWriter:
 
     def _send_again(self, shard: int, missing: list[_Sealed]) -> None:
         """Send chunks one by one, in order, until the shard has each of them."""
-        give_up_at, pause_s = time.monotonic() + self._settings.give_up_s, 0.05
+        give_up_at, pause_s = time.monotonic() + self._writer_settings.give_up_s, 0.05
         while missing:
             sealed, chunk = missing[0], missing[0].chunk
             self.counts.resent += 1
             try:
-                for chunk in (sealed.chunk, sealed.with_context(self._memory)):
+                for chunk in (sealed.chunk, sealed.with_context(self._settings)):
                     handle = self._shards.call(shard, "take", [chunk])
-                    taken: Taken = self._shards.result(handle, self._settings.timeout_s)
+                    taken: Taken = self._shards.result(handle, self._writer_settings.timeout_s)
                     self._note(shard, taken, [sealed])
                     if taken.statuses[0] != GAP:
                         break
@@ -474,7 +438,7 @@ class ShardWriter:
             except ActorLostError as error:
                 if time.monotonic() > give_up_at:
                     raise ActorLostError(
-                        f"shard {shard} did not come back within {self._settings.give_up_s:g} s: the steps of "
+                        f"shard {shard} did not come back within {self._writer_settings.give_up_s:g} s: the steps of "
                         f"{len(missing)} chunks are lost; see why it died, or raise give_up_s"
                     ) from error
                 time.sleep(pause_s)
@@ -498,7 +462,7 @@ class ShardWriter:
     def _wait_for_limiter(self, shard: int) -> None:
         """Wait while the shard has as many steps as the rate limiter allows, with those that are on their way to it."""
         since, pause_s = time.monotonic(), 0.01
-        while self._settings.waits_for_limiter and shard in self._reports:
+        while self._writer_settings.waits_for_limiter and shard in self._reports:
             report, in_flight = self._reports[shard], self._in_flight[shard]
             num_sent = sum(each.chunk.steps.num_steps for _, sealed in in_flight for each in sealed)
             if report.inserted + num_sent < report.insert_limit:
@@ -510,18 +474,10 @@ class ShardWriter:
             pause_s = min(2 * pause_s, 0.2)
             try:
                 handle = self._shards.call(shard, "report")
-                self._reports[shard] = self._shards.result(handle, self._settings.timeout_s)
+                self._reports[shard] = self._shards.result(handle, self._writer_settings.timeout_s)
             except ActorLostError:
                 break  # the next call waits for the shard
         self.counts.waited_s += time.monotonic() - since
-
-
-def _rows_are_equal(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which rows are equal, bit for bit."""
-    equal: npt.NDArray[np.bool_] = np.array(
-        [one.tobytes() == other.tobytes() for one, other in zip(some, others, strict=True)], np.bool_
-    )
-    return equal
 
 
 def check_env_ids(env_ids: Sequence[int], num_envs: int) -> tuple[int, ...]:

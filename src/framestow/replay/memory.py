@@ -51,7 +51,7 @@ from framestow.replay.store.session import (
     stored_frames_per_segment,
 )
 from framestow.replay.timelines.ring_timeline import RingTimeline
-from framestow.replay.unstacking import Step, Unstacker
+from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -317,9 +317,12 @@ class ReplayMemory(Closing):
         and for observations that contradict a given stack.
         """
         step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
-        if isinstance(terminated, (bool, np.bool_)):
-            step = step.with_env_axis()
         self._unstacker.add(self, step)
+
+    @property
+    def _current_stacks(self) -> CurrentStacks:
+        """The newest frames of all environments, for ``add``."""
+        return CurrentStacks(self._timeline.all_streams, self._timeline.is_open, self._parts.stacker.rings)
 
     def observations(self) -> Any:
         """Return the current observation of each environment: a new array ``(num_envs, stack, *frame)``.

@@ -11,7 +11,7 @@ import copy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import each_leaf, map_arrays
 from framestow.frames.stacking import StackPadding
 from framestow.replay.batch import Batch
+from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.observation_layouts import Arrays, ObservationLayout, possible_layouts
 from framestow.replay.step_checks import checked_flags, checked_rewards, checked_streams
 
@@ -64,6 +65,46 @@ def _of_one_env(value: Any) -> npt.NDArray[Any]:
     return array[None]
 
 
+class CurrentStacks(NamedTuple):
+    """The newest frames of all environments, which ``unstack`` compares with an observation."""
+
+    all_envs: npt.NDArray[np.int32]
+    is_open: npt.NDArray[np.bool_]
+    rings: Sequence[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]  # of each leaf, as of a FrameStacker
+
+
+class StepTarget(Protocol):
+    """What an ``Unstacker`` stores steps in: a ``ReplayMemory``, or a writer whose stack and padding are given."""
+
+    _settings: MemorySettings
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments."""
+
+    @property
+    def stack(self) -> int:
+        """Number of frames of an observation."""
+
+    @property
+    def _current_stacks(self) -> CurrentStacks: ...
+
+    def begin(self, frames: Any, env_ids: Any = None) -> None:
+        """Start an episode in each of ``env_ids``."""
+
+    def append(
+        self,
+        actions: Any,
+        rewards: Any,
+        terminated: Any,
+        truncated: Any,
+        frames: Any,
+        env_ids: Any = None,
+        extras: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> None:
+        """Store one step of each of ``env_ids``."""
+
+
 class Unstacker:
     """Stores the steps of ``ReplayMemory.add``: of each observation only the frame that is not stored yet.
 
@@ -103,8 +144,10 @@ class Unstacker:
         self._shows_next_episode: npt.NDArray[np.uint8] | None = None
         """One bit per step: whether its next observation is the first of the next episode. ``None`` if none is."""
 
-    def add(self, memory: ReplayMemory, step: Step) -> None:
+    def add(self, memory: StepTarget, step: Step) -> None:
         """Store ``step`` in ``memory``; raise ``InvalidStepError`` before anything is stored."""
+        if isinstance(step.terminated, (bool, np.bool_)):
+            step = step.with_env_axis()
         if self.layout is None:
             self._learn(memory, step)
             return
@@ -136,21 +179,22 @@ class Unstacker:
 
     # A step under the layout
 
-    def _store(self, memory: ReplayMemory, step: Step) -> str:
+    def _store(self, memory: StepTarget, step: Step) -> str:
         """Store ``step`` and return ``""``, or return which of its observations contradicts the layout."""
-        layout, timeline = self.layout, memory._timeline
+        layout = self.layout
         assert layout is not None
-        streams = timeline.all_streams
+        streams, is_open, rings = memory._current_stacks
         if step.env_ids is not None:
             streams = checked_streams(step.env_ids, streams)
         observations = layout.arrays_of(step.observation, len(streams), "observation")
         next_observations = layout.arrays_of(step.next_observation, len(streams), "next_observation")
-        is_open = timeline.is_open if self._must_begin is None else timeline.is_open & ~self._must_begin
+        if self._must_begin is not None:
+            is_open = is_open & ~self._must_begin
         flags = np.empty(len(streams), np.uint8)
         flags.fill(CONTINUES | SHIFTED)
         frames, is_usual = [], False
         for (recent, ages), before, after, pieces in zip(
-            memory._parts.stacker.rings, observations, next_observations, layout.pieces, strict=True
+            rings, observations, next_observations, layout.pieces, strict=True
         ):
             newest = np.empty((len(streams), *recent.shape[2:]), recent.dtype)
             padding = memory._settings.stack_padding
@@ -166,9 +210,9 @@ class Unstacker:
             if begins.any():
                 self._begin(memory, layout.newest_of([part[begins] for part in stacks]), streams[begins])
             if self._restores_next:
-                self._mark(memory, is_shifted)
+                self._mark(cast("ReplayMemory", memory), is_shifted)
         elif self._shows_next_episode is not None:
-            self._mark(memory, np.ones(len(streams), bool))
+            self._mark(cast("ReplayMemory", memory), np.ones(len(streams), bool))
         memory.append(
             step.action,
             step.reward,
@@ -202,7 +246,7 @@ class Unstacker:
             return f"next_observation of environment {streams[strange][0]} is not its observation shifted by one frame"
         return ""
 
-    def _begin(self, memory: ReplayMemory, frames: Any, streams: npt.NDArray[np.int32]) -> None:
+    def _begin(self, memory: StepTarget, frames: Any, streams: npt.NDArray[np.int32]) -> None:
         memory.begin(frames, streams)
         if self._must_begin is not None:
             self._must_begin[streams] = False
@@ -223,12 +267,12 @@ class Unstacker:
 
     # Finding the layout
 
-    def _learn(self, memory: ReplayMemory, step: Step) -> None:
+    def _learn(self, memory: StepTarget, step: Step) -> None:
         """Find the possible layouts and store the first step under the first of them that fits."""
         layouts = self._layouts
         if not layouts:
             stack, padding = self._stack, self._padding
-            if memory._directory is not None or (memory._timeline.newest_positions >= 0).any():
+            if (stack is None or padding is None) and not _is_new(cast("ReplayMemory", memory)):
                 stack, padding = memory.stack, memory._settings.stack_padding
             num_envs = memory.num_envs if step.env_ids is None else np.size(step.env_ids)
             found = possible_layouts(memory._settings.frame, step.observation, num_envs, stack)
@@ -237,9 +281,10 @@ class Unstacker:
         self._layouts = layouts
 
     def _store_again(
-        self, memory: ReplayMemory, step: Step, layouts: Sequence[ObservationLayout], contradiction: str = ""
+        self, given: StepTarget, step: Step, layouts: Sequence[ObservationLayout], contradiction: str = ""
     ) -> None:
         """Store all stored steps and then ``step`` under the first of ``layouts`` that fits them."""
+        memory = cast("ReplayMemory", given)  # a writer has a stack and a padding, so all layouts are for them
         for layout in layouts:
             target, unstacker = memory, copy.copy(self)
             unstacker.layout = layout
@@ -263,7 +308,7 @@ class Unstacker:
             "build the memory with stack=1: it keeps its stack in a directory, with random retention, with damaged "
             "steps, or with steps before the first add"
             if self._stack is None
-            else "leave out stack (frame_stack of a drop-in), so that the memory may store them whole"
+            else "leave out stack (frame_stack of a drop-in), or make it 1, so that they are stored whole"
         )
         raise InvalidStepError(
             f"{contradiction}: the observations must be stacks of {memory.stack} frames, each shifted by one frame "
@@ -296,13 +341,16 @@ class Unstacker:
         return True
 
 
+def _is_new(memory: ReplayMemory) -> bool:
+    """Return whether ``memory`` has no step, and no files."""
+    return memory._directory is None and not (memory._timeline.newest_positions >= 0).any()
+
+
 def _can_change(memory: ReplayMemory) -> bool:
     """Return whether the steps of ``memory`` can be stored again under another layout, with the same indices."""
-    if memory._directory is not None:
-        return False
-    if not (memory._timeline.newest_positions >= 0).any():
+    if _is_new(memory):
         return True
-    if memory._settings.retention != "fifo":
+    if memory._directory is not None or memory._settings.retention != "fifo":
         return False
     indices = _readable_indices(memory)
     return indices.size == 0 or int(indices[-1]) == _next_index(memory) - 1 == indices[0] + len(indices) - 1
@@ -353,7 +401,7 @@ def _step_of(batch: Batch, place: int, env_id: int) -> Step:
     return Step(observation, batch.action[row], batch.reward[row], next_observation, *ends, [env_id], extras)
 
 
-def _check_values(memory: ReplayMemory, step: Step, num_steps: int) -> None:
+def _check_values(memory: StepTarget, step: Step, num_steps: int) -> None:
     """Raise the errors of ``append`` for everything but frames, before an episode begins."""
     settings = memory._settings
     settings.action.checked(step.action, num_steps)
