@@ -11,6 +11,7 @@ import pytest
 
 from framestow.cli import main
 from framestow.cli.saved_memory import SavedMemory, find_memory
+from framestow.distributed import ShardedReplay, start_local_shards
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.memory_plot import plot_memory
@@ -256,3 +257,77 @@ def test_a_seed_below_zero_is_refused(saved, capsys):
     assert 2 == main(["inspect", str(saved), "--seed=-1"])
 
     assert "error: seed is -1: it must be at least 0; give another --seed\n" == capsys.readouterr().err
+
+
+@pytest.fixture
+def run_of_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a run folder whose checkpoint has shards of 3 and 5 transitions; one more was saved later."""
+    monkeypatch.chdir(tmp_path)
+    run, space = tmp_path / "run", FrameSpec((2, 2))
+    checkpoint = run / "checkpoints" / "step-000000000008"
+    checkpoint.mkdir(parents=True)
+    replay = ShardedReplay(100, space, 4, shards=2, num_envs=2, label="Pong", seed=0, start=start_local_shards)
+
+    def play(env_id: int, num_steps: int) -> None:
+        for _ in range(num_steps):
+            frame = np.full((1, 2, 2), 7, np.uint8)
+            replay.append([1], [1.0], [False], [False], frame, [env_id])
+        replay.flush()
+
+    replay.begin(np.zeros((2, 2, 2), np.uint8))
+    play(0, 3), play(1, 5)
+    generation = replay.save(run / "memory")
+    content = {"memory_generation": generation}
+    write_manifest(checkpoint, "framestow checkpoint", 1, content)
+    play(1, 1)
+    replay.save(run / "memory", keep_previous=True)
+    replay.close()
+    return run
+
+
+def test_inspect_lists_all_shards_of_a_distributed_run_and_shows_the_first(run_of_shards, capsys):
+    assert 0 == main(["inspect", str(run_of_shards)])
+
+    shown = capsys.readouterr().out
+    assert max(len(line) for line in shown.splitlines() if str(run_of_shards) not in line) <= 80
+    assert f"{run_of_shards / 'memory'}\nmemory of 2 shards\n" in shown
+    assert re.search(r"^shard-0 +3 +[0-9.]+ KiB$", shown, re.MULTILINE)
+    assert re.search(r"^shard-1 +6 +[0-9.]+ KiB$", shown, re.MULTILINE)
+    assert re.search(r"^total +9 +[0-9.]+ KiB$", shown, re.MULTILINE)
+    assert f"below: shard-0; for another one: framestow inspect {run_of_shards / 'memory' / 'shard-1'}\n" in shown
+    assert re.search(r"^transitions +3$", shown, re.MULTILINE)
+
+
+def test_inspect_plots_and_prints_json_of_the_shards_of_a_checkpoint(run_of_shards, capsys):
+    checkpoint = next((run_of_shards / "checkpoints").iterdir())
+
+    assert 0 == main(["inspect", str(checkpoint), "--json", "--plot", "plot.svg"])
+
+    content = json.loads(capsys.readouterr().out)
+    shards = content["shards"]
+    assert [3, 5] == [shard["transitions"] for shard in shards]  # as saved with the checkpoint
+    assert [str(run_of_shards / "memory" / f"shard-{number}") for number in (0, 1)] == [one["folder"] for one in shards]
+    assert shards[0]["bytes"] == sum(content["file_bytes"].values())
+    assert "<!-- 3 transitions in shard-0 -->" in Path("plot.svg").read_text()
+
+
+def test_verify_reads_every_shard_of_a_distributed_run(run_of_shards, capsys):
+    assert 0 == main(["verify", str(run_of_shards)])
+    shown = capsys.readouterr().out
+    assert "all 3 transitions are whole" in shown
+    assert "all 6 transitions are whole" in shown
+
+    damaged = max((run_of_shards / "memory" / "shard-1").glob("state.*.npz"))
+    content = bytearray(damaged.read_bytes())
+    content[100] ^= 1
+    damaged.write_bytes(content)
+    assert 1 == main(["verify", str(run_of_shards), "--json"])
+    assert [True, False] == [one["is_whole"] for one in json.loads(capsys.readouterr().out)["shards"]]
+
+
+def test_commands_that_take_one_memory_name_the_shards_of_a_distributed_run(run_of_shards, capsys):
+    assert 2 == main(["repair", str(run_of_shards)])
+
+    folders = ", ".join(str(run_of_shards / "memory" / f"shard-{number}") for number in (0, 1))
+    error = capsys.readouterr().err
+    assert f"has a memory of 2 shards: this command takes one memory; give one of {folders}" in error

@@ -57,6 +57,21 @@ def show_inspection(inspection: Inspection, console: Console) -> None:
         console.print(Text(f"{extra}: a crash left them, or a process is writing now", "yellow"), soft_wrap=True)
 
 
+def show_shards(shards: Sequence[Inspection], console: Console) -> None:
+    """Print the shards of a distributed memory, and which of them is shown below."""
+    first, second = (shard.folder for shard in shards[:2])
+    table = _table("shard", "transitions", "files")
+    for shard in shards:
+        table.add_row(shard.folder.name, f"{shard.transitions:,}", format_bytes(shard.nbytes))
+    total = sum(shard.nbytes for shard in shards)
+    table.add_row("total", f"{sum(shard.transitions for shard in shards):,}", format_bytes(total), style="bold")
+    console.print(f"{first.parent}\nmemory of {len(shards)} shards", soft_wrap=True, highlight=False, markup=False)
+    console.print()
+    console.print(table)
+    below = f"below: {first.name}; for another one: framestow inspect {second}"
+    console.print(f"{below}\n", soft_wrap=True, highlight=False, markup=False)
+
+
 def _header_lines(inspection: Inspection) -> Iterator[str]:
     settings = inspection.settings
     kept = [generation for generation in inspection.kept_generations if generation != inspection.generation]
@@ -164,7 +179,8 @@ class Inspect:
     """Print what a saved replay memory contains: episodes, returns and ages per game, and the size of its files.
 
     Takes the folder of a memory (written by save() or directory=), of a run or of a checkpoint. It only reads there,
-    so it works while another process is writing. It draws one transition into a PNG picture.
+    so it works while another process is writing. It draws one transition into a PNG picture. Of a distributed run it
+    lists all shards, and shows the first one.
     """
 
     folder: tyro.conf.Positional[Path]
@@ -189,7 +205,7 @@ class Inspect:
         """Read the memory, print its contents, draw the transition and return the exit code."""
         # Imported here: --help must not wait for them.
         from framestow.cli.filmstrip import write_filmstrip  # noqa: PLC0415
-        from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
+        from framestow.cli.saved_memory import find_memories  # noqa: PLC0415
         from framestow.memory_plot import plot_memory, require_matplotlib  # noqa: PLC0415
         from framestow.replay.inspection import draw_transition, inspect_memory  # noqa: PLC0415
 
@@ -198,8 +214,9 @@ class Inspect:
         if self.plot:
             require_matplotlib("framestow inspect --plot")
             _check_plot(self.plot)
-        found = find_memory(self.folder)
-        inspection, memory = inspect_memory(found.folder, found.generation)
+        found = find_memories(self.folder)
+        inspection, memory = inspect_memory(*found[0])
+        shards = [inspection, *(inspect_memory(*other)[0] for other in found[1:])]
         picture = self._picture() if len(memory) else None
         if picture:
             drawn = draw_transition(memory, self.seed)
@@ -209,8 +226,14 @@ class Inspect:
         if self.json:
             pictures = {"filmstrip": picture, "plot": self.plot}
             content = inspection.to_dict() | {name: path and str(path) for name, path in pictures.items()}
+            if len(shards) > 1:
+                content["shards"] = [
+                    {"folder": str(one.folder), "transitions": one.transitions, "bytes": one.nbytes} for one in shards
+                ]
             print(json.dumps(content, indent=1))
             return 0
+        if len(shards) > 1:
+            show_shards(shards, console)
         show_inspection(inspection, console)
         if picture:
             console.print(f"picture of one transition: {picture}", soft_wrap=True, highlight=False, markup=False)

@@ -1,4 +1,4 @@
-"""Find the replay memory in the folder of a memory, of a run or of a checkpoint."""
+"""Find the replay memory, or its shards, in the folder of a memory, of a run or of a checkpoint."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from framestow.distributed.saved_shards import is_sharded, memory_folders, read_generation
 from framestow.errors import InvalidSettingsError
 
 MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in a run folder
@@ -22,7 +23,18 @@ class SavedMemory(NamedTuple):
 
 
 def find_memory(path: Path) -> SavedMemory:
-    """Return the memory that ``path`` contains; raise ``InvalidSettingsError`` if there is none.
+    """Return the memory that ``path`` contains, as ``find_memories`` does; raise if it has several shards."""
+    found = find_memories(path)
+    if len(found) > 1:
+        raise InvalidSettingsError(
+            f"{path} has a memory of {len(found)} shards: this command takes one memory; give one of "
+            + ", ".join(str(one.folder) for one in found)
+        )
+    return found[0]
+
+
+def find_memories(path: Path) -> list[SavedMemory]:
+    """Return the memory that ``path`` contains, or all shards of it; raise ``InvalidSettingsError`` if there is none.
 
     ============  ==========================================================================
     ``path``      memory
@@ -34,6 +46,15 @@ def find_memory(path: Path) -> SavedMemory:
 
     The search reads file names and the manifest of a checkpoint only, so a damaged memory is found too.
     """
+    folder, generation = _find(path)
+    folders = memory_folders(folder)
+    if generation is None or folders == [folder]:
+        return [SavedMemory(one, generation) for one in folders]
+    saved = read_generation(folder, generation)
+    return [SavedMemory(*saved.of_shard(folder, number)) for number in range(len(saved.generations))]
+
+
+def _find(path: Path) -> SavedMemory:
     if not path.is_dir():
         raise InvalidSettingsError(f"{path} is not a folder: a saved memory is a folder; check the path")
     if _CHECKPOINT.match(path.name) or (path / "agent.pt").is_file():
@@ -65,7 +86,9 @@ def _memory_of_checkpoint(checkpoint: Path) -> SavedMemory:
 
 
 def _has_manifest(folder: Path) -> bool:
-    return folder.is_dir() and any(_MEMORY_FILE.fullmatch(file.name) for file in folder.iterdir())
+    return folder.is_dir() and (
+        is_sharded(folder) or any(_MEMORY_FILE.fullmatch(file.name) for file in folder.iterdir())
+    )
 
 
 def _read_unchecked(manifest: Path) -> dict[str, Any]:

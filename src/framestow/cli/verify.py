@@ -35,17 +35,19 @@ class Verify:
         """Verify the memory, print the result and return the exit code."""
         # Imported here: --help must not wait for them.
         from framestow.cli.progress_bars import ReadingBar  # noqa: PLC0415
-        from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
+        from framestow.cli.saved_memory import find_memories  # noqa: PLC0415
         from framestow.replay.store.verify import verify_store  # noqa: PLC0415
 
-        folder = find_memory(self.folder).folder
-        with ReadingBar(console, "verifying", is_shown=not self.json) as progress:
-            verification = verify_store(folder, progress)
+        verifications = []
+        for found in find_memories(self.folder):
+            with ReadingBar(console, "verifying", is_shown=not self.json) as progress:
+                verifications.append(verify_store(found.folder, progress))
+            if not self.json:
+                show_verification(verifications[-1], console)
         if self.json:
-            print(json.dumps(as_json(verification), indent=1))
-        else:
-            show_verification(verification, console)
-        return WHOLE if verification.is_intact else DAMAGED
+            contents = [as_json(verification) for verification in verifications]
+            print(json.dumps(contents[0] if len(contents) == 1 else {"shards": contents}, indent=1))
+        return WHOLE if all(verification.is_intact for verification in verifications) else DAMAGED
 
 
 def show_verification(verification: Verification, console: Console) -> None:

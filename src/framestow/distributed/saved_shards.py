@@ -12,6 +12,7 @@ moment leaves a generation whose shards are all complete.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,12 @@ def prune_before(folder: Path, generation: int) -> None:
 def is_sharded(folder: Path) -> bool:
     """Return whether ``folder`` has the memory of a ``ShardedReplay``."""
     return shard_folder(folder, 0).is_dir()
+
+
+def memory_folders(folder: Path) -> list[Path]:
+    """Return the folders of all shards if ``folder`` has the memory of a ``ShardedReplay``, otherwise ``folder``."""
+    shards = (shard_folder(folder, number) for number in itertools.count())
+    return list(itertools.takewhile(Path.is_dir, shards)) or [folder]
 
 
 def keep_only(folder: Path, generation: int) -> None:

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from framestow.distributed.saved_shards import is_sharded, shard_folder
+from framestow.distributed.saved_shards import is_sharded, memory_folders
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import known_games
 from framestow.errors import InvalidSettingsError, MissingExtraError
@@ -368,8 +368,7 @@ def _memory_sections(run: RunRecord) -> dict[str, str]:
     """Return the sections about the saved memory, of a distributed run about that of its first shard."""
     if newest_checkpoint(run.folder.checkpoints) is None:
         return dict.fromkeys(("Sampled transitions", "Memory"), "<p class='note'>The run has no checkpoint yet.</p>")
-    folder = run.folder.memory
-    inspection, memory = inspect_memory(shard_folder(folder, 0) if is_sharded(folder) else folder)
+    inspection, memory = inspect_memory(memory_folders(run.folder.memory)[0])
     return {"Sampled transitions": _transitions(run, memory), "Memory": _memory_charts(run, inspection, memory)}
 
 

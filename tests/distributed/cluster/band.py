@@ -12,11 +12,10 @@ import time
 from functools import partial
 from pathlib import Path
 
-from distributed.cluster.counted_play import SHAPE, STACK, AnyPolicy, MakeCounted, check_batch
-from framestow import FrameSpec, Prioritized
-from framestow.distributed import Rollouts, SampleToInsertRatio, ShardedReplay, start_cluster
+from distributed.cluster.counted_play import ACTORS, ENVS, LENGTH, AnyPolicy, MakeCounted, check_batch, counted_replay
+from framestow.distributed import Rollouts, SampleToInsertRatio, start_cluster
 
-ACTORS, ENVS, SHARDS, LENGTH, BATCH = 2, 2, 2, 16, 32
+BATCH = 32
 LIMITER = SampleToInsertRatio(samples_per_insert=4.0, min_size=200, error=600.0)
 IN_FLIGHT = 2 * ACTORS * ENVS * LENGTH  # steps of two calls of each actor to each shard
 BATCHES = 150
@@ -34,18 +33,7 @@ class SlowPolicy(AnyPolicy):
 
 def check_band(pause_of_learner: float, pause_of_actors: float, who_waits: str) -> None:
     with tempfile.TemporaryDirectory(prefix="framestow-band-") as name:
-        replay = ShardedReplay(
-            100_000,
-            FrameSpec(SHAPE),
-            4,
-            shards=SHARDS,
-            num_envs=ACTORS * ENVS,
-            stack=STACK,
-            frames_per_segment=LENGTH,
-            sampler=Prioritized(),
-            rate_limiter=LIMITER,
-            seed=0,
-        )
+        replay = counted_replay(rate_limiter=LIMITER)
         policy = partial(SlowPolicy, pause_of_actors)
         rollouts = Rollouts(replay, MakeCounted(Path(name), ENVS), policy, ACTORS, steps_per_call=1_000)
         waiting, most, least = dict.fromkeys(("actors", "learner", "nobody"), 0), 0.0, float("inf")

@@ -16,10 +16,11 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from framestow import Batch
-from framestow.distributed import PolicyStep
+from framestow import Batch, FrameSpec, Prioritized
+from framestow.distributed import PolicyStep, ShardedReplay
 
 SHAPE, STACK, EPISODE = (4, 8), 3, 37
+ACTORS, ENVS, SHARDS, LENGTH = 2, 2, 2, 16  # ENVS: of each actor; LENGTH: frames of a chunk
 STEP_S = 0.004  # that an environment takes for a step
 
 _NUMBERS = struct.Struct("<4q")  # environment, episode, step of the episode, step of the environment
@@ -52,6 +53,12 @@ class CountedEnv(gymnasium.Env):
 
     def _frame(self, played: int) -> np.ndarray:
         return np.frombuffer(_NUMBERS.pack(self._env_id, self._episode, self._step, played), np.uint8).reshape(SHAPE)
+
+
+def counted_replay(**settings) -> ShardedReplay:
+    """Return a replay of the environments of all actors."""
+    common = {"shards": SHARDS, "num_envs": ACTORS * ENVS, "stack": STACK, "frames_per_segment": LENGTH, "seed": 0}
+    return ShardedReplay(200_000, FrameSpec(SHAPE), 4, sampler=Prioritized(), **common, **settings)
 
 
 class MakeCounted:

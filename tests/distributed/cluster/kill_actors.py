@@ -46,15 +46,17 @@ import ray
 from ray.cluster_utils import Cluster
 
 from distributed.cluster.counted_play import (
-    SHAPE,
-    STACK,
+    ACTORS,
+    ENVS,
+    LENGTH,
+    SHARDS,
     AnyPolicy,
     MakeCounted,
     check_batch,
+    counted_replay,
     env_and_step,
     steps_played,
 )
-from framestow import FrameSpec, Prioritized
 from framestow.benchmarking.result_files import write_result
 from framestow.distributed import ActorPlacement, Rollouts, ShardedReplay, start_ray_rollouts, start_ray_shards
 from framestow.distributed.ray_actors import placed
@@ -64,7 +66,7 @@ REPOSITORY = Path(__file__).parents[3]
 RESULT = REPOSITORY / "tests" / "distributed.json"
 NOTES = REPOSITORY / "build" / "kill_actors.json"  # of a run that is not finished
 KINDS = ("actor", "shard_in_ram", "node", "shard_on_disk", "learner")
-ACTORS, ENVS, SHARDS, LENGTH, IN_FLIGHT = 2, 2, 2, 16, 2
+IN_FLIGHT = 2  # calls of an actor to each shard
 FLUSH_EVERY_S = 1.0
 BACK_S = 900.0  # on a busy machine a process takes minutes to start
 ON_WORKER = ActorPlacement(resources={"worker": 0.001})
@@ -80,18 +82,9 @@ class Play:
     def __init__(self, folder: Path, on_disk: bool) -> None:
         folder.mkdir()
         self.folder, self.on_disk = folder, on_disk
-        self.replay = ShardedReplay(
-            200_000,
-            FrameSpec(SHAPE),
-            4,
-            shards=SHARDS,
-            num_envs=ACTORS * ENVS,
-            stack=STACK,
-            frames_per_segment=LENGTH,
-            sampler=Prioritized(),
+        self.replay = counted_replay(
             directory=folder / "memory" if on_disk else None,
             flush_every=FLUSH_EVERY_S,
-            seed=0,
             start=placed(start_ray_shards, ON_WORKER),
         )
         self.rollouts = Rollouts(
