@@ -2,8 +2,11 @@
 
 ::
 
-    stores/NAME/                what ReplayMemory.save wrote
-    stores/draws.json           what each memory draws next: indices of the three batches after it was saved
+    stores/FORMAT/NAME/         what ReplayMemory.save wrote, by the version of the store's format
+    stores/FORMAT/draws.json    what each memory draws next: indices of the three batches after it was saved
+
+`make golden` writes the folder of today's format only. That of a released format is never written again: its stores
+are what the readers of later versions are tested with.
 """
 
 from __future__ import annotations
@@ -16,15 +19,19 @@ from typing import Any
 
 import numpy as np
 
+from frames.test_codec import frames_of_every_operation
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.prioritized import Prioritized
+from framestow.replay.store.format import VERSION
+from oracles.evicting_memory import EvictingListMemory, ObservedMemory
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
-STORES = Path(__file__).parent / "stores"
-DRAWS_FILE = STORES / "draws.json"
+FORMATS = Path(__file__).parent / "stores"
+STORES = FORMATS / str(VERSION)
+DRAWS = "draws.json"
 BATCH_SIZES = (8, 1, 5)  # of what is drawn after a memory was saved
 SAMPLED_BEFORE = 5  # so that a memory's generator has moved on
 
@@ -41,6 +48,14 @@ def pixels(stream: int, number: int) -> np.ndarray:
 
 def colours(stream: int, number: int) -> np.ndarray:
     return ((np.arange(60) * (number % 5 + 1) + stream) % 256).astype(np.uint8).reshape(5, 4, 3)
+
+
+def walking_square(stream: int, number: int) -> np.ndarray:
+    """A square of one colour that walks over a gradient."""
+    frame = np.empty((10, 12, 3), np.uint8)
+    frame[:] = np.arange(36).reshape(12, 3) * (stream + 5)
+    frame[number % 8 : number % 8 + 3, number % 9 : number % 9 + 4] = (200, number % 251, 30)
+    return frame
 
 
 def scaled(stream: int, number: int) -> np.ndarray:
@@ -80,6 +95,24 @@ def extras_of(number: int) -> dict[str, np.ndarray]:
 def packed_pixels() -> Play:
     """Two streams, the ring gone round, one episode open and one ended."""
     return _played(700, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=500)
+
+
+def every_operation() -> Play:
+    """One stream, with every kind of operation in its sealed segment."""
+    film = frames_of_every_operation()
+    frame = FrameSpec(film.shape[1:])
+    options = {"frames_per_segment": len(film)}
+    return _played(300, frame, lambda _, number: film[(number - 1) % len(film)], num_envs=1, num_steps=260, **options)
+
+
+def packed_colours() -> Play:
+    """Two streams in colour, of several segments each."""
+    return _played(300, FrameSpec((10, 12, 3)), walking_square, num_envs=2, num_steps=200, frames_per_segment=64)
+
+
+def random_retention() -> Play:
+    """Two streams, with segments evicted at random among those that stayed."""
+    return _played(300, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=300, retention="random")
 
 
 def raw_colours() -> Play:
@@ -131,14 +164,14 @@ PLAYS: dict[str, Callable[[], Play]] = {
     play.__name__: play
     for play in (
         *(packed_pixels, raw_colours, scaled_floats, vectors_and_arms, several_arrays, extra_columns, just_begun),
-        prioritized_pixels,
+        *(prioritized_pixels, every_operation, packed_colours, random_retention),
     )
 }
 
 
-def loaded(name: str) -> ReplayMemory | MemoryOfBytes:
-    """The memory of a golden store, in the form that its play has."""
-    memory = ReplayMemory.load(STORES / name)
+def loaded(folder: Path, name: str) -> ReplayMemory | MemoryOfBytes:
+    """The memory of a golden store in ``folder``, in the form that its play has."""
+    memory = ReplayMemory.load(folder / name)
     return MemoryOfBytes(memory) if name == several_arrays.__name__ else memory
 
 
@@ -147,7 +180,7 @@ def draws_of(memory: ReplayMemory | MemoryOfBytes) -> list[list[int]]:
 
 
 def write() -> None:
-    """Write the stores again: after a deliberate change of the format, and never else."""
+    """Write the stores of today's format again: before its release, after a deliberate change, and never else."""
     shutil.rmtree(STORES, ignore_errors=True)
     draws = {}
     for name, play in PLAYS.items():
@@ -155,7 +188,7 @@ def write() -> None:
         memory.save(STORES / name)
         (STORES / name / "LOCK").unlink()  # it says who wrote
         draws[name] = draws_of(memory)
-    DRAWS_FILE.write_text(json.dumps(draws, indent=2) + "\n")
+    (STORES / DRAWS).write_text(json.dumps(draws, indent=2) + "\n")
 
 
 def _played(
@@ -171,10 +204,15 @@ def _played(
     **options: Any,
 ) -> Play:
     space = SPACE if frames is bytes_of_arrays else frame
-    memory: Any = ReplayMemory(capacity, space, action, num_envs=num_envs, discount=0.9, seed=7, **options)
+    is_random = options.get("retention") == "random"
+    kind, kind_of_oracle = (ObservedMemory, EvictingListMemory) if is_random else (ReplayMemory, ListMemory)
+    memory: Any = kind(capacity, space, action, num_envs=num_envs, discount=0.9, seed=7, **options)
     if frames is bytes_of_arrays:
         memory = MemoryOfBytes(memory)
-    oracle = ListMemory(capacity, num_envs, memory.stack, 0.9, memory._settings.stack_padding)
+    shape = {"stack": memory.stack, "discount": 0.9, "stack_padding": memory._settings.stack_padding}
+    oracle = kind_of_oracle(capacity, num_envs, **shape)
+    if is_random:
+        memory.observe_evictions(oracle.frames_evicted)
     counts = [0] * num_envs
 
     def next_frame(stream: int) -> np.ndarray:

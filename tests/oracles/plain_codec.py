@@ -20,6 +20,11 @@ REPEAT_WIDE8, REFERENCE, REPEAT_FAR, END = 123, 124, 125, 127
 FIRST_OF_KINDS = sorted([*FIRST_CODES, FIRST_REPEAT, *range(FIRST_WIDE8, REPEAT_FAR + 1), END])
 
 
+def kinds_of(codes: set[int]) -> set[int]:
+    """The first code of the kind that each of ``codes`` belongs to."""
+    return {next(first for first in reversed(FIRST_OF_KINDS) if first <= code) for code in codes}
+
+
 class BrokenSegmentError(Exception):
     """The segment cannot be read; what the native code calls DamagedDataError."""
 

@@ -1,25 +1,91 @@
-"""Stores saved by earlier versions load unchanged."""
+"""Stores saved by earlier versions load unchanged; those of a format that no golden store has are refused.
+
+From its release on, each format of a store has a folder of golden stores (tests/golden/stores) that is never written
+again. A version reads the formats that stand there.
+"""
 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from golden.saved_stores import DRAWS_FILE, PLAYS, STORES, draws_of, loaded
-from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from framestow.errors import IncompatibleError
+from framestow.frames.codec import checksum
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.inspection import inspect_memory
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.store.format import VERSION
+from framestow.replay.store.repair import repair_store
+from framestow.replay.store.verify import verify_store
+from golden.saved_stores import DRAWS, FORMATS, PLAYS, STORES, draws_of, every_operation, loaded
+from oracles import plain_codec
+from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
+
+GOLDEN = sorted(store for store in FORMATS.glob("*/*") if store.is_dir())
 
 
-@pytest.mark.parametrize("name", PLAYS)
-def test_a_golden_store_loads_and_samples_as_when_it_was_saved(name):
-    _, oracle = PLAYS[name]()
+@pytest.mark.parametrize("store", GOLDEN, ids=lambda store: f"{store.name} of format {store.parent.name}")
+def test_a_golden_store_loads_and_samples_as_when_it_was_saved(store):
+    _, oracle = PLAYS[store.name]()
 
-    memory = loaded(name)
+    memory = loaded(store.parent, store.name)
 
     assert 1 == memory._settings.n_step
-    assert json.loads(DRAWS_FILE.read_text())[name] == draws_of(memory)
-    assert_memory_is_what_the_oracle_holds(memory, oracle)
+    assert json.loads((store.parent / DRAWS).read_text())[store.name] == draws_of(memory)
+    if memory._settings.retention == "random":
+        assert_transitions_are_those_of_the_oracle(memory, oracle)
+    else:
+        assert_memory_is_what_the_oracle_holds(memory, oracle)
 
 
-def test_every_golden_play_has_a_store():
-    assert set(PLAYS) == {folder.name for folder in STORES.iterdir() if folder.is_dir()}
+def assert_transitions_are_those_of_the_oracle(memory, oracle):
+    """With random retention an index is no number of a step; a golden play has that number in the reward."""
+    batch = memory.get(memory.sampleable_indices())
+    numbers = (batch.reward * 4).astype(int)
+
+    assert oracle.held == sorted(numbers.tolist())
+    assert_batch_is_what_the_oracle_holds(replace(batch, index=numbers), oracle)
+
+
+def test_every_golden_play_has_a_store_of_the_format_of_today():
+    assert set(PLAYS) == {store.name for store in GOLDEN if store.parent == STORES}
+
+
+def test_the_golden_segments_have_every_kind_of_operation():
+    storage = ReplayMemory.load(STORES / every_operation.__name__)._storage
+    codes: set[int] = set()
+
+    plain_codec.unpack(storage.segment(0, 0), codes)
+
+    assert set(plain_codec.FIRST_OF_KINDS) == plain_codec.kinds_of(codes)
+
+
+CALLS: dict[str, Callable] = {
+    "load": ReplayMemory.load,
+    "open": ReplayMemory.open,
+    "resume": lambda folder: ReplayMemory.open(folder, read_only=False),
+    "live in": lambda folder: ReplayMemory(700, FrameSpec((20, 30)), 4, num_envs=2, directory=folder),
+    "inspect": inspect_memory,
+    "verify": verify_store,
+    "repair": repair_store,
+}
+
+
+@pytest.mark.parametrize("version", [VERSION - 1, VERSION + 1])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_store_of_another_format_is_refused_by_name_and_stays_as_it_is(tmp_path, call, version):
+    folder = shutil.copytree(STORES / "packed_pixels", tmp_path / "memory")
+    manifest = folder / "MANIFEST.000001"
+    content = json.loads(manifest.read_bytes().partition(b"\n")[2]) | {"version": version}
+    manifest.write_bytes(b"%08x\n" % checksum(json.dumps(content).encode()) + json.dumps(content).encode())
+    before = {file.name: file.read_bytes() for file in folder.iterdir()}
+
+    with pytest.raises(IncompatibleError, match=f"is version {version} .* reads version {VERSION}"):
+        CALLS[call](folder)
+
+    after = {file.name: file.read_bytes() for file in folder.iterdir() if file.name != "LOCK"}
+    assert before == after
