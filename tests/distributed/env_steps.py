@@ -64,6 +64,12 @@ def local_replay(**settings: Any) -> ShardedReplay:
     return ShardedReplay(start=start_local_shards, **arguments(**settings))
 
 
+def priorities_in(stored: ReplayMemory) -> np.ndarray:
+    """Return p^alpha of each sampleable transition, in the order of their indices."""
+    stored._parts.notified_sampler.total_mass()  # the sampler takes note of new transitions
+    return stored.sampler.state(stored._timeline)["weights"]
+
+
 def memory(**settings: Any) -> ReplayMemory:
     """Return a memory of the same steps."""
     return ReplayMemory(**arguments(**settings))

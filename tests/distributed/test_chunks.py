@@ -11,7 +11,17 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 
-from distributed.env_steps import DISCOUNT, SHAPE, STACK, NumberedSteps, arguments, frame_of, local_replay, memory
+from distributed.env_steps import (
+    DISCOUNT,
+    SHAPE,
+    STACK,
+    NumberedSteps,
+    arguments,
+    frame_of,
+    local_replay,
+    memory,
+    priorities_in,
+)
 from framestow import Prioritized
 from framestow.distributed.calls import LocalCalls
 from framestow.distributed.chunks import ShardWriter, WriterSettings
@@ -325,7 +335,7 @@ def test_new_transitions_get_their_n_step_td_error_as_priority(n_step):
     writer.flush()
 
     memory = calls.objects[0].memory
-    masses = memory._parts.notified_sampler.masses_of(memory.sampleable_indices())
+    masses = priorities_in(memory)
     errors = []
     for step in range(6 - n_step):
         bootstrap = DISCOUNT**n_step * best[step + n_step]

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from distributed.env_steps import SHAPE, frame_of, local_replay
+from distributed.env_steps import SHAPE, frame_of, local_replay, priorities_in
 from framestow import Prioritized
 from framestow.distributed import PolicyStep, Rollouts
 from framestow.distributed.calls import LocalCalls
@@ -141,7 +141,7 @@ def test_values_of_the_policy_become_initial_priorities():
 
     memory = replay._shards.objects[0].memory
     indices = memory.sampleable_indices()
-    masses = memory._parts.notified_sampler.masses_of(indices)
+    masses = priorities_in(memory)
     reward = memory.get(indices).reward
     first = reward == 1.0  # error: 1 + 0.5 * 1 - 1, squared
     np.testing.assert_allclose(0.25, masses[first])

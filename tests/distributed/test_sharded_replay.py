@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 
-from distributed.env_steps import NumberedSteps, local_replay, memory
+from distributed.env_steps import NumberedSteps, arguments, local_replay, memory
 from framestow import EmphasizeRecent, Prioritized, Uniform
-from framestow.distributed import SampleToInsertRatio, sharded_replay
+from framestow.distributed import SampleToInsertRatio, ShardedReplay, sharded_replay
+from framestow.distributed.calls import LocalCalls
 from framestow.distributed.pending_rows import counts_of
-from framestow.errors import InvalidSettingsError
+from framestow.distributed.shard import Shard
+from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.torch import BatchLoader
 from oracles.chi_square import chi_square, chi_square_bound
 
@@ -322,3 +325,24 @@ def test_a_loader_gives_the_same_batches_as_tensors():
 def test_settings_that_cannot_work_are_refused_before_a_shard_starts(settings, message):
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         local_replay(**settings)
+
+
+def test_shards_end_if_one_of_them_cannot_be_built():
+    ended = []
+
+    class Calls(LocalCalls):
+        def call(self, number, method, *given):
+            if number == 1 and method == "report":
+                return None, IncompatibleError("shard 1 has a memory of other settings")
+            return super().call(number, method, *given)
+
+        def close(self):
+            ended.append(self.num_objects)
+
+    with pytest.raises(IncompatibleError, match="shard 1 has a memory of other settings"):
+        ShardedReplay(
+            **arguments(num_envs=2, shards=2),
+            start=lambda settings: Calls([partial(Shard, one) for one in settings]),
+        )
+
+    assert [2] == ended

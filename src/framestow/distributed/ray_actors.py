@@ -29,7 +29,7 @@ LOCAL_ENVIRONMENT = {  # of a local cluster, unless it is set already; Ray reads
     "RAY_worker_niceness": "0",
 }
 CONNECT_S = 10.0
-MAX_PENDING_CALLS = 1000  # of one caller to one actor; a fuse, since callers keep to fewer
+MAX_PENDING_CALLS = 1000  # of one caller to one actor; callers wait before that, so more are an error
 
 
 def ray() -> Any:
@@ -126,10 +126,10 @@ class RayCalls(Calls):
         """Return the references that have an answer or an error."""
         if not handles:
             return []
-        unique = list(handles)
+        asked = list(handles)
         if timeout_s > 0:
-            ray().wait(unique, num_returns=1, timeout=timeout_s, fetch_local=False)
-        ready, _ = ray().wait(unique, num_returns=len(unique), timeout=0, fetch_local=False)
+            ray().wait(asked, num_returns=1, timeout=timeout_s, fetch_local=False)
+        ready, _ = ray().wait(asked, num_returns=len(asked), timeout=0, fetch_local=False)
         return list(ready)
 
     def share(self, value: Any) -> Any:

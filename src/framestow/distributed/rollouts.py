@@ -104,7 +104,7 @@ class RolloutActor:
         try:
             if self._observations is None:
                 self._observations = self._env.reset(seed=self._env_seed)[0]
-                self._env_seed = None  # a later reset goes on with the environments' generators
+                self._env_seed = None  # a later reset continues the environments' generators
             for _ in range(num_steps):
                 step = self._policy.act(self._observations)
                 if step.chosen is not None and step.best is not None:
@@ -142,7 +142,7 @@ class RolloutCounts:
 
 
 class Rollouts(Closing):
-    """Actors that play without end, each with its part of the environments of a replay.
+    """Actors that play until they are closed, each with its part of the environments of a replay.
 
     One call of ``steps_per_call`` steps is in flight to each actor. An actor that dies is restarted, and its next
     episode closes the one that was open. One that does not answer for ``silent_s`` seconds is ended, unless it waits
@@ -212,7 +212,7 @@ class Rollouts(Closing):
         self.counts.weights += 1
 
     def poll(self, timeout_s: float = 0.0) -> tuple[list[RolloutReport], list[int]]:
-        """Return the reports that came, after waiting for the first, and the actors that were lost; play on.
+        """Return the reports that arrived, after waiting for the first, and the lost actors; submit the next calls.
 
         While the rate limiter holds actors back, calls are not submitted again.
         """

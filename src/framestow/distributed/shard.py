@@ -56,7 +56,6 @@ class Rows(NamedTuple):
     extras: dict[str, npt.NDArray[Any]]
     indices: npt.NDArray[np.int64]
     weight: npt.NDArray[np.float32]  # relative to the transition of the shard with the smallest mass
-    mass: npt.NDArray[np.float32]
 
     @property
     def num_rows(self) -> int:
@@ -269,10 +268,9 @@ class Shard:
         except NothingToSampleError:
             return self.report()
         batch = pending.gather()
-        masses = self.memory._parts.notified_sampler.masses_of(batch.index)
         frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
         fields = batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated
-        return Rows(self.report(), frames, *fields, dict(batch.extras), batch.index, batch.weight, masses)
+        return Rows(self.report(), frames, *fields, dict(batch.extras), batch.index, batch.weight)
 
     def sample_sequences(
         self,

@@ -95,7 +95,7 @@ class ShardedReplay(Closing):
         shards: Number of shards.
         directory: Folder for the shards' memories, which all nodes must share if a shard may restart elsewhere.
         flush_every: Seconds between two flushes of each shard, with a ``directory``.
-        rate_limiter: Holds back ``sample`` and writers; ``None`` lets both go on.
+        rate_limiter: Holds back ``sample`` and writers; ``None`` holds back neither.
         timeout_s: Seconds until a shard that does not answer counts as lost.
         start: Starts the shards: ``framestow.distributed.start_ray_shards``, or ``start_local_shards`` in this process.
         max_bytes: Budget of all shards together.
@@ -195,10 +195,13 @@ class ShardedReplay(Closing):
         self._limits = [0.0] * shards  # the largest insert limit that may be in force
         self._newest_limits = [0.0] * shards  # the same, without those that the pending question replaces
         self._writer: ShardWriter | None = None
-        for number in range(shards):
-            self._ask(number)
-        for number in range(shards):
-            self._note(number, self._shards.result(self._questions.pop(number), max(timeout_s, START_S)))
+        with contextlib.ExitStack() as unless_built:
+            unless_built.callback(self._shards.close)
+            for number in range(shards):
+                self._ask(number)
+            for number in range(shards):
+                self._note(number, self._shards.result(self._questions.pop(number), max(timeout_s, START_S)))
+            unless_built.pop_all()
         if rate_limiter is not None:
             self.refresh()
 
@@ -261,14 +264,14 @@ class ShardedReplay(Closing):
 
     def add(
         self,
-        observation: npt.ArrayLike,
-        action: npt.ArrayLike,
-        reward: npt.ArrayLike,
-        next_observation: npt.ArrayLike,
-        terminated: npt.ArrayLike,
-        truncated: npt.ArrayLike,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
-        extras: Mapping[str, npt.ArrayLike] | None = None,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        next_observation: Any,
+        terminated: Any,
+        truncated: Any,
+        env_ids: Any = None,
+        extras: Mapping[str, Any] | None = None,
     ) -> None:
         """Store one step of each of ``env_ids`` with its stacked observations, as ``ShardWriter.add`` does."""
         self._own_writer.add(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
@@ -479,7 +482,7 @@ class ShardedReplay(Closing):
                     self._answer_if_done(number)
 
     def _refresh_old(self) -> None:
-        """Ask shards whose report is old, without waiting; use the answers that came."""
+        """Ask shards whose report is old, without waiting; use the answers that arrived."""
         now = time.monotonic()
         for number in range(self.num_shards):
             self._answer_if_done(number)

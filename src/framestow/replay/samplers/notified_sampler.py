@@ -148,10 +148,6 @@ class NotifiedSampler:
         self._notify()
         return self.sampler.total_mass(self._transitions)
 
-    def masses_of(self, indices: Indices) -> npt.NDArray[np.float32]:
-        """Return the masses of transitions that can be sampled."""
-        return self.sampler.masses_of(indices, self._transitions)
-
     def switch(self, sampler: Sampler) -> None:
         """Use another sampler, which starts with all stored transitions.
 

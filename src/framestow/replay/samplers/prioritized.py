@@ -128,10 +128,6 @@ class Prioritized(Sampler):
         """Return Σ p^α and the smallest p^α above 0; infinity if there is none."""
         return self._priorities.total, self._priorities.smallest
 
-    def masses_of(self, indices: Indices, transitions: Sampleable) -> npt.NDArray[np.float32]:
-        """Return p^α of each transition."""
-        return self._priorities.weights(transitions.slots_of(indices))
-
     def state(self, transitions: Sampleable) -> dict[str, Any]:
         """Return the settings, the number of draws, and the weights p^α by runs of indices."""
         runs = transitions.sampleable_runs()

@@ -150,11 +150,6 @@ class Sampler(Protocol):
         del transitions
         return None
 
-    def masses_of(self, indices: Indices, transitions: Sampleable) -> npt.NDArray[np.float32]:
-        """Return the masses of transitions that can be sampled; only for a sampler with a ``total_mass``."""
-        del transitions
-        return np.ones(len(indices), np.float32)
-
     def state(self, transitions: Sampleable) -> dict[str, Any]:
         """Return the state to save: values for JSON and NumPy arrays, in dicts and lists of any depth."""
         del transitions
