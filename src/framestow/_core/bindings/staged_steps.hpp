@@ -206,7 +206,7 @@ public:
         const ReadArray segment_bytes = as_bytes(segment, "segment");
         const ReadArray bit_bytes = as_bytes(bits, "bits");
         if (bit_bytes.nbytes() != static_cast<std::size_t>(length)) {
-            refuse("bits", "has " + std::to_string(bit_bytes.nbytes()) + " bytes: a segment has " +
+            refuse("bits", "has " + std::to_string(bit_bytes.nbytes()) + " bytes: must be one for each of " +
                                std::to_string(length) + " frames");
         }
         segment_.emplace(store.format(), static_cast<std::int32_t>(stream), span_of(segment_bytes), span_of(bit_bytes),
@@ -222,7 +222,7 @@ public:
     // Stores the staged segment, its steps and the stack, as `append_whole` stores a step.
     std::size_t append_segment(const LeafStores& stores, const nb::tuple& stacks) {
         if (!segment_) {
-            refuse("segment", "is not staged: call stage_segment() first");
+            refuse("segment", "is not staged: must be given to stage_segment() before");
         }
         const StagedSegment segment = std::move(*segment_);
         segment_.reset();
