@@ -31,7 +31,7 @@ Arrays = dict[str, npt.NDArray[Any]]
 
 # Names of arrays in the state file; they are part of the format.
 OPEN_SEGMENTS, OPEN_SIZES = "frames.open_segments", "frames.open_sizes"
-NEXT_POSITIONS, SEGMENT_RUNS, RUN_COUNTS = "frames.next_positions", "frames.held_runs", "frames.run_counts"
+NEXT_POSITIONS, SEGMENT_RUNS, RUN_COUNTS = "frames.next_positions", "frames.runs", "frames.run_counts"
 
 
 class Snapshot(NamedTuple):
@@ -72,7 +72,7 @@ def segment_runs(numbers: list[npt.NDArray[np.int64]]) -> Arrays:
     """Encode each stream's sealed segment numbers as runs of consecutive numbers, for the state file.
 
     >>> arrays = segment_runs([np.array([3, 4, 5, 9]), np.array([], np.int64)])
-    >>> arrays["frames.held_runs"].tolist(), arrays["frames.run_counts"].tolist()
+    >>> arrays["frames.runs"].tolist(), arrays["frames.run_counts"].tolist()
     ([[3, 5], [9, 9]], [2, 0])
     """
     runs = [_runs_in(of_stream) for of_stream in numbers]

@@ -1,0 +1,212 @@
+"""A store read in plain Python, from docs/store-format.md and docs/packing.md alone.
+
+Slow, and obviously in order: a loaded memory must have these transitions, no others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oracles.plain_codec import crc32c, unpack
+
+FILE_HEADER, BLOCK_HEADER = struct.Struct("<8sIQ8sI"), struct.Struct("<4sIQQII")
+SCALED_HEADER = struct.Struct("<I4sII")
+STEPS_A_BLOCK = 1024
+TERMINATED, TRUNCATED, TAKEN = 1, 2, 4
+
+
+class BrokenStoreError(Exception):
+    """The store is not as its specification says."""
+
+
+@dataclass(frozen=True)
+class PlainStep:
+    """One step, with the frames that its observation and its next observation show, oldest first."""
+
+    stream: int
+    action: Any
+    reward: float
+    terminated: bool
+    truncated: bool
+    extras: dict[str, Any]
+    observation: list[NDArray[Any]]  # a stack of each leaf, without padding
+    next_observation: list[NDArray[Any]]
+
+
+class PlainStore:
+    """The newest generation of a store."""
+
+    def __init__(self, folder: Path) -> None:
+        [*_, newest] = sorted(path for path in folder.glob("MANIFEST.*") if path.suffix[1:].isdigit())
+        checksum, _, body = newest.read_bytes().partition(b"\n")
+        if int(checksum, 16) != crc32c(body):
+            raise BrokenStoreError(f"checksum of {newest}")
+        self.manifest = json.loads(body)
+        self.settings = self.manifest["memory"]["settings"]
+        state = folder / self.manifest["state"]["name"]
+        if crc32c(state.read_bytes()) != self.manifest["state"]["checksum"]:
+            raise BrokenStoreError(f"checksum of {state}")
+        self.state = dict(np.load(state))
+        self.leaves = list(leaves_of(self.settings["frame"]))
+        frames, steps = (dict(blocks(folder, name, self.manifest[name])) for name in ("frames", "steps"))
+        self._step_blocks = steps
+        self.segments = {key: frames[key] for key in self._sealed_segments()} | self._open_segments()
+
+    def steps(self) -> list[PlainStep]:
+        """All steps whose frames are stored, oldest first."""
+        found = self._steps_of_blocks() if "blocks.numbers" in self.state else self._steps_of_ring()
+        lost = set(self.state["timeline.lost"].tolist())
+        return [self._step(record) for index, record in found if index not in lost]
+
+    def _sealed_segments(self) -> Iterator[tuple[int, int]]:
+        runs = iter(self.state["frames.runs"].tolist())
+        for stream, count in enumerate(self.state["frames.run_counts"].tolist()):
+            for _ in range(count):
+                first, last = next(runs)
+                yield from ((stream, number) for number in range(first, last + 1))
+
+    def _open_segments(self) -> dict[tuple[int, int], bytes]:
+        length, rest, segments = self.manifest["frames_per_segment"], self.state["frames.open_segments"].tobytes(), {}
+        sizes, positions = self.state["frames.open_sizes"].tolist(), self.state["frames.next_positions"].tolist()
+        for stream, (size, position) in enumerate(zip(sizes, positions, strict=True)):
+            if size:
+                segments[stream, position // length] = rest[:size]
+            rest = rest[size:]
+        return segments
+
+    def _steps_of_ring(self) -> Iterator[tuple[int, Any]]:
+        oldest, stop = self.state["timeline.span"].tolist()
+        first_block, stop_block = self.state["timeline.blocks"].tolist()
+        loose = iter(self._loose_records())
+        for index in range(oldest, stop):
+            number, place = divmod(index, STEPS_A_BLOCK)
+            if not first_block <= number < stop_block:
+                yield index, next(loose)
+            elif (0, number) in self._step_blocks:
+                yield index, np.frombuffer(self._step_blocks[0, number], self.record)[place]
+
+    def _steps_of_blocks(self) -> Iterator[tuple[int, Any]]:
+        length = self.manifest["frames_per_segment"]
+        loose = self._loose_records()
+        for number, stream, segment, num_steps, is_sealed in zip(
+            *(self.state[f"blocks.{name}"].tolist() for name in BLOCK_FIELDS), strict=True
+        ):
+            if is_sealed and not num_steps:
+                continue
+            records = np.frombuffer(self._step_blocks[stream, segment], self.record) if is_sealed else loose[:length]
+            loose = loose if is_sealed else loose[length:]
+            yield from (
+                (number * length + place, record) for place, record in enumerate(records) if record["flags"] & TAKEN
+            )
+
+    @property
+    def record(self) -> np.dtype[Any]:
+        """One step of a block."""
+        num_streams, action = self.settings["num_envs"], self.settings["action"]
+        stream = "<u1" if num_streams <= 2**8 else "<u2" if num_streams <= 2**16 else "<u4"
+        fields = [("position", "<u4"), ("reward", "<f4"), ("flags", "u1"), ("history", "u1"), ("stream", stream)]
+        fields += [("action", self.state["columns.action"].dtype, tuple(action["shape"]))]
+        extras = [(name, dtype, tuple(shape)) for name, (dtype, shape) in sorted(self.settings["extras"].items())]
+        return np.dtype(fields + ([("extras", extras)] if extras else []))
+
+    def _loose_records(self) -> NDArray[Any]:
+        records = np.zeros(len(self.state["timeline.stream"]), self.record)
+        for name in ("stream", "position", "history"):
+            records[name] = self.state[f"timeline.{name}"]
+        for name in ("action", "reward", "flags"):
+            records[name] = self.state[f"columns.{name}"]
+        for name in self.settings["extras"]:
+            records["extras"][name] = self.state[f"extra.{name}"]
+        return records
+
+    def _step(self, record: Any) -> PlainStep:
+        stream, stack = int(record["stream"]), self.settings["stack"]
+        newest = int(self.state["timeline.newest_positions"][stream])
+        position = newest - (newest - int(record["position"])) % 2**32
+        first = position - int(record["history"])
+        observations = [
+            [self._window(leaf, stream, max(begin, last - stack + 1), last) for leaf in range(len(self.leaves))]
+            for begin, last in ((first, position), (first, position + 1))
+        ]
+        extras = record["extras"] if self.settings["extras"] else {}
+        return PlainStep(
+            stream,
+            record["action"],
+            float(record["reward"]),
+            bool(record["flags"] & TERMINATED),
+            bool(record["flags"] & TRUNCATED),
+            {name: extras[name] for name in self.settings["extras"]},
+            *observations,
+        )
+
+    def _window(self, leaf: int, stream: int, first: int, last: int) -> NDArray[Any]:
+        length, key = self.manifest["frames_per_segment"], leaf * self.settings["num_envs"] + stream
+        places = [divmod(position, length) for position in range(first, last + 1)]
+        return np.stack([self._frames(leaf, (key, number))[place] for number, place in places])
+
+    def _frames(self, leaf: int, key: tuple[int, int]) -> NDArray[Any]:
+        shape, dtype, is_scaled = (self.leaves[leaf][name] for name in ("shape", "dtype", "is_scaled"))
+        segment = self.segments[key]
+        if not isinstance(segment, np.ndarray):  # unpacked once
+            unpacked = scaled_frames(segment, np.dtype(dtype), math.prod(shape)) if is_scaled else unpack(segment)
+            segment = np.ascontiguousarray(unpacked).view(dtype).reshape(-1, *shape)
+            self.segments[key] = segment  # type: ignore[assignment]
+        return segment
+
+
+BLOCK_FIELDS = ("numbers", "streams", "segments", "num_steps", "are_sealed")
+
+
+def leaves_of(frame: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The arrays of an observation: of a dict in the order of the manifest."""
+    if "dict" in frame:
+        for part in frame["dict"].values():
+            yield from leaves_of(part)
+    elif "tuple" in frame:
+        for part in frame["tuple"]:
+            yield from leaves_of(part)
+    else:
+        yield frame
+
+
+def blocks(folder: Path, name: str, log: dict[str, Any]) -> Iterator[tuple[tuple[int, int], bytes]]:
+    """Key and payload of every committed block of a log; of equal keys the last one counts."""
+    for file in log["files"]:
+        content = (folder / f"{name}.{file['number']:06d}.log").read_bytes()[: file["bytes"]]
+        magic, version, number, stored_name, checksum = FILE_HEADER.unpack_from(content)
+        written = (b"FSTOWLOG", 1, file["number"], name.encode())
+        if (magic, version, number, stored_name.rstrip(b"\0")) != written or checksum != crc32c(content[:28]):
+            raise BrokenStoreError(f"header of file {file['number']} of {name}")
+        place, num_blocks = FILE_HEADER.size, 0
+        while place < len(content):
+            header = content[place : place + BLOCK_HEADER.size]
+            marker, stream, block, size, of_payload, of_header = BLOCK_HEADER.unpack(header)
+            payload = content[place + BLOCK_HEADER.size : place + BLOCK_HEADER.size + size]
+            if marker != b"FBLK" or (of_payload, of_header) != (crc32c(payload), crc32c(header[:28])):
+                raise BrokenStoreError(f"block at {place} of file {file['number']} of {name}")
+            yield (stream, block), payload
+            place, num_blocks = place + BLOCK_HEADER.size + size, num_blocks + 1
+        if num_blocks != file["blocks"]:
+            raise BrokenStoreError(f"{num_blocks} blocks in file {file['number']} of {name}, not {file['blocks']}")
+
+
+def scaled_frames(segment: bytes, dtype: np.dtype[Any], num_pixels: int) -> NDArray[Any]:
+    """Frames of a segment of scaled floats."""
+    checksum, mark, num_bytes, num_exact = SCALED_HEADER.unpack_from(segment)
+    if mark != b"sca1" or checksum != crc32c(segment[4:]):
+        raise BrokenStoreError("header of a segment of scaled floats")
+    rest = segment[SCALED_HEADER.size :]
+    frames = (unpack(rest[:num_bytes]).astype(np.float64) / 255).astype(dtype).reshape(-1, num_pixels)
+    places = struct.unpack_from(f"<{num_exact}I", rest, num_bytes)
+    if num_exact:
+        frames[list(places)] = unpack(rest[num_bytes + 4 * num_exact :]).view(dtype)
+    return frames
