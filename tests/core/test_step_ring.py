@@ -35,7 +35,7 @@ def ring_of(arrays):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"slots": np.zeros((5, 11), np.uint8)}, "slots has 5 rows of 11 bytes: it must have at least one, of 12 bytes"),
+        ({"slots": np.zeros((5, 11), np.uint8)}, "slots has 5 rows of 11 bytes: it must have at least one, of 12"),
         ({"slots": np.zeros((5, 24), np.uint8)[:, ::2]}, "slots is no such array: must be writable"),
         ({"is_open": np.zeros(3, bool)}, "is_open has 3 entries: every array of streams must have one entry a stream"),
         ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions is no such array: must be writable"),

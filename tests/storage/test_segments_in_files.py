@@ -305,7 +305,7 @@ def test_a_segment_that_cannot_move_to_a_file_is_refused_and_unchanged(tmp_path,
     number = {"sealed": 2, "evicted": 0, "open": 5}[kind]
 
     if kind == "sealed":
-        with pytest.raises(ValueError, match=f"segment 2 of stream 0 has {places[2][1]} bytes: it must have as many in"):
+        with pytest.raises(ValueError, match=f"segment 2 of stream 0 has {places[2][1]} bytes: it must have as many"):
             storage.move_to_file(STREAM, 2, tmp_path / "log", 0, 9)
         with pytest.raises(FileNotFoundError) as raised:
             storage.move_to_file(STREAM, 2, tmp_path / "missing", *places[2])
