@@ -44,6 +44,28 @@ def test_any_number_of_threads_gathers_what_one_gathers(threads):
     np.testing.assert_array_equal(gathered(filled_streams()), gathered(filled_streams(threads)))
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("is_raw", [False, True], ids=["packed", "raw"])
+@pytest.mark.parametrize("first_byte", [0, 1], ids=["aligned", "unaligned"])
+def test_a_batch_too_large_for_a_cache_has_the_frames(threads, is_raw, first_byte):
+    """It is written past the caches where its frames are aligned."""
+    rng = np.random.default_rng(1)
+    frames = np.zeros((64, SIDE, SIDE), np.uint8)
+    frames[:, :9] = rng.integers(0, 256, (64, 9, SIDE))
+    store = FrameStore(1, [(SIDE, SIDE, 1, is_raw)], SEGMENT_FRAMES, threads=threads)
+    store.append(np.zeros(len(frames), np.int32), frames)
+    lasts = rng.integers(LENGTH - 1, len(frames), WINDOWS)
+    memory = np.full(WINDOWS * LENGTH * SIDE * SIDE + 64, 255, np.uint8)
+    begin = -memory.ctypes.data % 64 + first_byte
+    out = memory[begin : begin + WINDOWS * LENGTH * SIDE * SIDE].reshape(WINDOWS, LENGTH, SIDE, SIDE)
+    assert out.nbytes > 2**23
+
+    store.windows(np.zeros(WINDOWS, np.int32), lasts, np.full(WINDOWS, LENGTH, np.int32), out)
+
+    np.testing.assert_array_equal(frames[lasts[:, None] + np.arange(1 - LENGTH, 1)], out)
+    assert {255} == set(memory[:begin].tolist()) | set(memory[begin + out.size :].tolist())
+
+
 @pytest.mark.parametrize("threads", [-1, 0, 65])
 def test_an_impossible_number_of_threads_is_refused(threads):
     with pytest.raises(ValueError, match=f"threads is {threads}: must be 1 to 64"):

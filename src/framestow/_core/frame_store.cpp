@@ -590,7 +590,7 @@ void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t stream, st
     if (const auto* const stored = std::get_if<StoredSegment>(&place)) {
         if (format_.is_raw && !format_.is_scaled()) {
             const std::size_t frame_bytes = format_.frame_bytes();
-            std::memcpy(out, stored->bytes + kHeaderBytes + first * frame_bytes, count * frame_bytes);
+            scratch.copy_out(out, stored->bytes + kHeaderBytes + first * frame_bytes, count * frame_bytes);
             return;
         }
         unpack_checked(stored->span(), place, stream, number, first, count, scratch, out);

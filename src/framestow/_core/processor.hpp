@@ -1,10 +1,14 @@
-// What depends on the processor: vector instructions and prefetching.
+// What depends on the processor: vector instructions, prefetching, and copies past the caches.
 //
 // FRAMESTOW_SSE2 is defined where SSE2 may be used: every x86-64 has it. FRAMESTOW_ASKS_PROCESSOR is defined where
 // further instructions may be used, after the processor was asked whether it has them: one binary runs on every x86-64.
 // All other code is portable. With -DFRAMESTOW_PORTABLE=ON every processor runs portable code alone, and returns the
 // same bytes.
 #pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
 
 #if (defined(__SSE2__) || defined(_M_X64)) && !defined(FRAMESTOW_PORTABLE)
 #define FRAMESTOW_SSE2 1
@@ -32,6 +36,27 @@ inline void prefetch(const void* bytes) {
     __prefetch(bytes);
 #else
     static_cast<void>(bytes);
+#endif
+}
+
+// Copies past the caches, where that is possible: the processor need not load what is overwritten. For output that is too
+// large to stay in a cache until it is read. Other threads see the bytes after finish_streaming().
+inline void stream_copy(std::uint8_t* target, const std::uint8_t* source, std::size_t size) {
+#ifdef FRAMESTOW_SSE2
+    if (reinterpret_cast<std::uintptr_t>(target) % sizeof(__m128i) == 0 && size % sizeof(__m128i) == 0) {
+        for (std::size_t at = 0; at < size; at += sizeof(__m128i)) {
+            _mm_stream_si128(reinterpret_cast<__m128i*>(target + at),
+                             _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + at)));
+        }
+        return;
+    }
+#endif
+    std::memcpy(target, source, size);
+}
+
+inline void finish_streaming() {
+#ifdef FRAMESTOW_SSE2
+    _mm_sfence();
 #endif
 }
 

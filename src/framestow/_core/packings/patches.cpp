@@ -147,7 +147,7 @@ void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::s
         }
         place = apply_patch(view.body, place, geometry, scratch.base, scratch.frame);
         if (index >= first) {
-            std::memcpy(out, scratch.frame.frame(), frame_bytes);
+            scratch.copy_out(out, scratch.frame.frame(), frame_bytes);
             out += frame_bytes;
         }
     }

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "../frame_geometry.hpp"
+#include "../processor.hpp"
 #include "patch_encoder.hpp"
 #include "repeat_finder.hpp"
 #include "shared_operations.hpp"
@@ -104,12 +105,20 @@ struct DecodingScratch {
     std::array<ReferenceFrame, 4> references;  // anchors of the segment that patches refer to
     std::size_t num_references = 0;            // rebuilt since the base; `references` has the last ones
     std::optional<UnpackedUpTo> up_to;         // none: each call starts at the base
+    bool streams_out = false;                 // whether frames are written past the caches
     std::vector<std::uint8_t> pixels;         // before they become floats
     std::unique_ptr<DecodingScratch> floats;  // of the exact frames among them
 
     void resize(const FrameGeometry& geometry) {
         base.resize(geometry);
         frame.resize(geometry);
+    }
+    void copy_out(std::uint8_t* out, const std::uint8_t* unpacked, std::size_t size) const {
+        if (streams_out) {
+            stream_copy(out, unpacked, size);
+        } else {
+            std::memcpy(out, unpacked, size);
+        }
     }
     std::size_t nbytes() const {
         std::size_t total = base.nbytes() + frame.nbytes() + pixels.capacity() + (floats ? floats->nbytes() : 0);
