@@ -138,7 +138,7 @@ $(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train,bench,offline]'
 	@touch $@
 
-# ViZDoom, Crafter and Super Mario Bros need NumPy 1, so they have their own environment.
+# ViZDoom, Crafter, Super Mario Bros and dm_control need NumPy 1, so they have their own environment.
 $(SCENES)/ready: benchmarks/requirements-scenes.txt
 	$(PYTHON) -m venv $(SCENES)
 	$(SCENES)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements-scenes.txt
@@ -157,7 +157,7 @@ mario: $(SCENES)/framestow  ## record Super Mario Bros in a Berkeley-style buffe
 	$(SCENES)/bin/python benchmarks/super_mario.py
 	$(SCENES)/bin/python examples/super_mario_bros.py --picture build/super_mario.png
 
-scenes: $(SCENES)/ready  ## record frames of ViZDoom, Crafter and Super Mario Bros for make bench: 10 minutes
+scenes: $(SCENES)/ready  ## record frames of ViZDoom, Crafter, Super Mario Bros and dm_control for make bench: 20 minutes
 	$(SCENES)/bin/python benchmarks/record_scenes.py
 
 bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the other libraries: 90 minutes

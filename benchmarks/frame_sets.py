@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import ATARI_100K, GAMES, recorded, recording
-from recorded_frames import NUM_FRAMES, saved_recording
+from recorded_frames import CONTROL_FRAMES, CONTROL_TASKS, NUM_FRAMES, saved_recording
 from scripted_players import SCRIPTED_PLAYERS
 from synthetic_frames import SYNTHETIC
 
@@ -28,8 +28,8 @@ def scripted_play(game: str) -> Frames:
     return recording(game, is_scripted=True).frames
 
 
-def scene(name: str) -> Frames:
-    recording = saved_recording(name)
+def scene(name: str, num_frames: int = NUM_FRAMES) -> Frames:
+    recording = saved_recording(name, num_frames)
     if recording is None:
         raise NotRecordedError(f"{name} is not recorded: `make scenes` does it")
     return recording.frames
@@ -53,6 +53,7 @@ FRAME_SETS: dict[str, dict[str, Callable[[], Frames]]] = {
         "crafter_colour": partial(scene, "crafter_colour"),
         "super_mario_grey": partial(scene, "super_mario_grey"),
         "super_mario_colour": partial(scene, "super_mario_colour"),
+        **{f"{task}_colour": partial(scene, f"{task}_colour", CONTROL_FRAMES) for task in CONTROL_TASKS},
     },
     "synthetic": {name: partial(make, NUM_FRAMES) for name, make in SYNTHETIC.items()},
 }

@@ -1,4 +1,4 @@
-"""Record the frames of ViZDoom, Crafter and Super Mario Bros for packing.py, in a separate environment.
+"""Record the frames of ViZDoom, Crafter, Super Mario Bros and dm_control for packing.py, in a separate environment.
 
     make scenes                                     .venv-scenes from requirements-scenes.txt, then all of them
     python benchmarks/record_scenes.py --scenes crafter
@@ -7,15 +7,18 @@ Random play: each action is drawn uniformly and repeated with probability 0.75 p
 ViZDoom (Kempka et al. 2016) gives the last of four tics at 160x120, Super Mario Bros (Kauten 2018) the last of four
 frames at 256x240; both are resized to 84x84 with OpenCV's INTER_AREA, in colour and in grey. Crafter (Hafner 2021) is
 recorded at its 64x64 and skips no frames. The same seed gives the same frames, except for Crafter: it iterates Python
-sets of its creatures, whose order differs between processes. Needs neither framestow nor ale-py: these environments
-need older packages than the others.
+sets of its creatures, whose order differs between processes. Four tasks of dm_control (Tunyasuvunakool et al. 2020)
+are rendered at 84x84 after every second step by OSMesa (Debian's libosmesa6), with actions drawn uniformly from their
+box. Needs neither framestow nor ale-py: these environments need older packages than the others.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -23,13 +26,13 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from recorded_frames import NUM_FRAMES, Recording, frames_path, save_recording
+from recorded_frames import CONTROL_FRAMES, CONTROL_TASKS, NUM_FRAMES, Recording, frames_path, save_recording
 
 FRAME_SKIP = 4  # tics or screens per agent step
+CONTROL_SKIP = 2  # steps of dm_control per agent step
 FRAME_SIDE = 84  # pixels
 PERSISTENCE = 0.75  # probability that the last action is kept for another step
 DOOM_BUTTONS = ("ATTACK", "MOVE_FORWARD", "MOVE_LEFT", "MOVE_RIGHT", "TURN_LEFT", "TURN_RIGHT")
-
 Scene = Iterator[tuple[NDArray[np.uint8], bool]]  # a screen, which may be overwritten later; whether an episode begins
 
 
@@ -105,19 +108,43 @@ def super_mario(seed: int) -> Scene:
             yield screen, False
 
 
+def control(domain: str, task: str, seed: int) -> Scene:
+    """Yield pictures ``(84, 84, 3)`` of a task of dm_control."""
+    os.environ.setdefault("MUJOCO_GL", "osmesa")  # read when dm_control is imported
+    from dm_control import suite
+
+    env = suite.load(domain, task, task_kwargs={"random": seed})
+    lowest, highest = env.action_spec().minimum, env.action_spec().maximum
+    generator = np.random.default_rng(seed)
+    action = generator.uniform(lowest, highest)
+    while True:
+        step, is_first = env.reset(), True
+        while is_first or not step.last():
+            yield env.physics.render(FRAME_SIDE, FRAME_SIDE, camera_id=0), is_first
+            is_first = False
+            if generator.random() >= PERSISTENCE:
+                action = generator.uniform(lowest, highest)
+            for _ in range(CONTROL_SKIP):
+                step = env.step(action)
+                if step.last():
+                    break
+
+
 SCENES: dict[str, Callable[[int], Scene]] = {
     "doom_deathmatch": lambda seed: doom("deathmatch", seed),
     "doom_gathering": lambda seed: doom("health_gathering_supreme", seed),
     "crafter": crafter,
     "super_mario": super_mario,
+    **{domain: partial(control, domain, task) for domain, task in CONTROL_TASKS.items()},
 }
+OWN_PICTURES = ("crafter", *CONTROL_TASKS)  # recorded as they are, in colour alone
 
 
 def record(name: str, num_frames: int, seed: int) -> None:
     """Play a scene and save its frames in colour, and resized ones in grey too."""
     episode_starts = []
     for place, (screen, is_first) in enumerate(islice(SCENES[name](seed), num_frames)):
-        picture = screen if name == "crafter" else resized(screen)
+        picture = screen if name in OWN_PICTURES else resized(screen)
         if place == 0:
             colour = np.empty((num_frames, *picture.shape), np.uint8)
         colour[place] = picture
@@ -125,7 +152,7 @@ def record(name: str, num_frames: int, seed: int) -> None:
             episode_starts.append(place)
         if (place + 1) % 5_000 == 0:
             print(f"{name}: {place + 1:,} of {num_frames:,} frames", flush=True)
-    if name != "crafter":
+    if name not in OWN_PICTURES:
         grey = np.stack([cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY) for picture in colour])
         save_recording(f"{name}_grey", Recording(grey, episode_starts), seed)
     save_recording(f"{name}_colour", Recording(colour, episode_starts), seed)
@@ -141,10 +168,11 @@ def main() -> None:
     parser.add_argument("--scenes", nargs="+", choices=SCENES, default=list(SCENES))
     arguments = parser.parse_args()
     for name in arguments.scenes:
-        if frames_path(f"{name}_colour", NUM_FRAMES, 0).exists():
+        num_frames = CONTROL_FRAMES if name in CONTROL_TASKS else NUM_FRAMES
+        if frames_path(f"{name}_colour", num_frames, 0).exists():
             print(f"{name}: recorded before")
         else:
-            record(name, NUM_FRAMES, seed=0)
+            record(name, num_frames, seed=0)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 NUM_FRAMES = 20_000  # of each game or scene
+CONTROL_TASKS = {"cartpole": "swingup", "finger": "spin", "cheetah": "run", "walker": "walk"}  # of each domain
+CONTROL_FRAMES = 1_280  # of each task of dm_control, which take 30 ms of processor time each
 CACHE_FOLDER = Path(os.environ.get("FRAMES_FOLDER", Path(__file__).parent / ".frames"))
 
 

@@ -305,10 +305,83 @@ void the_cheapest_way_costs_as_little_as_trying_everything() {
     }
 }
 
+// Whether an operation of that kind can write the pixel at `place`, as packings/patch_format.hpp says.
+bool can_write(const Pictures& pictures, CheapestPixels::Kind kind, std::size_t place) {
+    const auto at = [&](const std::uint8_t* picture, std::size_t back, std::size_t byte) {
+        return 3 * place >= back ? picture[3 * place - back + byte] : std::uint8_t{0};
+    };
+    const bool is_up = kind == CheapestPixels::kUp || kind == CheapestPixels::kNearUp || kind == CheapestPixels::kFarUp;
+    const std::uint8_t* const picture = is_up || kind == CheapestPixels::kRun ? pictures.frame
+                                        : kind == CheapestPixels::kBase       ? pictures.base
+                                                                              : pictures.previous;
+    const std::size_t back = is_up ? pictures.row_bytes : kind == CheapestPixels::kRun ? 3 : 0;
+    const auto grows = [&](std::size_t byte) { return pictures.frame[3 * place + byte] - at(picture, back, byte); };
+    const auto green = static_cast<std::int8_t>(grows(1));
+    const auto red = static_cast<std::int8_t>(grows(0) - green);
+    const auto blue = static_cast<std::int8_t>(grows(2) - green);
+    const auto within = [](int value, int limit) { return value >= -limit && value < limit; };
+    switch (kind) {
+        case CheapestPixels::kLiteral:
+            return true;
+        case CheapestPixels::kNearKept:
+        case CheapestPixels::kNearUp:
+            return within(green, 8) && within(red, 2) && within(blue, 2);
+        case CheapestPixels::kFarKept:
+        case CheapestPixels::kFarUp:
+            return within(red, 8) && within(blue, 8);
+        default:
+            return green == 0 && red == 0 && blue == 0;
+    }
+}
+
+void the_cheapest_pixels_cost_as_little_as_trying_everything() {
+    constexpr std::size_t row = 7, size = 6 * row;
+    std::mt19937 random(5);
+    for (int round = 0; round < 300; ++round) {
+        std::vector<std::uint8_t> frames[3];
+        for (std::vector<std::uint8_t>& frame : frames) {
+            frame = frames[0];
+            frame.resize(3 * size, 100);
+            for (std::size_t byte = 0; byte < 3 * size; ++byte) {
+                const unsigned reach = byte / 40 % 2 == 0 ? 5 : 40;
+                frame[byte] = static_cast<std::uint8_t>(frame[byte] + (random() % 4 == 0 ? random() % reach : 0));
+            }
+        }
+        const Pictures pictures{frames[2].data(), frames[1].data(), frames[0].data(), 3 * row, 3, 3 * size};
+        CheapestPixels pixels(size);
+        const std::size_t begin = random() % size;
+        pixels.find(pictures, false, begin, size);
+        std::vector<int> least(size + 1, 1 << 20);
+        least[size] = 0;
+        for (std::size_t from = size; from-- > begin;) {
+            for (std::size_t number = 0; number < CheapestPixels::kNumKinds; ++number) {
+                const auto kind = static_cast<CheapestPixels::Kind>(number);
+                int cost = CheapestPixels::kInPatches[number];
+                for (std::size_t to = from; to < size && can_write(pictures, kind, to); ++to) {
+                    cost += CheapestPixels::kPerPixel[number];
+                    least[from] = std::min(least[from], cost + least[to + 1]);
+                }
+            }
+        }
+        int cost = 0;
+        for (std::size_t place = begin; place < size;) {
+            const CheapestPixels::Kind kind = pixels.kind(place);
+            cost += CheapestPixels::kInPatches[kind];
+            do {
+                CHECK(can_write(pictures, kind, place));
+                cost += CheapestPixels::kPerPixel[kind];
+                ++place;
+            } while (place < size && pixels.continues(place, kind));
+        }
+        CHECK(cost == least[begin]);
+    }
+}
+
 }  // namespace
 
 int main() {
     the_cheapest_way_costs_as_little_as_trying_everything();
+    the_cheapest_pixels_cost_as_little_as_trying_everything();
     checksum_paths_agree();
     checksums_are_the_published_ones();
     segments_are_restored();

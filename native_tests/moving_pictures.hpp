@@ -1,4 +1,4 @@
-// Frames for native tests: a small picture moving over stripes, a few random bytes, sometimes noise.
+// Frames for native tests: a small picture moving over stripes, a few random bytes, brighter places, sometimes noise.
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,13 @@ inline std::vector<std::uint8_t> moving_pictures(const FrameGeometry& geometry, 
             }
         }
         frame[random() % frame_bytes] = static_cast<std::uint8_t>(random());
+        const std::size_t reach = random() % 3 * 20;  // some frames are a little brighter in places
+        for (std::size_t place = random() % frame_bytes; reach > 0 && place + 3 < frame_bytes && random() % 64 > 0;) {
+            const auto brighter = static_cast<std::uint8_t>(random() % reach);
+            for (const std::size_t end = place + 3; place < end; ++place) {
+                frame[place] = static_cast<std::uint8_t>(frame[place] + brighter + random() % 2);
+            }
+        }
     }
     return frames;
 }

@@ -155,6 +155,10 @@ SegmentHeader header_or_a_new_one(const Bytes& segment, std::minstd_rand& random
     try {
         return read_header(span_of(segment));
     } catch (const DamagedSegment&) {
+        if (random() % 2 == 0) {
+            const FrameGeometry colour{one_to(20, random), 3 * one_to(24, random), 3};
+            return SegmentHeader{PackingKind::kPixelPatches, one_to(8, random), one_to(5, random), colour};
+        }
         const PackingKind packing = one_to(8, random) == 1 ? PackingKind::kRaw : PackingKind::kPatches;
         const std::uint32_t row_bytes = one_to(40, random);
         const FrameGeometry geometry{one_to(20, random), row_bytes, std::min(row_bytes, one_to(4, random))};
@@ -174,10 +178,12 @@ void change_header(SegmentHeader& header, std::minstd_rand& random) {
             header.geometry.rows = one_to(64, random);
             return;
         case 3:
-            header.geometry.row_bytes = one_to(64, random);
+            header.geometry.row_bytes = header.packing == PackingKind::kPixelPatches ? 3 * one_to(24, random)
+                                                                                     : one_to(64, random);
             return;
         default:
-            header.geometry.pixel_bytes = one_to(4, random);
+            header.geometry.pixel_bytes =
+                header.packing == PackingKind::kPixelPatches ? header.geometry.pixel_bytes : one_to(4, random);
     }
 }
 
@@ -189,7 +195,7 @@ void point_at_the_end(const SegmentHeader& header, Bytes& payload, std::minstd_r
     }
     std::size_t place = random() % (payload.size() - num_codes - 1);
     if (num_codes > 0) {
-        payload[place] = static_cast<std::uint8_t>(96 + random() % 32 + random() % 2 * 128);
+        payload[place] = static_cast<std::uint8_t>(random() % 3 == 0 ? random() : 96 + random() % 32 + random() % 2 * 128);
     }
     if (num_codes > 1) {
         payload[place + 1] = static_cast<std::uint8_t>(random());

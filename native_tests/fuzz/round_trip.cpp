@@ -38,6 +38,9 @@ FrameGeometry read_geometry(InputBytes& input) {
     geometry.rows = static_cast<std::uint32_t>(1 + input.number_below(most));
     geometry.row_bytes = static_cast<std::uint32_t>(1 + input.number_below(most));
     geometry.pixel_bytes = std::min(geometry.row_bytes, kind % 8 < 4 ? 1U : kind % 8U - 2U);
+    if (geometry.pixel_bytes == 3) {
+        geometry.row_bytes = (geometry.row_bytes + 2) / 3 * 3;  // whole pixels, which are packed as such
+    }
     return geometry;
 }
 
@@ -109,7 +112,8 @@ private:
         const std::size_t source = kind % 4 == 1 ? place_in_frame() : 0;
         const std::uint8_t filling = kind % 4 == 0 ? input_.byte() : std::uint8_t{0};
         for (std::size_t place = 0; place < length; ++place) {
-            const std::uint8_t drawn[] = {filling, frame[(source + place) % frame.size()],
+            const auto brighter = static_cast<std::uint8_t>(target[place] + filling + (random() >> 8) % 2);
+            const std::uint8_t drawn[] = {kind % 8 == 4 ? brighter : filling, frame[(source + place) % frame.size()],
                                           static_cast<std::uint8_t>(random() >> 8),
                                           kind % 4 == 3 && length <= 32 ? input_.byte() : std::uint8_t{7}};
             target[place] = drawn[kind % 4];

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from frames.test_codec import frames_of_every_operation
+from frames.test_codec import colours_of_every_operation, frames_of_every_operation
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
@@ -99,10 +99,17 @@ def packed_pixels() -> Play:
 
 def every_operation() -> Play:
     """One stream, with every kind of operation in its sealed segment."""
-    film = frames_of_every_operation()
-    frame = FrameSpec(film.shape[1:])
-    options = {"frames_per_segment": len(film)}
-    return _played(300, frame, lambda _, number: film[(number - 1) % len(film)], num_envs=1, num_steps=260, **options)
+    return _played_film(frames_of_every_operation(), num_steps=260)
+
+
+def every_operation_on_pixels() -> Play:
+    """The same in colour."""
+    return _played_film(colours_of_every_operation(), num_steps=140)
+
+
+def _played_film(film: np.ndarray, num_steps: int) -> Play:
+    options: dict[str, Any] = {"num_envs": 1, "num_steps": num_steps, "frames_per_segment": len(film)}
+    return _played(300, FrameSpec(film.shape[1:]), lambda _, number: film[(number - 1) % len(film)], **options)
 
 
 def packed_colours() -> Play:
@@ -164,7 +171,8 @@ PLAYS: dict[str, Callable[[], Play]] = {
     play.__name__: play
     for play in (
         *(packed_pixels, raw_colours, scaled_floats, vectors_and_arms, several_arrays, extra_columns, just_begun),
-        *(prioritized_pixels, every_operation, packed_colours, random_retention),
+        *(prioritized_pixels, every_operation, every_operation_on_pixels, packed_colours),
+        random_retention,
     )
 }
 

@@ -66,6 +66,20 @@ def scenes(rng: np.random.Generator, count: int, shape: Shape) -> Frames:
     return frames
 
 
+def shaded(rng: np.random.Generator, count: int, shape: Shape) -> Frames:
+    """A smooth picture; each frame is a little brighter or darker in some places, in colours that differ a little."""
+    size = int(np.prod(shape))
+    frames = np.empty((count, size), np.uint8)
+    frames[0] = np.arange(size) // 3 // max(1, size // 400) + rng.integers(0, 3, size)
+    for index in range(1, count):
+        reach = int(rng.choice([1, 2, 12, 60]))  # of what all bytes of three grow by
+        brighter = np.repeat(rng.integers(-reach, reach, -(-size // 3)), 3)[:size] + rng.integers(-1, 2, size)
+        begin, end = sorted(rng.integers(0, size + 1, 2))
+        frames[index] = frames[index - 1]
+        frames[index, begin:end] += brighter[begin:end].astype(np.uint8)
+    return frames.reshape(count, *shape)
+
+
 MAKERS: dict[str, Callable[[np.random.Generator, int, Shape], Frames]] = {
     "noise": noise,
     "constant": constant,
@@ -74,5 +88,6 @@ MAKERS: dict[str, Callable[[np.random.Generator, int, Shape], Frames]] = {
     "scroll": scroll,
     "sparse": sparse,
     "scenes": scenes,
+    "shaded": shaded,
 }
 SHAPES: tuple[Shape, ...] = ((1, 1), (1, 7), (7, 1), (13, 5), (24, 24), (5, 40), (16, 17, 3), (3, 9, 31), (84, 84))

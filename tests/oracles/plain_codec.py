@@ -12,17 +12,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 HEADER = struct.Struct("<IBBBBIIIHH")
-LITERAL, UP, BASE, RUN = range(4)
-FIRST_CODES = (0, 40, 68, 84, 100)
-DIRECT_LENGTHS = (40, 28, 16, 16)
-NOTHING, FIRST_REPEAT, FIRST_WIDE8, FIRST_WIDE16 = 100, 101, 115, 119
+LITERAL, UP, BASE, RUN, NEAR_KEPT, NEAR_UP, FAR_KEPT, FAR_UP = range(8)
+NOTHING, FIRST_REPEAT, FIRST_WIDE8 = 100, 101, 115
 REPEAT_WIDE8, REFERENCE, REPEAT_FAR, END = 123, 124, 125, 127
-FIRST_OF_KINDS = sorted([*FIRST_CODES, FIRST_REPEAT, *range(FIRST_WIDE8, REPEAT_FAR + 1), END])
 
 
-def kinds_of(codes: set[int]) -> set[int]:
-    """The first code of the kind that each of ``codes`` belongs to."""
-    return {next(first for first in reversed(FIRST_OF_KINDS) if first <= code) for code in codes}
+@dataclass(frozen=True)
+class Codes:
+    """What the codes below NOTHING mean in a packing: for each source its first code and how many it has."""
+
+    unit: int  # bytes that a length counts
+    first_codes: tuple[int, ...]
+    direct_lengths: tuple[int, ...]
+
+    @property
+    def first_of_kinds(self) -> list[int]:
+        """The first code of every kind of operation, long and short."""
+        return sorted([*self.first_codes, NOTHING, FIRST_REPEAT, *range(FIRST_WIDE8, REPEAT_FAR + 1), END])
+
+    def kinds_of(self, codes: set[int]) -> list[int]:
+        """The first codes of the kinds that ``codes`` belong to."""
+        return sorted({next(first for first in reversed(self.first_of_kinds) if first <= code) for code in codes})
+
+
+BYTES = Codes(1, (0, 40, 68, 84), (40, 28, 16, 16))
+PIXELS = Codes(3, (0, 16, 32, 40, 48, 62, 76, 88), (16, 16, 8, 8, 14, 14, 12, 12))
 
 
 class BrokenSegmentError(Exception):
@@ -50,6 +64,7 @@ class Patch:
     frame: list[int]
     base: list[int] | None
     codes: set[int]
+    meaning: Codes
 
     def __post_init__(self) -> None:
         self.position = 0
@@ -70,7 +85,7 @@ class Patch:
         return self.frame[self.position - distance] if self.position >= distance else 0
 
     def keep(self, count: int) -> None:
-        for _ in range(count):
+        for _ in range(count * self.meaning.unit):
             if self.position >= len(self.frame):
                 raise BrokenSegmentError("a patch keeps past the frame")
             self.write(self.behind(self.row_bytes) if self.base is None else self.frame[self.position])
@@ -80,7 +95,11 @@ class Patch:
         self.keep(self.take(limit, 2) if count == 255 else 255 + self.take(limit) if count == 254 else count + 1)
 
     def copy(self, source: int, count: int, limit: int) -> None:
-        for _ in range(count):
+        if source >= NEAR_KEPT:
+            for _ in range(count):
+                self.add_to_pixel(source, limit)
+            return
+        for _ in range(count * self.meaning.unit):
             if source == LITERAL:
                 self.write(self.take(limit))
             elif source == RUN:
@@ -90,6 +109,20 @@ class Patch:
             else:
                 self.write(self.behind(self.row_bytes))
 
+    def add_to_pixel(self, source: int, limit: int) -> None:
+        if source in (NEAR_KEPT, NEAR_UP):
+            code = self.take(limit)
+            green, red, blue = code // 16 - 8, code // 4 % 4 - 2, code % 4 - 2
+        else:
+            green, code = self.take(limit), self.take(limit)
+            red, blue = code // 16 - 8, code % 16 - 8
+        for added in (green + red, green, green + blue):
+            if self.position >= len(self.frame):
+                raise BrokenSegmentError("a patch writes past the frame")
+            is_kept = source in (NEAR_KEPT, FAR_KEPT) and self.base is not None
+            before = self.frame[self.position] if is_kept else self.behind(self.row_bytes)
+            self.write((before + added) % 256)
+
     def operations(self, limit: int, is_repeated: bool) -> None:
         while self.place < limit:
             first = self.take(limit)
@@ -98,15 +131,16 @@ class Patch:
             if code == END:
                 if is_repeated or keeps:
                     raise BrokenSegmentError("an end where none may be")
-                self.keep(len(self.frame) - self.position)
+                self.keep((len(self.frame) - self.position) // self.meaning.unit)
                 return
             if code < NOTHING:
-                source = next(kind for kind in range(4) if code < FIRST_CODES[kind + 1])
-                self.copy(source, code - FIRST_CODES[source] + 1, limit)
+                source = max(kind for kind, first in enumerate(self.meaning.first_codes) if first <= code)
+                self.copy(source, code - self.meaning.first_codes[source] + 1, limit)
             elif FIRST_WIDE8 <= code < REPEAT_WIDE8:
-                source = (code - FIRST_WIDE8) % 4
-                is_16 = code >= FIRST_WIDE16
-                count = self.take(limit, 2) if is_16 else DIRECT_LENGTHS[source] + 1 + self.take(limit)
+                num_sources = len(self.meaning.first_codes)
+                source = (code - FIRST_WIDE8) % num_sources
+                is_16 = code >= FIRST_WIDE8 + num_sources
+                count = self.take(limit, 2) if is_16 else self.meaning.direct_lengths[source] + 1 + self.take(limit)
                 self.copy(source, count, limit)
             elif (code <= REPEAT_WIDE8 and code != NOTHING) or code == REPEAT_FAR:
                 if is_repeated:
@@ -139,8 +173,10 @@ def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
     crc, mark, version, packing, zero, num_frames, rows, row_bytes, pixel_bytes, group_frames = HEADER.unpack_from(
         segment
     )
-    if crc != crc32c(segment[4:]) or (mark, version, zero) != (0xF5, 1, 0) or packing > 1:
+    if crc != crc32c(segment[4:]) or (mark, version, zero) != (0xF5, 1, 0) or packing > 2:
         raise BrokenSegmentError("a header that no writer wrote")
+    if packing == 2 and (pixel_bytes != 3 or row_bytes % 3):
+        raise BrokenSegmentError("pixels that are no colours")
     payload = segment[HEADER.size :]
     frame_bytes = rows * row_bytes
     if packing == 0:
@@ -150,7 +186,7 @@ def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
     body = payload[4 * num_groups :]
 
     def read(place: int, frame: list[int], base: list[int] | None) -> Patch:
-        patch = Patch(body, place, row_bytes, pixel_bytes, list(frame), base, codes)
+        patch = Patch(body, place, row_bytes, pixel_bytes, list(frame), base, codes, PIXELS if packing == 2 else BYTES)
         patch.operations(len(body), is_repeated=False)
         return patch
 

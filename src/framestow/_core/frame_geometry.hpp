@@ -19,6 +19,9 @@ struct FrameGeometry {
 
     std::size_t frame_bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
 
+    // Whether frames have whole 3-byte pixels, which have a packing of their own.
+    bool is_colour() const { return pixel_bytes == 3 && row_bytes % 3 == 0; }
+
     bool operator==(const FrameGeometry& other) const {
         return rows == other.rows && row_bytes == other.row_bytes && pixel_bytes == other.pixel_bytes;
     }

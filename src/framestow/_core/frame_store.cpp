@@ -159,7 +159,7 @@ void FrameStore::begin_segment(Stream& stream) {
     }
     const SegmentView view = view_segment(format_, segment);
     const SegmentHeader& header = view.header;
-    if (header.packing != PackingKind::kPatches) {
+    if (header.packing == PackingKind::kRaw) {
         return;
     }
     background_->clear();
@@ -516,7 +516,7 @@ void FrameStore::reopen(Stream& stream, const SegmentView& view) {
     const SegmentHeader& header = view.header;
     std::vector<std::uint8_t> frames(header.num_frames * format_.frame_bytes());
     unpack_frames(format_, view, 0, header.num_frames, scratch_, frames.data());
-    if (!format_.is_raw && header.packing == PackingKind::kPatches) {
+    if (!format_.is_raw && header.packing != PackingKind::kRaw) {
         unpack_frames(header, view.segment, 0, 1, scratch_, previous_frame_.data());
         stream.open.begin(scratch_.base.frame());
     } else {

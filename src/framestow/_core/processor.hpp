@@ -26,6 +26,22 @@
 
 namespace framestow {
 
+inline unsigned count_trailing_zeros(std::uint64_t word) {
+#if defined(__GNUC__) || defined(__clang__)
+    return static_cast<unsigned>(__builtin_ctzll(word));
+#elif defined(_MSC_VER) && defined(_WIN64)
+    unsigned long index = 0;
+    _BitScanForward64(&index, word);
+    return static_cast<unsigned>(index);
+#else
+    unsigned count = 0;
+    for (; (word & 1U) == 0; word >>= 1) {
+        ++count;
+    }
+    return count;
+#endif
+}
+
 // Changes no result.
 inline void prefetch(const void* bytes) {
 #if defined(__GNUC__) || defined(__clang__)

@@ -353,6 +353,7 @@ void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::si
             unpack_raw(header, payload, first, count, out);
             return;
         case PackingKind::kPatches:
+        case PackingKind::kPixelPatches:
             unpack_patches(header, view_patches(header, payload), first, count, scratch, out);
             return;
     }

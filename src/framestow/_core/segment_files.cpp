@@ -192,7 +192,7 @@ void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count) {
         return;
     }
     const SegmentHeader header = peek_header(segment);
-    if (header.packing != PackingKind::kPatches || header.group_frames == 0) {
+    if (header.packing == PackingKind::kRaw || header.group_frames == 0) {
         return;
     }
     const std::size_t group_frames = header.group_frames;

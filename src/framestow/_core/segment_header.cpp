@@ -50,13 +50,17 @@ SegmentHeader read_header(ByteSpan segment) {
     if (bytes[5] != kFormatVersion) {
         throw DamagedSegment("segment has format version " + std::to_string(bytes[5]) + ": this build reads version 1");
     }
-    if (bytes[6] > static_cast<std::uint8_t>(PackingKind::kPatches)) {
-        throw DamagedSegment("segment has packing " + std::to_string(bytes[6]) + ": this build knows 0 and 1");
+    if (bytes[6] > static_cast<std::uint8_t>(PackingKind::kPixelPatches)) {
+        throw DamagedSegment("segment has packing " + std::to_string(bytes[6]) + ": this build knows 0, 1 and 2");
     }
     const SegmentHeader header = peek_header(segment);
     const std::string fault = geometry_fault(header.geometry);
     if (!fault.empty()) {
         throw DamagedSegment("segment header: " + fault);
+    }
+    if (header.packing == PackingKind::kPixelPatches && !header.geometry.is_colour()) {
+        throw DamagedSegment("segment header: packing 2 needs pixels of 3 bytes and rows of whole pixels, not " +
+                             header.geometry.text());
     }
     if (header.num_frames == 0 || header.num_frames > kMaxSegmentFrames || header.group_frames == 0) {
         throw DamagedSegment("segment header: num_frames must be 1 to 2**24 and group_frames at least 1");

@@ -22,7 +22,16 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.format import VERSION
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
-from golden.saved_stores import DRAWS, FORMATS, PLAYS, STORES, draws_of, every_operation, loaded
+from golden.saved_stores import (
+    DRAWS,
+    FORMATS,
+    PLAYS,
+    STORES,
+    draws_of,
+    every_operation,
+    every_operation_on_pixels,
+    loaded,
+)
 from oracles import plain_codec
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
 from oracles.plain_store import PlainStore
@@ -87,13 +96,16 @@ def test_every_golden_play_has_a_store_of_the_format_of_today():
     assert set(PLAYS) == {store.name for store in GOLDEN if store.parent == STORES}
 
 
-def test_the_golden_segments_have_every_kind_of_operation():
-    storage = ReplayMemory.load(STORES / every_operation.__name__)._storage
+@pytest.mark.parametrize(
+    ("play", "meaning"), [(every_operation, plain_codec.BYTES), (every_operation_on_pixels, plain_codec.PIXELS)]
+)
+def test_the_golden_segments_have_every_kind_of_operation(play, meaning):
+    storage = ReplayMemory.load(STORES / play.__name__)._storage
     codes: set[int] = set()
 
     plain_codec.unpack(storage.segment(0, 0), codes)
 
-    assert set(plain_codec.FIRST_OF_KINDS) == plain_codec.kinds_of(codes)
+    assert meaning.first_of_kinds == meaning.kinds_of(codes)
 
 
 CALLS: dict[str, Callable] = {

@@ -43,7 +43,7 @@ nb::dict py_inspect_segment(nb::handle segment_argument) {
     const ReadArray segment = as_bytes(segment_argument, "segment");
     const SegmentHeader header = read_header(span_of(segment));
     nb::dict fields;
-    fields["packing"] = header.packing == PackingKind::kRaw ? "raw" : "patches";
+    fields["packing"] = header.packing == PackingKind::kRaw ? "raw" : header.packing == PackingKind::kPatches ? "patches" : "pixel patches";
     fields["num_frames"] = header.num_frames;
     fields["rows"] = header.geometry.rows;
     fields["row_bytes"] = header.geometry.row_bytes;

@@ -20,48 +20,64 @@ namespace {
 using namespace patch_format;
 
 constexpr std::size_t kChunk = 16;  // bytes written at once
+constexpr std::size_t kPixelChunks = 3 * kChunk;  // at once in a colour frame: most of its direct lengths
 
 // The meaning of an operation's first byte, one table per property.
 struct OperationTable {
     std::array<std::uint8_t, 256> length;  // bytes of the frame that it writes
-    std::array<std::uint8_t, 256> source;  // patch_format::Source, or kSpecial for operations outside the fast loop
+    std::array<std::uint8_t, 256> source;  // patch_format::Source
+    std::array<std::uint8_t, 256> quick;   // likewise, or kSpecial for operations outside the fast loop
     std::array<std::uint8_t, 256> taken;   // bytes of the patch that it takes, with literals and one byte of its keep
 };
 
 constexpr std::uint8_t kSpecial = 255;
 constexpr std::size_t kRunSource = static_cast<std::size_t>(Source::kRun);
+constexpr std::size_t kNumPlainSources = kByteCodes.num_sources;  // those that are copied as they are
 
-// Which copies may use chunks.
+// Which copies may use chunks, and what lengths count.
 enum class Shape : std::uint8_t {
-    kBytePixels,  // all
-    kWidePixels,  // all but runs, for a pixel has several bytes
-    kNarrowRows,  // none: a chunk is longer than a row
+    kBytePixels,    // all; bytes
+    kWidePixels,    // all but runs, for a pixel has several bytes; bytes
+    kNarrowRows,    // none: a chunk is longer than a row; bytes
+    kColour,        // all but runs; pixels
+    kNarrowColour,  // none; pixels
 };
 
-constexpr OperationTable make_operations() {
+constexpr bool is_of_pixels(Shape shape) { return shape == Shape::kColour || shape == Shape::kNarrowColour; }
+constexpr bool is_narrow(Shape shape) { return shape == Shape::kNarrowRows || shape == Shape::kNarrowColour; }
+
+constexpr OperationTable make_operations(const Codes& codes) {
     OperationTable table{};
     for (unsigned code = 0; code < 256; ++code) {
-        table.source[code] = kSpecial;
+        table.quick[code] = kSpecial;
         table.taken[code] = 1;
     }
     for (unsigned flag = 0; flag <= 1; ++flag) {
         const unsigned flag_bit = flag * kKeepFlag;
-        for (std::size_t source = 0; source < kNumSources; ++source) {
-            const bool is_literal = source == static_cast<std::size_t>(Source::kLiteral);
-            for (std::size_t length = 1; length <= kDirectLengths[source]; ++length) {
-                const std::size_t code = flag_bit + kFirstCode[source] + length - 1;
-                table.length[code] = static_cast<std::uint8_t>(length);
-                table.source[code] = length <= kChunk ? static_cast<std::uint8_t>(source) : kSpecial;
-                table.taken[code] = static_cast<std::uint8_t>(1 + (is_literal ? length : 0) + flag);
+        for (std::size_t source = 0; source < codes.num_sources; ++source) {
+            for (std::size_t length = 1; length <= codes.direct_lengths[source]; ++length) {
+                const std::size_t code = flag_bit + codes.first[source] + length - 1;
+                const std::size_t quick = codes.unit == 1 ? kChunk : kPixelChunks;
+                const bool is_quick = source < kNumPlainSources && length * codes.unit <= quick;
+                table.length[code] = static_cast<std::uint8_t>(length * codes.unit);
+                table.source[code] = static_cast<std::uint8_t>(source);
+                table.quick[code] = is_quick ? static_cast<std::uint8_t>(source) : kSpecial;
+                table.taken[code] = static_cast<std::uint8_t>(1 + length * codes.operand_bytes[source] + flag);
             }
         }
-        table.source[flag_bit + kNothing] = 0;
+        table.quick[flag_bit + kNothing] = 0;
         table.taken[flag_bit + kNothing] = static_cast<std::uint8_t>(1 + flag);
     }
     return table;
 }
 
-alignas(64) constexpr OperationTable kTable = make_operations();
+alignas(64) constexpr OperationTable kByteTable = make_operations(kByteCodes);
+alignas(64) constexpr OperationTable kPixelTable = make_operations(kPixelCodes);
+
+template <Shape kShape>
+inline constexpr const Codes& kCodes = codes_of(is_of_pixels(kShape));
+template <Shape kShape>
+inline constexpr const OperationTable& kTable = is_of_pixels(kShape) ? kPixelTable : kByteTable;
 
 struct RunTable {
     std::uint8_t bytes[256 * kChunk];
@@ -76,12 +92,12 @@ constexpr RunTable make_runs() {
 }
 
 struct MaskTable {
-    std::uint8_t bytes[2 * kChunk];
+    std::uint8_t bytes[2 * kPixelChunks];
 };
 
 constexpr MaskTable make_masks() {
     MaskTable masks{};
-    for (std::size_t index = 0; index < kChunk; ++index) {
+    for (std::size_t index = 0; index < kPixelChunks; ++index) {
         masks.bytes[index] = 255;
     }
     return masks;
@@ -102,11 +118,27 @@ inline void copy_chunk(std::uint8_t* target, const std::uint8_t* source) {
 // bytes long, and a mispredicted length costs more than the three instructions.
 inline void copy_short(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
 #ifdef FRAMESTOW_SSE2
-    const __m128i mask = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks.bytes + kChunk - length));
+    const __m128i mask = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks.bytes + kPixelChunks - length));
     const __m128i fresh = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
     const __m128i kept = _mm_loadu_si128(reinterpret_cast<const __m128i*>(target));
     const __m128i blended = _mm_or_si128(_mm_and_si128(mask, fresh), _mm_andnot_si128(mask, kept));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(target), blended);
+#else
+    std::memmove(target, source, length);
+#endif
+}
+
+// The same, 0 to kPixelChunks. A source before the target is at least that much before it.
+inline void copy_pixel_chunks(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
+#ifdef FRAMESTOW_SSE2
+    for (std::size_t chunk = 0; chunk < kPixelChunks; chunk += kChunk) {
+        const __m128i mask =
+            _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks.bytes + kPixelChunks - length + chunk));
+        const __m128i fresh = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + chunk));
+        const __m128i kept = _mm_loadu_si128(reinterpret_cast<const __m128i*>(target + chunk));
+        const __m128i blended = _mm_or_si128(_mm_and_si128(mask, fresh), _mm_andnot_si128(mask, kept));
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(target + chunk), blended);
+    }
 #else
     std::memmove(target, source, length);
 #endif
@@ -152,6 +184,111 @@ inline void copy_from_behind(std::uint8_t* target, std::size_t period, std::size
     std::memcpy(target + copied, source, length - copied);
 }
 
+// Writes pixels: those of the source, each changed by the code of one byte (near) or two (far) for it.
+void add_pixels(std::uint8_t* target, const std::uint8_t* source, const std::uint8_t* codes, std::size_t num_pixels,
+                bool is_far) {
+    for (std::size_t pixel = 0; pixel < num_pixels; ++pixel, target += 3, source += 3, codes += is_far ? 2 : 1) {
+        const int green = is_far ? codes[0] : (codes[0] >> 4) - 8;
+        const int red = is_far ? (codes[1] >> 4) - 8 : (codes[0] >> 2 & 3) - 2;
+        const int blue = is_far ? (codes[1] & 15) - 8 : (codes[0] & 3) - 2;
+        target[0] = static_cast<std::uint8_t>(source[0] + green + red);
+        target[1] = static_cast<std::uint8_t>(source[1] + green);
+        target[2] = static_cast<std::uint8_t>(source[2] + green + blue);
+    }
+}
+
+#ifdef FRAMESTOW_ASKS_PROCESSOR
+// How five codes become fifteen differences: where green and the others are in the codes, and what they mean there.
+struct CodeVectors {
+    alignas(16) std::uint8_t places_of_green[16];
+    alignas(16) std::uint8_t places_of_others[16];
+    alignas(16) std::uint8_t red[16];   // by its nibble
+    alignas(16) std::uint8_t blue[16];  // by its nibble
+    int green_shift, red_shift;
+    std::uint8_t green_mask, green_offset;
+};
+
+constexpr CodeVectors make_code_vectors(bool is_far) {
+    CodeVectors vectors{};
+    for (std::size_t lane = 0; lane < 15; ++lane) {
+        const std::size_t pixel = lane / 3;
+        vectors.places_of_green[lane] = static_cast<std::uint8_t>(is_far ? 2 * pixel : pixel);
+        vectors.places_of_others[lane] = static_cast<std::uint8_t>(is_far ? 2 * pixel + 1 : pixel);
+    }
+    for (unsigned nibble = 0; nibble < 16; ++nibble) {
+        vectors.red[nibble] = static_cast<std::uint8_t>(is_far ? nibble - 8 : nibble / 4 - 2);
+        vectors.blue[nibble] = static_cast<std::uint8_t>(is_far ? nibble - 8 : nibble % 4 - 2);
+    }
+    vectors.green_shift = is_far ? 0 : 4;
+    vectors.red_shift = is_far ? 4 : 0;
+    vectors.green_mask = is_far ? 255 : 15;
+    vectors.green_offset = is_far ? 0 : 8;
+    return vectors;
+}
+
+constexpr CodeVectors kCodeVectors[2] = {make_code_vectors(false), make_code_vectors(true)};
+alignas(16) constexpr std::uint8_t kRedLanes[16] = {255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0};
+alignas(16) constexpr std::uint8_t kBlueLanes[16] = {0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0};
+
+inline __m128i load(const std::uint8_t* bytes) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)); }
+
+// add_pixels, five at a time. Reads and writes back up to 16 bytes beyond. A source before the target is at least 48
+// bytes before it.
+__attribute__((target("ssse3"))) void add_pixels_by_five(std::uint8_t* target, const std::uint8_t* source,
+                                                         const std::uint8_t* codes, std::size_t num_pixels,
+                                                         bool is_far) {
+    constexpr std::size_t step = 5;
+    const CodeVectors& vectors = kCodeVectors[is_far ? 1 : 0];
+    const __m128i nibble = _mm_set1_epi8(15);
+    const __m128i green_shift = _mm_cvtsi32_si128(vectors.green_shift);
+    const __m128i red_shift = _mm_cvtsi32_si128(vectors.red_shift);
+    const __m128i green_mask = _mm_set1_epi8(static_cast<char>(vectors.green_mask));
+    const __m128i green_offset = _mm_set1_epi8(static_cast<char>(vectors.green_offset));
+    __m128i before = load(target);
+    __m128i from = load(source);
+    for (;;) {
+        const __m128i taken = load(codes);
+        const __m128i greens = _mm_shuffle_epi8(taken, load(vectors.places_of_green));
+        const __m128i others = _mm_shuffle_epi8(taken, load(vectors.places_of_others));
+        const __m128i green = _mm_sub_epi8(_mm_and_si128(_mm_srl_epi16(greens, green_shift), green_mask), green_offset);
+        const __m128i red =
+            _mm_shuffle_epi8(load(vectors.red), _mm_and_si128(_mm_srl_epi16(others, red_shift), nibble));
+        const __m128i blue = _mm_shuffle_epi8(load(vectors.blue), _mm_and_si128(others, nibble));
+        const __m128i added = _mm_or_si128(_mm_and_si128(red, load(kRedLanes)), _mm_and_si128(blue, load(kBlueLanes)));
+        const __m128i sum = _mm_add_epi8(from, _mm_add_epi8(green, added));
+        const std::size_t length = 3 * (num_pixels < step ? num_pixels : step);
+        const __m128i mask = load(kMasks.bytes + kPixelChunks - length);
+        const __m128i blended = _mm_xor_si128(before, _mm_and_si128(_mm_xor_si128(before, sum), mask));
+        // The next bytes are loaded before these are stored: a load of what was just stored would wait.
+        before = load(target + 3 * step);
+        from = load(source + 3 * step);
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(target), blended);
+        if (num_pixels <= step) {
+            return;
+        }
+        num_pixels -= step;
+        target += 3 * step;
+        source += 3 * step;
+        codes += is_far ? 2 * step : step;
+    }
+}
+#endif
+
+using AddPixels = void (*)(std::uint8_t* target, const std::uint8_t* source, const std::uint8_t* codes,
+                           std::size_t num_pixels, bool is_far);
+
+AddPixels quickest_add_pixels() {
+#ifdef FRAMESTOW_ASKS_PROCESSOR
+    __builtin_cpu_init();  // this runs before main
+    if (__builtin_cpu_supports("ssse3") != 0) {
+        return add_pixels_by_five;
+    }
+#endif
+    return add_pixels;
+}
+
+const AddPixels kAddPixels = quickest_add_pixels();
+
 // The constants of reading a patch: distances from the written frame to the patched frame (`previous_distance`) and to
 // the base frame (`base_distance`). In a self-coded frame both lead to the row above.
 struct Surroundings {
@@ -181,7 +318,7 @@ FRAMESTOW_ALWAYS_INLINE void check_room(const Surroundings& around, const Progre
 // doubles its source instead.
 template <Shape kShape>
 FRAMESTOW_ALWAYS_INLINE void write_from_above(std::uint8_t* target, std::size_t row_bytes, std::size_t length) {
-    if (kShape == Shape::kNarrowRows || length > row_bytes) {
+    if (is_narrow(kShape) || length > row_bytes) {
         copy_from_behind(target, row_bytes, length);
     } else {
         copy_chunks(target, target - row_bytes, length);
@@ -192,6 +329,14 @@ FRAMESTOW_ALWAYS_INLINE void write_from_above(std::uint8_t* target, std::size_t 
 template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE void write_long(const Surroundings& around, const Progress& at, Source source,
                                         std::size_t length) {
+    if (is_of_pixels(kShape) && source >= Source::kNearKept) {
+        // One path for all four, since the next one cannot be predicted.
+        const bool is_up = kSelfCoded || source == Source::kNearUp || source == Source::kFarUp;
+        const std::uint8_t* const from = at.target - (around.row_bytes & (std::size_t{0} - std::size_t{is_up}));
+        const AddPixels add = is_narrow(kShape) ? add_pixels : kAddPixels;
+        add(at.target, from, at.cursor, length / kCodes<kShape>.unit, source >= Source::kFarKept);
+        return;
+    }
     switch (source) {
         case Source::kLiteral:
             copy_chunks(at.target, at.cursor, length);
@@ -211,6 +356,8 @@ FRAMESTOW_ALWAYS_INLINE void write_long(const Surroundings& around, const Progre
             } else {
                 run_chunks(at.target, length);
             }
+            return;
+        default:
             return;
     }
 }
@@ -237,6 +384,7 @@ FRAMESTOW_ALWAYS_INLINE Progress read_keep(const Surroundings& around, Progress 
         ++length;
         ++at.cursor;
     }
+    length *= kCodes<kShape>.unit;
     check_room(around, at, length);
     keep<kSelfCoded, kShape>(around, at.target, length);
     at.target += length;
@@ -247,18 +395,19 @@ template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress read_wide(const Surroundings& around, Progress at, unsigned code) {
     const bool keeps = (code & kKeepFlag) != 0;
     code &= kCodeMask;
-    const bool is_wide16 = code >= kFirstWide16;
-    const unsigned index = code - (is_wide16 ? kFirstWide16 : kFirstWide8);
-    const std::size_t length = is_wide16 ? load_u16(at.cursor + 1) : kDirectLengths[index] + 1 + at.cursor[1];
+    constexpr const Codes& codes = kCodes<kShape>;
+    const bool is_wide16 = !is_of_pixels(kShape) && code >= kFirstWide16;
+    const unsigned source = code - (is_wide16 ? kFirstWide16 : kFirstWide8);
+    const std::size_t count = is_wide16 ? load_u16(at.cursor + 1) : codes.direct_lengths[source] + 1 + at.cursor[1];
+    const std::size_t length = count * codes.unit;
+    const std::size_t operands = count * codes.operand_bytes[source];
     at.cursor += is_wide16 ? 3 : 2;
     check_room(around, at, length);
-    const auto source = static_cast<Source>(index);
-    const bool is_literal = source == Source::kLiteral;
-    if (is_literal && (at.cursor > at.limit || length > static_cast<std::size_t>(at.limit - at.cursor))) {
+    if (operands > 0 && (at.cursor > at.limit || operands > static_cast<std::size_t>(at.limit - at.cursor))) {
         throw_damaged("patch has fewer literals than it says");
     }
-    write_long<kSelfCoded, kShape>(around, at, source, length);
-    at.cursor += is_literal ? length : 0;
+    write_long<kSelfCoded, kShape>(around, at, static_cast<Source>(source), length);
+    at.cursor += operands;
     at.target += length;
     // At the limit of repeated operations, the repeat gives the kept bytes of the last one.
     return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kShape>(around, at) : at;
@@ -294,17 +443,12 @@ FRAMESTOW_ALWAYS_INLINE Progress leave_repeat(const Surroundings& around, const 
 template <bool kSelfCoded, Shape kShape>
 FRAMESTOW_ALWAYS_INLINE Progress read_direct(const Surroundings& around, Progress at, unsigned code) {
     const bool keeps = (code & kKeepFlag) != 0;
-    const unsigned bare_code = code & kCodeMask;
-    std::size_t source = kNumSources;
-    while (source > 0 && bare_code < kFirstCode[source - 1]) {
-        --source;
-    }
-    --source;
-    const std::size_t length = kTable.length[code];
+    const auto source = static_cast<Source>(kTable<kShape>.source[code]);
+    const std::size_t length = kTable<kShape>.length[code];
     check_room(around, at, length);
-    const std::uint8_t* const end = at.cursor + kTable.taken[code];
+    const std::uint8_t* const end = at.cursor + kTable<kShape>.taken[code];
     ++at.cursor;
-    write_long<kSelfCoded, kShape>(around, at, static_cast<Source>(source), length);
+    write_long<kSelfCoded, kShape>(around, at, source, length);
     at.target += length;
     at.cursor = keeps ? end - 1 : end;
     return keeps && at.cursor < at.limit ? read_keep<kSelfCoded, kShape>(around, at) : at;
@@ -354,12 +498,13 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
     }
     for (;;) {
         const std::size_t code = *cursor;
-        const std::size_t source = kTable.source[code];
-        const std::uint8_t* const next = cursor + kTable.taken[code];
-        const std::size_t length = kTable.length[code];
-        const std::size_t kept = (std::size_t{next[-1]} + 1) & (std::size_t{0} - (code >> 7));
-        const bool is_slow_run = kShape == Shape::kWidePixels && source == kRunSource;
-        if (kShape == Shape::kNarrowRows || is_slow_run || source == kSpecial || next >= limit || kept > kDirectKeeps ||
+        const std::size_t source = kTable<kShape>.quick[code];
+        const std::uint8_t* const next = cursor + kTable<kShape>.taken[code];
+        const std::size_t length = kTable<kShape>.length[code];
+        const std::size_t unit = kCodes<kShape>.unit;
+        const std::size_t kept = (unit * next[-1] + unit) & (std::size_t{0} - (code >> 7));
+        const bool is_slow_run = kShape != Shape::kBytePixels && source == kRunSource;
+        if (is_narrow(kShape) || is_slow_run || source == kSpecial || next >= limit || kept > unit * kDirectKeeps ||
             length + kept > static_cast<std::size_t>(frame_end - target)) {
             if (code == kEnd) {
                 break;
@@ -370,11 +515,13 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
             }
             continue;
         }
-        const std::uint8_t* const origins[kNumSources] = {
+        const std::uint8_t* const origins[kNumPlainSources] = {
             cursor + 1, target + row_distance, target + base_distance,
             kRuns.bytes + kChunk * std::size_t{target[-1]}};
         const std::uint8_t* const from = origins[source];
-        if (kSelfCoded) {
+        if (is_of_pixels(kShape)) {
+            copy_pixel_chunks(target, from, length);
+        } else if (kSelfCoded) {
             copy_chunk(target, from);  // the next operation overwrites the excess bytes
         } else {
             copy_short(target, from, length);
@@ -391,7 +538,11 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
 }
 
 template <bool kSelfCoded>
-std::size_t decode(const Surroundings& around, std::uint8_t* frame, std::size_t place) {
+std::size_t decode(const SegmentHeader& header, const Surroundings& around, std::uint8_t* frame, std::size_t place) {
+    if (header.packing == PackingKind::kPixelPatches) {
+        return around.row_bytes < kPixelChunks ? read_patch<kSelfCoded, Shape::kNarrowColour>(around, frame, place)
+                         : read_patch<kSelfCoded, Shape::kColour>(around, frame, place);
+    }
     if (around.row_bytes < kChunk) {
         return read_patch<kSelfCoded, Shape::kNarrowRows>(around, frame, place);
     }
@@ -401,18 +552,20 @@ std::size_t decode(const Surroundings& around, std::uint8_t* frame, std::size_t 
 
 }  // namespace
 
-std::size_t decode_self_coded(ByteSpan body, std::size_t place, const FrameGeometry& geometry, FrameBuffer& frame) {
+std::size_t decode_self_coded(const SegmentHeader& header, ByteSpan body, std::size_t place, FrameBuffer& frame) {
+    const FrameGeometry& geometry = header.geometry;
     const std::ptrdiff_t row_distance = -static_cast<std::ptrdiff_t>(geometry.row_bytes);
     const Surroundings around{body, geometry.row_bytes, geometry.pixel_bytes, row_distance,
                               frame.frame() + geometry.frame_bytes()};
-    return decode<true>(around, frame.frame(), place);
+    return decode<true>(header, around, frame.frame(), place);
 }
 
-std::size_t apply_patch(ByteSpan body, std::size_t place, const FrameGeometry& geometry, const FrameBuffer& base,
+std::size_t apply_patch(const SegmentHeader& header, ByteSpan body, std::size_t place, const FrameBuffer& base,
                         FrameBuffer& frame) {
+    const FrameGeometry& geometry = header.geometry;
     const Surroundings around{body, geometry.row_bytes, geometry.pixel_bytes, base.frame() - frame.frame(),
                               frame.frame() + geometry.frame_bytes()};
-    return decode<false>(around, frame.frame(), place);
+    return decode<false>(header, around, frame.frame(), place);
 }
 
 }  // namespace framestow

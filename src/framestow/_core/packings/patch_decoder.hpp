@@ -52,7 +52,7 @@ inline RepeatBytes read_repeat(const std::uint8_t* bytes, unsigned code) {
     return {kMinRepeatBytes + code - kFirstRepeat, load_u16(bytes + 1), 3};
 }
 
-inline PatchOperation read_operation(const std::uint8_t* body, std::size_t begin) {
+inline PatchOperation read_operation(const patch_format::Codes& codes, const std::uint8_t* body, std::size_t begin) {
     using namespace patch_format;
     PatchOperation operation;
     operation.code = body[begin] & kCodeMask;
@@ -62,16 +62,19 @@ inline PatchOperation read_operation(const std::uint8_t* body, std::size_t begin
         operation.size = repeat.size;
         operation.place = repeat.place;
         end = begin + repeat.nbytes;
-    } else if (operation.code < kFirstCode[1]) {
-        end += operation.code + 1;
     } else if (operation.code == kReference) {
         end = begin + kReferenceBytes;
-    } else if (operation.code == kFirstWide8) {
-        end += kDirectLengths[0] + 1 + body[end] + 1;
-    } else if (operation.code == kFirstWide16) {
-        end += std::size_t{load_u16(body + end)} + 2;
-    } else if (operation.code > kFirstWide8 && operation.code < kRepeatWide8) {
-        end += operation.code < kFirstWide16 ? 1 : 2;
+    } else if (operation.code < kNothing) {
+        std::size_t source = 0;
+        while (operation.code >= codes.first[source + 1]) {
+            ++source;
+        }
+        end += (operation.code - codes.first[source] + 1) * codes.operand_bytes[source];
+    } else if (operation.code >= kFirstWide8 && operation.code < kRepeatWide8) {
+        const std::size_t source = (operation.code - kFirstWide8) % codes.num_sources;
+        const bool is_wide16 = operation.code >= kFirstWide8 + codes.num_sources;
+        const std::size_t length = is_wide16 ? load_u16(body + end) : codes.direct_lengths[source] + 1 + body[end];
+        end += (is_wide16 ? 2 : 1) + length * codes.operand_bytes[source];
     }
     operation.keep_begin = end;
     const bool keeps = (body[begin] & kKeepFlag) != 0;
@@ -101,10 +104,10 @@ inline void append_repeat(std::vector<std::uint8_t>& body, std::size_t place, st
 }
 
 // Rebuilds a self-coded frame; the previous contents of `frame` are not read.
-std::size_t decode_self_coded(ByteSpan body, std::size_t place, const FrameGeometry& geometry, FrameBuffer& frame);
+std::size_t decode_self_coded(const SegmentHeader& header, ByteSpan body, std::size_t place, FrameBuffer& frame);
 
 // Turns `frame` into the patched frame in place. `base` must not be `frame`.
-std::size_t apply_patch(ByteSpan body, std::size_t place, const FrameGeometry& geometry, const FrameBuffer& base,
+std::size_t apply_patch(const SegmentHeader& header, ByteSpan body, std::size_t place, const FrameBuffer& base,
                         FrameBuffer& frame);
 
 }  // namespace framestow

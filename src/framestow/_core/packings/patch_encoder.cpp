@@ -200,37 +200,59 @@ constexpr Source kSources[] = {Source::kLiteral, Source::kBase, Source::kUp, Sou
 
 constexpr std::size_t number_of(Source source) { return static_cast<std::size_t>(source); }
 
+constexpr std::size_t kManyKeptPixels = 16;  // which divide a frame into stretches
+
+constexpr Source kPixelSources[] = {Source::kLiteral,  Source::kBase,   Source::kUp,      Source::kRun,
+                                    Source::kNearKept, Source::kNearUp, Source::kFarKept, Source::kFarUp,
+                                    Source::kLiteral};  // of CheapestPixels::Kind
+
+constexpr std::uint8_t kBlack[3] = {0, 0, 0};  // a pixel above the first row
+
 void append_u16(std::vector<std::uint8_t>& bytes, std::size_t value) {
     bytes.push_back(static_cast<std::uint8_t>(value & 0xFF));
     bytes.push_back(static_cast<std::uint8_t>(value >> 8));
+}
+
+// Appends what makes the pixel `source` the pixel `frame`.
+void append_difference(std::vector<std::uint8_t>& bytes, const std::uint8_t* frame, const std::uint8_t* source,
+                       bool is_far) {
+    const unsigned green = unsigned{frame[1]} - source[1];
+    const unsigned red = unsigned{frame[0]} - source[0] - green;
+    const unsigned blue = unsigned{frame[2]} - source[2] - green;
+    if (is_far) {
+        bytes.push_back(static_cast<std::uint8_t>(green));
+        bytes.push_back(static_cast<std::uint8_t>((red + 8) << 4 | ((blue + 8) & 15)));
+    } else {
+        bytes.push_back(static_cast<std::uint8_t>((green + 8) << 4 | ((red + 2) & 3) << 2 | ((blue + 2) & 3)));
+    }
 }
 
 }  // namespace
 
 PatchEncoder::PatchEncoder(const FrameGeometry& geometry)
     : geometry_(geometry),
+      codes_(codes_of(geometry.is_colour())),
       kept_(geometry.frame_bytes()),
-      matches_(geometry.frame_bytes() + sizeof(std::uint64_t)),
-      cheapest_(geometry.frame_bytes() + 1) {}
+      matches_(geometry.is_colour() ? 0 : geometry.frame_bytes() + sizeof(std::uint64_t)),
+      cheapest_(geometry.is_colour() ? 0 : geometry.frame_bytes() + 1),
+      pixels_(geometry.is_colour() ? geometry.frame_bytes() / geometry.pixel_bytes : 0) {}
 
 std::size_t PatchEncoder::nbytes() const {
     return kept_.nbytes() + matches_.capacity() + cheapest_.capacity() * sizeof(CheapestWay::State) +
-           operations_.bytes.capacity() + operations_.places.capacity() * sizeof(OperationBytes::Place);
+           pixels_.nbytes() + operands_.capacity() + operations_.bytes.capacity() + operations_.places.capacity() * sizeof(OperationBytes::Place);
 }
 
 const OperationBytes& PatchEncoder::encode_self_coded(const std::uint8_t* frame) {
     kept_.compare_behind(frame, geometry_.row_bytes);
-    return encode<true>(
-        Pictures{frame, frame, frame, geometry_.row_bytes, geometry_.pixel_bytes, geometry_.frame_bytes()},
-        cheapest_way_of_base());
+    const Pictures pictures{frame, frame, frame, geometry_.row_bytes, geometry_.pixel_bytes, geometry_.frame_bytes()};
+    return geometry_.is_colour() ? encode_pixels(pictures, true) : encode<true>(pictures, cheapest_way_of_base());
 }
 
 const OperationBytes& PatchEncoder::encode_patch(const std::uint8_t* frame, const std::uint8_t* previous,
                                                  const std::uint8_t* base) {
     kept_.compare(frame, previous);
-    return encode<false>(
-        Pictures{frame, previous, base, geometry_.row_bytes, geometry_.pixel_bytes, geometry_.frame_bytes()},
-        cheapest_way_of_patches());
+    const Pictures pictures{frame, previous, base, geometry_.row_bytes, geometry_.pixel_bytes, geometry_.frame_bytes()};
+    return geometry_.is_colour() ? encode_pixels(pictures, false) : encode<false>(pictures, cheapest_way_of_patches());
 }
 
 template <bool kSelfCoded>
@@ -369,14 +391,79 @@ void PatchEncoder::write_stretch(const CheapestWay& cheapest_way, const std::uin
     }
 }
 
-void PatchEncoder::put(Source source, std::size_t length, const std::uint8_t* literals) {
+const OperationBytes& PatchEncoder::encode_pixels(const Pictures& pictures, bool is_self_coded) {
+    operations_.bytes.clear();
+    operations_.places.clear();
+    const std::size_t num_pixels = pictures.frame_bytes / pictures.pixel_bytes;
+    for (std::size_t pixel = 0;;) {
+        const std::size_t kept = kept_.match_length(pixel * pictures.pixel_bytes) / pictures.pixel_bytes;
+        if (pixel + kept == num_pixels) {
+            return operations_;
+        }
+        if (kept > 0) {
+            put_keep(kept);
+            pixel += kept;
+        }
+        const std::size_t end = pixel_stretch_end(pixel);
+        pixels_.find(pictures, is_self_coded, pixel, end);
+        write_pixels(pictures, is_self_coded, pixel, end);
+        pixel = end;
+    }
+}
+
+// Returns the next pixel with many kept ones, or the end of the frame or of what is not kept of it.
+std::size_t PatchEncoder::pixel_stretch_end(std::size_t pixel) const {
+    const std::size_t unit = geometry_.pixel_bytes;
+    std::size_t end = kept_.next_long_match(pixel * unit);
+    for (;;) {
+        const std::size_t length = kept_.match_length(end);
+        if (length >= kManyKeptPixels * unit || end + length == geometry_.frame_bytes()) {
+            return (end + unit - 1) / unit;
+        }
+        end = kept_.next_long_match(end + length);
+    }
+}
+
+void PatchEncoder::write_pixels(const Pictures& pictures, bool is_self_coded, std::size_t begin, std::size_t end) {
+    const std::size_t unit = pictures.pixel_bytes;
+    const std::size_t row = pictures.row_bytes / unit;
+    for (std::size_t pixel = begin; pixel < end;) {
+        const CheapestPixels::Kind kind = pixels_.kind(pixel);
+        std::size_t length = 1;
+        while (pixel + length < end && pixels_.continues(pixel + length, kind)) {
+            ++length;
+        }
+        const std::uint8_t* const here = pictures.frame + pixel * unit;
+        const Source source = kPixelSources[kind];
+        if (kind == CheapestPixels::kKeep) {
+            put_keep(length);
+        } else if (codes_.operand_bytes[number_of(source)] == 0 || source == Source::kLiteral) {
+            put(source, length, here);
+        } else {
+            const bool is_far = source == Source::kFarKept || source == Source::kFarUp;
+            const bool is_up = is_self_coded || source == Source::kNearUp || source == Source::kFarUp;
+            operands_.clear();
+            for (std::size_t index = 0; index < length; ++index) {
+                const std::uint8_t* const there = !is_up              ? pictures.previous + (pixel + index) * unit
+                                                  : pixel + index < row ? kBlack
+                                                                        : here + index * unit - pictures.row_bytes;
+                append_difference(operands_, here + index * unit, there, is_far);
+            }
+            put(source, length, operands_.data());
+        }
+        pixel += length;
+    }
+}
+
+// Writes operations of `length` bytes, or pixels; `operands` are those that its source takes.
+void PatchEncoder::put(Source source, std::size_t length, const std::uint8_t* operands) {
     std::vector<std::uint8_t>& bytes = operations_.bytes;
     while (length > 0) {
-        const std::size_t taken = std::min(length, kMaxLength);
-        const std::size_t direct = kDirectLengths[number_of(source)];
+        const std::size_t taken = std::min(length, codes_.max_length);
+        const std::size_t direct = codes_.direct_lengths[number_of(source)];
         const auto begin = static_cast<std::uint32_t>(bytes.size());
         if (taken <= direct) {
-            bytes.push_back(static_cast<std::uint8_t>(kFirstCode[number_of(source)] + taken - 1));
+            bytes.push_back(static_cast<std::uint8_t>(codes_.first[number_of(source)] + taken - 1));
         } else if (taken - direct - 1 <= 0xFF) {
             bytes.push_back(static_cast<std::uint8_t>(kFirstWide8 + number_of(source)));
             bytes.push_back(static_cast<std::uint8_t>(taken - direct - 1));
@@ -384,9 +471,10 @@ void PatchEncoder::put(Source source, std::size_t length, const std::uint8_t* li
             bytes.push_back(static_cast<std::uint8_t>(kFirstWide16 + number_of(source)));
             append_u16(bytes, taken);
         }
-        if (source == Source::kLiteral) {
-            bytes.insert(bytes.end(), literals, literals + taken);
-            literals += taken;
+        const std::size_t num_operands = taken * codes_.operand_bytes[number_of(source)];
+        if (num_operands > 0) {
+            bytes.insert(bytes.end(), operands, operands + num_operands);
+            operands += num_operands;
         }
         operations_.places.push_back(OperationBytes::Place{begin, static_cast<std::uint32_t>(bytes.size())});
         length -= taken;
@@ -397,7 +485,7 @@ void PatchEncoder::put(Source source, std::size_t length, const std::uint8_t* li
 void PatchEncoder::put_keep(std::size_t length) {
     std::vector<std::uint8_t>& bytes = operations_.bytes;
     while (length > 0) {
-        const std::size_t taken = std::min(length, kMaxLength);
+        const std::size_t taken = std::min(length, kMaxKept);
         const bool can_join = !operations_.places.empty() && operations_.places.back().keep_begin == bytes.size();
         if (!can_join) {
             const auto begin = static_cast<std::uint32_t>(bytes.size());

@@ -13,29 +13,11 @@
 
 #include "../bytes.hpp"
 #include "../frame_geometry.hpp"
+#include "../processor.hpp"
+#include "cheapest_pixels.hpp"
 #include "patch_format.hpp"
 
-#if defined(_MSC_VER) && !defined(__clang__)
-#include <intrin.h>
-#endif
-
 namespace framestow {
-
-inline unsigned count_trailing_zeros(std::uint64_t word) {
-#if defined(__GNUC__) || defined(__clang__)
-    return static_cast<unsigned>(__builtin_ctzll(word));
-#elif defined(_MSC_VER) && defined(_WIN64)
-    unsigned long index = 0;
-    _BitScanForward64(&index, word);
-    return static_cast<unsigned>(index);
-#else
-    unsigned count = 0;
-    for (; (word & 1U) == 0; word >>= 1) {
-        ++count;
-    }
-    return count;
-#endif
-}
 
 inline std::uint64_t load_u64(const std::uint8_t* bytes) {
     return load_u32(bytes) | static_cast<std::uint64_t>(load_u32(bytes + 4)) << 32;
@@ -187,16 +169,6 @@ private:
         std::size_t length;
         patch_format::Source source;
     };
-    // A frame and the sources that its bytes may be copied from; a self-coded frame has only the row above and the run.
-    struct Pictures {
-        const std::uint8_t* frame;
-        const std::uint8_t* previous;
-        const std::uint8_t* base;
-        std::size_t row_bytes;
-        std::size_t pixel_bytes;
-        std::size_t frame_bytes;
-    };
-
     template <bool kSelfCoded>
     const OperationBytes& encode(const Pictures& pictures, const CheapestWay& cheapest_way);
     template <bool kSelfCoded>
@@ -207,13 +179,19 @@ private:
     void find_matches(const Pictures& pictures, std::size_t begin, std::size_t end);
     std::size_t match_length(CheapestWay::Kind kind, std::size_t begin, std::size_t end) const;
     void write_stretch(const CheapestWay& cheapest_way, const std::uint8_t* frame, std::size_t begin, std::size_t end);
-    void put(patch_format::Source source, std::size_t length, const std::uint8_t* literals);
+    const OperationBytes& encode_pixels(const Pictures& pictures, bool is_self_coded);
+    std::size_t pixel_stretch_end(std::size_t pixel) const;
+    void write_pixels(const Pictures& pictures, bool is_self_coded, std::size_t begin, std::size_t end);
+    void put(patch_format::Source source, std::size_t length, const std::uint8_t* operands);
     void put_keep(std::size_t length);
 
     FrameGeometry geometry_;
+    const patch_format::Codes& codes_;
     MatchBitmap kept_;  // equal to the patched frame; in a self-coded frame, to the row above
     std::vector<std::uint8_t> matches_;          // per byte of a stretch: one bit per source
     std::vector<CheapestWay::State> cheapest_;  // per byte of a stretch
+    CheapestPixels pixels_;               // of colour frames
+    std::vector<std::uint8_t> operands_;  // of one operation
     OperationBytes operations_;
 };
 

@@ -18,6 +18,23 @@
 //   125       repeat    4 + the byte that follows bytes, at the place in the 3 bytes after it
 //   127       the end
 //
+// Those are the codes of packing 1, which counts bytes. Packing 2 is for frames of 3-byte pixels: every length, and
+// every number of kept bytes, counts whole pixels. It has four more sources and no lengths of two bytes:
+//
+//   0..15     literal    1..16 pixels, which follow
+//   16..31    up         1..16 pixels of the row above
+//   32..39    base       1..8
+//   40..47    run        1..8
+//   48..61    near kept  1..14 pixels: those of the patched frame, changed by the byte that follows for each
+//   62..75    near up    1..14 pixels: those of the row above, changed likewise
+//   76..87    far kept   1..12 pixels, changed by the two bytes that follow for each
+//   88..99    far up     1..12 likewise, of the row above
+//   115..122  those eight, of the longest direct length + 1 + the byte that follows
+//
+// A near byte is 16 (green + 8) + 4 (red + 2) + (blue + 2), where green is what the second byte of the pixel grows by,
+// and red and blue how much more than green the first and the third do. Far bytes are green, and 16 (red + 8) +
+// (blue + 8). Sums are modulo 256. In a self-coded frame the patched frame is the row above.
+//
 // The number of kept bytes comes last: 0..253 means 1..254, 254 and a byte mean 255 + that byte, 255 and two bytes mean
 // that number. Kept bytes come from the patched frame; in a self-coded frame, from the row above.
 //
@@ -32,18 +49,42 @@
 
 namespace framestow::patch_format {
 
-enum class Source : std::uint8_t { kLiteral = 0, kUp = 1, kBase = 2, kRun = 3 };
+enum class Source : std::uint8_t {
+    kLiteral = 0,
+    kUp = 1,
+    kBase = 2,
+    kRun = 3,
+    kNearKept = 4,  // from here on of pixels only
+    kNearUp = 5,
+    kFarKept = 6,
+    kFarUp = 7,
+};
 
-inline constexpr std::size_t kNumSources = 4;
-inline constexpr std::array<unsigned, kNumSources> kFirstCode = {0, 40, 68, 84};
-inline constexpr std::array<std::size_t, kNumSources> kDirectLengths = {40, 28, 16, 16};
+inline constexpr std::size_t kMostSources = 8;
+
+// What the codes of one packing mean.
+struct Codes {
+    std::size_t unit;  // bytes that a length counts
+    std::size_t num_sources;
+    std::size_t max_length;  // of one operation
+    std::array<unsigned, kMostSources + 1> first;
+    std::array<std::size_t, kMostSources> direct_lengths;
+    std::array<std::size_t, kMostSources> operand_bytes;  // that follow for each unit of a length
+};
+
+inline constexpr Codes kByteCodes = {
+    1, 4, 0xFFFF, {0, 40, 68, 84, 100, 100, 100, 100, 100}, {40, 28, 16, 16, 0, 0, 0, 0}, {1, 0, 0, 0, 0, 0, 0, 0}};
+inline constexpr Codes kPixelCodes = {
+    3, 8, 0x100, {0, 16, 32, 40, 48, 62, 76, 88, 100}, {16, 16, 8, 8, 14, 14, 12, 12}, {3, 0, 0, 0, 1, 1, 2, 2}};
+
+inline constexpr const Codes& codes_of(bool is_of_pixels) { return is_of_pixels ? kPixelCodes : kByteCodes; }
 
 inline constexpr unsigned kKeepFlag = 0x80;
 inline constexpr unsigned kCodeMask = 0x7F;
 inline constexpr unsigned kNothing = 100;
 inline constexpr unsigned kFirstRepeat = 101;
 inline constexpr unsigned kFirstWide8 = 115;
-inline constexpr unsigned kFirstWide16 = 119;
+inline constexpr unsigned kFirstWide16 = 119;  // of bytes only
 inline constexpr unsigned kRepeatWide8 = 123;
 inline constexpr unsigned kReference = 124;
 inline constexpr unsigned kRepeatFar = 125;
@@ -53,7 +94,7 @@ inline constexpr std::size_t kDirectKeeps = 254;
 inline constexpr unsigned kKeepWide8 = 254;
 inline constexpr unsigned kKeepWide16 = 255;
 
-inline constexpr std::size_t kMaxLength = 0xFFFF;  // of one operation, and of its kept bytes
+inline constexpr std::size_t kMaxKept = 0xFFFF;
 inline constexpr std::size_t kMinRepeatBytes = 4;
 inline constexpr std::size_t kDirectRepeats = kFirstWide8 - kFirstRepeat;
 inline constexpr std::size_t kMaxRepeatBytes = kMinRepeatBytes + 0xFF;  // what a far repeat can say

@@ -98,7 +98,7 @@ const FrameBuffer& reference_frame(const SegmentHeader& header, const PatchesVie
     ReferenceFrame& reference = scratch.references[scratch.num_references % num_slots];
     reference.frame.resize(header.geometry);
     std::memcpy(reference.frame.frame(), scratch.base.frame(), header.geometry.frame_bytes());
-    apply_patch(view.body, begin_of_group(view, group), header.geometry, scratch.base, reference.frame);
+    apply_patch(header, view.body, begin_of_group(view, group), scratch.base, reference.frame);
     reference.group = group;
     ++scratch.num_references;
     return reference.frame;
@@ -117,8 +117,7 @@ PatchesView view_patches(const SegmentHeader& header, ByteSpan payload) {
 
 void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out) {
-    const FrameGeometry& geometry = header.geometry;
-    const std::size_t frame_bytes = geometry.frame_bytes();
+    const std::size_t frame_bytes = header.geometry.frame_bytes();
     std::size_t index = first / header.group_frames * header.group_frames;
     std::size_t place = 0;
     const UnpackedUpTo before = scratch.up_to.value_or(UnpackedUpTo{});
@@ -126,7 +125,7 @@ void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::s
         scratch.up_to->body = nullptr;  // until all frames are unpacked
     }
     if (before.body != view.body.bytes) {
-        decode_self_coded(view.body, 0, geometry, scratch.base);
+        decode_self_coded(header, view.body, 0, scratch.base);
         scratch.num_references = 0;
     } else if (before.next > index && before.next <= first) {
         index = before.next;
@@ -145,7 +144,7 @@ void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::s
         if (patched != &scratch.frame) {
             std::memcpy(scratch.frame.frame(), patched->frame(), frame_bytes);
         }
-        place = apply_patch(view.body, place, geometry, scratch.base, scratch.frame);
+        place = apply_patch(header, view.body, place, scratch.base, scratch.frame);
         if (index >= first) {
             scratch.copy_out(out, scratch.frame.frame(), frame_bytes);
             out += frame_bytes;
@@ -256,7 +255,7 @@ void PatchesWriter::add_reference(const std::uint8_t* frame, std::size_t differi
 
 void PatchesWriter::finish(SharedOperations& shared_operations) {
     if (num_frames_ > 0) {
-        shared_operations.gather(body_, group_table_);
+        shared_operations.gather(patch_format::codes_of(geometry_.is_colour()), body_, group_table_);
         body_.reserve(body_.size() + kReadPadding);
     }
 }
@@ -272,7 +271,8 @@ void PatchesWriter::clear() {
 }
 
 SegmentHeader PatchesWriter::header() const {
-    return SegmentHeader{PackingKind::kPatches, num_frames_, group_frames_, geometry_};
+    const PackingKind packing = geometry_.is_colour() ? PackingKind::kPixelPatches : PackingKind::kPatches;
+    return SegmentHeader{packing, num_frames_, group_frames_, geometry_};
 }
 
 PatchesView PatchesWriter::view() const {

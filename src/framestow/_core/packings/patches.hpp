@@ -1,6 +1,7 @@
-// The packings of a segment's payload: raw frames (0), and a base frame with groups of patches (1).
+// The packings of a segment's payload: raw frames (0), and a base frame with groups of patches, in bytes (1) or, for
+// colour frames, in pixels (2).
 //
-// Payload of packing 1: one u32 per group (its start in the body), then the body. The body has the self-coded base
+// Payload of packings 1 and 2: one u32 per group (its start in the body), then the body. The body has the self-coded base
 // frame (the segment's first), then per group its anchor, a patch of the base, and its other frames, each a patch of
 // the frame before. A window is read from the base, its group's anchor and the following patches: the base allows long
 // segments, the anchors keep reads short. A patch may begin with a reference: then it changes the anchor of an earlier
@@ -138,7 +139,7 @@ struct PatchesView {
 
 PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
 
-// Packing 1: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be decoded,
+// Packings 1 and 2: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be decoded,
 // perhaps after it wrote some frames. Several threads with their own scratch may read one payload, or one idle writer.
 // Continues where `scratch.up_to` says, if that leads to the frames.
 void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,

@@ -18,7 +18,8 @@ std::size_t SharedOperations::nbytes() const {
            rewritten_.capacity();
 }
 
-void SharedOperations::gather(Bytes& body, Bytes& group_table) {
+void SharedOperations::gather(const Codes& codes, Bytes& body, Bytes& group_table) {
+    codes_ = &codes;
     const std::size_t base_end = load_u32(group_table.data());
     find_stretches(body, base_end);
     choose_stretches();
@@ -39,7 +40,7 @@ void SharedOperations::gather(Bytes& body, Bytes& group_table) {
 void SharedOperations::find_stretches(const Bytes& body, std::size_t base_end) {
     by_use_.clear();
     for (std::size_t position = base_end; position < body.size();) {
-        const PatchOperation operation = read_operation(body.data(), position);
+        const PatchOperation operation = read_operation(*codes_, body.data(), position);
         if (operation.is_repeat() && operation.place >= base_end) {
             by_use_.push_back(Stretch{operation.place, operation.place + operation.size, 1, 0});
         }
@@ -109,7 +110,7 @@ std::size_t SharedOperations::rewrite_stretch(const Bytes& body, const Stretch& 
         const std::size_t begin = position;
         PatchOperation last;
         while (position < stretch.end) {
-            const PatchOperation operation = read_operation(body.data(), position);
+            const PatchOperation operation = read_operation(*codes_, body.data(), position);
             if (std::min(operation.end, stretch.end) - begin > kMaxRepeatBytes) {
                 break;
             }
@@ -131,7 +132,7 @@ std::size_t SharedOperations::rewrite_stretch(const Bytes& body, const Stretch& 
 }
 
 std::size_t SharedOperations::rewrite_operation(const Bytes& body, std::size_t position) {
-    const PatchOperation operation = read_operation(body.data(), position);
+    const PatchOperation operation = read_operation(*codes_, body.data(), position);
     if (operation.is_repeat()) {
         const bool keeps = operation.end != operation.keep_begin;
         append_repeat(rewritten_, new_place_of(operation.place), operation.size, keeps);

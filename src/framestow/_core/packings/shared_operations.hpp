@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../bytes.hpp"
+#include "patch_format.hpp"
 
 namespace framestow {
 
@@ -17,7 +18,8 @@ class SharedOperations {
 public:
     // Rewrites a segment's body and its table of group starts (4 bytes each; the base frame ends where the first group
     // starts). Changes neither if nothing is shared.
-    void gather(std::vector<std::uint8_t>& body, std::vector<std::uint8_t>& group_table);
+    void gather(const patch_format::Codes& codes, std::vector<std::uint8_t>& body,
+                std::vector<std::uint8_t>& group_table);
 
     std::size_t nbytes() const;
 
@@ -44,6 +46,7 @@ private:
     void copy(const Bytes& body, std::size_t begin, std::size_t end);
     std::size_t new_place_of(std::size_t place) const;
 
+    const patch_format::Codes* codes_ = nullptr;  // of the body
     std::vector<Stretch> stretches_;  // ascending by `begin`
     std::vector<Stretch> by_use_;
     std::vector<Move> moves_;  // per operation that stays in its group, ascending by `from`
