@@ -35,6 +35,10 @@ def scene(name: str, num_frames: int = NUM_FRAMES) -> Frames:
     return recording.frames
 
 
+def crafter_start() -> Frames:
+    return scene("crafter_colour")[:CONTROL_FRAMES]
+
+
 def channels_first(name: str) -> Frames:
     return np.ascontiguousarray(scene(name).transpose(0, 3, 1, 2))
 
@@ -53,7 +57,10 @@ FRAME_SETS: dict[str, dict[str, Callable[[], Frames]]] = {
         "crafter_colour": partial(scene, "crafter_colour"),
         "super_mario_grey": partial(scene, "super_mario_grey"),
         "super_mario_colour": partial(scene, "super_mario_colour"),
+    },
+    "colour": {
         **{f"{task}_colour": partial(scene, f"{task}_colour", CONTROL_FRAMES) for task in CONTROL_TASKS},
+        "crafter_colour_start": crafter_start,
     },
     "synthetic": {name: partial(make, NUM_FRAMES) for name, make in SYNTHETIC.items()},
 }
