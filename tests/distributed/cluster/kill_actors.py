@@ -323,6 +323,8 @@ def main() -> int:
                 print(
                     f"{kind} {len(figures)}: { {name: round(value, 2) for name, value in figure.items()} }", flush=True
                 )
+        if play is not None:
+            play.close()  # before the folder of its shards goes
     write_result(
         arguments.result,
         {
@@ -334,8 +336,6 @@ def main() -> int:
         "make distributed" if len(sys.argv) == 1 else None,
     )
     NOTES.unlink()
-    if play is not None:
-        play.close()
     ray.shutdown()
     cluster.shutdown()
     return 0
