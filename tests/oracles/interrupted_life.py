@@ -5,7 +5,6 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -59,37 +58,37 @@ class Step(NamedTuple):
     truncated: bool
 
 
-def handle_signals() -> None:
-    """Let Python handle a signal that came before: it looks for them where a function begins."""
-
-
 class ByTimer:
     """Interrupts calls by a real timer, at a random moment of as long as such a call took before."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._random = random
         self._seconds: dict[str, float] = {}
+        self._may_interrupt = False
 
     def call(self, name: str, call: Callable[[], Any]) -> tuple[bool, Any]:
         """Whether Ctrl-C came before ``call`` returned, and what it returned otherwise."""
-        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        # The handler stays. So a signal that another thread received, and that is handled late, does nothing.
+        signal.signal(signal.SIGALRM, self._interrupt)
         after_s = max(1e-6, self._random.random() * 1.2 * self._seconds.get(name, 1e-4))
         start = time.perf_counter()
         try:
+            self._may_interrupt = True
             signal.setitimer(signal.ITIMER_REAL, after_s)
             result = call()
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            handle_signals()
+            self._may_interrupt = False
         except KeyboardInterrupt:
             self._seconds[name] = max(self._seconds.get(name, 0.0), after_s)
             return True, None
-        finally:
-            while signal.getsignal(signal.SIGALRM) is not before:
-                with suppress(KeyboardInterrupt):  # a signal that another thread received is handled late
-                    signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
         took_s = time.perf_counter() - start
         self._seconds[name] = 0.8 * self._seconds.get(name, took_s) + 0.2 * took_s
         return False, result
+
+    def _interrupt(self, *_: Any) -> None:
+        if self._may_interrupt:
+            self._may_interrupt = False
+            raise KeyboardInterrupt
 
 
 class AtPlaces:
