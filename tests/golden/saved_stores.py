@@ -140,7 +140,7 @@ def vectors_and_arms() -> Play:
 
 
 def several_arrays() -> Play:
-    """Dicts and tuples of pictures, floats, vectors and numbers, told in bytes."""
+    """Dicts and tuples of pictures, floats, vectors and numbers, each made from a few bytes."""
     return _played(90, FrameSpec((NUM_BYTES,)), bytes_of_arrays, num_envs=2, num_steps=70, frames_per_segment=16)
 
 
@@ -161,8 +161,8 @@ def prioritized_pixels() -> Play:
     """Two streams, the ring gone round, drawn by priorities; some are zero, and β is on its way."""
     sampler = Prioritized(alpha=0.5, beta=0.4, final_beta=1.0, annealed_over=10, epsilon=0.0)
     memory, oracle = _played(300, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=250, sampler=sampler)
-    held = memory.sampleable_indices()
-    memory.update_priorities(held, held % 7)
+    stored = memory.sampleable_indices()
+    memory.update_priorities(stored, stored % 7)
     memory.sample(SAMPLED_BEFORE)
     return memory, oracle
 

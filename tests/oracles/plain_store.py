@@ -60,6 +60,7 @@ class PlainStore:
         frames, steps = (dict(blocks(folder, name, self.manifest[name])) for name in ("frames", "steps"))
         self._step_blocks = steps
         self.segments = {key: frames[key] for key in self._sealed_segments()} | self._open_segments()
+        self._unpacked: dict[tuple[int, int], NDArray[Any]] = {}
 
     def steps(self) -> list[PlainStep]:
         """All steps whose frames are stored, oldest first."""
@@ -155,12 +156,11 @@ class PlainStore:
 
     def _frames(self, leaf: int, key: tuple[int, int]) -> NDArray[Any]:
         shape, dtype, is_scaled = (self.leaves[leaf][name] for name in ("shape", "dtype", "is_scaled"))
-        segment = self.segments[key]
-        if not isinstance(segment, np.ndarray):  # unpacked once
-            unpacked = scaled_frames(segment, np.dtype(dtype), math.prod(shape)) if is_scaled else unpack(segment)
-            segment = np.ascontiguousarray(unpacked).view(dtype).reshape(-1, *shape)
-            self.segments[key] = segment  # type: ignore[assignment]
-        return segment
+        if key not in self._unpacked:
+            segment = self.segments[key]
+            frames = scaled_frames(segment, np.dtype(dtype), math.prod(shape)) if is_scaled else unpack(segment)
+            self._unpacked[key] = np.ascontiguousarray(frames).view(dtype).reshape(-1, *shape)
+        return self._unpacked[key]
 
 
 BLOCK_FIELDS = ("numbers", "streams", "segments", "num_steps", "are_sealed")

@@ -50,12 +50,15 @@ def command_line(arguments: Sequence[str]) -> str:
 
 
 def source() -> dict[str, str]:
-    """Return the date, and the commit if this is a checkout: ``-dirty`` marks one with changes."""
+    """Return the date, and the commit if this is a checkout: ``-dirty`` marks one with changes, not of results."""
     found = {"date": datetime.datetime.now().astimezone().date().isoformat()}
     checkout = Path(__file__).parents[3]
     if (checkout / ".git").exists() and (git := shutil.which("git")):
-        described = [git, "-C", str(checkout), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=7"]
-        found["commit"] = subprocess.run(described, capture_output=True, text=True, check=False).stdout.strip()
+        here = [git, "-C", str(checkout)]
+        name = subprocess.run([*here, "rev-parse", "--short=7", "HEAD"], capture_output=True, text=True, check=False)
+        changes = [*here, "diff", "--quiet", "HEAD", "--", ".", ":!*.json", ":!benchmarks/results"]
+        is_dirty = subprocess.run(changes, capture_output=True, check=False).returncode != 0
+        found["commit"] = name.stdout.strip() + ("-dirty" if is_dirty else "")
     return found
 
 

@@ -267,6 +267,7 @@ class ShardWriter:
         self._all_envs = np.arange(self.num_envs, dtype=np.int32)
         self._is_open = np.zeros(self.num_envs, np.bool_)
         self._stacker = FrameStacker(self._settings.frame, self.stack, self.num_envs, self._settings.stack_padding)
+        self._current_stacks = CurrentStacks(self._all_envs, self._is_open, self._stacker.rings)
         self._unstacker = Unstacker(self.stack, self._settings.stack_padding)
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
         self._in_flight: dict[int, deque[tuple[Any, list[_Sealed]]]] = {s: deque() for s in range(shards.num_objects)}
@@ -338,10 +339,6 @@ class ShardWriter:
         """
         step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
         self._unstacker.add(self, step)
-
-    @property
-    def _current_stacks(self) -> CurrentStacks:
-        return CurrentStacks(self._all_envs, self._is_open, self._stacker.rings)
 
     def note_values(self, chosen: npt.ArrayLike, best: npt.ArrayLike) -> None:
         """Give the values of the next step of all environments, so that its transitions get initial priorities.

@@ -184,6 +184,7 @@ class ReplayMemory(Closing):
         # Every step uses these: one attribute look-up instead of two.
         self._lock, self._timeline, self._storage = parts.lock, parts.timeline, parts.storage
         self._stacks, self._budget = parts.stacker.native, parts.budget
+        self._current_stacks = CurrentStacks(parts.timeline.all_streams, parts.timeline.is_open, parts.stacker.rings)
 
     # Storing steps
 
@@ -318,11 +319,6 @@ class ReplayMemory(Closing):
         """
         step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
         self._unstacker.add(self, step)
-
-    @property
-    def _current_stacks(self) -> CurrentStacks:
-        """The newest frames of all environments, for ``add``."""
-        return CurrentStacks(self._timeline.all_streams, self._timeline.is_open, self._parts.stacker.rings)
 
     def observations(self) -> Any:
         """Return the current observation of each environment: a new array ``(num_envs, stack, *frame)``.

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import random
@@ -57,7 +56,7 @@ from distributed.cluster.counted_play import (
     env_and_step,
     steps_played,
 )
-from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.result_files import source, write_result
 from framestow.distributed import ActorPlacement, Rollouts, ShardedReplay, start_ray_rollouts, start_ray_shards
 from framestow.distributed.ray_actors import placed
 from framestow.errors import NothingToSampleError
@@ -295,7 +294,9 @@ def main() -> int:
     cluster = started(lambda: Cluster(initialize_head=True, head_node_args=head | agent_ports()))
     nodes = [add_worker(cluster) for _ in range(arguments.nodes)]
     ray.init(address=cluster.address, log_to_driver=False, logging_level="error")
-    notes = Notes({"seed": arguments.seed, "kills": arguments.kills, "nodes": arguments.nodes, "commit": commit()})
+    notes = Notes(
+        {"seed": arguments.seed, "kills": arguments.kills, "nodes": arguments.nodes, "commit": source()["commit"]}
+    )
     play: Play | None = None
     with tempfile.TemporaryDirectory(prefix="framestow-distributed-") as name:
         for kind in arguments.kinds:
@@ -329,7 +330,6 @@ def main() -> int:
         arguments.result,
         {
             **notes.about,
-            "date": datetime.date.today().isoformat(),
             "ray": ray.__version__,
             "kinds": {kind: summary(notes.of(kind)) for kind in arguments.kinds},
         },
@@ -355,11 +355,6 @@ class Notes:
     def write(self) -> None:
         NOTES.parent.mkdir(exist_ok=True)
         NOTES.write_text(json.dumps({"about": self.about, "figures": self._figures}))
-
-
-def commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.check_output(command, cwd=REPOSITORY, text=True).strip()
 
 
 def summary(figures: list[dict[str, float]]) -> dict[str, Any]:
