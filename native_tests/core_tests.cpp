@@ -18,7 +18,8 @@ using namespace framestow;
 namespace {
 
 const FrameGeometry kGeometries[] = {{1, 1, 1},  {1, 7, 1},  {7, 1, 1},   {5, 15, 1},  {5, 16, 1},
-                                     {9, 17, 1}, {8, 24, 3}, {12, 63, 3}, {84, 84, 1}, {3, 300, 1}};
+                                     {9, 17, 1}, {8, 24, 3}, {12, 63, 3}, {84, 84, 1}, {3, 300, 1},
+                                     {15, 17, 1, true}, {3, 1, 1, true}};
 
 void checksum_paths_agree() {
     std::mt19937 random(1);

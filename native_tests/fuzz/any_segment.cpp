@@ -76,7 +76,6 @@ Window draw_window(const SegmentHeader& header, std::minstd_rand& random) {
 // Returns all frames, after checking that every way to request them gives the same.
 Frames check_decoder(const SegmentHeader& header, const Bytes& segment, std::minstd_rand& random) {
     DecodingScratch scratch;
-    scratch.resize(header.geometry);
     const PaddedSegment padded(segment, 0x00);
     const PaddedSegment padded_otherwise(segment, 0xFF);
     const Frames whole = unpack_window(header, padded, 0, header.num_frames, scratch, 0x11);
@@ -159,6 +158,10 @@ SegmentHeader header_or_a_new_one(const Bytes& segment, std::minstd_rand& random
             const FrameGeometry colour{one_to(20, random), 3 * one_to(24, random), 3};
             return SegmentHeader{PackingKind::kPixelPatches, one_to(8, random), one_to(5, random), colour};
         }
+        if (random() % 3 == 0) {
+            const FrameGeometry planes{3 * one_to(20, random), one_to(40, random), 1, true};
+            return SegmentHeader{PackingKind::kPlanarPatches, one_to(8, random), one_to(5, random), planes};
+        }
         const PackingKind packing = one_to(8, random) == 1 ? PackingKind::kRaw : PackingKind::kPatches;
         const std::uint32_t row_bytes = one_to(40, random);
         const FrameGeometry geometry{one_to(20, random), row_bytes, std::min(row_bytes, one_to(4, random))};
@@ -175,7 +178,8 @@ void change_header(SegmentHeader& header, std::minstd_rand& random) {
             header.group_frames = one_to(16, random);
             return;
         case 2:
-            header.geometry.rows = one_to(64, random);
+            header.geometry.rows = header.packing == PackingKind::kPlanarPatches ? 3 * one_to(20, random)
+                                                                                 : one_to(64, random);
             return;
         case 3:
             header.geometry.row_bytes = header.packing == PackingKind::kPixelPatches ? 3 * one_to(24, random)
@@ -183,7 +187,7 @@ void change_header(SegmentHeader& header, std::minstd_rand& random) {
             return;
         default:
             header.geometry.pixel_bytes =
-                header.packing == PackingKind::kPixelPatches ? header.geometry.pixel_bytes : one_to(4, random);
+                header.packing >= PackingKind::kPixelPatches ? header.geometry.pixel_bytes : one_to(4, random);
     }
 }
 

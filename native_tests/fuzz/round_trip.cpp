@@ -40,6 +40,9 @@ FrameGeometry read_geometry(InputBytes& input) {
     geometry.pixel_bytes = std::min(geometry.row_bytes, kind % 8 < 4 ? 1U : kind % 8U - 2U);
     if (geometry.pixel_bytes == 3) {
         geometry.row_bytes = (geometry.row_bytes + 2) / 3 * 3;  // whole pixels, which are packed as such
+    } else if (kind % 8 == 3) {
+        geometry.rows = (geometry.rows + 2) / 3 * 3;
+        geometry.channels_first = true;
     }
     return geometry;
 }

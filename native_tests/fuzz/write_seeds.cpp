@@ -17,7 +17,7 @@ namespace {
 
 const FrameGeometry kGeometries[] = {{1, 1, 1},  {1, 7, 1},  {7, 1, 1},  {3, 15, 1}, {6, 16, 1}, {9, 33, 1},
                                      {8, 24, 3}, {4, 5, 5},  {12, 8, 4}, {5, 12, 2}, {20, 64, 1}, {30, 40, 1},
-                                     {9, 60, 3}, {5, 3, 3},  {4, 48, 3}};
+                                     {9, 60, 3}, {5, 3, 3},  {4, 48, 3}, {27, 20, 1, true}, {15, 1, 1, true}};
 
 void write_file(const std::filesystem::path& path, const std::vector<std::uint8_t>& bytes) {
     std::ofstream file(path, std::ios::binary);
@@ -43,7 +43,8 @@ int main(int argc, char** argv) {
         for (const std::uint32_t count : {1U, 2U, 6U, 12U, 30U}) {
             const std::vector<std::uint8_t> frames = moving_pictures(geometry, count, random);
             const std::string name = std::to_string(geometry.rows) + "x" + std::to_string(geometry.row_bytes) + "x" +
-                                     std::to_string(geometry.pixel_bytes) + "_" + std::to_string(count) + "_frames";
+                                     std::to_string(geometry.pixel_bytes) +
+                                     (geometry.channels_first ? "_planes_" : "_") + std::to_string(count) + "_frames";
             write_file(folder / "any_segment" / name, pack_segment(geometry, frames.data(), count));
             std::vector<std::uint8_t> decisions(20 + 8 * count);
             for (std::uint8_t& decision : decisions) {

@@ -302,6 +302,7 @@ def test_a_read_only_output_is_refused():
         ((0, [(4, 4, 1)]), "num_streams is 0"),
         ((1, [(0, 4, 1)]), "rows, row_bytes and pixel_bytes must be at least 1"),
         ((1, [(4, 4, 5)]), "pixel_bytes must be at most row_bytes"),
+        ((1, [(4, 4, 1, False, 0, True)]), "three planes must have pixels of one byte and a number of rows that 3"),
         ((1, [(2**20, 2**11, 1)]), "a frame holds at most 2**30 bytes"),
         ((1, [(4, 4, 1)], 0), "frames_per_segment is 0"),
         ((1, [(2**15, 2**15, 1)], 3), "must be at most 2**31 bytes; take fewer frames"),

@@ -28,11 +28,12 @@ ONE_COLUMN = Film(40, 1, 1, (Scene("sparse", 12), Scene("scroll", 12)))
 ONE_CHUNK = Film(9, 16, 1, (Scene("sprites", 12, 1), Scene("sprites", 12, 2)))
 SEVEN_CHANNELS = Film(6, 35, 7, (Scene("scroll", 8), Scene("sparse", 8), Scene("flicker", 8)))
 PIXELS_THAT_DO_NOT_DIVIDE_A_ROW = Film(6, 32, 5, (Scene("sprites", 12), Scene("constant", 3), Scene("sparse", 9)))
+THREE_PLANES = Film(9, 17, 1, (Scene("sprites", 12), Scene("shaded", 12), Scene("scroll", 9)), channels_first=True)
 MORE_BYTES_THAN_16_BITS_COUNT = Film(260, 260, 1, (Scene("constant", 2), Scene("sparse", 3), Scene("noise", 1)))
 
 
 def packed(film: Film) -> bytes:
-    return pack_segment(film.frames(), *film.geometry)
+    return pack_segment(film.frames(), *film.geometry, film.channels_first)
 
 
 def unpacked(segment: bytes, film: Film, count: int) -> np.ndarray:
@@ -60,6 +61,7 @@ def read_plainly(segment: bytes) -> np.ndarray | None:
 @example(film=ONE_CHUNK)
 @example(film=SEVEN_CHANNELS)
 @example(film=PIXELS_THAT_DO_NOT_DIVIDE_A_ROW)
+@example(film=THREE_PLANES)
 @example(film=MORE_BYTES_THAN_16_BITS_COUNT)
 def test_every_film_is_unpacked_unchanged(film):
     frames = film.frames()
@@ -76,6 +78,7 @@ def test_every_film_is_unpacked_unchanged(film):
 @example(film=ONE_CHUNK)
 @example(film=SEVEN_CHANNELS)
 @example(film=PIXELS_THAT_DO_NOT_DIVIDE_A_ROW)
+@example(film=THREE_PLANES)
 def test_a_plain_reader_of_the_documented_format_reads_the_same(film):
     np.testing.assert_array_equal(film.frames(), plain_codec.unpack(packed(film)))
 
@@ -83,7 +86,7 @@ def test_a_plain_reader_of_the_documented_format_reads_the_same(film):
 @given(film=films(), frames_per_segment=st.integers(1, 30), evicted=st.integers(0, 60), choice=st.data())
 def test_any_window_equals_that_of_a_list(film, frames_per_segment, evicted, choice):
     frames = film.frames()
-    streams = FrameStore(1, [film.geometry], frames_per_segment)
+    streams = FrameStore(1, [film.leaf], frames_per_segment)
     streams.append(np.zeros(len(frames), np.int32), frames)
     first = streams.evict(0, evicted)
     if first == len(frames):
@@ -141,7 +144,7 @@ def test_damage_that_no_checksum_shows_gives_the_same_frames_in_every_window_or_
     for place, value in damage:
         segment[24 + place % (len(segment) - 24)] = value
     num_frames = len(film.frames())
-    streams = FrameStore(1, [film.geometry], num_frames)
+    streams = FrameStore(1, [film.leaf], num_frames)
     streams.restore(0, 0, mended(segment))
     last = choice.draw(st.integers(0, num_frames - 1))
     count = choice.draw(st.integers(1, last + 1))
@@ -168,4 +171,4 @@ def test_damage_that_no_checksum_shows_gives_the_same_frames_in_every_window_or_
 def test_a_segment_of_the_usual_length_is_never_one_percent_larger_than_its_frames(film):
     frames = film.frames_again_and_again(default_frames_per_segment(*film.geometry))
 
-    assert len(pack_segment(frames, *film.geometry)) <= 1.01 * frames.nbytes
+    assert len(pack_segment(frames, *film.geometry, film.channels_first)) <= 1.01 * frames.nbytes

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from framestow._core import pack_segment
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.codec import SegmentCodec, checksum
 from framestow.frames.frame_spec import FrameSpec
@@ -117,10 +118,19 @@ def colours_of_every_operation() -> NDArray[np.uint8]:
     return np.concatenate([frames[:20], scenes, frames[20:]])
 
 
+def planes_of_every_operation() -> NDArray[np.uint8]:
+    """The same with channels first."""
+    return np.ascontiguousarray(colours_of_every_operation().transpose(0, 3, 1, 2))
+
+
 @pytest.mark.parametrize(
     ("frames", "meaning"),
-    [(frames_of_every_operation, plain_codec.BYTES), (colours_of_every_operation, plain_codec.PIXELS)],
-    ids=["grey", "colour"],
+    [
+        (frames_of_every_operation, plain_codec.BYTES),
+        (colours_of_every_operation, plain_codec.PIXELS),
+        (planes_of_every_operation, plain_codec.PIXELS),
+    ],
+    ids=["grey", "colour", "channels first"],
 )
 def test_a_segment_with_every_kind_of_operation_reads_as_the_format_is_documented(frames, meaning):
     frames = frames()
@@ -255,6 +265,33 @@ def test_pixels_past_the_end_of_the_segment_are_refused(shape, code, num_bytes):
     for num_left in range(num_bytes):  # cut anywhere, without the end mark
         with pytest.raises(DamagedDataError, match="patch has fewer literals than it says"):
             codec.unpack(one_frame(shape, body[: 2 + num_left], packing=2))
+
+
+@pytest.mark.parametrize("kind", ["sprites", "noise"])
+def test_colour_with_channels_first_takes_as_many_bytes_as_with_channels_last(kind):
+    pictures = drawn(kind, (11, 23, 3), 30, seed=15)
+    planes = np.ascontiguousarray(pictures.transpose(0, 3, 1, 2))
+    last, first = (SegmentCodec(FrameSpec(frames.shape[1:])) for frames in (pictures, planes))
+
+    segment = first.pack(planes)
+
+    assert len(segment) == len(last.pack(pictures))
+    np.testing.assert_array_equal(first.unpack(segment), planes)
+
+
+def test_three_planes_that_were_packed_as_grey_rows_are_read():
+    codec, planes = SegmentCodec(FrameSpec((3, 8, 9))), drawn("sprites", (3, 8, 9), 30, seed=16)
+    segment = pack_segment(planes.reshape(30, -1), 24, 9, 1, channels_first=False)
+
+    np.testing.assert_array_equal(codec.unpack(segment), planes)
+    assert segment[6] == 1  # patches of bytes
+    assert codec.pack(planes)[6] == 3
+
+
+@pytest.mark.parametrize("shape", [(8, 20), (9, 8, 2)], ids=str)
+def test_planar_patches_of_frames_that_are_not_three_planes_are_refused(shape):
+    with pytest.raises(DamagedDataError, match="three planes must have pixels of one byte"):
+        SegmentCodec(FrameSpec(shape)).unpack(one_frame(shape, END + END, group=1, packing=3))
 
 
 @pytest.mark.parametrize("shape", [(8, 20), (8, 7, 2)], ids=str)

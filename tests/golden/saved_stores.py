@@ -117,6 +117,12 @@ def packed_colours() -> Play:
     return _played(300, FrameSpec((10, 12, 3)), walking_square, num_envs=2, num_steps=200, frames_per_segment=64)
 
 
+def packed_planes() -> Play:
+    """The same with channels first."""
+    options: dict[str, Any] = {"num_envs": 2, "num_steps": 200, "frames_per_segment": 64}
+    return _played(300, FrameSpec((3, 10, 12)), lambda *at: walking_square(*at).transpose(2, 0, 1), **options)
+
+
 def random_retention() -> Play:
     """Two streams, with segments evicted at random among those that stayed."""
     return _played(300, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=300, retention="random")
@@ -172,6 +178,7 @@ PLAYS: dict[str, Callable[[], Play]] = {
     for play in (
         *(packed_pixels, raw_colours, scaled_floats, vectors_and_arms, several_arrays, extra_columns, just_begun),
         *(prioritized_pixels, every_operation, every_operation_on_pixels, packed_colours),
+        packed_planes,
         random_retention,
     )
 }

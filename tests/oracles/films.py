@@ -29,10 +29,16 @@ class Film:
     row_bytes: int
     pixel_bytes: int
     scenes: tuple[Scene, ...]
+    channels_first: bool = False
 
     @property
     def geometry(self) -> tuple[int, int, int]:
         return self.rows, self.row_bytes, self.pixel_bytes
+
+    @property
+    def leaf(self) -> tuple[int, int, int, bool, int, bool]:
+        """What a native store takes: packed, and no scaled floats."""
+        return *self.geometry, False, 0, self.channels_first
 
     def frames(self) -> NDArray[np.uint8]:
         """All frames, ``(n, rows * row_bytes)``."""
@@ -73,9 +79,12 @@ def films(draw: st.DrawFn, max_rows: int = 40, max_row_bytes: int = 80) -> Film:
             st.sampled_from([15, 16, 17, 31, 32, 33]),
         )
     )
+    rows = draw(st.one_of(st.integers(max_rows // 2, max_rows), st.integers(1, max_rows)))
+    channels_first = draw(st.sampled_from([False, False, False, True]))
     return Film(
-        rows=draw(st.one_of(st.integers(max_rows // 2, max_rows), st.integers(1, max_rows))),
+        rows=-(-rows // 3) * 3 if channels_first else rows,
         row_bytes=row_bytes,
-        pixel_bytes=min(row_bytes, draw(st.sampled_from([1, 1, 1, 2, 3, 4, 5, 7]))),
+        pixel_bytes=1 if channels_first else min(row_bytes, draw(st.sampled_from([1, 1, 1, 2, 3, 4, 5, 7]))),
         scenes=tuple(draw(st.lists(scenes(), min_size=1, max_size=5))),
+        channels_first=channels_first,
     )

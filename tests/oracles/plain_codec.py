@@ -173,8 +173,12 @@ def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
     crc, mark, version, packing, zero, num_frames, rows, row_bytes, pixel_bytes, group_frames = HEADER.unpack_from(
         segment
     )
-    if crc != crc32c(segment[4:]) or (mark, version, zero) != (0xF5, 1, 0) or packing > 2:
+    if crc != crc32c(segment[4:]) or (mark, version, zero) != (0xF5, 1, 0) or packing > 3:
         raise BrokenSegmentError("a header that no writer wrote")
+    if packing == 3:
+        if pixel_bytes != 1 or rows % 3:
+            raise BrokenSegmentError("planes that are no colours")
+        rows, row_bytes, pixel_bytes = rows // 3, 3 * row_bytes, 3
     if packing == 2 and (pixel_bytes != 3 or row_bytes % 3):
         raise BrokenSegmentError("pixels that are no colours")
     payload = segment[HEADER.size :]
@@ -186,7 +190,7 @@ def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
     body = payload[4 * num_groups :]
 
     def read(place: int, frame: list[int], base: list[int] | None) -> Patch:
-        patch = Patch(body, place, row_bytes, pixel_bytes, list(frame), base, codes, PIXELS if packing == 2 else BYTES)
+        patch = Patch(body, place, row_bytes, pixel_bytes, list(frame), base, codes, PIXELS if packing >= 2 else BYTES)
         patch.operations(len(body), is_repeated=False)
         return patch
 
@@ -207,4 +211,7 @@ def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
         patch = read(place, patched, base)
         place = patch.place
         frames.append(patch.frame)
-    return np.array(frames, np.uint8)
+    unpacked = np.array(frames, np.uint8)
+    if packing == 3:
+        return unpacked.reshape(num_frames, -1, 3).transpose(0, 2, 1).reshape(num_frames, frame_bytes)
+    return unpacked

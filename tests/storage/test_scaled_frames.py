@@ -201,24 +201,25 @@ def test_float_frames_of_randomly_evicted_segments_free_their_bytes():
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(
     kinds=st.lists(st.sampled_from(["scaled", "odd", "same"]), min_size=1, max_size=60),
+    shape=st.sampled_from([SHAPE, (3, 2, 5)]),  # grey, and colour with channels first
     dtype=st.sampled_from(DTYPES),
     make=st.sampled_from(STORAGES),
     padding=st.sampled_from(STACK_PADDINGS),
     asked=st.lists(st.tuples(st.integers(0, 10**6), st.integers(1, 6)), min_size=1, max_size=8),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_any_mixture_of_pixels_and_floats_is_returned_bit_for_bit(kinds, dtype, make, padding, asked, seed):
+def test_any_mixture_of_pixels_and_floats_is_returned_bit_for_bit(kinds, shape, dtype, make, padding, asked, seed):
     random = np.random.default_rng(seed)
-    frames = np.zeros((len(kinds), *SHAPE), dtype)
+    frames = np.zeros((len(kinds), *shape), dtype)
     for place, kind in enumerate(kinds):
         if kind == "same":
             frames[place] = frames[place - 1]
         else:
-            frames[place] = scaled(random.integers(0, 256, SHAPE), dtype) if kind == "scaled" else random.random(SHAPE)
+            frames[place] = scaled(random.integers(0, 256, shape), dtype) if kind == "scaled" else random.random(shape)
     storage = filled(frames, make)
     lasts = np.array([last % len(frames) for last, _ in asked])
     counts = np.minimum([count for _, count in asked], lasts + 1).astype(np.int32)
-    out = np.empty((len(asked), 6, *SHAPE), dtype)
+    out = np.empty((len(asked), 6, *shape), dtype)
 
     storage.windows(np.zeros(len(asked), np.int32), lasts, counts, out, padding)
 

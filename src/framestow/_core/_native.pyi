@@ -22,8 +22,13 @@ class SegmentFields(TypedDict):
     pixel_bytes: int
     group_frames: int
 
-def pack_segment(frames: NDArray[np.uint8], rows: int, row_bytes: int, pixel_bytes: int) -> bytes:
-    """Pack consecutive frames, ``(n, frame)``; ValueError or TypeError if the array does not fit."""
+def pack_segment(
+    frames: NDArray[np.uint8], rows: int, row_bytes: int, pixel_bytes: int, channels_first: bool = False
+) -> bytes:
+    """Pack consecutive frames, ``(n, frame)``; ValueError or TypeError if the array does not fit.
+
+    ``channels_first``: the rows are those of three planes, red, green and blue, which are packed as pixels.
+    """
 
 def unpack_segment(segment: Buffer, rows: int, row_bytes: int, pixel_bytes: int, out: NDArray[np.uint8]) -> None:
     """Verify the checksum and unpack all frames into ``out``, ``(n, frame)``; DamagedDataError for wrong bytes."""
@@ -65,8 +70,9 @@ class FrameReading:
 class FrameStore:
     """Frames of ``num_streams`` streams; ``storage.frame_storage.FrameStorage`` describes them and derives from it.
 
-    ``leaves``: (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes) for each array of an observation. ``is_raw``: RAM
-    is not compressed. ``scaled_bytes``: bytes of a float if frames are floats k / 255. The last two may be left out.
+    ``leaves``: (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes, channels_first) for each array of an observation.
+    ``is_raw``: RAM is not compressed. ``scaled_bytes``: bytes of a float if frames are floats k / 255.
+    ``channels_first``: as in ``pack_segment``. The last three may be left out.
     """
 
     def __init__(

@@ -1,6 +1,7 @@
 // The shape of a frame as packings see it: `rows` rows of `row_bytes` bytes.
 //
 // `pixel_bytes` is the distance between neighbouring pixels of a row: 1 for grey, C for (H, W, C).
+// A colour frame with channels first, (3, H, W), is 3 * H rows of W bytes. Writers pack it as pixels, `joined()`.
 #pragma once
 
 #include <cstddef>
@@ -16,12 +17,17 @@ struct FrameGeometry {
     std::uint32_t rows = 0;
     std::uint32_t row_bytes = 0;
     std::uint32_t pixel_bytes = 0;
+    bool channels_first = false;  // whether the rows are those of three planes: red, green, blue
 
     std::size_t frame_bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
 
     // Whether frames have whole 3-byte pixels, which have a packing of their own.
     bool is_colour() const { return pixel_bytes == 3 && row_bytes % 3 == 0; }
 
+    // The same frame with its planes joined to pixels.
+    FrameGeometry joined() const { return channels_first ? FrameGeometry{rows / 3, 3 * row_bytes, 3} : *this; }
+
+    // How a writer packs the frames does not count: a reader takes any packing.
     bool operator==(const FrameGeometry& other) const {
         return rows == other.rows && row_bytes == other.row_bytes && pixel_bytes == other.pixel_bytes;
     }
@@ -43,6 +49,9 @@ inline std::string geometry_fault(const FrameGeometry& geometry) {
     }
     if (geometry.pixel_bytes > geometry.row_bytes || geometry.pixel_bytes > 0xFFFF) {
         return "pixel_bytes must be at most row_bytes and 65535";
+    }
+    if (geometry.channels_first && (geometry.pixel_bytes != 1 || geometry.rows % 3 != 0)) {
+        return "three planes must have pixels of one byte and a number of rows that 3 divides";
     }
     return {};
 }

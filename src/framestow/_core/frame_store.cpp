@@ -36,7 +36,6 @@ FrameStore::FrameStore(std::size_t num_streams, const FrameFormat& format, std::
     for (std::size_t index = 0; index < num_streams; ++index) {
         streams_.emplace_back(format);
     }
-    scratch_.resize(format.pixels);
     if (!format.is_raw) {
         background_.emplace(format.pixels.frame_bytes());
         previous_frame_.resize(format.pixels.frame_bytes());
@@ -158,7 +157,7 @@ void FrameStore::begin_segment(Stream& stream) {
         return;
     }
     const SegmentView view = view_segment(format_, segment);
-    const SegmentHeader& header = view.header;
+    const SegmentHeader header = as_pixels(view.header);  // as bases are
     if (header.packing == PackingKind::kRaw) {
         return;
     }
@@ -383,7 +382,6 @@ std::vector<std::uint8_t> FrameStore::segment(std::int64_t stream_number, std::i
             place = *sealed;
         } else if (number == stream.open_number && stream.open.num_frames() > 0) {
             DecodingScratch scratch;
-            scratch.resize(format_.pixels);
             copy.resize(stream.open.packed_bytes());
             stream.open.write_to(copy.data(), scratch);
         } else {

@@ -28,7 +28,7 @@ struct FrameFormat {
 
     bool is_scaled() const { return scaled_bytes > 0; }
     std::size_t frame_bytes() const { return pixels.frame_bytes() * (is_scaled() ? scaled_bytes : 1); }
-    FrameGeometry floats() const {
+    FrameGeometry floats() const {  // channels first remain planes
         return FrameGeometry{pixels.rows, pixels.row_bytes * scaled_bytes, pixels.pixel_bytes * scaled_bytes};
     }
 };

@@ -93,11 +93,10 @@ std::size_t payload_begin(const FrameFormat& format) {
     return kHeaderBytes + (format.is_scaled() ? kScaledHeaderBytes : 0);
 }
 
-DecodingScratch& scratch_of_floats(const FrameFormat& format, DecodingScratch& scratch) {
+DecodingScratch& scratch_of_floats(DecodingScratch& scratch) {
     if (!scratch.floats) {
         scratch.floats = std::make_unique<DecodingScratch>();
     }
-    scratch.floats->resize(format.floats());
     return *scratch.floats;
 }
 
@@ -176,8 +175,10 @@ void SegmentWriter::append_exact(const std::uint8_t* frame, FrameEncoder& encode
     const std::size_t pixel_bytes = format_.pixels.frame_bytes();
     if (num_frames_ == 0) {
         std::memset(encoder.converted(), 0, pixel_bytes);
+    } else if (patches_) {
+        patches_->copy_last_frame(encoder.converted());
     } else {
-        std::memcpy(encoder.converted(), patches_ ? patches_->last_frame() : raw_frame(num_frames_ - 1), pixel_bytes);
+        std::memcpy(encoder.converted(), raw_frame(num_frames_ - 1), pixel_bytes);
     }
     append_pixels(encoder.converted(), encoder);
 }
@@ -236,7 +237,7 @@ void SegmentWriter::write_to(std::uint8_t* target, DecodingScratch& scratch) con
             store_u32(place, exact);
             place += kPlaceBytes;
         }
-        write_patches(exact_->frames, place, scratch_of_floats(format_, scratch));
+        write_patches(exact_->frames, place, scratch_of_floats(scratch));
     }
     write_scaled_header(target, packed_bytes(), pixel_bytes, num_exact());
 }
@@ -268,7 +269,7 @@ void SegmentWriter::unpack(std::size_t first, std::size_t count, DecodingScratch
         [&](std::size_t begin, std::size_t taken, std::uint8_t* target) { unpack_pixels(begin, taken, scratch, target); },
         [&](std::size_t ordinal, std::size_t run, std::uint8_t* target) {
             const PatchesWriter& frames = exact_->frames;
-            unpack_patches(frames.header(), frames.view(), ordinal, run, scratch_of_floats(format_, scratch), target);
+            unpack_patches(frames.header(), frames.view(), ordinal, run, scratch_of_floats(scratch), target);
         });
 }
 
@@ -341,7 +342,7 @@ void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size
             unpack_frames(view.header, view.segment, begin, taken, scratch, target);
         },
         [&](std::size_t ordinal, std::size_t run, std::uint8_t* target) {
-            unpack_frames(view.exact_header, view.scaled.exact, ordinal, run, scratch_of_floats(format, scratch), target);
+            unpack_frames(view.exact_header, view.scaled.exact, ordinal, run, scratch_of_floats(scratch), target);
         });
 }
 
@@ -354,6 +355,7 @@ void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::si
             return;
         case PackingKind::kPatches:
         case PackingKind::kPixelPatches:
+        case PackingKind::kPlanarPatches:
             unpack_patches(header, view_patches(header, payload), first, count, scratch, out);
             return;
     }
@@ -369,7 +371,6 @@ std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std:
     SharedOperations shared_operations;
     writer.finish(shared_operations);
     DecodingScratch scratch;
-    scratch.resize(geometry);
     std::vector<std::uint8_t> segment(writer.packed_bytes());
     writer.write_to(segment.data(), scratch);
     return segment;
@@ -399,7 +400,6 @@ void unpack_segment(ByteSpan segment, const FrameGeometry& geometry, std::size_t
     std::vector<std::uint8_t> padded(segment.size + kReadPadding);
     std::memcpy(padded.data(), segment.bytes, segment.size);
     DecodingScratch scratch;
-    scratch.resize(geometry);
     unpack_frames(header, ByteSpan{padded.data(), segment.size}, 0, num_frames, scratch, out);
 }
 

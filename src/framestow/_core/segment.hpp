@@ -46,7 +46,7 @@ class SegmentWriter {
 public:
     explicit SegmentWriter(const FrameFormat& format);
 
-    // Sets another base frame than the first one.
+    // Sets another base frame than the first one, with planes joined.
     void begin(const std::uint8_t* base) { patches_->begin(base); }
 
     // Writes the raw frames into that segment, which has raw_segment_bytes(). Raw writers need it before any frame.

@@ -35,6 +35,7 @@ SegmentHeader peek_header(ByteSpan segment) {
     header.packing = static_cast<PackingKind>(bytes[6]);
     header.num_frames = load_u32(bytes + 8);
     header.geometry = FrameGeometry{load_u32(bytes + 12), load_u32(bytes + 16), load_u16(bytes + 20)};
+    header.geometry.channels_first = header.packing == PackingKind::kPlanarPatches;
     header.group_frames = load_u16(bytes + 22);
     return header;
 }
@@ -50,8 +51,8 @@ SegmentHeader read_header(ByteSpan segment) {
     if (bytes[5] != kFormatVersion) {
         throw DamagedSegment("segment has format version " + std::to_string(bytes[5]) + ": this build reads version 1");
     }
-    if (bytes[6] > static_cast<std::uint8_t>(PackingKind::kPixelPatches)) {
-        throw DamagedSegment("segment has packing " + std::to_string(bytes[6]) + ": this build knows 0, 1 and 2");
+    if (bytes[6] > static_cast<std::uint8_t>(PackingKind::kPlanarPatches)) {
+        throw DamagedSegment("segment has packing " + std::to_string(bytes[6]) + ": this build knows 0 to 3");
     }
     const SegmentHeader header = peek_header(segment);
     const std::string fault = geometry_fault(header.geometry);

@@ -48,7 +48,7 @@ inline constexpr std::uint8_t kSegmentMark = 0xF5;
 inline constexpr std::uint8_t kFormatVersion = 1;
 inline constexpr std::uint32_t kMaxSegmentFrames = std::uint32_t{1} << 24;
 
-enum class PackingKind : std::uint8_t { kRaw = 0, kPatches = 1, kPixelPatches = 2 };
+enum class PackingKind : std::uint8_t { kRaw = 0, kPatches = 1, kPixelPatches = 2, kPlanarPatches = 3 };
 
 struct SegmentHeader {
     PackingKind packing = PackingKind::kRaw;

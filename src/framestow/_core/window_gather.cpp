@@ -54,9 +54,8 @@ std::int64_t first_position(const WindowRequests& requests, std::size_t window) 
     return requests.last_positions[window] - requests.counts[window] + 1;
 }
 
-DecodingScratch& scratch_of_this_thread(const FrameGeometry& geometry) {
+DecodingScratch& scratch_of_this_thread() {
     thread_local DecodingScratch scratch;
-    scratch.resize(geometry);
     scratch.up_to.emplace();
     return scratch;
 }
@@ -217,7 +216,7 @@ struct FinishStreaming {
 
 void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
     const FinishStreaming at_the_end;
-    DecodingScratch& scratch = scratch_of_this_thread(batch.reading.store().geometry());
+    DecodingScratch& scratch = scratch_of_this_thread();
     const bool is_large = batch.out_bytes() >= kStreamedBytes && !batch.reading.store().format().is_scaled();
     for (std::size_t window = begin; window < end; ++window) {
         if (is_behind_another(batch, window)) {

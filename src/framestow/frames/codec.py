@@ -77,7 +77,9 @@ class SegmentCodec:
                 f"frames are {frames.dtype} of shape {frames.shape}: they must be {spec.dtype} of shape "
                 f"(n, {str(spec.shape)[1:]} with n at least 1; pass the frames as the environment returned them"
             )
-        return pack_segment(bytes_of(np.ascontiguousarray(frames)), spec.rows, spec.row_bytes, spec.pixel_bytes)
+        return pack_segment(
+            bytes_of(np.ascontiguousarray(frames)), spec.rows, spec.row_bytes, spec.pixel_bytes, spec.has_colour_planes
+        )
 
     def unpack(self, segment: Buffer, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Verify ``segment`` and return its frames, ``(n, *spec.shape)``, in ``out`` or in a new array.

@@ -34,6 +34,8 @@ class FrameSpec:
     (C, H, W)       C * H                       W * b      b
     ==============  ==========================  =========  ===========
 
+    Colour pictures of three channels are packed pixel by pixel, whether their channels come last or first.
+
     ``dtype`` is any boolean, integer or float of up to 8 bytes in the machine's byte order. ``is_scaled`` means that
     the floats are ``uint8`` pixels divided by 255. Such frames are stored as ``uint8``, and frames with other values as
     floats. All frames are returned bit for bit.
@@ -109,6 +111,11 @@ class FrameSpec:
     def rows(self) -> int:
         """Number of rows, as the packer counts them."""
         return self.nbytes // self.row_bytes
+
+    @property
+    def has_colour_planes(self) -> bool:
+        """Whether a frame is a colour picture with channels first: ``(3, H, W)`` with a byte per element."""
+        return self.shape[0] == 3 and len(self.shape) == 3 and self.dtype.itemsize == 1 and not self._channels_last
 
     @property
     def leaf_frames(self) -> tuple[FrameSpec, ...]:

@@ -62,8 +62,9 @@ ByteSpan span_of(const ReadArray& array) {
 
 nb::bytes to_bytes(const std::vector<std::uint8_t>& bytes) { return nb::bytes(bytes.data(), bytes.size()); }
 
-FrameGeometry make_geometry(std::uint32_t rows, std::uint32_t row_bytes, std::uint32_t pixel_bytes) {
-    const FrameGeometry geometry{rows, row_bytes, pixel_bytes};
+FrameGeometry make_geometry(std::uint32_t rows, std::uint32_t row_bytes, std::uint32_t pixel_bytes,
+                            bool channels_first) {
+    const FrameGeometry geometry{rows, row_bytes, pixel_bytes, channels_first};
     check_geometry(geometry);
     return geometry;
 }

@@ -140,6 +140,7 @@ ByteSpan span_of(const ReadArray& array);
 
 nb::bytes to_bytes(const std::vector<std::uint8_t>& bytes);
 
-FrameGeometry make_geometry(std::uint32_t rows, std::uint32_t row_bytes, std::uint32_t pixel_bytes);
+FrameGeometry make_geometry(std::uint32_t rows, std::uint32_t row_bytes, std::uint32_t pixel_bytes,
+                            bool channels_first = false);
 
 }  // namespace framestow

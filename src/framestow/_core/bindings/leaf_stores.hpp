@@ -24,13 +24,13 @@ inline std::size_t checked_threads(std::int64_t threads) {
     return static_cast<std::size_t>(threads);
 }
 
-// (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes); the last two may be left out.
+// (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes, channels_first); the last three may be left out.
 inline FrameFormat format_of(nb::handle leaf) {
     const auto given = nb::cast<nb::tuple>(leaf);
     const auto number = [&](std::size_t place) {
         return place < given.size() ? nb::cast<std::uint32_t>(given[place]) : 0;
     };
-    const FrameFormat format(make_geometry(number(0), number(1), number(2)), number(3) != 0, number(4));
+    const FrameFormat format(make_geometry(number(0), number(1), number(2), number(5) != 0), number(3) != 0, number(4));
     if (format.is_scaled()) {
         check_geometry(format.floats());
     }

@@ -10,8 +10,8 @@ namespace framestow {
 namespace {
 
 nb::bytes py_pack_segment(nb::handle frames_argument, std::uint32_t rows, std::uint32_t row_bytes,
-                          std::uint32_t pixel_bytes) {
-    const FrameGeometry geometry = make_geometry(rows, row_bytes, pixel_bytes);
+                          std::uint32_t pixel_bytes, bool channels_first) {
+    const FrameGeometry geometry = make_geometry(rows, row_bytes, pixel_bytes, channels_first);
     const auto frames = as_array<ReadArray, std::uint8_t>(frames_argument, "frames");
     const std::size_t count = first_axis(frames, "frames");
     check_frames(frames, "frames", {count}, geometry.frame_bytes());
@@ -43,7 +43,9 @@ nb::dict py_inspect_segment(nb::handle segment_argument) {
     const ReadArray segment = as_bytes(segment_argument, "segment");
     const SegmentHeader header = read_header(span_of(segment));
     nb::dict fields;
-    fields["packing"] = header.packing == PackingKind::kRaw ? "raw" : header.packing == PackingKind::kPatches ? "patches" : "pixel patches";
+    fields["packing"] = header.packing == PackingKind::kRaw       ? "raw"
+                        : header.packing == PackingKind::kPatches ? "patches"
+                                                                  : "pixel patches";
     fields["num_frames"] = header.num_frames;
     fields["rows"] = header.geometry.rows;
     fields["row_bytes"] = header.geometry.row_bytes;
@@ -70,7 +72,7 @@ std::uint32_t py_default_frames_per_segment(std::uint32_t rows, std::uint32_t ro
 
 void bind_segments(nb::module_& module) {
     module.def("pack_segment", &py_pack_segment, nb::arg("frames"), nb::arg("rows"), nb::arg("row_bytes"),
-               nb::arg("pixel_bytes"));
+               nb::arg("pixel_bytes"), nb::arg("channels_first") = false);
     module.def("unpack_segment", &py_unpack_segment, nb::arg("segment"), nb::arg("rows"), nb::arg("row_bytes"),
                nb::arg("pixel_bytes"), nb::arg("out"));
     module.def("inspect_segment", &py_inspect_segment, nb::arg("segment"));

@@ -164,7 +164,6 @@ StagedSegment::StagedSegment(const FrameFormat& format, std::int32_t stream, Byt
     const std::size_t num_newest = std::min(stack, bits_.size());
     newest_frames_.resize(num_newest * frame_bytes_);
     DecodingScratch scratch;
-    scratch.resize(format.pixels);
     unpack_frames(format, view, bits_.size() - num_newest, num_newest, scratch, newest_frames_.data());
 }
 

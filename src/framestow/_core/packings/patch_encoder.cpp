@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "../processor.hpp"
+#include "colour_planes.hpp"
 
 namespace framestow {
 namespace {
@@ -230,16 +231,23 @@ void append_difference(std::vector<std::uint8_t>& bytes, const std::uint8_t* fra
 }  // namespace
 
 PatchEncoder::PatchEncoder(const FrameGeometry& geometry)
-    : geometry_(geometry),
-      codes_(codes_of(geometry.is_colour())),
+    : geometry_(geometry.joined()),
+      codes_(codes_of(geometry_.is_colour())),
       kept_(geometry.frame_bytes()),
-      matches_(geometry.is_colour() ? 0 : geometry.frame_bytes() + sizeof(std::uint64_t)),
-      cheapest_(geometry.is_colour() ? 0 : geometry.frame_bytes() + 1),
-      pixels_(geometry.is_colour() ? geometry.frame_bytes() / geometry.pixel_bytes : 0) {}
+      matches_(geometry_.is_colour() ? 0 : geometry.frame_bytes() + sizeof(std::uint64_t)),
+      cheapest_(geometry_.is_colour() ? 0 : geometry.frame_bytes() + 1),
+      pixels_(geometry_.is_colour() ? geometry_.frame_bytes() / geometry_.pixel_bytes : 0) {}
 
 std::size_t PatchEncoder::nbytes() const {
     return kept_.nbytes() + matches_.capacity() + cheapest_.capacity() * sizeof(CheapestWay::State) +
-           pixels_.nbytes() + operands_.capacity() + operations_.bytes.capacity() + operations_.places.capacity() * sizeof(OperationBytes::Place);
+           pixels_.nbytes() + operands_.capacity() + joined_.capacity() + operations_.bytes.capacity() +
+           operations_.places.capacity() * sizeof(OperationBytes::Place);
+}
+
+const std::uint8_t* PatchEncoder::joined(const std::uint8_t* planes) {
+    joined_.resize(geometry_.frame_bytes());
+    join_planes(planes, joined_.size() / 3, joined_.data());
+    return joined_.data();
 }
 
 const OperationBytes& PatchEncoder::encode_self_coded(const std::uint8_t* frame) {

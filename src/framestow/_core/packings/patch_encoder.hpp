@@ -155,6 +155,9 @@ class PatchEncoder {
 public:
     explicit PatchEncoder(const FrameGeometry& geometry);
 
+    // Joins the planes of a frame to pixels. Valid until the next call.
+    const std::uint8_t* joined(const std::uint8_t* planes);
+
     // Encodes a frame on its own, for decode_self_coded. Valid until the next call.
     const OperationBytes& encode_self_coded(const std::uint8_t* frame);
 
@@ -192,6 +195,7 @@ private:
     std::vector<CheapestWay::State> cheapest_;  // per byte of a stretch
     CheapestPixels pixels_;               // of colour frames
     std::vector<std::uint8_t> operands_;  // of one operation
+    std::vector<std::uint8_t> joined_;    // of a frame with channels first
     OperationBytes operations_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "colour_planes.hpp"
 #include "patch_decoder.hpp"
 #include "../segment_header.hpp"
 
@@ -115,9 +116,21 @@ PatchesView view_patches(const SegmentHeader& header, ByteSpan payload) {
                        ByteSpan{payload.bytes + table_bytes, payload.size - table_bytes}};
 }
 
-void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
+SegmentHeader as_pixels(const SegmentHeader& header) {
+    SegmentHeader joined = header;
+    if (header.packing == PackingKind::kPlanarPatches) {
+        joined.packing = PackingKind::kPixelPatches;
+        joined.geometry = header.geometry.joined();
+    }
+    return joined;
+}
+
+void unpack_patches(const SegmentHeader& given, const PatchesView& view, std::size_t first, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out) {
+    const SegmentHeader header = as_pixels(given);
     const std::size_t frame_bytes = header.geometry.frame_bytes();
+    scratch.base.resize(header.geometry);
+    scratch.frame.resize(header.geometry);
     std::size_t index = first / header.group_frames * header.group_frames;
     std::size_t place = 0;
     const UnpackedUpTo before = scratch.up_to.value_or(UnpackedUpTo{});
@@ -146,7 +159,11 @@ void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::s
         }
         place = apply_patch(header, view.body, place, scratch.base, scratch.frame);
         if (index >= first) {
-            scratch.copy_out(out, scratch.frame.frame(), frame_bytes);
+            if (given.packing == PackingKind::kPlanarPatches) {
+                split_planes(scratch.frame.frame(), frame_bytes / 3, out);
+            } else {
+                scratch.copy_out(out, scratch.frame.frame(), frame_bytes);
+            }
             out += frame_bytes;
         }
     }
@@ -166,7 +183,7 @@ constexpr std::size_t kLeastGain = 64;        // bytes; a reference that saves l
 }  // namespace
 
 PatchesWriter::PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_frames)
-    : geometry_(geometry), group_frames_(group_frames) {
+    : given_(geometry), geometry_(geometry.joined()), group_frames_(group_frames) {
     base_frame_.resize(geometry.frame_bytes());
     last_frame_.resize(geometry.frame_bytes());
     body_.reserve(kReadPadding);
@@ -177,8 +194,9 @@ void PatchesWriter::begin(const std::uint8_t* base) {
     has_base_ = true;
 }
 
-void PatchesWriter::append(const std::uint8_t* frame, PatchEncoder& encoder) {
+void PatchesWriter::append(const std::uint8_t* given, PatchEncoder& encoder) {
     const std::size_t frame_bytes = geometry_.frame_bytes();
+    const std::uint8_t* const frame = given_.channels_first ? encoder.joined(given) : given;
     if (num_frames_ == 0) {
         if (!has_base_) {
             begin(frame);
@@ -271,8 +289,10 @@ void PatchesWriter::clear() {
 }
 
 SegmentHeader PatchesWriter::header() const {
-    const PackingKind packing = geometry_.is_colour() ? PackingKind::kPixelPatches : PackingKind::kPatches;
-    return SegmentHeader{packing, num_frames_, group_frames_, geometry_};
+    const PackingKind packing = given_.channels_first ? PackingKind::kPlanarPatches
+                                : geometry_.is_colour() ? PackingKind::kPixelPatches
+                                                        : PackingKind::kPatches;
+    return SegmentHeader{packing, num_frames_, group_frames_, given_};
 }
 
 PatchesView PatchesWriter::view() const {
@@ -282,6 +302,14 @@ PatchesView PatchesWriter::view() const {
 void PatchesWriter::copy_payload(std::uint8_t* target) const {
     std::copy(group_table_.begin(), group_table_.end(), target);
     std::copy(body_.begin(), body_.end(), target + group_table_.size());
+}
+
+void PatchesWriter::copy_last_frame(std::uint8_t* out) const {
+    if (given_.channels_first) {
+        split_planes(last_frame_.data(), last_frame_.size() / 3, out);
+    } else {
+        std::memcpy(out, last_frame_.data(), last_frame_.size());
+    }
 }
 
 std::size_t PatchesWriter::nbytes() const {

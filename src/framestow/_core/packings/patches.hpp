@@ -1,7 +1,8 @@
 // The packings of a segment's payload: raw frames (0), and a base frame with groups of patches, in bytes (1) or, for
-// colour frames, in pixels (2).
+// colour frames, in pixels (2). Packing 3 is packing 2 of frames with channels first: their planes are joined to pixels
+// before they are packed, and split when they are unpacked.
 //
-// Payload of packings 1 and 2: one u32 per group (its start in the body), then the body. The body has the self-coded base
+// Payload of packings 1 to 3: one u32 per group (its start in the body), then the body. The body has the self-coded base
 // frame (the segment's first), then per group its anchor, a patch of the base, and its other frames, each a patch of
 // the frame before. A window is read from the base, its group's anchor and the following patches: the base allows long
 // segments, the anchors keep reads short. A patch may begin with a reference: then it changes the anchor of an earlier
@@ -110,10 +111,6 @@ struct DecodingScratch {
     std::vector<std::uint8_t> pixels;         // before they become floats
     std::unique_ptr<DecodingScratch> floats;  // of the exact frames among them
 
-    void resize(const FrameGeometry& geometry) {
-        base.resize(geometry);
-        frame.resize(geometry);
-    }
     void copy_out(std::uint8_t* out, const std::uint8_t* unpacked, std::size_t size) const {
         if (streams_out) {
             stream_copy(out, unpacked, size);
@@ -139,7 +136,10 @@ struct PatchesView {
 
 PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
 
-// Packings 1 and 2: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be decoded,
+// The header of the same patches as those of frames with channels last: their frames are unpacked as joined().
+SegmentHeader as_pixels(const SegmentHeader& header);
+
+// Packings 1 to 3: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be decoded,
 // perhaps after it wrote some frames. Several threads with their own scratch may read one payload, or one idle writer.
 // Continues where `scratch.up_to` says, if that leads to the frames.
 void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
@@ -151,7 +151,7 @@ class PatchesWriter {
 public:
     PatchesWriter(const FrameGeometry& geometry, std::uint32_t group_frames);
 
-    // Sets another base frame than the segment's first frame.
+    // Sets another base frame than the segment's first frame. It is a frame of joined().
     void begin(const std::uint8_t* base);
     void append(const std::uint8_t* frame, PatchEncoder& encoder);
 
@@ -166,7 +166,7 @@ public:
     std::size_t payload_bytes() const { return group_table_.size() + body_.size(); }
     void copy_payload(std::uint8_t* target) const;
     std::uint32_t num_frames() const { return num_frames_; }
-    const std::uint8_t* last_frame() const { return last_frame_.data(); }
+    void copy_last_frame(std::uint8_t* out) const;
     std::size_t nbytes() const;
 
 private:
@@ -181,7 +181,8 @@ private:
     const Reference* find_reference(const std::uint8_t* frame, std::size_t differing);
     void add_reference(const std::uint8_t* frame, std::size_t differing);
 
-    FrameGeometry geometry_;
+    FrameGeometry given_;     // of the frames that are appended
+    FrameGeometry geometry_;  // the same, joined
     std::uint32_t group_frames_;
     std::uint32_t num_frames_ = 0;
     std::vector<std::uint8_t> group_table_;
