@@ -138,10 +138,11 @@ $(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements
 	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train,bench,offline]'
 	@touch $@
 
-# ViZDoom, Crafter, Super Mario Bros and dm_control need NumPy 1, so they have their own environment.
+# ViZDoom, Crafter, Super Mario Bros and dm_control need NumPy 1, so the scenes have their own environment.
 $(SCENES)/ready: benchmarks/requirements-scenes.txt
 	$(PYTHON) -m venv $(SCENES)
 	$(SCENES)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements-scenes.txt
+	$(SCENES)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps miniworld==2.1.0
 	@touch $@
 
 $(SCENES)/framestow: $(SCENES)/ready $(NATIVE) $(shell find src -name '*.py')
@@ -157,7 +158,7 @@ mario: $(SCENES)/framestow  ## record Super Mario Bros in a Berkeley-style buffe
 	$(SCENES)/bin/python benchmarks/super_mario.py
 	$(SCENES)/bin/python examples/super_mario_bros.py --picture build/super_mario.png
 
-scenes: $(SCENES)/ready  ## record frames of ViZDoom, Crafter, Super Mario Bros and dm_control for make bench: 20 minutes
+scenes: $(SCENES)/ready  ## record frames of ViZDoom, Crafter, Super Mario Bros, MiniWorld and dm_control for make bench: 20 minutes
 	$(SCENES)/bin/python benchmarks/record_scenes.py
 
 bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the other libraries: 90 minutes

@@ -39,8 +39,8 @@ def crafter_start() -> Frames:
     return scene("crafter_colour")[:CONTROL_FRAMES]
 
 
-def channels_first(name: str) -> Frames:
-    return np.ascontiguousarray(scene(name).transpose(0, 3, 1, 2))
+def channels_first(name: str, num_frames: int = NUM_FRAMES) -> Frames:
+    return np.ascontiguousarray(scene(name, num_frames).transpose(0, 3, 1, 2))
 
 
 # Per set and name: a function that returns the frames. A name in two sets means the same frames.
@@ -57,9 +57,11 @@ FRAME_SETS: dict[str, dict[str, Callable[[], Frames]]] = {
         "crafter_colour": partial(scene, "crafter_colour"),
         "super_mario_grey": partial(scene, "super_mario_grey"),
         "super_mario_colour": partial(scene, "super_mario_colour"),
+        "mini_world_colour": partial(scene, "mini_world_colour"),
     },
     "colour": {
         **{f"{task}_colour": partial(scene, f"{task}_colour", CONTROL_FRAMES) for task in CONTROL_TASKS},
+        "walker_channels_first": partial(channels_first, "walker_colour", CONTROL_FRAMES),
         "crafter_colour_start": crafter_start,
     },
     "synthetic": {name: partial(make, NUM_FRAMES) for name, make in SYNTHETIC.items()},

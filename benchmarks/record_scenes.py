@@ -1,12 +1,13 @@
-"""Record the frames of ViZDoom, Crafter, Super Mario Bros and dm_control for packing.py, in a separate environment.
+"""Record the frames of ViZDoom, Crafter, Super Mario Bros, MiniWorld and dm_control for packing.py.
 
-    make scenes                                     .venv-scenes from requirements-scenes.txt, then all of them
+    make scenes                                     all, in an environment of requirements-scenes.txt
     python benchmarks/record_scenes.py --scenes crafter
 
 Random play: each action is drawn uniformly and repeated with probability 0.75 per step, so that the player moves on.
 ViZDoom (Kempka et al. 2016) gives the last of four tics at 160x120, Super Mario Bros (Kauten 2018) the last of four
 frames at 256x240; both are resized to 84x84 with OpenCV's INTER_AREA, in colour and in grey. Crafter (Hafner 2021) is
-recorded at its 64x64 and skips no frames. The same seed gives the same frames, except for Crafter: it iterates Python
+recorded at its 64x64 and skips no frames, MiniWorld's four rooms (Chevalier-Boisvert et al. 2023) at 84x84 likewise,
+without a display (EGL: Debian's libegl1). The same seed gives the same frames, except for Crafter: it iterates Python
 sets of its creatures, whose order differs between processes. Four tasks of dm_control (Tunyasuvunakool et al. 2020)
 are rendered at 84x84 after every second step by OSMesa (Debian's libosmesa6), with actions drawn uniformly from their
 box. Needs neither framestow nor ale-py: these environments need older packages than the others.
@@ -108,6 +109,26 @@ def super_mario(seed: int) -> Scene:
             yield screen, False
 
 
+def mini_world(seed: int) -> Scene:
+    """Yield pictures ``(84, 84, 3)`` from within MiniWorld's four rooms."""
+    import pyglet
+
+    pyglet.options["headless"] = True  # read when MiniWorld is imported
+    from miniworld.envs import FourRooms
+
+    env = FourRooms(obs_width=FRAME_SIDE, obs_height=FRAME_SIDE)
+    actions = PersistentActions(int(env.action_space.n), np.random.default_rng(seed))
+    picture, _ = env.reset(seed=seed)
+    while True:
+        yield picture, True
+        has_ended = False
+        while not has_ended:
+            picture, _, terminated, truncated, _ = env.step(actions.draw())
+            has_ended = terminated or truncated
+            yield picture, False
+        picture, _ = env.reset()
+
+
 def control(domain: str, task: str, seed: int) -> Scene:
     """Yield pictures ``(84, 84, 3)`` of a task of dm_control."""
     os.environ.setdefault("MUJOCO_GL", "osmesa")  # read when dm_control is imported
@@ -135,9 +156,10 @@ SCENES: dict[str, Callable[[int], Scene]] = {
     "doom_gathering": lambda seed: doom("health_gathering_supreme", seed),
     "crafter": crafter,
     "super_mario": super_mario,
+    "mini_world": mini_world,
     **{domain: partial(control, domain, task) for domain, task in CONTROL_TASKS.items()},
 }
-OWN_PICTURES = ("crafter", *CONTROL_TASKS)  # recorded as they are, in colour alone
+OWN_PICTURES = ("crafter", "mini_world", *CONTROL_TASKS)  # recorded as they are, in colour alone
 
 
 def record(name: str, num_frames: int, seed: int) -> None:
