@@ -112,7 +112,7 @@ public:
     }
 };
 
-void py_init(BoundStepBlocks* self, nb::handle settings, nb::handle streams) {
+void py_new_step_blocks(BoundStepBlocks* self, nb::handle settings, nb::handle streams) {
     new (self) BoundStepBlocks(TimelineArguments{settings, streams});
 }
 
@@ -121,7 +121,7 @@ void py_init(BoundStepBlocks* self, nb::handle settings, nb::handle streams) {
 void bind_step_blocks(nb::module_& module) {
     nb::class_<BoundStepBlocks> bound(module, "StepBlocks");
     bound
-        .def("__init__", &py_init, nb::arg("settings"), nb::arg("streams"))
+        .def("__init__", &py_new_step_blocks, nb::arg("settings"), nb::arg("streams"))
         .def("evict_sealed", &BoundStepBlocks::evict_sealed, nb::arg("rank"))
         .def("records", &BoundStepBlocks::records, nb::arg("stream"), nb::arg("segment"))
         .def("blocks", &BoundStepBlocks::blocks)

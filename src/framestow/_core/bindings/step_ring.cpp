@@ -49,7 +49,7 @@ private:
     BorrowedArray slots_;
 };
 
-void py_init(BoundStepRing* self, nb::handle settings, nb::handle streams, nb::handle slots) {
+void py_new_step_ring(BoundStepRing* self, nb::handle settings, nb::handle streams, nb::handle slots) {
     new (self) BoundStepRing(slots, TimelineArguments{settings, streams});
 }
 
@@ -58,7 +58,7 @@ void py_init(BoundStepRing* self, nb::handle settings, nb::handle streams, nb::h
 void bind_step_ring(nb::module_& module) {
     nb::class_<BoundStepRing> bound(module, "StepRing");
     bound
-        .def("__init__", &py_init, nb::arg("settings"), nb::arg("streams"), nb::arg("slots"))
+        .def("__init__", &py_new_step_ring, nb::arg("settings"), nb::arg("streams"), nb::arg("slots"))
         .def("stage_segment", &BoundStepRing::stage_segment, nb::arg("storage"), nb::arg("stream"), nb::arg("segment"),
              nb::arg("bits"), nb::arg("actions"), nb::arg("rewards"), nb::arg("extras").none())
         .def("append_segment", &BoundStepRing::append_segment, nb::arg("storage"), nb::arg("stacks"))
