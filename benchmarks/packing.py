@@ -93,7 +93,7 @@ def segment_numbers(packed: FrameStore) -> range:
 def filled_store(frames: NDArray[np.uint8]) -> FilledStore:
     spec = FrameSpec(frames.shape[1:])
     most_streams = STORE_FRAMES // len(frames)
-    packed = FrameStore(most_streams, [(spec.rows, spec.row_bytes, spec.pixel_bytes)])
+    packed = FrameStore(most_streams, [(spec.rows, spec.row_bytes, spec.pixel_bytes, False, 0, spec.has_colour_planes)])
     rows = frames.reshape(len(frames), spec.nbytes)
     first_stream = np.zeros(1, np.int32)
     seconds = np.empty(len(frames))
