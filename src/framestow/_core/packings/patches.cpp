@@ -62,13 +62,13 @@ void Background::add_frame(const std::uint8_t* frame) {
     differing_from_first_ += count_differing(frame, first_.data(), size);
     std::uint8_t* const candidate = candidate_.data();
     std::uint8_t* const votes = votes_.data();
-    for (std::size_t index = 0; index < size; ++index) {
-        const bool is_same = candidate[index] == frame[index];
-        const bool is_open = votes[index] == 0;
-        const auto fewer = static_cast<std::uint8_t>(votes[index] - 1);
-        const auto more = static_cast<std::uint8_t>(votes[index] + (votes[index] != kMostVotes ? 1 : 0));
-        candidate[index] = is_open ? frame[index] : candidate[index];
-        votes[index] = is_open || is_same ? more : fewer;
+    for (std::size_t index = 0; index < size; ++index) {  // by masks, since a compiler vectorizes no branches
+        const std::uint8_t value = frame[index], old = candidate[index], num_votes = votes[index];
+        const std::uint8_t open = num_votes == 0 ? 0xFF : 0;
+        const std::uint8_t change = open != 0 || old == value ? 1 : 0xFF;  // 0xFF: -1
+        const std::uint8_t most = num_votes == kMostVotes && change == 1 ? 1 : 0;
+        candidate[index] = static_cast<std::uint8_t>((value & open) | (old & ~open));
+        votes[index] = static_cast<std::uint8_t>(num_votes + change - most);
     }
 }
 
@@ -273,7 +273,7 @@ void PatchesWriter::add_reference(const std::uint8_t* frame, std::size_t differi
 
 void PatchesWriter::finish(SharedOperations& shared_operations) {
     if (num_frames_ > 0) {
-        shared_operations.gather(patch_format::codes_of(geometry_.is_colour()), body_, group_table_);
+        shared_operations.gather(patch_format::codes_of(geometry_.is_colour()), repeats_, body_, group_table_);
         body_.reserve(body_.size() + kReadPadding);
     }
 }

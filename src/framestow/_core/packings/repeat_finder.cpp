@@ -30,12 +30,13 @@ void RepeatFinder::clear() {
     hash_bits_ = kFirstHashBits;
     newest_ = std::vector<std::uint32_t>(std::size_t{1} << hash_bits_, kNone);
     std::vector<Entry>().swap(entries_);
+    std::vector<Written>().swap(repeats_);
     std::vector<std::size_t>().swap(written_);
 }
 
 std::size_t RepeatFinder::nbytes() const {
     return newest_.capacity() * sizeof(std::uint32_t) + entries_.capacity() * sizeof(Entry) +
-           written_.capacity() * sizeof(std::size_t);
+           repeats_.capacity() * sizeof(Written) + written_.capacity() * sizeof(std::size_t);
 }
 
 RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operations, std::size_t first,
@@ -50,6 +51,7 @@ RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operatio
     std::uint32_t number = newest_[hash_of(wanted, hash_bits_)];
     for (int tries = 0; tries < kMaxTries && number != kNone; ++tries) {
         const Entry& entry = entries_[number];
+        const std::uint32_t found_number = number;
         number = entry.earlier;
         const std::size_t most = std::min(available, body.size() - entry.place);
         const std::uint8_t* const found = body.data() + entry.place;
@@ -58,7 +60,7 @@ RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operatio
         }
         const std::size_t agreeing = agreeing_bytes(wanted, found, most);
         if (agreeing > longest.size) {
-            lengthen(operations, first, agreeing, entry.place, longest);
+            lengthen(operations, first, agreeing, found_number, longest);
         }
     }
     return longest;
@@ -66,7 +68,7 @@ RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operatio
 
 // Takes the operations that lie wholly within the first `agreeing` bytes, if they are more than the longest so far.
 void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first, std::size_t agreeing,
-                            std::size_t place, Repeat& longest) {
+                            std::uint32_t entry, Repeat& longest) const {
     const std::size_t begin = operations.places[first].begin;
     std::size_t count = 0;
     while (first + count < operations.places.size() && operations.end_of(first + count) - begin <= agreeing) {
@@ -82,14 +84,15 @@ void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first,
             ++count;
         }
     }
-    if (size >= kWorthwhileBytes + (place > kMaxNearPlace ? 2 : 0) && size > longest.size) {
-        longest = Repeat{place, size, count, has_own_keep};
+    if (size >= kWorthwhileBytes + (entries_[entry].place > kMaxNearPlace ? 2 : 0) && size > longest.size) {
+        longest = Repeat{entry, size, count, has_own_keep};
     }
 }
 
 void RepeatFinder::write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
                                 std::vector<std::uint8_t>& body) {
-    append_repeat(body, repeat.place, repeat.size, repeat.has_own_keep);
+    repeats_.push_back(Written{static_cast<std::uint32_t>(body.size()), repeat.entry});
+    append_repeat(body, entries_[repeat.entry].place, repeat.size, repeat.has_own_keep);
     if (repeat.has_own_keep) {
         const std::size_t last = first + repeat.num_operations - 1;
         body.insert(body.end(), operations.bytes.begin() + operations.places[last].keep_begin,

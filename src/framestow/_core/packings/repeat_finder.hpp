@@ -16,6 +16,17 @@ namespace framestow {
 
 class RepeatFinder {
 public:
+    // An operation that may be repeated.
+    struct Entry {
+        std::uint32_t place;    // its start in the body
+        std::uint32_t earlier;  // previous entry with the same hash, or kNone
+    };
+    // A repeat in the body.
+    struct Written {
+        std::uint32_t place;
+        std::uint32_t entry;  // number of the first repeated operation
+    };
+
     RepeatFinder();
 
     // Appends the operations and the patch's end mark to `body`.
@@ -24,32 +35,33 @@ public:
     // Resets the finder for a new body and frees its memory.
     void clear();
 
+    // Both ascend by place.
+    const std::vector<Entry>& entries() const { return entries_; }
+    const std::vector<Written>& repeats() const { return repeats_; }
+
     std::size_t nbytes() const;
 
 private:
     struct Repeat {
-        std::size_t place = 0;
+        std::uint32_t entry = 0;
         std::size_t size = 0;
         std::size_t num_operations = 0;
         bool has_own_keep = false;  // the last operation is repeated without its kept bytes
     };
-    struct Entry {
-        std::uint32_t place;    // start of the operation in the body
-        std::uint32_t earlier;  // previous entry with the same hash, or kNone
-    };
 
     Repeat longest_repeat(const OperationBytes& operations, std::size_t first,
                           const std::vector<std::uint8_t>& body) const;
-    static void lengthen(const OperationBytes& operations, std::size_t first, std::size_t agreeing, std::size_t place,
-                         Repeat& longest);
-    static void write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
-                             std::vector<std::uint8_t>& body);
+    void lengthen(const OperationBytes& operations, std::size_t first, std::size_t agreeing, std::uint32_t entry,
+                  Repeat& longest) const;
+    void write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
+                      std::vector<std::uint8_t>& body);
     void remember(std::size_t place, const std::vector<std::uint8_t>& body);
     void link(std::size_t number, const std::vector<std::uint8_t>& body);
 
     unsigned hash_bits_ = 0;             // grows with the number of entries
     std::vector<std::uint32_t> newest_;  // per hash: its newest entry
     std::vector<Entry> entries_;
+    std::vector<Written> repeats_;
     std::vector<std::size_t> written_;  // starts of the current patch's operations in the body
 };
 

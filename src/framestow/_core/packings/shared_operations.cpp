@@ -10,96 +10,136 @@ namespace {
 using namespace patch_format;
 
 constexpr std::size_t kMinUses = 2;  // moving operations with one repeat saves nothing
+constexpr std::size_t kMostBytesAMove = 5;  // that the body grows by: the longest repeat
 
 }  // namespace
 
-std::size_t SharedOperations::nbytes() const {
-    return (stretches_.capacity() + by_use_.capacity()) * sizeof(Stretch) + moves_.capacity() * sizeof(Move) +
-           rewritten_.capacity();
-}
-
-void SharedOperations::gather(const Codes& codes, Bytes& body, Bytes& group_table) {
+void SharedOperations::gather(const Codes& codes, const RepeatFinder& finder, Bytes& body, Bytes& group_table) {
     codes_ = &codes;
     const std::size_t base_end = load_u32(group_table.data());
-    find_stretches(body, base_end);
+    find_stretches(finder, body, base_end);
     choose_stretches();
-    if (stretches_.empty()) {
+    if (moved_.empty()) {
         return;
     }
     rewritten_.clear();
+    rewritten_.reserve(body.size() + kMostBytesAMove * moved_.size() + kReadPadding);
     copy(body, 0, base_end);
     copy_stretches(body);
     if (rewritten_.size() > kMaxRepeatPlace) {
         return;
     }
-    rewrite_groups(body, base_end, group_table);
-    body.assign(rewritten_.begin(), rewritten_.end());
+    rewrite_groups(finder, body, base_end, group_table);
+    body.swap(rewritten_);
 }
 
-// Finds the operations outside the base frame that repeats refer to; overlapping ones are merged.
-void SharedOperations::find_stretches(const Bytes& body, std::size_t base_end) {
-    by_use_.clear();
-    for (std::size_t position = base_end; position < body.size();) {
-        const PatchOperation operation = read_operation(*codes_, body.data(), position);
-        if (operation.is_repeat() && operation.place >= base_end) {
-            by_use_.push_back(Stretch{operation.place, operation.place + operation.size, 1, 0});
+// Finds the operations outside the base frame that repeats outside it refer to; overlapping ones are merged.
+void SharedOperations::find_stretches(const RepeatFinder& finder, const Bytes& body, std::size_t base_end) {
+    uses_.clear();
+    uses_of_.assign(finder.entries().size(), 0);
+    for (const RepeatFinder::Written& repeat : finder.repeats()) {
+        if (repeat.place >= base_end && finder.entries()[repeat.entry].place >= base_end) {
+            std::uint32_t& number = uses_of_[repeat.entry];
+            if (number == 0) {
+                uses_.emplace_back();
+                number = static_cast<std::uint32_t>(uses_.size());
+            }
+            Uses& uses = uses_[number - 1];
+            const std::uint8_t* const bytes = body.data() + repeat.place;
+            uses.most_bytes = std::max(uses.most_bytes, read_repeat(bytes, *bytes & kCodeMask).size);
+            ++uses.num_repeats;
         }
-        position = operation.end;
     }
-    std::sort(by_use_.begin(), by_use_.end(),
-              [](const Stretch& left, const Stretch& right) { return left.begin < right.begin; });
     stretches_.clear();
-    for (const Stretch& use : by_use_) {
-        if (stretches_.empty() || use.begin >= stretches_.back().end) {
-            stretches_.push_back(use);
-        } else {
-            stretches_.back().end = std::max(stretches_.back().end, use.end);
-            ++stretches_.back().num_uses;
+    for (std::size_t entry = 0; entry < uses_of_.size(); ++entry) {
+        if (uses_of_[entry] == 0) {
+            continue;
         }
+        Uses& uses = uses_[uses_of_[entry] - 1];
+        const std::size_t begin = finder.entries()[entry].place;
+        if (stretches_.empty() || begin >= stretches_.back().end) {
+            stretches_.push_back(Stretch{begin, begin, 0, 0, false});
+        }
+        Stretch& stretch = stretches_.back();
+        stretch.end = std::max(stretch.end, begin + uses.most_bytes);
+        stretch.num_uses += uses.num_repeats;
+        uses.stretch = stretches_.size() - 1;
     }
 }
 
-// Drops the stretches that stay in place: those used once, unless stretches moved in front of them could push them out
-// of a repeat's reach.
+// Chooses the stretches that move: all but those used once, which stay unless stretches moved in front of them could
+// push them out of a repeat's reach.
 void SharedOperations::choose_stretches() {
     std::size_t most_moved = 0;
     for (const Stretch& stretch : stretches_) {
         most_moved += stretch.end - stretch.begin;
     }
-    const auto stays = [&](const Stretch& stretch) {
-        return stretch.num_uses < kMinUses && stretch.begin + most_moved <= kMaxRepeatPlace;
-    };
-    stretches_.erase(std::remove_if(stretches_.begin(), stretches_.end(), stays), stretches_.end());
+    moved_.clear();
+    for (std::size_t number = 0; number < stretches_.size(); ++number) {
+        Stretch& stretch = stretches_[number];
+        stretch.moves = stretch.num_uses >= kMinUses || stretch.begin + most_moved > kMaxRepeatPlace;
+        if (stretch.moves) {
+            moved_.push_back(number);
+        }
+    }
 }
 
 // Appends the stretches to the new body, those with most uses per byte first.
 void SharedOperations::copy_stretches(const Bytes& body) {
-    for (std::size_t index = 0; index < stretches_.size(); ++index) {
-        stretches_[index].new_begin = index;  // its number until its place is known
-    }
-    by_use_ = stretches_;
-    std::stable_sort(by_use_.begin(), by_use_.end(), [](const Stretch& left, const Stretch& right) {
+    std::stable_sort(moved_.begin(), moved_.end(), [this](std::size_t left_number, std::size_t right_number) {
+        const Stretch& left = stretches_[left_number];
+        const Stretch& right = stretches_[right_number];
         return left.num_uses * (right.end - right.begin) > right.num_uses * (left.end - left.begin);
     });
-    for (const Stretch& stretch : by_use_) {
-        stretches_[stretch.new_begin].new_begin = rewritten_.size();
+    for (const std::size_t number : moved_) {
+        Stretch& stretch = stretches_[number];
+        stretch.new_begin = rewritten_.size();
         copy(body, stretch.begin, stretch.end);
     }
 }
 
-// Replaces each stretch by a repeat, and updates the places of all other repeats.
-void SharedOperations::rewrite_groups(const Bytes& body, std::size_t base_end, Bytes& group_table) {
-    moves_.clear();
+// Replaces each stretch that moves by a repeat, and updates the places of all other repeats. Copies what lies between.
+void SharedOperations::rewrite_groups(const RepeatFinder& finder, const Bytes& body, std::size_t base_end,
+                                      Bytes& group_table) {
+    std::size_t copied = base_end;  // of the old body
+    std::size_t entry = 0;          // of the group table
     auto stretch = stretches_.begin();
-    std::size_t entry = 0;  // of the group table
-    for (std::size_t position = base_end; position < body.size();) {
-        if (entry < group_table.size() && load_u32(group_table.data() + entry) == position) {
-            store_u32(group_table.data() + entry, static_cast<std::uint32_t>(rewritten_.size()));
-            entry += sizeof(std::uint32_t);
+    const auto copy_up_to = [&](std::size_t place) {
+        for (; entry < group_table.size(); entry += kOffsetBytes) {
+            const std::size_t group = load_u32(group_table.data() + entry);
+            if (group > place) {
+                break;
+            }
+            store_u32(group_table.data() + entry, static_cast<std::uint32_t>(rewritten_.size() + group - copied));
         }
-        const bool is_stretch = stretch != stretches_.end() && stretch->begin == position;
-        position = is_stretch ? rewrite_stretch(body, *stretch++) : rewrite_operation(body, position);
+        copy(body, copied, place);
+        copied = place;
+    };
+    const auto rewrite_up_to = [&](std::size_t place) {
+        for (; stretch != stretches_.end() && stretch->begin < place; ++stretch) {
+            copy_up_to(stretch->begin);
+            if (stretch->moves) {
+                copied = rewrite_stretch(body, *stretch);
+            } else {
+                stretch->new_begin = rewritten_.size();
+            }
+        }
+        copy_up_to(place);
+    };
+    for (const RepeatFinder::Written& written : finder.repeats()) {
+        const std::uint32_t uses = uses_of_[written.entry];
+        if (uses == 0 || written.place < base_end) {
+            continue;
+        }
+        rewrite_up_to(written.place);
+        const std::uint8_t* const bytes = body.data() + written.place;
+        const RepeatBytes repeat = read_repeat(bytes, *bytes & kCodeMask);
+        const Stretch& repeated = stretches_[uses_[uses - 1].stretch];
+        const std::size_t place = repeated.new_begin + repeat.place - repeated.begin;
+        append_repeat(rewritten_, place, repeat.size, (*bytes & kKeepFlag) != 0);
+        copied = written.place + repeat.nbytes;  // before its number of kept bytes
     }
+    rewrite_up_to(body.size());
 }
 
 // Returns where to continue in the old body. A repeat has a maximum length, so a long stretch takes several, and a few
@@ -131,34 +171,8 @@ std::size_t SharedOperations::rewrite_stretch(const Bytes& body, const Stretch& 
     return position;
 }
 
-std::size_t SharedOperations::rewrite_operation(const Bytes& body, std::size_t position) {
-    const PatchOperation operation = read_operation(*codes_, body.data(), position);
-    if (operation.is_repeat()) {
-        const bool keeps = operation.end != operation.keep_begin;
-        append_repeat(rewritten_, new_place_of(operation.place), operation.size, keeps);
-        copy(body, operation.keep_begin, operation.end);
-    } else {
-        moves_.push_back(Move{position, rewritten_.size()});
-        copy(body, position, operation.end);
-    }
-    return operation.end;
-}
-
 void SharedOperations::copy(const Bytes& body, std::size_t begin, std::size_t end) {
-    rewritten_.insert(rewritten_.end(), body.begin() + static_cast<std::ptrdiff_t>(begin),
-                      body.begin() + static_cast<std::ptrdiff_t>(end));
-}
-
-// Returns the new place of a repeated operation: in a stretch, in its group, or in the base frame.
-std::size_t SharedOperations::new_place_of(std::size_t place) const {
-    const auto behind = std::upper_bound(stretches_.begin(), stretches_.end(), place,
-                                         [](std::size_t wanted, const Stretch& stretch) { return wanted < stretch.begin; });
-    if (behind != stretches_.begin() && place < std::prev(behind)->end) {
-        return std::prev(behind)->new_begin + place - std::prev(behind)->begin;
-    }
-    const auto move = std::lower_bound(moves_.begin(), moves_.end(), place,
-                                       [](const Move& candidate, std::size_t wanted) { return candidate.from < wanted; });
-    return move != moves_.end() && move->from == place ? move->to : place;
+    rewritten_.insert(rewritten_.end(), body.data() + begin, body.data() + end);
 }
 
 }  // namespace framestow

@@ -11,17 +11,16 @@
 
 #include "../bytes.hpp"
 #include "patch_format.hpp"
+#include "repeat_finder.hpp"
 
 namespace framestow {
 
 class SharedOperations {
 public:
     // Rewrites a segment's body and its table of group starts (4 bytes each; the base frame ends where the first group
-    // starts). Changes neither if nothing is shared.
-    void gather(const patch_format::Codes& codes, std::vector<std::uint8_t>& body,
+    // starts). `finder` wrote the patches. Changes neither if nothing is shared.
+    void gather(const patch_format::Codes& codes, const RepeatFinder& finder, std::vector<std::uint8_t>& body,
                 std::vector<std::uint8_t>& group_table);
-
-    std::size_t nbytes() const;
 
 private:
     // Repeated operations from `begin` to `end`, which may lie before the last one's kept bytes.
@@ -30,26 +29,28 @@ private:
         std::size_t end;
         std::size_t num_uses;
         std::size_t new_begin;
+        bool moves;
     };
-    struct Move {
-        std::size_t from;
-        std::size_t to;
+    // The repeats that begin with one entry of the finder.
+    struct Uses {
+        std::size_t num_repeats = 0;
+        std::size_t most_bytes = 0;
+        std::size_t stretch = 0;
     };
     using Bytes = std::vector<std::uint8_t>;
 
-    void find_stretches(const Bytes& body, std::size_t base_end);
+    void find_stretches(const RepeatFinder& finder, const Bytes& body, std::size_t base_end);
     void choose_stretches();
     void copy_stretches(const Bytes& body);
-    void rewrite_groups(const Bytes& body, std::size_t base_end, Bytes& group_table);
+    void rewrite_groups(const RepeatFinder& finder, const Bytes& body, std::size_t base_end, Bytes& group_table);
     std::size_t rewrite_stretch(const Bytes& body, const Stretch& stretch);
-    std::size_t rewrite_operation(const Bytes& body, std::size_t position);
     void copy(const Bytes& body, std::size_t begin, std::size_t end);
-    std::size_t new_place_of(std::size_t place) const;
 
     const patch_format::Codes* codes_ = nullptr;  // of the body
+    std::vector<Uses> uses_;
+    std::vector<std::uint32_t> uses_of_;  // per entry of the finder: 1 + the number of its uses, or 0
     std::vector<Stretch> stretches_;  // ascending by `begin`
-    std::vector<Stretch> by_use_;
-    std::vector<Move> moves_;  // per operation that stays in its group, ascending by `from`
+    std::vector<std::size_t> moved_;  // numbers of stretches
     Bytes rewritten_;
 };
 
