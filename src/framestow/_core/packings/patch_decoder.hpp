@@ -14,20 +14,11 @@
 
 namespace framestow {
 
-// One operation of a patch that this process wrote, for code that rearranges patches. Trusts the bytes; bytes from
-// elsewhere go through decode_self_coded and apply_patch.
-struct PatchOperation {
-    unsigned code = 0;           // without the keep flag
+// Where an operation that may be repeated ends. Trusts the bytes, which this process wrote; those from elsewhere go
+// through decode_self_coded and apply_patch.
+struct OperationEnds {
     std::size_t keep_begin = 0;  // start of its number of kept bytes; its end if it keeps none
     std::size_t end = 0;
-    std::size_t place = 0;  // of a repeat: start and number of the repeated bytes
-    std::size_t size = 0;
-
-    bool is_end() const { return code == patch_format::kEnd; }
-    bool is_repeat() const {
-        return code == patch_format::kRepeatWide8 || code == patch_format::kRepeatFar ||
-               (code >= patch_format::kFirstRepeat && code < patch_format::kFirstWide8);
-    }
 };
 
 inline std::size_t bytes_of_number(std::uint8_t first) {
@@ -52,34 +43,24 @@ inline RepeatBytes read_repeat(const std::uint8_t* bytes, unsigned code) {
     return {kMinRepeatBytes + code - kFirstRepeat, load_u16(bytes + 1), 3};
 }
 
-inline PatchOperation read_operation(const patch_format::Codes& codes, const std::uint8_t* body, std::size_t begin) {
+inline OperationEnds ends_of_operation(const patch_format::Codes& codes, const std::uint8_t* body, std::size_t begin) {
     using namespace patch_format;
-    PatchOperation operation;
-    operation.code = body[begin] & kCodeMask;
+    const unsigned code = body[begin] & kCodeMask;
     std::size_t end = begin + 1;
-    if (operation.is_repeat()) {
-        const RepeatBytes repeat = read_repeat(body + begin, operation.code);
-        operation.size = repeat.size;
-        operation.place = repeat.place;
-        end = begin + repeat.nbytes;
-    } else if (operation.code == kReference) {
-        end = begin + kReferenceBytes;
-    } else if (operation.code < kNothing) {
+    if (code < kNothing) {
         std::size_t source = 0;
-        while (operation.code >= codes.first[source + 1]) {
+        while (code >= codes.first[source + 1]) {
             ++source;
         }
-        end += (operation.code - codes.first[source] + 1) * codes.operand_bytes[source];
-    } else if (operation.code >= kFirstWide8 && operation.code < kRepeatWide8) {
-        const std::size_t source = (operation.code - kFirstWide8) % codes.num_sources;
-        const bool is_wide16 = operation.code >= kFirstWide8 + codes.num_sources;
+        end += (code - codes.first[source] + 1) * codes.operand_bytes[source];
+    } else if (code >= kFirstWide8) {
+        const std::size_t source = (code - kFirstWide8) % codes.num_sources;
+        const bool is_wide16 = code >= kFirstWide8 + codes.num_sources;
         const std::size_t length = is_wide16 ? load_u16(body + end) : codes.direct_lengths[source] + 1 + body[end];
         end += (is_wide16 ? 2 : 1) + length * codes.operand_bytes[source];
     }
-    operation.keep_begin = end;
     const bool keeps = (body[begin] & kKeepFlag) != 0;
-    operation.end = keeps ? end + bytes_of_number(body[end]) : end;
-    return operation;
+    return OperationEnds{end, keeps ? end + bytes_of_number(body[end]) : end};
 }
 
 // Appends a repeat of `size` bytes of operations at `place`. If it keeps bytes, the caller appends their number.

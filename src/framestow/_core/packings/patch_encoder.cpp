@@ -1,6 +1,7 @@
 #include "patch_encoder.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <tuple>
@@ -209,9 +210,16 @@ constexpr Source kPixelSources[] = {Source::kLiteral,  Source::kBase,   Source::
 
 constexpr std::uint8_t kBlack[3] = {0, 0, 0};  // a pixel above the first row
 
-void append_u16(std::vector<std::uint8_t>& bytes, std::size_t value) {
-    bytes.push_back(static_cast<std::uint8_t>(value & 0xFF));
-    bytes.push_back(static_cast<std::uint8_t>(value >> 8));
+constexpr std::size_t kMostCodeBytes = 3;  // of an operation, without its operands
+constexpr std::size_t kOperandChunk = 16;
+
+// Copies the first `size` of `operands`. May write up to kOperandChunk bytes: a chunk takes less time than a call.
+void copy_operands(std::uint8_t* target, ByteSpan operands, std::size_t size) {
+    if (size <= kOperandChunk && operands.size >= kOperandChunk) {
+        std::memcpy(target, operands.bytes, kOperandChunk);
+    } else if (size > 0) {
+        std::memcpy(target, operands.bytes, size);
+    }
 }
 
 // Appends what makes the pixel `source` the pixel `frame`.
@@ -265,8 +273,7 @@ const OperationBytes& PatchEncoder::encode_patch(const std::uint8_t* frame, cons
 
 template <bool kSelfCoded>
 const OperationBytes& PatchEncoder::encode(const Pictures& pictures, const CheapestWay& cheapest_way) {
-    operations_.bytes.clear();
-    operations_.places.clear();
+    operations_.clear();
     std::size_t position = 0;
     for (;;) {
         const std::size_t kept = kept_.match_length(position);
@@ -276,7 +283,7 @@ const OperationBytes& PatchEncoder::encode(const Pictures& pictures, const Cheap
         // Kept bytes cost no time to read, so a match must be much longer than the kept bytes.
         const Match match = long_match<kSelfCoded>(pictures, position, kLongMatch + 2 * kept);
         if (match.length > 0) {
-            put(match.source, match.length, nullptr);
+            put(match.source, match.length, ByteSpan{});
             position += match.length;
             continue;
         }
@@ -287,7 +294,7 @@ const OperationBytes& PatchEncoder::encode(const Pictures& pictures, const Cheap
         const std::size_t end = stretch_end<kSelfCoded>(pictures, position);
         find_matches<kSelfCoded>(pictures, position, end);
         cheapest_way.walk_back(matches_.data() + position, end - position, cheapest_.data() + position);
-        write_stretch(cheapest_way, pictures.frame, position, end);
+        write_stretch(cheapest_way, pictures, position, end);
         position = end;
     }
 }
@@ -361,6 +368,25 @@ void PatchEncoder::find_matches(const Pictures& pictures, std::size_t begin, std
     for (; byte < std::min(end, row_bytes); ++byte) {
         matches[byte] = matches_of(byte, 0, byte < pixel_bytes ? std::uint8_t{0} : frame[byte - pixel_bytes]);
     }
+#ifdef FRAMESTOW_SSE2
+    const auto loaded = [](const std::uint8_t* from) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    };
+    for (; byte < end && byte + sizeof(__m128i) <= pictures.frame_bytes; byte += sizeof(__m128i)) {
+        const __m128i values = loaded(frame + byte);
+        const auto bits = [&](CheapestWay::Kind kind, const std::uint8_t* source) {
+            return _mm_and_si128(_mm_cmpeq_epi8(values, loaded(source)), _mm_set1_epi8(static_cast<char>(1 << kind)));
+        };
+        const __m128i run = bits(CheapestWay::kRun, frame + byte - pixel_bytes);
+        const __m128i up = bits(kSelfCoded ? CheapestWay::kKeep : CheapestWay::kUp, frame + byte - row_bytes);
+        __m128i all = _mm_or_si128(run, up);
+        if (!kSelfCoded) {
+            all = _mm_or_si128(all, bits(CheapestWay::kKeep, previous + byte));
+            all = _mm_or_si128(all, bits(CheapestWay::kBase, base + byte));
+        }
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(matches + byte), all);  // also behind the end, which is set later
+    }
+#endif
     for (; byte < end; ++byte) {
         matches[byte] = matches_of(byte, frame[byte - row_bytes], frame[byte - pixel_bytes]);
     }
@@ -377,7 +403,7 @@ std::size_t PatchEncoder::match_length(CheapestWay::Kind kind, std::size_t begin
     return end - begin;
 }
 
-void PatchEncoder::write_stretch(const CheapestWay& cheapest_way, const std::uint8_t* frame, std::size_t begin,
+void PatchEncoder::write_stretch(const CheapestWay& cheapest_way, const Pictures& pictures, std::size_t begin,
                                  std::size_t end) {
     for (std::size_t position = begin; position < end;) {
         const CheapestWay::Kind kind = cheapest_way.kind(cheapest_[position]);
@@ -386,13 +412,13 @@ void PatchEncoder::write_stretch(const CheapestWay& cheapest_way, const std::uin
             while (position + length < end && cheapest_way.literals_continue(cheapest_[position + length])) {
                 ++length;
             }
-            put(Source::kLiteral, length, frame + position);
+            put(Source::kLiteral, length, ByteSpan{pictures.frame + position, pictures.frame_bytes - position});
         } else {
             length = match_length(kind, position, end);
             if (kind == CheapestWay::kKeep) {
                 put_keep(length);
             } else {
-                put(kSources[kind], length, nullptr);
+                put(kSources[kind], length, ByteSpan{});
             }
         }
         position += length;
@@ -400,8 +426,7 @@ void PatchEncoder::write_stretch(const CheapestWay& cheapest_way, const std::uin
 }
 
 const OperationBytes& PatchEncoder::encode_pixels(const Pictures& pictures, bool is_self_coded) {
-    operations_.bytes.clear();
-    operations_.places.clear();
+    operations_.clear();
     const std::size_t num_pixels = pictures.frame_bytes / pictures.pixel_bytes;
     for (std::size_t pixel = 0;;) {
         const std::size_t kept = kept_.match_length(pixel * pictures.pixel_bytes) / pictures.pixel_bytes;
@@ -446,7 +471,7 @@ void PatchEncoder::write_pixels(const Pictures& pictures, bool is_self_coded, st
         if (kind == CheapestPixels::kKeep) {
             put_keep(length);
         } else if (codes_.operand_bytes[number_of(source)] == 0 || source == Source::kLiteral) {
-            put(source, length, here);
+            put(source, length, ByteSpan{here, pictures.frame_bytes - pixel * unit});
         } else {
             const bool is_far = source == Source::kFarKept || source == Source::kFarUp;
             const bool is_up = is_self_coded || source == Source::kNearUp || source == Source::kFarUp;
@@ -457,59 +482,61 @@ void PatchEncoder::write_pixels(const Pictures& pictures, bool is_self_coded, st
                                                                         : here + index * unit - pictures.row_bytes;
                 append_difference(operands_, here + index * unit, there, is_far);
             }
-            put(source, length, operands_.data());
+            put(source, length, ByteSpan{operands_.data(), operands_.size()});
         }
         pixel += length;
     }
 }
 
-// Writes operations of `length` bytes, or pixels; `operands` are those that its source takes.
-void PatchEncoder::put(Source source, std::size_t length, const std::uint8_t* operands) {
-    std::vector<std::uint8_t>& bytes = operations_.bytes;
+// Writes operations of `length` bytes, or pixels; `operands` begin with those that its source takes.
+void PatchEncoder::put(Source source, std::size_t length, ByteSpan operands) {
+    const std::size_t direct = codes_.direct_lengths[number_of(source)];
     while (length > 0) {
         const std::size_t taken = std::min(length, codes_.max_length);
-        const std::size_t direct = codes_.direct_lengths[number_of(source)];
-        const auto begin = static_cast<std::uint32_t>(bytes.size());
-        if (taken <= direct) {
-            bytes.push_back(static_cast<std::uint8_t>(codes_.first[number_of(source)] + taken - 1));
-        } else if (taken - direct - 1 <= 0xFF) {
-            bytes.push_back(static_cast<std::uint8_t>(kFirstWide8 + number_of(source)));
-            bytes.push_back(static_cast<std::uint8_t>(taken - direct - 1));
-        } else {
-            bytes.push_back(static_cast<std::uint8_t>(kFirstWide16 + number_of(source)));
-            append_u16(bytes, taken);
-        }
         const std::size_t num_operands = taken * codes_.operand_bytes[number_of(source)];
-        if (num_operands > 0) {
-            bytes.insert(bytes.end(), operands, operands + num_operands);
-            operands += num_operands;
+        const std::size_t begin = operations_.num_bytes;
+        std::uint8_t* at = operations_.room_for(kMostCodeBytes + num_operands + kOperandChunk);
+        if (taken <= direct) {
+            *at++ = static_cast<std::uint8_t>(codes_.first[number_of(source)] + taken - 1);
+        } else if (taken - direct - 1 <= 0xFF) {
+            *at++ = static_cast<std::uint8_t>(kFirstWide8 + number_of(source));
+            *at++ = static_cast<std::uint8_t>(taken - direct - 1);
+        } else {
+            *at++ = static_cast<std::uint8_t>(kFirstWide16 + number_of(source));
+            store_u16(at, static_cast<std::uint32_t>(taken));
+            at += 2;
         }
-        operations_.places.push_back(OperationBytes::Place{begin, static_cast<std::uint32_t>(bytes.size())});
+        copy_operands(at, operands, num_operands);
+        operands = ByteSpan{operands.bytes + num_operands, operands.size - num_operands};
+        operations_.num_bytes = static_cast<std::size_t>(at - operations_.bytes.data()) + num_operands;
+        operations_.add_place(begin, operations_.num_bytes);
         length -= taken;
     }
 }
 
 // Extends the last operation by kept bytes, or adds an operation that only keeps.
 void PatchEncoder::put_keep(std::size_t length) {
-    std::vector<std::uint8_t>& bytes = operations_.bytes;
     while (length > 0) {
         const std::size_t taken = std::min(length, kMaxKept);
-        const bool can_join = !operations_.places.empty() && operations_.places.back().keep_begin == bytes.size();
+        std::uint8_t* at = operations_.room_for(1 + kMostCodeBytes);
+        const std::vector<OperationBytes::Place>& places = operations_.places;
+        const bool can_join = !places.empty() && places.back().keep_begin == operations_.num_bytes;
         if (!can_join) {
-            const auto begin = static_cast<std::uint32_t>(bytes.size());
-            bytes.push_back(static_cast<std::uint8_t>(kNothing));
-            operations_.places.push_back(OperationBytes::Place{begin, begin + 1});
+            *at++ = static_cast<std::uint8_t>(kNothing);
+            operations_.add_place(operations_.num_bytes, operations_.num_bytes + 1);
         }
-        bytes[operations_.places.back().begin] |= static_cast<std::uint8_t>(kKeepFlag);
+        operations_.bytes[places.back().begin] |= static_cast<std::uint8_t>(kKeepFlag);
         if (taken <= kDirectKeeps) {
-            bytes.push_back(static_cast<std::uint8_t>(taken - 1));
+            *at++ = static_cast<std::uint8_t>(taken - 1);
         } else if (taken - kDirectKeeps - 1 <= 0xFF) {
-            bytes.push_back(static_cast<std::uint8_t>(kKeepWide8));
-            bytes.push_back(static_cast<std::uint8_t>(taken - kDirectKeeps - 1));
+            *at++ = static_cast<std::uint8_t>(kKeepWide8);
+            *at++ = static_cast<std::uint8_t>(taken - kDirectKeeps - 1);
         } else {
-            bytes.push_back(static_cast<std::uint8_t>(kKeepWide16));
-            append_u16(bytes, taken);
+            *at++ = static_cast<std::uint8_t>(kKeepWide16);
+            store_u16(at, static_cast<std::uint32_t>(taken));
+            at += 2;
         }
+        operations_.num_bytes = static_cast<std::size_t>(at - operations_.bytes.data());
         length -= taken;
     }
 }

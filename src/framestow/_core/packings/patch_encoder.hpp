@@ -142,11 +142,29 @@ struct OperationBytes {
         std::uint32_t begin;       // of the operation
         std::uint32_t keep_begin;  // start of its number of kept bytes; its end if it keeps none
     };
-    std::vector<std::uint8_t> bytes;
+    std::vector<std::uint8_t> bytes;  // num_bytes, and room for more
+    std::size_t num_bytes = 0;
     std::vector<Place> places;
 
     std::size_t end_of(std::size_t operation) const {
-        return operation + 1 < places.size() ? places[operation + 1].begin : bytes.size();
+        return operation + 1 < places.size() ? places[operation + 1].begin : num_bytes;
+    }
+    void clear() {
+        num_bytes = 0;
+        places.clear();
+    }
+    // Sets the fields of the added place one by one: a copy of it would load both at once, before they are stored.
+    void add_place(std::size_t begin, std::size_t keep_begin) {
+        Place& place = places.emplace_back();
+        place.begin = static_cast<std::uint32_t>(begin);
+        place.keep_begin = static_cast<std::uint32_t>(keep_begin);
+    }
+    // Returns where the next `most` bytes are written, at most; num_bytes then tells how many were.
+    std::uint8_t* room_for(std::size_t most) {
+        if (bytes.size() < num_bytes + most) {
+            bytes.resize(2 * (num_bytes + most));
+        }
+        return bytes.data() + num_bytes;
     }
 };
 
@@ -181,11 +199,11 @@ private:
     template <bool kSelfCoded>
     void find_matches(const Pictures& pictures, std::size_t begin, std::size_t end);
     std::size_t match_length(CheapestWay::Kind kind, std::size_t begin, std::size_t end) const;
-    void write_stretch(const CheapestWay& cheapest_way, const std::uint8_t* frame, std::size_t begin, std::size_t end);
+    void write_stretch(const CheapestWay& cheapest_way, const Pictures& pictures, std::size_t begin, std::size_t end);
     const OperationBytes& encode_pixels(const Pictures& pictures, bool is_self_coded);
     std::size_t pixel_stretch_end(std::size_t pixel) const;
     void write_pixels(const Pictures& pictures, bool is_self_coded, std::size_t begin, std::size_t end);
-    void put(patch_format::Source source, std::size_t length, const std::uint8_t* operands);
+    void put(patch_format::Source source, std::size_t length, ByteSpan operands);
     void put_keep(std::size_t length);
 
     FrameGeometry geometry_;

@@ -16,10 +16,15 @@ constexpr int kMaxTries = 4;                 // candidates per operation
 constexpr std::size_t kWorthwhileBytes = 12;  // 8 more than a repeat takes, which pays for the time of a jump
 
 // Hashes the fewest bytes that a repeat has, so that few candidates fail.
-std::size_t hash_of(const std::uint8_t* bytes, unsigned num_bits) {
+std::uint64_t hash_of(const std::uint8_t* bytes) {
     const std::uint64_t first = load_u64(bytes);
     const std::uint64_t last = load_u64(bytes + kWorthwhileBytes - sizeof(std::uint64_t));
-    return static_cast<std::size_t>((first + (last << 29 | last >> 35)) * 0x9E3779B97F4A7C15U >> (64 - num_bits));
+    return (first + (last << 29 | last >> 35)) * 0x9E3779B97F4A7C15U;
+}
+
+// A byte of a hash, above a place. Most entries that differ from what is wanted have another.
+std::uint32_t tag_of(std::uint64_t hash) {
+    return static_cast<std::uint32_t>(hash) & ~static_cast<std::uint32_t>(kMaxRepeatPlace);
 }
 
 }  // namespace
@@ -43,18 +48,22 @@ RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operatio
                                                   const std::vector<std::uint8_t>& body) const {
     Repeat longest;
     const std::size_t begin = operations.places[first].begin;
-    const std::size_t available = std::min(operations.bytes.size() - begin, kMaxRepeatBytes);
+    const std::size_t available = std::min(operations.num_bytes - begin, kMaxRepeatBytes);
     if (available < kWorthwhileBytes) {
         return longest;
     }
     const std::uint8_t* const wanted = operations.bytes.data() + begin;
-    std::uint32_t number = newest_[hash_of(wanted, hash_bits_)];
+    const std::uint64_t hash = hash_of(wanted);
+    std::uint32_t number = newest_[hash >> (64 - hash_bits_)];
     for (int tries = 0; tries < kMaxTries && number != kNone; ++tries) {
         const Entry& entry = entries_[number];
         const std::uint32_t found_number = number;
         number = entry.earlier;
-        const std::size_t most = std::min(available, body.size() - entry.place);
-        const std::uint8_t* const found = body.data() + entry.place;
+        if (tag_of(entry.tagged_place) != tag_of(hash)) {
+            continue;
+        }
+        const std::size_t most = std::min(available, body.size() - entry.place());
+        const std::uint8_t* const found = body.data() + entry.place();
         if (most <= longest.size || found[longest.size] != wanted[longest.size]) {
             continue;
         }
@@ -84,7 +93,7 @@ void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first,
             ++count;
         }
     }
-    if (size >= kWorthwhileBytes + (entries_[entry].place > kMaxNearPlace ? 2 : 0) && size > longest.size) {
+    if (size >= kWorthwhileBytes + (entries_[entry].place() > kMaxNearPlace ? 2 : 0) && size > longest.size) {
         longest = Repeat{entry, size, count, has_own_keep};
     }
 }
@@ -92,7 +101,7 @@ void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first,
 void RepeatFinder::write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
                                 std::vector<std::uint8_t>& body) {
     repeats_.push_back(Written{static_cast<std::uint32_t>(body.size()), repeat.entry});
-    append_repeat(body, entries_[repeat.entry].place, repeat.size, repeat.has_own_keep);
+    append_repeat(body, entries_[repeat.entry].place(), repeat.size, repeat.has_own_keep);
     if (repeat.has_own_keep) {
         const std::size_t last = first + repeat.num_operations - 1;
         body.insert(body.end(), operations.bytes.begin() + operations.places[last].keep_begin,
@@ -104,20 +113,21 @@ void RepeatFinder::remember(std::size_t place, const std::vector<std::uint8_t>& 
     if (place > kMaxRepeatPlace || entries_.size() >= kNone || body.size() - place < kWorthwhileBytes) {
         return;
     }
-    entries_.push_back(Entry{static_cast<std::uint32_t>(place), kNone});
+    const std::uint64_t hash = hash_of(body.data() + place);
+    entries_.push_back(Entry{static_cast<std::uint32_t>(place) | tag_of(hash), kNone});
     if (entries_.size() > newest_.size() && hash_bits_ < kMostHashBits) {
         ++hash_bits_;
         newest_.assign(std::size_t{1} << hash_bits_, kNone);
         for (std::size_t number = 0; number < entries_.size(); ++number) {
-            link(number, body);
+            link(number, hash_of(body.data() + entries_[number].place()));
         }
     } else {
-        link(entries_.size() - 1, body);
+        link(entries_.size() - 1, hash);
     }
 }
 
-void RepeatFinder::link(std::size_t number, const std::vector<std::uint8_t>& body) {
-    std::uint32_t& newest = newest_[hash_of(body.data() + entries_[number].place, hash_bits_)];
+void RepeatFinder::link(std::size_t number, std::uint64_t hash) {
+    std::uint32_t& newest = newest_[hash >> (64 - hash_bits_)];
     entries_[number].earlier = newest;
     newest = static_cast<std::uint32_t>(number);
 }
@@ -135,13 +145,13 @@ void RepeatFinder::write_patch(const OperationBytes& operations, std::vector<std
             copy_up_to(begin);
             write_repeat(operations, index, repeat, body);
             index += repeat.num_operations;
-            copied = index < operations.places.size() ? operations.places[index].begin : operations.bytes.size();
+            copied = index < operations.places.size() ? operations.places[index].begin : operations.num_bytes;
         } else {
             written_.push_back(body.size() + begin - copied);
             ++index;
         }
     }
-    copy_up_to(operations.bytes.size());
+    copy_up_to(operations.num_bytes);
     body.push_back(static_cast<std::uint8_t>(kEnd));
     for (const std::size_t place : written_) {
         remember(place, body);

@@ -18,8 +18,10 @@ class RepeatFinder {
 public:
     // An operation that may be repeated.
     struct Entry {
-        std::uint32_t place;    // its start in the body
-        std::uint32_t earlier;  // previous entry with the same hash, or kNone
+        std::uint32_t tagged_place;  // its start in the body; above it a byte of its hash
+        std::uint32_t earlier;       // previous entry with the same place in the table, or kNone
+
+        std::size_t place() const { return tagged_place & patch_format::kMaxRepeatPlace; }
     };
     // A repeat in the body.
     struct Written {
@@ -56,10 +58,10 @@ private:
     void write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
                       std::vector<std::uint8_t>& body);
     void remember(std::size_t place, const std::vector<std::uint8_t>& body);
-    void link(std::size_t number, const std::vector<std::uint8_t>& body);
+    void link(std::size_t number, std::uint64_t hash);
 
     unsigned hash_bits_ = 0;             // grows with the number of entries
-    std::vector<std::uint32_t> newest_;  // per hash: its newest entry
+    std::vector<std::uint32_t> newest_;  // per first bits of a hash: its newest entry
     std::vector<Entry> entries_;
     std::vector<Written> repeats_;
     std::vector<std::size_t> written_;  // starts of the current patch's operations in the body

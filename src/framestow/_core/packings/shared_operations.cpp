@@ -38,7 +38,7 @@ void SharedOperations::find_stretches(const RepeatFinder& finder, const Bytes& b
     uses_.clear();
     uses_of_.assign(finder.entries().size(), 0);
     for (const RepeatFinder::Written& repeat : finder.repeats()) {
-        if (repeat.place >= base_end && finder.entries()[repeat.entry].place >= base_end) {
+        if (repeat.place >= base_end && finder.entries()[repeat.entry].place() >= base_end) {
             std::uint32_t& number = uses_of_[repeat.entry];
             if (number == 0) {
                 uses_.emplace_back();
@@ -56,7 +56,7 @@ void SharedOperations::find_stretches(const RepeatFinder& finder, const Bytes& b
             continue;
         }
         Uses& uses = uses_[uses_of_[entry] - 1];
-        const std::size_t begin = finder.entries()[entry].place;
+        const std::size_t begin = finder.entries()[entry].place();
         if (stretches_.empty() || begin >= stretches_.back().end) {
             stretches_.push_back(Stretch{begin, begin, 0, 0, false});
         }
@@ -148,9 +148,9 @@ std::size_t SharedOperations::rewrite_stretch(const Bytes& body, const Stretch& 
     std::size_t position = stretch.begin;
     while (position < stretch.end) {
         const std::size_t begin = position;
-        PatchOperation last;
+        OperationEnds last;
         while (position < stretch.end) {
-            const PatchOperation operation = read_operation(*codes_, body.data(), position);
+            const OperationEnds operation = ends_of_operation(*codes_, body.data(), position);
             if (std::min(operation.end, stretch.end) - begin > kMaxRepeatBytes) {
                 break;
             }
