@@ -114,21 +114,41 @@ inline void copy_chunk(std::uint8_t* target, const std::uint8_t* source) {
     std::memcpy(target, chunk, kChunk);
 }
 
-// Copies `length` bytes, 0 to kChunk. A load, a blend and a store without a branch: most operations of a game are a few
-// bytes long, and a mispredicted length costs more than the three instructions.
-inline void copy_short(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
+// What a target has where the next operation writes, in a register if there are any.
+#ifdef FRAMESTOW_SSE2
+using NextChunk = __m128i;
+inline NextChunk load_next(const std::uint8_t* target) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(target));
+}
+#else
+struct NextChunk {};
+inline NextChunk load_next(const std::uint8_t*) { return {}; }
+#endif
+
+// Copies `length` bytes, 0 to kChunk, to a target that has `chunk`; returns what `next_target` has. A load, a blend and a
+// store without a branch: most operations of a game are a few bytes long, and a mispredicted length costs more than the
+// three instructions. The next target is loaded before the store: a load of bytes that were just stored in part waits.
+inline NextChunk copy_short_onto(NextChunk chunk, std::uint8_t* target, const std::uint8_t* source, std::size_t length,
+                                 const std::uint8_t* next_target) {
 #ifdef FRAMESTOW_SSE2
     const __m128i mask = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks.bytes + kPixelChunks - length));
     const __m128i fresh = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
-    const __m128i kept = _mm_loadu_si128(reinterpret_cast<const __m128i*>(target));
-    const __m128i blended = _mm_or_si128(_mm_and_si128(mask, fresh), _mm_andnot_si128(mask, kept));
+    const __m128i blended = _mm_or_si128(_mm_and_si128(mask, fresh), _mm_andnot_si128(mask, chunk));
+    const NextChunk next = load_next(next_target);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(target), blended);
+    return next;
 #else
     std::memmove(target, source, length);
+    static_cast<void>(next_target);
+    return chunk;
 #endif
 }
 
-// The same, 0 to kPixelChunks. A source before the target is at least that much before it.
+inline void copy_short(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
+    copy_short_onto(load_next(target), target, source, length, target);
+}
+
+// copy_short of 0 to kPixelChunks bytes. A source before the target is at least that much before it.
 inline void copy_pixel_chunks(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
 #ifdef FRAMESTOW_SSE2
     for (std::size_t chunk = 0; chunk < kPixelChunks; chunk += kChunk) {
@@ -496,39 +516,47 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
     if (cursor >= limit) {
         throw_damaged("patch ends without its end mark");
     }
+    NextChunk chunk = load_next(target);
     for (;;) {
         const std::size_t code = *cursor;
         const std::size_t source = kTable<kShape>.quick[code];
         const std::uint8_t* const next = cursor + kTable<kShape>.taken[code];
         const std::size_t length = kTable<kShape>.length[code];
         const std::size_t unit = kCodes<kShape>.unit;
-        const std::size_t kept = (unit * next[-1] + unit) & (std::size_t{0} - (code >> 7));
+        // The last of repeated operations may end before its number of kept bytes, at the limit.
+        const std::size_t keeps = (code >> 7) & (next <= limit ? 1U : 0U);
+        const std::size_t kept = (unit * next[-1] + unit) & (std::size_t{0} - keeps);
         const bool is_slow_run = kShape != Shape::kBytePixels && source == kRunSource;
-        if (is_narrow(kShape) || is_slow_run || source == kSpecial || next >= limit || kept > unit * kDirectKeeps ||
+        if (is_narrow(kShape) || is_slow_run || source == kSpecial || next > limit + 1 || kept > unit * kDirectKeeps ||
             length + kept > static_cast<std::size_t>(frame_end - target)) {
             if (code == kEnd) {
                 break;
             }
             go_on(read_any<kSelfCoded, kShape>(around, progress(), static_cast<unsigned>(code)));
-            while (cursor >= limit) {
-                go_on(leave_repeat<kSelfCoded, kShape>(around, progress()));
-            }
-            continue;
-        }
-        const std::uint8_t* const origins[kNumPlainSources] = {
-            cursor + 1, target + row_distance, target + base_distance,
-            kRuns.bytes + kChunk * std::size_t{target[-1]}};
-        const std::uint8_t* const from = origins[source];
-        if (is_of_pixels(kShape)) {
-            copy_pixel_chunks(target, from, length);
-        } else if (kSelfCoded) {
-            copy_chunk(target, from);  // the next operation overwrites the excess bytes
         } else {
-            copy_short(target, from, length);
+            const std::uint8_t* const origins[kNumPlainSources] = {
+                cursor + 1, target + row_distance, target + base_distance,
+                kRuns.bytes + kChunk * std::size_t{target[-1]}};
+            const std::uint8_t* const from = origins[source];
+            std::uint8_t* const next_target = target + length + kept;
+            if (is_of_pixels(kShape)) {
+                copy_pixel_chunks(target, from, length);
+            } else if (kSelfCoded) {
+                copy_chunk(target, from);  // the next operation overwrites the excess bytes
+            } else {
+                chunk = copy_short_onto(chunk, target, from, length, next_target);
+            }
+            keep<kSelfCoded, kShape>(around, target + length, kept);
+            cursor = next;
+            target = next_target;
+            if (cursor < limit) {
+                continue;
+            }
         }
-        keep<kSelfCoded, kShape>(around, target + length, kept);
-        cursor = next;
-        target += length + kept;
+        while (cursor >= limit) {
+            go_on(leave_repeat<kSelfCoded, kShape>(around, progress()));
+        }
+        chunk = load_next(target);
     }
     if (return_to != nullptr) {
         throw_damaged("repeated operations contain the end of a patch");
