@@ -6,9 +6,13 @@
 // same bytes.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "bytes.hpp"
 
 #if (defined(__SSE2__) || defined(_M_X64)) && !defined(FRAMESTOW_PORTABLE)
 #define FRAMESTOW_SSE2 1
@@ -42,6 +46,8 @@ inline unsigned count_trailing_zeros(std::uint64_t word) {
 #endif
 }
 
+inline constexpr std::size_t kLineBytes = 64;  // of a cache
+
 // Changes no result.
 inline void prefetch(const void* bytes) {
 #if defined(__GNUC__) || defined(__clang__)
@@ -54,6 +60,28 @@ inline void prefetch(const void* bytes) {
     static_cast<void>(bytes);
 #endif
 }
+
+// Two parts of a segment that are prefetched a few lines at a time. Requested all at once, they would delay the loads of
+// the window that is being unpacked.
+class PrefetchQueue {
+public:
+    void replace(ByteSpan first, ByteSpan second) { parts_ = {first, second}; }
+
+    void request(std::size_t num_lines) {
+        for (ByteSpan& part : parts_) {
+            const std::size_t size = std::min(part.size, num_lines * kLineBytes);
+            for (std::size_t at = 0; at < size; at += kLineBytes) {
+                prefetch(part.bytes + at);
+            }
+            part = ByteSpan{part.bytes + size, part.size - size};
+            num_lines -= (size + kLineBytes - 1) / kLineBytes;
+        }
+    }
+    void request_all() { request(parts_[0].size + parts_[1].size); }
+
+private:
+    std::array<ByteSpan, 2> parts_{};
+};
 
 // Copies past the caches, where that is possible: the processor need not load what is overwritten. For output that is too
 // large to stay in a cache until it is read. Other threads see the bytes after finish_streaming().

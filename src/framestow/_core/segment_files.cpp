@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <system_error>
 
-#include "processor.hpp"
 #include "segment.hpp"
 #include "segment_header.hpp"
 
@@ -163,31 +162,34 @@ ByteSpan read_segment(const FilePlace& place, SegmentBuffer& buffer) {
 }
 namespace {
 
-constexpr std::size_t kLineBytes = 64;
 constexpr std::size_t kMostRawBytes = 2 * 1024;
 constexpr std::size_t kMostBytes = 32 * 1024;  // per part; more would evict bytes being unpacked from the cache
 
 // From `begin` up to `end` or the segment's end, at most `most` bytes.
-void prefetch_part(ByteSpan segment, std::size_t begin, std::size_t end, std::size_t most) {
+ByteSpan part_of(ByteSpan segment, std::size_t begin, std::size_t end, std::size_t most) {
     end = std::min({end, begin + most, segment.size});
-    for (std::size_t position = begin; position < end; position += kLineBytes) {
-        prefetch(segment.bytes + position);
+    return begin < end ? ByteSpan{segment.bytes + begin, end - begin} : ByteSpan{};
+}
+
+void prefetch_part(ByteSpan part) {
+    for (std::size_t at = 0; at < part.size; at += kLineBytes) {
+        prefetch(part.bytes + at);
     }
 }
 
 }  // namespace
 
 void prefetch_directory(ByteSpan segment, const FrameGeometry& geometry, std::size_t first) {
-    prefetch_part(segment, 0, 1, kLineBytes);
+    prefetch_part(part_of(segment, 0, 1, kLineBytes));
     const std::size_t entry = kHeaderBytes + first / default_group_frames(geometry) * kOffsetBytes;
-    prefetch_part(segment, entry, entry + 3 * kOffsetBytes, kLineBytes + 1);
+    prefetch_part(part_of(segment, entry, entry + 3 * kOffsetBytes, kLineBytes + 1));
 }
 
 void prefetch_raw(ByteSpan segment, std::size_t begin) {
-    prefetch_part(segment, kHeaderBytes + begin, segment.size, kMostRawBytes);
+    prefetch_part(part_of(segment, kHeaderBytes + begin, segment.size, kMostRawBytes));
 }
 
-void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count) {
+void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count, PrefetchQueue& queue) {
     if (segment.size < kHeaderBytes) {
         return;
     }
@@ -206,8 +208,8 @@ void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count) {
     const auto begin_of = [&](std::size_t group) {
         return group < num_groups ? body + load_u32(segment.bytes + kHeaderBytes + group * kOffsetBytes) : segment.size;
     };
-    prefetch_part(segment, body, begin_of(0), kMostBytes);
-    prefetch_part(segment, begin_of(first_group), begin_of(end_group), kMostBytes);
+    queue.replace(part_of(segment, body, begin_of(0), kMostBytes),
+                  part_of(segment, begin_of(first_group), begin_of(end_group), kMostBytes));
 }
 
 }  // namespace framestow

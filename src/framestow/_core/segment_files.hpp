@@ -17,6 +17,7 @@
 
 #include "bytes.hpp"
 #include "frame_geometry.hpp"
+#include "processor.hpp"
 #include "segment_arena.hpp"
 
 namespace framestow {
@@ -133,7 +134,7 @@ void prefetch_directory(ByteSpan segment, const FrameGeometry& geometry, std::si
 // The first bytes of raw frames that begin `begin` bytes after the header; the processor fetches the following ones.
 void prefetch_raw(ByteSpan segment, std::size_t begin);
 
-// The base frame, the shared operations, and the groups of the frames.
-void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count);
+// The base frame, the shared operations, and the groups of the frames: `queue` then has them instead of others.
+void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count, PrefetchQueue& queue);
 
 }  // namespace framestow

@@ -131,8 +131,8 @@ void expect_reading(const Batch& batch) {
     }
 }
 
-// Prefetches the next windows while the current one is unpacked.
-void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end) {
+// Requests what is left of the current window. Prefetches the next ones while it is unpacked.
+void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end, PrefetchQueue& queue) {
     const FrameStore& store = batch.reading.store();
     const std::int64_t segment_frames = store.frames_per_segment();
     const auto first_frame = [&](std::size_t ahead) {
@@ -149,12 +149,13 @@ void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end) {
         }
         return;
     }
+    queue.request_all();
     if (window + 3 < end) {
         prefetch_directory(pixels_of(window + 3), store.geometry(), first_frame(window + 3));
     }
     if (window + 1 < end) {
         prefetch_frames(pixels_of(window + 1), first_frame(window + 1),
-                        static_cast<std::size_t>(batch.requests.counts[window + 1]));
+                        static_cast<std::size_t>(batch.requests.counts[window + 1]), queue);
     }
 }
 
@@ -222,7 +223,7 @@ void gather_range(const Batch& batch, std::size_t begin, std::size_t end) {
         if (is_behind_another(batch, window)) {
             continue;
         }
-        prefetch_ahead(batch, window, end);
+        prefetch_ahead(batch, window, end, scratch.next_window);
         const std::size_t behind = window_behind(batch, window);
         scratch.streams_out = is_large && behind == batch.segments.size();  // a window behind it copies from it
         const UnpackedWindow first = gather_window(batch, window, UnpackedWindow{-1, 0, 0, nullptr}, scratch);

@@ -76,6 +76,8 @@ bool Background::serves_better_than_first() const { return 20 * differing_ < 17 
 
 namespace {
 
+constexpr std::size_t kLinesAPatch = 16;  // prefetched of the next window, per patch of this one
+
 std::size_t begin_of_group(const PatchesView& view, std::size_t group) {
     const std::size_t place = load_u32(view.group_table.bytes + group * kOffsetBytes);
     if (place > view.body.size) {
@@ -157,6 +159,7 @@ void unpack_patches(const SegmentHeader& given, const PatchesView& view, std::si
         if (patched != &scratch.frame) {
             std::memcpy(scratch.frame.frame(), patched->frame(), frame_bytes);
         }
+        scratch.next_window.request(kLinesAPatch);
         place = apply_patch(header, view.body, place, scratch.base, scratch.frame);
         if (index >= first) {
             if (given.packing == PackingKind::kPlanarPatches) {

@@ -107,6 +107,7 @@ struct DecodingScratch {
     std::array<ReferenceFrame, 4> references;  // anchors of the segment that patches refer to
     std::size_t num_references = 0;            // rebuilt since the base; `references` has the last ones
     std::optional<UnpackedUpTo> up_to;         // none: each call starts at the base
+    PrefetchQueue next_window;                 // requested while a window is unpacked
     bool streams_out = false;                 // whether frames are written past the caches
     std::vector<std::uint8_t> pixels;         // before they become floats
     std::unique_ptr<DecodingScratch> floats;  // of the exact frames among them
