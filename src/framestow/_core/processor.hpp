@@ -88,9 +88,18 @@ private:
 inline void stream_copy(std::uint8_t* target, const std::uint8_t* source, std::size_t size) {
 #ifdef FRAMESTOW_SSE2
     if (reinterpret_cast<std::uintptr_t>(target) % sizeof(__m128i) == 0 && size % sizeof(__m128i) == 0) {
-        for (std::size_t at = 0; at < size; at += sizeof(__m128i)) {
+        const auto stream_chunk = [&](std::size_t at) {
             _mm_stream_si128(reinterpret_cast<__m128i*>(target + at),
                              _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + at)));
+        };
+        std::size_t at = 0;
+        for (; at + kLineBytes <= size; at += kLineBytes) {  // lines: the time of a shorter loop depends on its address
+            for (std::size_t chunk = 0; chunk < kLineBytes; chunk += sizeof(__m128i)) {
+                stream_chunk(at + chunk);
+            }
+        }
+        for (; at < size; at += sizeof(__m128i)) {
+            stream_chunk(at);
         }
         return;
     }
