@@ -30,6 +30,10 @@
 
 namespace framestow {
 
+#ifdef FRAMESTOW_SSE2
+inline __m128i load_vector(const std::uint8_t* bytes) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)); }
+#endif
+
 inline unsigned count_trailing_zeros(std::uint64_t word) {
 #if defined(__GNUC__) || defined(__clang__)
     return static_cast<unsigned>(__builtin_ctzll(word));
@@ -112,5 +116,13 @@ inline void finish_streaming() {
     _mm_sfence();
 #endif
 }
+
+#ifdef FRAMESTOW_ASKS_PROCESSOR
+// Whether the processor can rearrange the bytes of a vector (SSSE3).
+inline bool has_byte_shuffles() {
+    __builtin_cpu_init();  // constants ask before main
+    return __builtin_cpu_supports("ssse3") != 0;
+}
+#endif
 
 }  // namespace framestow

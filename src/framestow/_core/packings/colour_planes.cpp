@@ -7,21 +7,15 @@ namespace {
 
 constexpr std::size_t kPlanes = 3;
 
-void join_one_by_one(const std::uint8_t* planes, std::size_t begin, std::size_t num_pixels, std::uint8_t* pixels) {
-    for (std::size_t pixel = begin; pixel < num_pixels; ++pixel) {
-        for (std::size_t plane = 0; plane < kPlanes; ++plane) {
-            pixels[kPlanes * pixel + plane] = planes[plane * num_pixels + pixel];
-        }
-    }
-}
+// Where the bytes of a frame stand: those of a pixel `plane_step` apart, those of a plane `pixel_step` apart.
+struct Order {
+    std::size_t pixel_step;
+    std::size_t plane_step;
+};
 
-void split_one_by_one(const std::uint8_t* pixels, std::size_t begin, std::size_t num_pixels, std::uint8_t* planes) {
-    for (std::size_t plane = 0; plane < kPlanes; ++plane) {
-        for (std::size_t pixel = begin; pixel < num_pixels; ++pixel) {
-            planes[plane * num_pixels + pixel] = pixels[kPlanes * pixel + plane];
-        }
-    }
-}
+constexpr Order kPixels{kPlanes, 1};
+
+constexpr Order planes_of(std::size_t num_pixels) { return Order{1, num_pixels}; }
 
 #ifdef FRAMESTOW_ASKS_PROCESSOR
 constexpr std::size_t kTaken = 16;  // pixels at a time: three vectors
@@ -49,63 +43,54 @@ constexpr Shuffles make_shuffles(bool joins) {
 
 constexpr Shuffles kJoining = make_shuffles(true);
 constexpr Shuffles kSplitting = make_shuffles(false);
+const bool kHasShuffles = has_byte_shuffles();
 
-inline __m128i load(const std::uint8_t* bytes) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)); }
-
-// Reads three vectors `read_distance` apart and writes three that are `write_distance` apart.
-__attribute__((target("ssse3"))) inline void shuffle_16(const std::uint8_t* from, std::size_t read_distance,
-                                                        const Shuffles& shuffles, std::uint8_t* to,
-                                                        std::size_t write_distance) {
-    const __m128i read[] = {load(from), load(from + read_distance), load(from + 2 * read_distance)};
-    for (std::size_t written = 0; written < kPlanes; ++written) {
-        const auto& places = shuffles.bytes[written];
-        const __m128i bytes = _mm_or_si128(
-            _mm_or_si128(_mm_shuffle_epi8(read[0], load(places[0])), _mm_shuffle_epi8(read[1], load(places[1]))),
-            _mm_shuffle_epi8(read[2], load(places[2])));
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + written * write_distance), bytes);
-    }
-}
-
-__attribute__((target("ssse3"))) std::size_t join_by_16(const std::uint8_t* planes, std::size_t num_pixels,
-                                                        std::uint8_t* pixels) {
+// Returns how many pixels it moved: all but the last few.
+__attribute__((target("ssse3"))) std::size_t rearrange_by_16(const std::uint8_t* from, Order from_order,
+                                                             std::uint8_t* to, Order to_order, std::size_t num_pixels) {
+    const bool joins = to_order.plane_step == 1;
+    const Shuffles& shuffles = joins ? kJoining : kSplitting;
+    const std::size_t read_distance = joins ? from_order.plane_step : kTaken;
+    const std::size_t write_distance = joins ? kTaken : to_order.plane_step;
     std::size_t pixel = 0;
     for (; pixel + kTaken <= num_pixels; pixel += kTaken) {
-        shuffle_16(planes + pixel, num_pixels, kJoining, pixels + kPlanes * pixel, kTaken);
+        const std::uint8_t* const source = from + from_order.pixel_step * pixel;
+        std::uint8_t* const target = to + to_order.pixel_step * pixel;
+        const __m128i read[] = {load_vector(source), load_vector(source + read_distance),
+                                load_vector(source + 2 * read_distance)};
+        for (std::size_t written = 0; written < kPlanes; ++written) {
+            const auto& places = shuffles.bytes[written];
+            const __m128i bytes = _mm_or_si128(_mm_or_si128(_mm_shuffle_epi8(read[0], load_vector(places[0])),
+                                                            _mm_shuffle_epi8(read[1], load_vector(places[1]))),
+                                               _mm_shuffle_epi8(read[2], load_vector(places[2])));
+            _mm_storeu_si128(reinterpret_cast<__m128i*>(target + written * write_distance), bytes);
+        }
     }
     return pixel;
 }
-
-__attribute__((target("ssse3"))) std::size_t split_by_16(const std::uint8_t* pixels, std::size_t num_pixels,
-                                                         std::uint8_t* planes) {
-    std::size_t pixel = 0;
-    for (; pixel + kTaken <= num_pixels; pixel += kTaken) {
-        shuffle_16(pixels + kPlanes * pixel, kTaken, kSplitting, planes + pixel, num_pixels);
-    }
-    return pixel;
-}
-
-const bool kHasShuffles = [] {
-    __builtin_cpu_init();  // this runs before main
-    return __builtin_cpu_supports("ssse3") != 0;
-}();
 #endif
+
+void rearrange(const std::uint8_t* from, Order from_order, std::uint8_t* to, Order to_order, std::size_t num_pixels) {
+    std::size_t pixel = 0;
+#ifdef FRAMESTOW_ASKS_PROCESSOR
+    pixel = kHasShuffles ? rearrange_by_16(from, from_order, to, to_order, num_pixels) : 0;
+#endif
+    for (; pixel < num_pixels; ++pixel) {
+        for (std::size_t plane = 0; plane < kPlanes; ++plane) {
+            to[to_order.pixel_step * pixel + to_order.plane_step * plane] =
+                from[from_order.pixel_step * pixel + from_order.plane_step * plane];
+        }
+    }
+}
 
 }  // namespace
 
 void join_planes(const std::uint8_t* planes, std::size_t num_pixels, std::uint8_t* pixels) {
-    std::size_t joined = 0;
-#ifdef FRAMESTOW_ASKS_PROCESSOR
-    joined = kHasShuffles ? join_by_16(planes, num_pixels, pixels) : 0;
-#endif
-    join_one_by_one(planes, joined, num_pixels, pixels);
+    rearrange(planes, planes_of(num_pixels), pixels, kPixels, num_pixels);
 }
 
 void split_planes(const std::uint8_t* pixels, std::size_t num_pixels, std::uint8_t* planes) {
-    std::size_t split = 0;
-#ifdef FRAMESTOW_ASKS_PROCESSOR
-    split = kHasShuffles ? split_by_16(pixels, num_pixels, planes) : 0;
-#endif
-    split_one_by_one(pixels, split, num_pixels, planes);
+    rearrange(pixels, kPixels, planes, planes_of(num_pixels), num_pixels);
 }
 
 }  // namespace framestow

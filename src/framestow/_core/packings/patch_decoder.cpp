@@ -117,9 +117,7 @@ inline void copy_chunk(std::uint8_t* target, const std::uint8_t* source) {
 // What a target has where the next operation writes, in a register if there are any.
 #ifdef FRAMESTOW_SSE2
 using NextChunk = __m128i;
-inline NextChunk load_next(const std::uint8_t* target) {
-    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(target));
-}
+inline NextChunk load_next(const std::uint8_t* target) { return load_vector(target); }
 #else
 struct NextChunk {};
 inline NextChunk load_next(const std::uint8_t*) { return {}; }
@@ -131,8 +129,8 @@ inline NextChunk load_next(const std::uint8_t*) { return {}; }
 inline NextChunk copy_short_onto(NextChunk chunk, std::uint8_t* target, const std::uint8_t* source, std::size_t length,
                                  const std::uint8_t* next_target) {
 #ifdef FRAMESTOW_SSE2
-    const __m128i mask = _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks.bytes + kPixelChunks - length));
-    const __m128i fresh = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source));
+    const __m128i mask = load_vector(kMasks.bytes + kPixelChunks - length);
+    const __m128i fresh = load_vector(source);
     const __m128i blended = _mm_or_si128(_mm_and_si128(mask, fresh), _mm_andnot_si128(mask, chunk));
     const NextChunk next = load_next(next_target);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(target), blended);
@@ -153,9 +151,9 @@ inline void copy_pixel_chunks(std::uint8_t* target, const std::uint8_t* source, 
 #ifdef FRAMESTOW_SSE2
     for (std::size_t chunk = 0; chunk < kPixelChunks; chunk += kChunk) {
         const __m128i mask =
-            _mm_loadu_si128(reinterpret_cast<const __m128i*>(kMasks.bytes + kPixelChunks - length + chunk));
-        const __m128i fresh = _mm_loadu_si128(reinterpret_cast<const __m128i*>(source + chunk));
-        const __m128i kept = _mm_loadu_si128(reinterpret_cast<const __m128i*>(target + chunk));
+            load_vector(kMasks.bytes + kPixelChunks - length + chunk);
+        const __m128i fresh = load_vector(source + chunk);
+        const __m128i kept = load_vector(target + chunk);
         const __m128i blended = _mm_or_si128(_mm_and_si128(mask, fresh), _mm_andnot_si128(mask, kept));
         _mm_storeu_si128(reinterpret_cast<__m128i*>(target + chunk), blended);
     }
@@ -250,8 +248,6 @@ constexpr CodeVectors kCodeVectors[2] = {make_code_vectors(false), make_code_vec
 alignas(16) constexpr std::uint8_t kRedLanes[16] = {255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 0};
 alignas(16) constexpr std::uint8_t kBlueLanes[16] = {0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0, 0, 255, 0};
 
-inline __m128i load(const std::uint8_t* bytes) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)); }
-
 // add_pixels, five at a time. Reads and writes back up to 16 bytes beyond. A source before the target is at least 48
 // bytes before it.
 __attribute__((target("ssse3"))) void add_pixels_by_five(std::uint8_t* target, const std::uint8_t* source,
@@ -264,24 +260,24 @@ __attribute__((target("ssse3"))) void add_pixels_by_five(std::uint8_t* target, c
     const __m128i red_shift = _mm_cvtsi32_si128(vectors.red_shift);
     const __m128i green_mask = _mm_set1_epi8(static_cast<char>(vectors.green_mask));
     const __m128i green_offset = _mm_set1_epi8(static_cast<char>(vectors.green_offset));
-    __m128i before = load(target);
-    __m128i from = load(source);
+    __m128i before = load_vector(target);
+    __m128i from = load_vector(source);
     for (;;) {
-        const __m128i taken = load(codes);
-        const __m128i greens = _mm_shuffle_epi8(taken, load(vectors.places_of_green));
-        const __m128i others = _mm_shuffle_epi8(taken, load(vectors.places_of_others));
+        const __m128i taken = load_vector(codes);
+        const __m128i greens = _mm_shuffle_epi8(taken, load_vector(vectors.places_of_green));
+        const __m128i others = _mm_shuffle_epi8(taken, load_vector(vectors.places_of_others));
         const __m128i green = _mm_sub_epi8(_mm_and_si128(_mm_srl_epi16(greens, green_shift), green_mask), green_offset);
         const __m128i red =
-            _mm_shuffle_epi8(load(vectors.red), _mm_and_si128(_mm_srl_epi16(others, red_shift), nibble));
-        const __m128i blue = _mm_shuffle_epi8(load(vectors.blue), _mm_and_si128(others, nibble));
-        const __m128i added = _mm_or_si128(_mm_and_si128(red, load(kRedLanes)), _mm_and_si128(blue, load(kBlueLanes)));
+            _mm_shuffle_epi8(load_vector(vectors.red), _mm_and_si128(_mm_srl_epi16(others, red_shift), nibble));
+        const __m128i blue = _mm_shuffle_epi8(load_vector(vectors.blue), _mm_and_si128(others, nibble));
+        const __m128i added = _mm_or_si128(_mm_and_si128(red, load_vector(kRedLanes)), _mm_and_si128(blue, load_vector(kBlueLanes)));
         const __m128i sum = _mm_add_epi8(from, _mm_add_epi8(green, added));
         const std::size_t length = 3 * (num_pixels < step ? num_pixels : step);
-        const __m128i mask = load(kMasks.bytes + kPixelChunks - length);
+        const __m128i mask = load_vector(kMasks.bytes + kPixelChunks - length);
         const __m128i blended = _mm_xor_si128(before, _mm_and_si128(_mm_xor_si128(before, sum), mask));
         // The next bytes are loaded before these are stored: a load of what was just stored would wait.
-        before = load(target + 3 * step);
-        from = load(source + 3 * step);
+        before = load_vector(target + 3 * step);
+        from = load_vector(source + 3 * step);
         _mm_storeu_si128(reinterpret_cast<__m128i*>(target), blended);
         if (num_pixels <= step) {
             return;
@@ -299,8 +295,7 @@ using AddPixels = void (*)(std::uint8_t* target, const std::uint8_t* source, con
 
 AddPixels quickest_add_pixels() {
 #ifdef FRAMESTOW_ASKS_PROCESSOR
-    __builtin_cpu_init();  // this runs before main
-    if (__builtin_cpu_supports("ssse3") != 0) {
+    if (has_byte_shuffles()) {
         return add_pixels_by_five;
     }
 #endif

@@ -369,13 +369,10 @@ void PatchEncoder::find_matches(const Pictures& pictures, std::size_t begin, std
         matches[byte] = matches_of(byte, 0, byte < pixel_bytes ? std::uint8_t{0} : frame[byte - pixel_bytes]);
     }
 #ifdef FRAMESTOW_SSE2
-    const auto loaded = [](const std::uint8_t* from) {
-        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    };
     for (; byte < end && byte + sizeof(__m128i) <= pictures.frame_bytes; byte += sizeof(__m128i)) {
-        const __m128i values = loaded(frame + byte);
+        const __m128i values = load_vector(frame + byte);
         const auto bits = [&](CheapestWay::Kind kind, const std::uint8_t* source) {
-            return _mm_and_si128(_mm_cmpeq_epi8(values, loaded(source)), _mm_set1_epi8(static_cast<char>(1 << kind)));
+            return _mm_and_si128(_mm_cmpeq_epi8(values, load_vector(source)), _mm_set1_epi8(static_cast<char>(1 << kind)));
         };
         const __m128i run = bits(CheapestWay::kRun, frame + byte - pixel_bytes);
         const __m128i up = bits(kSelfCoded ? CheapestWay::kKeep : CheapestWay::kUp, frame + byte - row_bytes);
