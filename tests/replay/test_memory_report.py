@@ -119,7 +119,7 @@ def test_raw_storage_has_a_ratio_of_one():
 MEASURE_GROWTH = """
 import numpy as np
 from framestow.frames.frame_spec import FrameSpec
-from framestow.process_memory import live_bytes, resident_bytes
+from framestow.process_memory import anonymous_bytes, live_bytes
 from framestow.replay.memory import ReplayMemory
 
 random = np.random.default_rng(0)
@@ -131,10 +131,11 @@ def record(memory, num_steps):
         memory.append(flags.astype(int), flags.astype(float), flags, flags, frames[step % 128 * 4 : step % 128 * 4 + 4])
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_envs=4), 400)  # warm up what the interpreter loads lazily
-before = live_bytes()
+live_bytes()  # gives freed memory back
+before = anonymous_bytes()
 memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, num_envs=4)
 record(memory, 9_000)  # wraps the ring
-print((resident_bytes() - before) / memory.nbytes)
+print((anonymous_bytes() - before) / memory.nbytes)
 """
 
 
