@@ -38,6 +38,16 @@ def test_pixels_scale_to_the_unit_interval() -> None:
     torch.testing.assert_close(scale_pixels(pixels).flatten(), torch.tensor([0.0, 0.2, 1.0]))
 
 
+def test_scaled_pixels_lie_channels_last_also_of_windows_that_overlap() -> None:
+    windows = torch.randint(0, 256, (3, 5, 6, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+    for pixels in (windows[:, :-1], windows[:, 1:]):
+        scaled = scale_pixels(pixels)
+
+        assert torch.equal(scaled, pixels.float() * (1 / 255))
+        assert scaled.is_contiguous(memory_format=torch.channels_last)
+
+
 def test_observations_that_are_floats_are_not_scaled_again() -> None:
     floats = torch.rand((2, 4, 24, 24), generator=torch.Generator().manual_seed(0))
     before = floats.clone()

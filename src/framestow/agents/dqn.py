@@ -135,10 +135,11 @@ class DQN:
 
     def _compute_update(self, tensors: TensorBatch) -> Tensor:
         """Update the online network and return the numbers of :class:`Update`. Does not wait for the device."""
-        target = self._targets(tensors)
+        pixels = scale_pixels(tensors.observation)  # both networks use them with Munchausen
+        target = self._targets(tensors, pixels)
         self._online.sample_noise(self._generator)
         fractions = self._drawn_fractions(len(tensors))
-        chosen = _of_actions(self._outputs(self._online, tensors.observation, fractions), tensors.action)
+        chosen = _of_actions(self._outputs(self._online, pixels, fractions), tensors.action)
         losses = self._returns.loss(chosen, target, fractions)
         loss = (tensors.weight * losses.each).mean()
         self._optimizer.zero_grad(set_to_none=True)
@@ -150,14 +151,17 @@ class DQN:
         return torch.cat([loss.detach().view(1), mean_value.view(1), losses.priority])
 
     @torch.no_grad()
-    def _targets(self, tensors: TensorBatch) -> Tensor:
-        """Return what the network should predict for each transition, ``(batch, n)``."""
+    def _targets(self, tensors: TensorBatch, pixels: Tensor) -> Tensor:
+        """Return what the network should predict for each transition, ``(batch, n)``.
+
+        ``pixels`` are the observations, scaled.
+        """
         next_pixels = scale_pixels(tensors.next_observation)  # both networks use it
         self._target.sample_noise(self._generator)
         next_outputs = self._outputs(self._target, next_pixels, self._drawn_fractions(len(tensors)))
         next_values = self._returns.values(next_outputs)
         if self.settings.munchausen:
-            return self._returns.target(self._munchausen_step(tensors, next_values), next_outputs)
+            return self._returns.target(self._munchausen_step(tensors, pixels, next_values), next_outputs)
         if self.settings.double:
             self._online.sample_noise(self._generator)
             online_outputs = self._outputs(self._online, next_pixels, self._drawn_fractions(len(tensors)))
@@ -165,12 +169,12 @@ class DQN:
         step = NextStep(tensors.reward, tensors.discount, greedy_policy(next_values))
         return self._returns.target(step, next_outputs)
 
-    def _munchausen_step(self, tensors: TensorBatch, next_values: Tensor) -> NextStep:
+    def _munchausen_step(self, tensors: TensorBatch, pixels: Tensor, next_values: Tensor) -> NextStep:
         """Add the scaled log-policy of the action to the reward, and follow the softmax policy afterwards.
 
         Vieillard et al. 2020, Munchausen reinforcement learning, equation 1.
         """
-        outputs = self._outputs(self._target, tensors.observation, self._drawn_fractions(len(tensors)))
+        outputs = self._outputs(self._target, pixels, self._drawn_fractions(len(tensors)))
         values = self._returns.values(outputs)
         log_policy = torch.log_softmax(values / MUNCHAUSEN_TEMPERATURE, dim=1)
         of_action = MUNCHAUSEN_TEMPERATURE * log_policy.gather(1, tensors.action.unsqueeze(1)).squeeze(1)
