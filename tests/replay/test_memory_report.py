@@ -135,6 +135,7 @@ live_bytes()  # gives freed memory back
 before = anonymous_bytes()
 memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, num_envs=4)
 record(memory, 9_000)  # wraps the ring
+live_bytes()  # the C library keeps some megabytes of freed buffers, how many depends on the layout of its heap
 print((anonymous_bytes() - before) / memory.nbytes)
 """
 

@@ -277,7 +277,7 @@ def record(memory, num_steps, frames, watch=lambda: None):
     for step in range(num_steps):
         first = step * streams % len(frames)
         memory.append(actions, rewards, flags, flags, frames[first : first + streams])
-        if step % 100 == 0:
+        if step % 250 == 0:
             watch()
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_envs=streams, storage=storage), 400, noise)
@@ -287,6 +287,7 @@ memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, num_envs=streams, storage=s
 
 def watch():
     global most
+    live_bytes()  # the C library keeps freed buffers: 3 to 8 MB of 90, as the layout of its heap wants it
     most = max(most, anonymous_bytes() - before)
 
 for frames, num_steps in ((plain, 20_000), (noise, 4_500), (plain, 4_000), (noise, 1_500)):
@@ -304,7 +305,6 @@ def test_the_resident_memory_stays_within_the_budget(storage):
     *ratios, most = map(float, output.split())
 
     assert most < 1.02, output
-    # What the allocator keeps depends on where things lie: 3 to 8 MB of 90 have been seen, from the same steps.
     assert all(0.9 < ratio < 1.1 for ratio in ratios), output
 
 
