@@ -1,23 +1,19 @@
 """Memory, processor time and disk space, as the operating system counts them."""
 
-import mmap
 import os
 import subprocess
 import sys
 import time
 
-import numpy as np
 import psutil
 import pytest
 
 from framestow.process_memory import (
-    anonymous_bytes,
     available_bytes,
     available_disk_bytes,
     group_headrooms,
     live_bytes,
     processor_seconds,
-    resident_bytes,
 )
 
 MIB = 2**20
@@ -35,24 +31,6 @@ def test_live_bytes_counts_objects_in_reused_memory():
 
     # Of their 38 MiB, some lie in holes of pages that other tests' objects keep resident.
     assert 30 * MIB < live_bytes() - before < 46 * MIB
-
-
-@pytest.mark.skipif("not __import__('psutil').LINUX", reason="other systems do not count the pages of files apart")
-def test_anonymous_bytes_counts_allocations_but_no_pages_of_files(tmp_path):
-    file = tmp_path / "mapped"
-    file.write_bytes(bytes(32 * MIB))
-    before = anonymous_bytes(), resident_bytes()
-
-    mapped = np.memmap(file, np.uint8, "r")
-    mapped.sum()
-    after_mapping = anonymous_bytes(), resident_bytes()
-    allocated = mmap.mmap(-1, 32 * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # never reuses freed memory
-    for page in range(0, len(allocated), mmap.PAGESIZE):
-        allocated[page] = 1
-
-    assert after_mapping[1] - before[1] > 30 * MIB
-    assert after_mapping[0] - before[0] < 2 * MIB
-    assert len(allocated) - MIB < anonymous_bytes() - after_mapping[0] < len(allocated) + MIB
 
 
 BUSY = """

@@ -26,17 +26,6 @@ def resident_bytes() -> int:
     return int(psutil.Process().memory_info().rss)
 
 
-def anonymous_bytes() -> int:
-    """Return the resident bytes that lie in no file, on Linux: what the process allocated for itself.
-
-    The pages of programs and libraries do not count. The kernel drops and reads them again as other processes need
-    memory, so they change the resident set size by megabytes while a process allocates nothing. Systems other than
-    Linux do not tell the two apart; there, this is the resident set size.
-    """
-    memory = psutil.Process().memory_info()
-    return int(memory.rss - getattr(memory, "shared", 0))
-
-
 def processor_seconds() -> float:
     """Return the processor time, user and system, of this process and its descendants, such as worker processes.
 

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
 
 from framestow.integrations.gymnasium import FrameStack, LazyFrames, VectorFrameStack
-from framestow.process_memory import anonymous_bytes, live_bytes
+from framestow.process_memory import live_bytes
 from oracles.earlier_lazy_frames import BaselinesLazyFrames
 
 FRAME_BYTES, STACK = 84 * 84, 4
@@ -33,11 +33,6 @@ class Noise(gymnasium.Env):
         return self.frame, 0.0, False, False, {}
 
 
-def allocated_bytes() -> int:
-    live_bytes()  # gives freed memory back
-    return anonymous_bytes()
-
-
 def look_at_all(observations) -> int:
     return sum(int(np.asarray(observation)[-1, 0, 0]) for observation in observations)
 
@@ -46,9 +41,9 @@ def look_at_all(observations) -> int:
 def test_converting_observations_to_arrays_does_not_keep_the_arrays(num_steps):
     env = FrameStack(Noise(), STACK)
     look_at_all([env.reset()[0]])
-    bare = allocated_bytes()
+    bare = live_bytes()
     kept = [env.step(0)[0] for _ in range(num_steps)]
-    held = allocated_bytes()
+    held = live_bytes()
     tracemalloc.start()
 
     total = look_at_all(kept)
@@ -57,7 +52,7 @@ def test_converting_observations_to_arrays_does_not_keep_the_arrays(num_steps):
     tracemalloc.stop()
     assert total > num_steps
     assert grown_blocks < FRAME_BYTES
-    assert allocated_bytes() - held < 0.02 * (held - bare)
+    assert live_bytes() - held < 0.02 * (held - bare)
     # Less than a frame each, where some lie in holes of pages that other tests' objects keep resident.
     assert 0.8 * FRAME_BYTES < (held - bare) / num_steps < 1.06 * FRAME_BYTES
 

@@ -263,7 +263,7 @@ GROWTH_UNDER_A_BUDGET = """
 import sys
 import numpy as np
 from framestow.frames.frame_spec import FrameSpec
-from framestow.process_memory import anonymous_bytes, live_bytes
+from framestow.process_memory import live_bytes
 from framestow.replay.memory import ReplayMemory
 
 storage, max_bytes, streams = sys.argv[1], 96 << 20, 4  # glibc keeps about 2 MB of freed room, whatever the budget
@@ -281,18 +281,16 @@ def record(memory, num_steps, frames, watch=lambda: None):
             watch()
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_envs=streams, storage=storage), 400, noise)
-live_bytes()  # gives freed memory back
-before, most = anonymous_bytes(), 0
+before, most = live_bytes(), 0
 memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, num_envs=streams, storage=storage, max_bytes=max_bytes)
 
 def watch():
     global most
-    live_bytes()  # the C library keeps freed buffers: 3 to 8 MB of 90, as the layout of its heap wants it
-    most = max(most, anonymous_bytes() - before)
+    most = max(most, live_bytes() - before)  # glibc keeps 3 to 8 MB of freed buffers besides
 
 for frames, num_steps in ((plain, 20_000), (noise, 4_500), (plain, 4_000), (noise, 1_500)):
     record(memory, num_steps if storage == "packed" else 4_500, frames, watch)
-    print((anonymous_bytes() - before) / memory.nbytes)
+    print((live_bytes() - before) / memory.nbytes)
 print(most / max_bytes)
 """
 

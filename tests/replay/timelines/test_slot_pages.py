@@ -39,18 +39,18 @@ def test_releasing_pages_never_changes_stored_slots(num_slots):
 
 THREE_TIMES_AROUND = """
 import numpy as np
-from framestow.process_memory import anonymous_bytes
+from framestow.process_memory import resident_bytes
 from framestow.replay.timelines.ring_timeline import SlotPages
 
 HELD, SLOTS, CHUNK = 100_000, 20_000_000, 50_000
 pages = SlotPages(SLOTS, np.dtype("u8"))
-before, most, counted = anonymous_bytes(), 0, 0
+before, most, counted = resident_bytes(), 0, 0
 for next_index in range(CHUNK, 3 * SLOTS, CHUNK):
     slots = np.arange(next_index - CHUNK, next_index) % SLOTS
     pages.slots[slots[0] : slots[-1] + 1] = 1
     oldest = max(next_index - HELD, 0)
     pages.release(oldest, next_index)
-    most = max(most, anonymous_bytes() - before)
+    most = max(most, resident_bytes() - before)
     counted = max(counted, pages.nbytes(oldest, next_index))
 print(most, counted)
 """
