@@ -4,9 +4,10 @@
     python benchmarks/learning.py make_train runs/make-train/seed-*
 
 The runs are of one game and differ only in their seed. NAME.csv has a line for each finished game: seed, agent steps,
-unclipped score and the mean of the last 20 games. NAME.json has the settings, the commit, and for each seed the final
-score, the time on the clock, the processor time of all processes of the run in core-hours, the bytes of the memory and
-the process's resident bytes. NAME.png draws the curves beside random play and humans.
+unclipped score and the mean of the last 20 games. NAME.json has the settings, the commit, and for each seed what was
+changed when it was resumed, the final score, the time on the clock, the processor time of all processes of the run in
+core-hours, the bytes of the memory and the process's resident bytes. NAME.png draws the curves beside random play and
+humans.
 """
 
 from __future__ import annotations
@@ -58,15 +59,20 @@ def main() -> None:
 
 
 def command(runs: list[RunRecord]) -> str:
-    """Return the command that trains such runs."""
-    settings = runs[0].settings
-    given = {"recipe": settings.recipe, "preset": settings.preset, "steps": f"{settings.steps:_}"}
+    """Return the command that trains such runs, without what was changed when one was resumed."""
+    before = {each.setting: each.before for each in reversed(runs[0].changes) if each.setting != "steps"}
+    settings = dataclasses.replace(runs[0].settings, **before)
+    given: dict[str, Any] = {"recipe": settings.recipe, "preset": settings.preset, "steps": f"{settings.steps:_}"}
     for name, value in RECIPES[settings.recipe].values.items():
         if getattr(settings, name) != value:
-            given[name.replace("_", "-")] = getattr(settings, name)
-    options = " ".join(f"--{name} {value}" for name, value in given.items())
+            given[name] = getattr(settings, name)
     seeds = f"--seeds {len(runs)}" if len(runs) > 1 else f"--seed {settings.seed}"
-    return f"framestow train {settings.game} {options} {seeds}"
+    return f"framestow train {settings.game} {' '.join(option(*each) for each in given.items())} {seeds}"
+
+
+def option(name: str, value: Any) -> str:
+    flag = name.replace("_", "-")
+    return f"--{flag} {value}" if not isinstance(value, bool) else f"--{flag}" if value else f"--no-{flag}"
 
 
 def commit(name: str) -> str:
@@ -90,6 +96,7 @@ def figures(runs: list[RunRecord]) -> dict[str, Any]:
 def figures_of(run: RunRecord) -> dict[str, Any]:
     processor_s, wall_s = run.last("cpu_s"), run.last("wall_s")
     return {
+        "changes_on_resume": [dataclasses.asdict(change) for change in run.changes],
         "agent_steps": run.agent_steps,
         "emulator_frames": run.agent_steps * FRAMES_PER_STEP,
         "games": len(run.scores),

@@ -115,7 +115,7 @@ def test_a_resumed_run_trains_on_to_its_new_number_of_steps(tmp_path):
     train(run, folder, events=DistributedRun.events)
     updates = run.agent.num_updates
     run.close()
-    folder.write_settings(replace(folder.settings(), steps=2 * STEPS))
+    folder.change_settings(replace(folder.settings(), steps=2 * STEPS))
 
     resumed = distributed_run(folder, newest_checkpoint(folder.checkpoints))
     train(resumed, folder, events=DistributedRun.events)

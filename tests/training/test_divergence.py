@@ -10,7 +10,7 @@ import torch
 from framestow.errors import DivergedError
 from framestow.training.checkpoint import newest_checkpoint, read_checkpoint
 from framestow.training.listeners import Checkpointing
-from framestow.training.loop import change_settings, start_run, train
+from framestow.training.loop import start_run, train
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
@@ -50,7 +50,7 @@ def test_a_diverged_run_resumes_with_a_lower_learning_rate(tmp_path: Path) -> No
     with pytest.raises(DivergedError):
         train(run, folder, [Checkpointing(run, folder.checkpoints, pytest.fail)])
 
-    change_settings(folder, dataclasses.replace(diverging, learning_rate=2e-4))
+    folder.change_settings(dataclasses.replace(diverging, learning_rate=2e-4))
     resumed = start_run(folder, make_catch)
     train(resumed, folder)
 

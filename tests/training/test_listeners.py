@@ -132,7 +132,7 @@ def test_a_resumed_run_continues_wall_and_processor_time_from_its_checkpoint(tmp
     stored = [[60, 500.0, 900.0], [run.tally.agent_steps, 1_000.0, 1_800.0], [9_999, 2_000.0, 3_600.0]]
     rows = [",".join(map(str, [*row, *[0] * (len(PROGRESS_COLUMNS) - 3)])) for row in stored]
     folder.progress.write_text("\n".join([",".join(PROGRESS_COLUMNS), *rows, "10020,20"]))
-    folder.write_settings(catch_settings(steps=200))
+    folder.change_settings(catch_settings(steps=200))
 
     resumed = trainer.start_run(folder, make_catch)
     trainer.train(resumed, folder, [ProgressTable(resumed, folder.progress, pytest.fail)])

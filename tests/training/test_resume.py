@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from framestow.errors import InvalidSettingsError
 from framestow.training.events import Event, StepTaken
 from framestow.training.loop import start_run, train
 from framestow.training.recipes import RECIPES
@@ -118,7 +119,7 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Pat
 def test_training_past_the_end_continues_the_counts(tmp_path: Path) -> None:
     folder = _folder(tmp_path, "run", catch_settings(steps=200))
     first = _trained(folder, make_catch, Transcript())
-    folder.write_settings(catch_settings(steps=400))
+    folder.change_settings(catch_settings(steps=400))
 
     second = _trained(folder, make_catch, Transcript())
 
@@ -131,6 +132,16 @@ def test_agent_steps_count_transitions_and_not_the_steps_that_only_reset(tmp_pat
     run = _trained(_folder(tmp_path, "run", catch_settings(steps=300, memory=10_000)), make_catch, Transcript())
 
     assert run.tally.agent_steps == len(run.memory)
+
+
+def test_a_run_with_all_its_steps_is_not_resumed_and_its_settings_stay(tmp_path: Path) -> None:
+    folder = _folder(tmp_path, "run", catch_settings(steps=60))
+    _trained(folder, make_catch, Transcript())
+
+    with pytest.raises(InvalidSettingsError, match="steps is 60: the run already has 60 steps; give a larger --steps"):
+        folder.change_settings(catch_settings(steps=60, learning_rate=5e-5))
+
+    assert (folder.settings(), folder.changes()) == (catch_settings(steps=60), [])
 
 
 @pytest.mark.exhaustive

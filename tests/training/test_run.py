@@ -73,7 +73,7 @@ def test_a_checkpoint_of_other_environments_is_refused(tmp_path: Path) -> None:
     run = start_run(folder, make_catch)
     train(run, folder)
     run.close()
-    folder.write_settings(catch_settings(steps=60, num_envs=4))
+    (folder.path / "settings.json").write_text(catch_settings(steps=60, num_envs=4).to_json())
 
     with pytest.raises(IncompatibleError, match=re.escape("300 and 3 environments: the settings have 300 and 4")):
         start_run(folder, make_catch)

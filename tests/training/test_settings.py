@@ -12,7 +12,7 @@ from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.uniform import Uniform
 from framestow.training.recipes import RECIPES
-from framestow.training.settings import FROM_RECIPE, Settings, check_may_resume, read_settings
+from framestow.training.settings import FROM_RECIPE, Change, Settings, changes_on_resume, read_settings
 
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 
@@ -74,9 +74,10 @@ def test_epsilon_falls_over_half_of_a_short_run_and_a_million_emulator_frames_of
 
 def test_settings_are_equal_after_writing_and_reading(tmp_path: Path) -> None:
     settings = Settings("Pong", seed=3, learning_rate=3e-4, clip_rewards=False, epsilon_steps=12)
-    (tmp_path / "settings.json").write_text(settings.to_json())
+    changes = [Change(2_000, "learning_rate", 1e-3, 3e-4), Change(2_000, "memory_bytes", None, "2 GB")]
+    (tmp_path / "settings.json").write_text(settings.to_json(changes))
 
-    assert read_settings(tmp_path / "settings.json") == settings
+    assert read_settings(tmp_path / "settings.json") == (settings, changes)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +92,7 @@ def test_settings_are_equal_after_writing_and_reading(tmp_path: Path) -> None:
         (lambda document: document["settings"].update(stack="4"), InvalidSettingsError, "stack is '4'"),
         (lambda document: document.update(version=9), IncompatibleError, "'framestow run' version 9"),
         (lambda document: document.clear(), IncompatibleError, "is not a settings.json file"),
+        (lambda document: document.update(changes=[{"step": 3}]), IncompatibleError, "is not a settings.json file"),
     ],
 )
 def test_an_invalid_settings_file_is_refused(tmp_path: Path, change: Any, error: type[Exception], message: str) -> None:
@@ -104,17 +106,20 @@ def test_an_invalid_settings_file_is_refused(tmp_path: Path, change: Any, error:
 
 
 def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:
-    check_may_resume(
-        Settings("Pong"),
-        Settings("Pong", steps=50_000, device="cpu", threads=2, checkpoint_every=7),
-    )
+    asked = Settings("Pong", steps=50_000, device="cpu", checkpoint_every=7)
+
+    assert changes_on_resume(Settings("Pong", steps=20_000), asked, agent_steps=300) == [
+        Change(300, "steps", 20_000, 50_000),
+        Change(300, "checkpoint_every", 10_000, 7),
+        Change(300, "device", "auto", "cpu"),
+    ]
 
 
 def test_every_other_difference_is_refused_and_named() -> None:
     expected = "game: run has 'Pong', given 'Breakout'; optimizer_epsilon: run has 0.00015, given 0.5"
 
     with pytest.raises(IncompatibleError, match=re.escape(expected)):
-        check_may_resume(Settings("Pong"), Settings("Breakout", optimizer_epsilon=0.5))
+        changes_on_resume(Settings("Pong"), Settings("Breakout", optimizer_epsilon=0.5), 0)
 
 
 def test_the_recipe_decides_what_is_not_given() -> None:

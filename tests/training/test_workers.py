@@ -43,7 +43,7 @@ def _trained(path: Path, make_env: Any, listeners: tuple[Listener, ...] = (), **
 
 def _resumed(path: Path, make_env: Any, **changes: Any) -> Run:
     folder = RunFolder.open(path)
-    trainer.change_settings(folder, catch_settings(**changes))
+    folder.change_settings(catch_settings(**changes))
     run = trainer.start_run(folder, make_env)
     trainer.train(run, folder)
     run.close()

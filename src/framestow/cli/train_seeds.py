@@ -119,7 +119,7 @@ def _resumed_runs(options: TrainOptions, num_seeds: int | None) -> list[RunFolde
             locks.enter_context(folder.locked())
         for folder in unfinished:
             seed = settings.seed + folder.settings().seed - first  # another --seed differs for every run
-            loop.change_settings(folder, dataclasses.replace(settings, seed=seed))
+            folder.change_settings(dataclasses.replace(settings, seed=seed))
     return unfinished
 
 

@@ -24,7 +24,6 @@ from framestow.errors import InvalidSettingsError
 from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
-from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.distributed import DistributedRun, start_distributed_run
 from framestow.training.events import Listener
 from framestow.training.listeners import (
@@ -128,7 +127,7 @@ def train(options: TrainOptions, console: Console) -> int:
     folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
     with contextlib.ExitStack() as unless_started, folder.locked():
         if options.resume:
-            _prepare_resume(folder, settings)
+            folder.change_settings(settings)
         else:
             unless_started.callback(folder.discard)
         run: Any = _start_on_cluster(folder, options, console) if settings.actors else loop.start_run(folder)
@@ -174,17 +173,6 @@ def checked_settings(options: TrainOptions) -> Settings:
         if options.run_dir:
             RunFolder.check_new(options.run_dir)
     return dataclasses.replace(settings, game=title(find_rom(settings.game)))
-
-
-def _prepare_resume(folder: RunFolder, settings: Settings) -> None:
-    """Write the new settings of a resumed run. Raise if they belong to another run or ``steps`` is already reached."""
-    newest = newest_checkpoint(folder.checkpoints)
-    agent_steps = saved_agent_steps(newest) if newest else 0
-    loop.change_settings(folder, settings)
-    if agent_steps >= settings.steps:
-        raise InvalidSettingsError(
-            f"steps is {settings.steps:,}: the run already has {agent_steps:,} steps; give a larger --steps"
-        )
 
 
 def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: bool) -> int | None:

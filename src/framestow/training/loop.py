@@ -13,7 +13,6 @@ from framestow.training.checkpoint import check_loss, newest_checkpoint
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, Listener, StepTaken
 from framestow.training.run import MakeEnv, Run, make_game
 from framestow.training.run_folder import RunFolder
-from framestow.training.settings import Settings, check_may_resume
 
 
 def training_events(run: Run) -> Iterator[Event]:
@@ -117,16 +116,6 @@ def start_run(folder: RunFolder, make_env: MakeEnv = make_game) -> Run:
     newest = newest_checkpoint(folder.checkpoints)
     settings = folder.settings()
     return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env, store=folder.memory)
-
-
-def change_settings(folder: RunFolder, asked: Settings) -> None:
-    """Write new settings for a resumed run.
-
-    Raises:
-        IncompatibleError: a setting differs that a resumed run must keep; nothing is written.
-    """
-    check_may_resume(folder.settings(), asked)
-    folder.write_settings(asked)
 
 
 def train(

@@ -32,7 +32,7 @@ from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_durat
 from framestow.training.playing import Player, action_names, record_game
 from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized, published_scores
-from framestow.training.settings import Settings
+from framestow.training.settings import Change, Settings
 from framestow.training.svg_charts import STYLE, Band, Dots, Key, Layer, Line, binned, chart
 
 ROLLING = 20  # games in a rolling mean
@@ -54,6 +54,7 @@ class RunRecord:
     folder: RunFolder
     name: str
     settings: Settings
+    changes: list[Change]  # of settings, when the run was resumed
     agent_steps: int
     game_steps: Numbers  # agent steps at the end of each game
     scores: Numbers  # of each game
@@ -78,6 +79,7 @@ class RunRecord:
             folder=folder,
             name=path.resolve().name,
             settings=folder.settings(),
+            changes=folder.changes(),
             agent_steps=int(max(reached)),
             game_steps=game_steps,
             scores=np.array([_number(row["score"]) for row in games]),
@@ -129,7 +131,7 @@ def rolling_mean(scores: Numbers, window: int = ROLLING) -> Numbers:
 def runs_by_settings(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """Return the runs by settings, without the seed and what a resumed run may change. A key names what differs."""
     fixed = [field.name for field in dataclasses.fields(Settings) if not field.metadata["may_change"]]
-    names = [name for name in [*fixed, "learning_rate"] if name not in ("seed", "game")]
+    names = [name for name in [*fixed, "learning_rate", "munchausen"] if name not in ("seed", "game")]
     differing = [name for name in names if len({repr(getattr(run.settings, name)) for run in runs}) > 1]
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:
@@ -273,7 +275,13 @@ def _run_table(runs: Sequence[RunRecord]) -> str:
         f"Scores: means of the last {ROLLING} and the last {LAST} training games, or of all if there were fewer. "
         "Core-hours: processor time, user and system, of the process and its workers."
     )
-    return _table(columns, rows) + f"<p class='note'>{escape(note)}</p>"
+    changes = [
+        f"{run.name} was resumed at step {change.agent_steps:,} with {change.setting} {change.after} instead of "
+        f"{change.before}."
+        for run in runs
+        for change in run.changes
+    ]
+    return _table(columns, rows) + "".join(f"<p class='note'>{escape(text)}</p>" for text in (note, *changes))
 
 
 def _score_table(runs: Sequence[RunRecord], frame_skip: int | None) -> str:

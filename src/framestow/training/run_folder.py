@@ -10,8 +10,8 @@ from pathlib import Path
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.storage.files.writer_lock import WriterLock
-from framestow.training.checkpoint import memory_store, newest_checkpoint, remove_unfinished
-from framestow.training.settings import FILE_NAME, Settings, read_settings
+from framestow.training.checkpoint import memory_store, newest_checkpoint, remove_unfinished, saved_agent_steps
+from framestow.training.settings import FILE_NAME, Change, Settings, changes_on_resume, read_settings
 
 
 class RunFolder:
@@ -20,7 +20,7 @@ class RunFolder:
     ::
 
         runs/Breakout-machado2018-s0-20260131-174500/
-            settings.json          the settings of the run
+            settings.json          the settings of the run, and how resuming it changed them
             checkpoints/, memory/  the last checkpoint, and its transitions
             episodes.csv           one line per finished game
             progress.csv           one line per 10 s: loss, rate, bytes, time
@@ -49,7 +49,7 @@ class RunFolder:
         folder = cls(path)
         folder._created = [each for each in (path, *path.parents) if not each.exists()]
         path.mkdir(parents=True, exist_ok=True)
-        folder.write_settings(settings)
+        replace_text(path / FILE_NAME, settings.to_json())
         return folder
 
     @classmethod
@@ -98,11 +98,30 @@ class RunFolder:
 
     def settings(self) -> Settings:
         """Read the run's settings."""
-        return read_settings(self.path / FILE_NAME)
+        return read_settings(self.path / FILE_NAME)[0]
 
-    def write_settings(self, settings: Settings) -> None:
-        """Replace settings.json atomically."""
-        replace_text(self.path / FILE_NAME, settings.to_json())
+    def changes(self) -> list[Change]:
+        """Read which settings were changed when the run was resumed, in order."""
+        return read_settings(self.path / FILE_NAME)[1]
+
+    def change_settings(self, asked: Settings) -> None:
+        """Write the settings of a resumed run, and what they change from which step on. Call it inside :meth:`locked`.
+
+        Nothing is written if an error is raised.
+
+        Raises:
+            IncompatibleError: a setting differs that a resumed run must keep.
+            InvalidSettingsError: the run already has as many steps as it should have.
+        """
+        settings, changes = read_settings(self.path / FILE_NAME)
+        newest = newest_checkpoint(self.checkpoints)
+        agent_steps = saved_agent_steps(newest) if newest else 0
+        changes += changes_on_resume(settings, asked, agent_steps)
+        if agent_steps >= asked.steps:
+            raise InvalidSettingsError(
+                f"steps is {asked.steps:,}: the run already has {agent_steps:,} steps; give a larger --steps"
+            )
+        replace_text(self.path / FILE_NAME, asked.to_json(changes))
 
     def remove_unfinished(self) -> None:
         """Remove unfinished and outdated files that a killed process left. Call it inside :meth:`locked`."""

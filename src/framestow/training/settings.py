@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -104,7 +104,9 @@ class Settings:
     )
     dueling: bool = setting(FROM_RECIPE, "Separate streams for value and advantage (Wang et al. 2016).")
     noisy: bool = setting(FROM_RECIPE, "Noisy linear layers for exploration (Fortunato et al. 2018).")
-    munchausen: bool = setting(FROM_RECIPE, "Add the scaled log-policy to the reward (Vieillard et al. 2020).")
+    munchausen: bool = setting(
+        FROM_RECIPE, "Add the scaled log-policy to the reward (Vieillard et al. 2020).", may_change=True
+    )
     spectral_norm: bool = setting(FROM_RECIPE, "Normalise the residual blocks of impala (Gogianu et al. 2021).")
     n_step: int = setting(FROM_RECIPE, "Rewards in a return before it bootstraps (Sutton 1988).")
     priority_exponent: float = setting(
@@ -178,14 +180,25 @@ class Settings:
         num_updates = max(1, self.priority_beta_steps // self.train_every)
         return Prioritized(self.priority_exponent, self.priority_beta, final_beta=1.0, annealed_over=num_updates)
 
-    def to_json(self) -> str:
+    def to_json(self, changes: Sequence[Change] = ()) -> str:
         """Return the content of settings.json."""
-        document = {"format": FORMAT, "version": VERSION, "settings": dataclasses.asdict(self)}
+        document: dict[str, Any] = {"format": FORMAT, "version": VERSION, "settings": dataclasses.asdict(self)}
+        document["changes"] = [dataclasses.asdict(change) for change in changes]
         return json.dumps(document, indent=2) + "\n"
 
 
-def read_settings(path: Path) -> Settings:
-    """Return the settings of a settings.json file. Every value is checked again.
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A setting that was changed when a run was resumed."""
+
+    agent_steps: int  # of the run when it was resumed
+    setting: str
+    before: Any
+    after: Any
+
+
+def read_settings(path: Path) -> tuple[Settings, list[Change]]:
+    """Return the settings of a settings.json file and how they changed. Every setting is checked again.
 
     Raises:
         IncompatibleError: the file is no settings.json, or this version does not know one of its settings.
@@ -195,6 +208,7 @@ def read_settings(path: Path) -> Settings:
         document = json.loads(path.read_text(encoding="utf-8"))
         found = (document["format"], document["version"])
         values = dict(document["settings"])
+        changes = [Change(**change) for change in document.get("changes", [])]
     except (ValueError, KeyError, TypeError) as error:
         raise IncompatibleError(
             f"{path} is not a settings.json file ({error}): a run folder needs one; give another run folder"
@@ -208,21 +222,28 @@ def read_settings(path: Path) -> Settings:
     for name in sorted(values.keys() ^ known):
         problem = "is missing" if name in known else "is unknown"
         raise IncompatibleError(f"{path}: the setting {name} {problem}; use the framestow that wrote it")
-    return Settings(**values)
+    return Settings(**values), changes
 
 
-def check_may_resume(run_has: Settings, asked: Settings) -> None:
-    """Raise :class:`~framestow.errors.IncompatibleError`, naming every setting that a resumed run cannot change."""
-    differences = [
-        f"{field.name}: run has {getattr(run_has, field.name)!r}, given {getattr(asked, field.name)!r}"
+def changes_on_resume(run_has: Settings, asked: Settings, agent_steps: int) -> list[Change]:
+    """Return what changes if a run is resumed at ``agent_steps`` with the settings ``asked``.
+
+    Raises:
+        IncompatibleError: a resumed run cannot change one of these settings; the message names all of them.
+    """
+    changes = [
+        Change(agent_steps, field.name, getattr(run_has, field.name), getattr(asked, field.name))
         for field in dataclasses.fields(Settings)
-        if not field.metadata["may_change"] and getattr(run_has, field.name) != getattr(asked, field.name)
+        if getattr(run_has, field.name) != getattr(asked, field.name)
     ]
-    if differences:
+    refused = [change for change in changes if not Settings.__dataclass_fields__[change.setting].metadata["may_change"]]
+    if refused:
+        named = "; ".join(f"{each.setting}: run has {each.before!r}, given {each.after!r}" for each in refused)
         raise IncompatibleError(
-            "the run was trained with other settings: " + "; ".join(differences) + "; omit these options to resume it, "
-            "or start a new run without --resume"
+            f"the run was trained with other settings: {named}; omit these options to resume it, or start a new run "
+            "without --resume"
         )
+    return changes
 
 
 @contextmanager
