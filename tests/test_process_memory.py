@@ -101,6 +101,24 @@ def test_without_control_groups_there_is_no_limit(tmp_path):
     assert [] == list(group_headrooms(tmp_path / "none", tmp_path))
 
 
+@pytest.mark.skipif("not __import__('psutil').LINUX", reason="only glibc can be told to keep freed memory")
+def test_kept_memory_is_used_again_without_page_faults():
+    count_faults = (
+        "import resource; import numpy as np; from framestow.process_memory import keep_freed_bytes; {setting}\n"
+        "for number in range(20):\n"
+        "    if number == 10: before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "    arrays = [np.ones(3 * 2**20, np.uint8) for _ in range(8)]; del arrays\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"
+    )
+
+    def faults(setting):
+        command = [sys.executable, "-c", count_faults.format(setting=setting)]
+        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+    assert faults("keep_freed_bytes(64 * 2**20)") < 100
+    assert faults("") > 10_000
+
+
 def test_available_bytes_do_not_exceed_the_memory_of_the_machine():
     assert 0 < available_bytes() <= psutil.virtual_memory().total
 

@@ -34,7 +34,7 @@ from framestow.torch.tensor_batch import pixels_to_device
 from framestow.training.checkpoint import RunState, newest_checkpoint, read_checkpoint, write_checkpoint
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, StepTaken
 from framestow.training.learner import Learner
-from framestow.training.run import Tally, choose_device, make_game, num_actions_of, num_cores
+from framestow.training.run import Tally, choose_device, make_game, num_actions_of, set_up_learning
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
@@ -139,7 +139,7 @@ class DistributedRun:
         checkpoint: Path | None = None,
     ) -> None:
         self.settings, self.device = settings, choose_device(settings.device)
-        torch.set_num_threads(settings.threads or num_cores())
+        set_up_learning(settings)
         one_env = make_env(dataclasses.replace(settings, num_envs=1, workers=0))
         frame_space, action_space = one_env.single_observation_space, one_env.single_action_space
         num_actions, mode = num_actions_of(one_env), one_env.metadata.get("autoreset_mode")
