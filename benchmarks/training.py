@@ -34,7 +34,7 @@ import psutil
 
 from framestow.benchmarking.result_files import write_result
 from training_figures import RESULT, page_tables, profile_row, row, write_page
-from training_systems import SYSTEMS, WARMUP
+from training_systems import SPINNING, SYSTEMS, WARMUP
 from training_turns import Answer, Rounds, TrainerProcess, busy_process, rate, serve
 
 TURN = 200  # steps
@@ -72,7 +72,9 @@ def measure(names: Sequence[str], rounds: int, turn: int, threads: int, is_busy_
 
 
 def framestows(trainers: Mapping[str, TrainerProcess]) -> dict[str, TrainerProcess]:
-    return {name: each for name, each in trainers.items() if name.startswith("framestow")}
+    return {
+        name: each for name, each in trainers.items() if name.startswith("framestow") and not name.endswith(SPINNING)
+    }
 
 
 def num_cores() -> int:

@@ -49,12 +49,16 @@ class Trainer(Protocol):
 
 
 class FramestowTrainer:
-    """framestow's trainer, as ``framestow train`` runs it but without listeners."""
+    """framestow's trainer, as ``framestow train`` runs it but without listeners.
 
-    def __init__(self, make_settings: Callable[[], Any]) -> None:
+    With ``spins_long`` PyTorch's threads wait for one another as PyTorch has it, and not as ``framestow train`` does.
+    """
+
+    def __init__(self, make_settings: Callable[[], Any], spins_long: bool = False) -> None:
         from framestow.cli import limit_spinning
 
-        limit_spinning()
+        if not spins_long:
+            limit_spinning()
         from framestow.training import RunFolder, start_run
         from framestow.training.loop import training_events
 
@@ -381,8 +385,10 @@ class System:
     library: str = ""  # distribution that must be installed
 
 
-def _framestow(num_envs: int, workers: int) -> Callable[[int], Trainer]:
-    return lambda threads: FramestowTrainer(lambda: plain_dqn(num_envs=num_envs, workers=workers, threads=threads))
+def _framestow(num_envs: int, workers: int = 0, spins_long: bool = False) -> Callable[[int], Trainer]:
+    return lambda threads: FramestowTrainer(
+        lambda: plain_dqn(num_envs=num_envs, workers=workers, threads=threads), spins_long
+    )
 
 
 def laptop(**others: Any) -> Any:
@@ -394,11 +400,14 @@ def laptop(**others: Any) -> Any:
 
 _SB3_NOTE = f"Huber loss, gradient norm clipped to 10; buffer of {CAPACITY:,} as in RL Baselines3 Zoo"
 BARE, SB3 = "bare learner", "Stable-Baselines3"
+SPINNING = ", threads that spin"
 SYSTEMS = {
-    "framestow": System(_framestow(1, 0), "Huber loss; 1 environment"),
+    "framestow": System(_framestow(1), "Huber loss; 1 environment"),
     "framestow, 1 worker": System(_framestow(1, 1), "1 environment, in a process of its own"),
-    "framestow, 8 environments": System(_framestow(8, 0), "8 environments"),
+    "framestow, 8 environments": System(_framestow(8), "8 environments"),
     "framestow, 8 environments, 1 worker": System(_framestow(8, 1), "8 environments, in a process of their own"),
+    f"framestow{SPINNING}": System(_framestow(1, spins_long=True), "threads that wait as PyTorch has it"),
+    f"framestow, 8 environments{SPINNING}": System(_framestow(8, spins_long=True), "the same, 8 environments"),
     SB3: System(lambda threads: StableBaselines3Trainer(threads, False), _SB3_NOTE, "stable-baselines3"),
     f"{SB3}, optimize_memory_usage": System(
         lambda threads: StableBaselines3Trainer(threads, True), f"{_SB3_NOTE}; gives up truncation", "stable-baselines3"
