@@ -1,6 +1,6 @@
 """Measure training speed: framestow's trainer, Stable-Baselines3's, CleanRL's algorithm, and the bare learner.
 
-    python benchmarks/training.py --busy                    everything, results/training.json: 11 minutes on slow cores
+    python benchmarks/training.py --busy                    everything, results/training.json: 9 minutes
     python benchmarks/training.py --steps 80 --turn 40      a trial, printed only
     python benchmarks/training.py --write-page              the results into docs/benchmarks.md
 
