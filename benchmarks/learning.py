@@ -7,7 +7,7 @@ The runs are of one game and differ only in their seed. NAME.csv has a line for 
 unclipped score and the mean of the last 20 games. NAME.json has the settings, the commit, and for each seed what was
 changed when it was resumed, the final score, the time on the clock, the processor time of all processes of the run in
 core-hours, the bytes of the memory and the process's resident bytes. NAME.png draws the curves beside random play and
-humans.
+humans, and a dashed line where settings were changed.
 """
 
 from __future__ import annotations
@@ -118,6 +118,14 @@ def write_curves(path: Path, runs: list[RunRecord]) -> None:
                 writer.writerow([run.settings.seed, int(agent_steps), f"{score:g}", f"{mean:.2f}"])
 
 
+def changes_by_step(runs: list[RunRecord]) -> dict[int, str]:
+    """Return what was changed when runs were resumed, in words, by agent step."""
+    named: dict[int, list[str]] = {}
+    for change in (change for run in runs for change in run.changes if change.setting != "steps"):
+        named.setdefault(change.agent_steps, []).append(f"{change.setting} {change.after}")
+    return {agent_steps: ",\n".join(changes) for agent_steps, changes in named.items()}
+
+
 def draw(path: Path, runs: list[RunRecord]) -> None:
     settings = runs[0].settings
     figure, axes = pyplot.subplots(figsize=(7, 4), dpi=130)
@@ -127,6 +135,9 @@ def draw(path: Path, runs: list[RunRecord]) -> None:
     for name, score in zip(("random play", "human"), RANDOM_AND_HUMAN[settings.game], strict=True):
         axes.axhline(score, color="0.5", linewidth=1, linestyle=":")
         axes.annotate(name, (0.995, score), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4")
+    for agent_steps, changed in changes_by_step(runs).items():
+        axes.axvline(agent_steps / 1_000, color="0.5", linewidth=1, linestyle="--")
+        axes.annotate(f"{changed} ", (agent_steps / 1_000, 0.2), xycoords=("data", "axes fraction"), ha="right")
     axes.set_xlabel("thousand agent steps (four emulator frames each)")
     axes.set_ylabel(f"score, mean of the last {NUM_RECENT} games")
     axes.set_title(f"{settings.game}, recipe {settings.recipe}, preset {settings.preset}")
