@@ -28,6 +28,7 @@ from framestow.training.recipes import RECIPES
 from framestow.training.report import RunRecord, rolling_mean, runs_by_settings
 from framestow.training.run import NUM_RECENT
 from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN
+from framestow.training.settings import MAY_CHANGE_LEARNING
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -60,7 +61,7 @@ def main() -> None:
 
 def command(runs: list[RunRecord]) -> str:
     """Return the command that trains such runs, without what was changed when one was resumed."""
-    before = {each.setting: each.before for each in reversed(runs[0].changes) if each.setting != "steps"}
+    before = {each.setting: each.before for each in reversed(runs[0].changes) if each.setting in MAY_CHANGE_LEARNING}
     settings = dataclasses.replace(runs[0].settings, **before)
     given: dict[str, Any] = {"recipe": settings.recipe, "preset": settings.preset, "steps": f"{settings.steps:_}"}
     for name, value in RECIPES[settings.recipe].values.items():
@@ -119,9 +120,9 @@ def write_curves(path: Path, runs: list[RunRecord]) -> None:
 
 
 def changes_by_step(runs: list[RunRecord]) -> dict[int, str]:
-    """Return what was changed when runs were resumed, in words, by agent step."""
+    """Return what was changed of the learning when runs were resumed, by agent step."""
     named: dict[int, list[str]] = {}
-    for change in (change for run in runs for change in run.changes if change.setting != "steps"):
+    for change in (change for run in runs for change in run.changes if change.setting in MAY_CHANGE_LEARNING):
         named.setdefault(change.agent_steps, []).append(f"{change.setting} {change.after}")
     return {agent_steps: ",\n".join(changes) for agent_steps, changes in named.items()}
 

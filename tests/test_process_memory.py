@@ -101,7 +101,7 @@ def test_without_control_groups_there_is_no_limit(tmp_path):
     assert [] == list(group_headrooms(tmp_path / "none", tmp_path))
 
 
-@pytest.mark.skipif("not __import__('psutil').LINUX", reason="only glibc can be told to keep freed memory")
+@pytest.mark.skipif("not __import__('psutil').LINUX", reason="only glibc keeps freed memory when asked")
 def test_kept_memory_is_used_again_without_page_faults():
     count_faults = (
         "import resource; import numpy as np; from framestow.process_memory import keep_freed_bytes; {setting}\n"

@@ -7,7 +7,7 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
 import psutil  # type: ignore[import-untyped]
@@ -48,7 +48,7 @@ def live_bytes() -> int:
     So the difference of two calls is the memory of the objects created between them, even if they reuse freed memory.
     """
     gc.collect()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if psutil.LINUX else None
+    trim = _of_c_library("malloc_trim")
     if trim is not None:
         trim(0)
     return resident_bytes()
@@ -58,12 +58,17 @@ def keep_freed_bytes(num_bytes: int) -> None:
     """Let the C library keep up to ``num_bytes`` of freed memory for later instead of returning it to the system.
 
     It is for loops that free and allocate the same megabytes again and again: each page that comes back from the system
-    is cleared in a page fault. Only glibc can be told so; elsewhere nothing changes.
+    is cleared in a page fault. Only glibc has this option; elsewhere nothing changes.
     """
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if psutil.LINUX else None
+    set_option = _of_c_library("mallopt")
     if set_option is not None:
         set_option(_M_TRIM_THRESHOLD, num_bytes)
         set_option(_M_MMAP_THRESHOLD, min(num_bytes, _LARGEST_MMAP_THRESHOLD))
+
+
+def _of_c_library(name: str) -> Callable[..., int] | None:
+    """Return a function of Linux's C library; ``None`` if it has none of this name, as on other systems."""
+    return getattr(ctypes.CDLL(None), name, None) if psutil.LINUX else None
 
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h

@@ -32,7 +32,7 @@ from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_durat
 from framestow.training.playing import Player, action_names, record_game
 from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized, published_scores
-from framestow.training.settings import Change, Settings
+from framestow.training.settings import MAY_CHANGE_LEARNING, Change, Settings
 from framestow.training.svg_charts import STYLE, Band, Dots, Key, Layer, Line, binned, chart
 
 ROLLING = 20  # games in a rolling mean
@@ -131,7 +131,7 @@ def rolling_mean(scores: Numbers, window: int = ROLLING) -> Numbers:
 def runs_by_settings(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """Return the runs by settings, without the seed and what a resumed run may change. A key names what differs."""
     fixed = [field.name for field in dataclasses.fields(Settings) if not field.metadata["may_change"]]
-    names = [name for name in [*fixed, "learning_rate", "munchausen"] if name not in ("seed", "game")]
+    names = [name for name in [*fixed, *MAY_CHANGE_LEARNING] if name not in ("seed", "game")]
     differing = [name for name in names if len({repr(getattr(run.settings, name)) for run in runs}) > 1]
     groups: dict[str, list[RunRecord]] = {}
     for run in runs:

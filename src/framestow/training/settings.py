@@ -187,6 +187,10 @@ class Settings:
         return json.dumps(document, indent=2) + "\n"
 
 
+MAY_CHANGE_LEARNING = ("learning_rate", "munchausen")
+"""The settings that a resumed run may change and that decide what it learns."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Change:
     """A setting that was changed when a run was resumed."""
