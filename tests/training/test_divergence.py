@@ -4,16 +4,20 @@ import dataclasses
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
+from framestow.envs import SerialVectorEnv
 from framestow.errors import DivergedError
 from framestow.training.checkpoint import newest_checkpoint, read_checkpoint
-from framestow.training.listeners import Checkpointing
+from framestow.training.listeners import Checkpointing, EqualValuesWarning
 from framestow.training.loop import start_run, train
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
+from oracles.catch import SIDE, Catch
 from training.catch_runs import catch_settings, make_catch
 
 FAR_TOO_HIGH = 1e20
@@ -81,3 +85,33 @@ def test_weights_that_are_not_finite_are_not_saved(tmp_path: Path, network: str,
         run.save(folder.checkpoints)
 
     assert newest_checkpoint(folder.checkpoints) is None
+
+
+@pytest.mark.parametrize("num_envs", [1, 3])
+def test_a_network_that_gives_all_frames_the_same_values_is_named_once(tmp_path: Path, num_envs: int) -> None:
+    run, folder = _run(tmp_path, catch_settings(num_envs=num_envs, checkpoint_every=100))
+    with torch.no_grad():
+        run.agent.state_dict()["online"]["torso.0.bias"].fill_(-100.0)  # no kernel is active for any frame
+    warnings: list[str] = []
+
+    train(run, folder, [EqualValuesWarning(run, warnings.append)])
+
+    assert len(warnings) == 1
+    assert re.match(r"step 10\d: the network gives all frames the same values.*a lower --learning-rate$", warnings[0])
+
+
+def test_a_network_whose_values_differ_is_not_warned_about(tmp_path: Path) -> None:
+    run, folder = _run(tmp_path, catch_settings(num_envs=1, checkpoint_every=50))
+
+    train(run, folder, [EqualValuesWarning(run, pytest.fail)])
+
+
+def test_frames_that_are_all_the_same_are_no_sign_of_an_inactive_network(tmp_path: Path) -> None:
+    class BlackCatch(Catch):
+        def _frame(self) -> NDArray[np.uint8]:
+            return np.zeros((SIDE, SIDE), np.uint8)
+
+    folder = RunFolder.create(tmp_path / "run", catch_settings(num_envs=1, checkpoint_every=50))
+    run = start_run(folder, lambda settings: SerialVectorEnv([BlackCatch], seed=settings.seed))
+
+    train(run, folder, [EqualValuesWarning(run, pytest.fail)])

@@ -30,6 +30,7 @@ from framestow.training.listeners import (
     Checkpointing,
     Curves,
     EpisodeTable,
+    EqualValuesWarning,
     LostEpisodeWarnings,
     Progress,
     ProgressTable,
@@ -197,6 +198,8 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: b
             LostEpisodeWarnings(warn),
             Progress(run, console),
         ]
+        if not run.settings.actors:
+            listeners.append(EqualValuesWarning(run, warn))
         if wandb:
             listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))
         events = DistributedRun.events if run.settings.actors else loop.training_events

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -30,6 +31,7 @@ from framestow.training.run_folder import new_version
 LIVE_INTERVAL_S = 0.25
 PLAIN_INTERVAL_S = 10.0
 TABLE_WIDTH = 124  # characters; a narrower terminal gets one line instead of a table
+SAME_VALUE = 1e-5  # relative: sums of the same numbers in another order differ by 1e-7 to 1e-6
 RATE_WINDOW_S = 10.0  # the rate is the mean over about this time
 
 
@@ -422,16 +424,12 @@ class Checkpointing:
         self._run = run
         self._checkpoints = checkpoints
         self._warn = warn
-        self._num_passed = run.tally.agent_steps // run.settings.checkpoint_every
+        self._is_due = _EveryCheckpoint(run)
 
     def take(self, event: Event) -> None:
         """Save the run if a multiple of ``checkpoint_every`` was passed."""
-        if not isinstance(event, StepTaken):
+        if not self._is_due(event):
             return
-        num_passed = event.agent_steps // self._run.settings.checkpoint_every
-        if num_passed == self._num_passed:
-            return
-        self._num_passed = num_passed
         try:
             self._run.save(self._checkpoints)
         except CheckpointError as error:
@@ -439,6 +437,54 @@ class Checkpointing:
 
     def close(self) -> None:
         """Do nothing: :func:`framestow.training.train` writes the last checkpoint."""
+
+
+class EqualValuesWarning:
+    """Calls ``warn`` once if the network gives all frames the same values.
+
+    Then every unit of a layer is inactive. No gradient passes such a layer, so the network learns nothing more, while
+    loss and weights stay finite. Looks every ``checkpoint_every`` agent steps, at the current observations and at those
+    of the last look.
+    """
+
+    def __init__(self, run: Run, warn: Callable[[str], None]) -> None:
+        self._run = run
+        self._warn = warn
+        self._is_due = _EveryCheckpoint(run)
+        self._last_look = run.memory.observations()
+        self._has_warned = False
+
+    def take(self, event: Event) -> None:
+        """Compare the values if a multiple of ``checkpoint_every`` was passed."""
+        if self._has_warned or not self._is_due(event):
+            return
+        observations = self._run.memory.observations()
+        seen = np.concatenate([self._last_look, observations])
+        self._last_look = observations
+        values = self._run.agent.values(seen)
+        if (seen != seen[0]).any() and np.allclose(values, values[0], rtol=SAME_VALUE, atol=0.0):
+            self._has_warned = True
+            self._warn(
+                f"step {self._run.tally.agent_steps:,}: the network gives all frames the same values, so a layer of it "
+                "is inactive and it learns nothing more; stop this run and start a new one with a lower --learning-rate"
+            )
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""
+
+
+class _EveryCheckpoint:
+    """Whether an event is the first step after another multiple of ``checkpoint_every``."""
+
+    def __init__(self, run: Run) -> None:
+        self._every = run.settings.checkpoint_every
+        self._num_passed = run.tally.agent_steps // self._every
+
+    def __call__(self, event: Event) -> bool:
+        if not isinstance(event, StepTaken):
+            return False
+        before, self._num_passed = self._num_passed, event.agent_steps // self._every
+        return self._num_passed > before
 
 
 class LostEpisodeWarnings:
