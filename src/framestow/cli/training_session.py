@@ -198,7 +198,7 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: b
             LostEpisodeWarnings(warn),
             Progress(run, console),
         ]
-        if not run.settings.actors:
+        if not run.settings.actors:  # actors have the observations in their own processes
             listeners.append(EqualValuesWarning(run, warn))
         if wandb:
             listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))

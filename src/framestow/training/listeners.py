@@ -31,8 +31,8 @@ from framestow.training.run_folder import new_version
 LIVE_INTERVAL_S = 0.25
 PLAIN_INTERVAL_S = 10.0
 TABLE_WIDTH = 124  # characters; a narrower terminal gets one line instead of a table
-SAME_VALUE = 1e-5  # relative: sums of the same numbers in another order differ by 1e-7 to 1e-6
 RATE_WINDOW_S = 10.0  # the rate is the mean over about this time
+SAME_VALUE = 1e-5  # relative: sums of the same numbers in another order differ by 1e-7 to 1e-6
 
 
 class Progress:
@@ -461,8 +461,10 @@ class EqualValuesWarning:
         observations = self._run.memory.observations()
         seen = np.concatenate([self._last_look, observations])
         self._last_look = observations
+        if (seen == seen[0]).all():
+            return
         values = self._run.agent.values(seen)
-        if (seen != seen[0]).any() and np.allclose(values, values[0], rtol=SAME_VALUE, atol=0.0):
+        if np.allclose(values, values[0], rtol=SAME_VALUE, atol=0.0):
             self._has_warned = True
             self._warn(
                 f"step {self._run.tally.agent_steps:,}: the network gives all frames the same values, so a layer of it "
