@@ -134,6 +134,17 @@ def as_array(
         ) from error
 
 
+def numpy_dtype(name: str, value: Any) -> np.dtype[Any]:
+    """Return ``value`` as a NumPy dtype; raise ``InvalidSettingsError`` for ``None``, which NumPy takes for float64."""
+    try:
+        dtype: np.dtype[Any] | None = None if value is None else np.dtype(value)
+    except (TypeError, ValueError):
+        dtype = None
+    if dtype is None:
+        raise InvalidSettingsError(f"{name} is {value!r}: it must be a NumPy dtype; give one such as np.float32")
+    return dtype
+
+
 def checked_indices(indices: Any, most_axes: int | None = None) -> npt.NDArray[np.int64]:
     """Return indices of transitions as a contiguous ``int64`` array; a single number becomes an array of one.
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import os
+import pickle
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -275,6 +278,90 @@ def test_a_generation_that_is_no_whole_number_is_refused(value, tmp_path):
 def test_a_wrong_frame_shape_is_refused(shape):
     with pytest.raises(InvalidSettingsError, match=re.escape(f"frame shape is {shape!r}: every side must be a whole ")):
         FrameSpec(shape)
+
+
+@pytest.mark.parametrize(
+    ("space", "fault"),
+    [
+        ((84, 84), "observation_space is (84, 84): numbers are the shape of a frame"),
+        ([4, 84, 84], "observation_space is [4, 84, 84]: numbers are the shape of a frame"),
+        ({"camera": (84, 84)}, "observation_space['camera'] is (84, 84): numbers are the shape of a frame"),
+    ],
+    ids=str,
+)
+def test_a_shape_is_no_observation_space_and_the_error_gives_the_frame_spec_to_write(space, fault):
+    with pytest.raises(InvalidSettingsError, match=re.escape(fault) + r".*; give FrameSpec\(\(.*84, 84\)\)"):
+        made(observation_space=space)
+
+
+class Space:
+    """Stands for a class of spaces that was given instead of an object, and for spaces with wrong attributes."""
+
+    shape, dtype = property(), property()
+
+    def __init__(self, shape, dtype):
+        self.__dict__ |= {"shape": shape, "dtype": dtype}
+
+
+@pytest.mark.parametrize("space", [Space, np.uint8, np.ndarray, 84, None, "pixels", ("a", "b"), {"camera": None}])
+def test_a_value_that_is_no_observation_space_is_refused(space):
+    with pytest.raises(InvalidSettingsError, match=r"^observation_space\S* is .*: .*; "):
+        made(observation_space=space)
+
+
+@pytest.mark.parametrize("dtype", [None, "pixels", 5, [1]], ids=repr)
+def test_a_value_that_is_no_dtype_is_refused_for_frames_and_extras(dtype):
+    for name, make in (
+        ("frame dtype", lambda: FrameSpec((4, 4), dtype)),
+        ("frame dtype", lambda: made(observation_space=SimpleNamespace(shape=(4, 4), dtype=dtype or "pixels"))),
+        ("extra 'log_prob'", lambda: made(extras={"log_prob": dtype})),
+    ):
+        with pytest.raises(InvalidSettingsError, match=f"^{name} is .*: it must be a NumPy dtype; give one such as"):
+            make()
+
+
+@pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy], ids=lambda copied: copied.__name__)
+def test_a_memory_is_not_pickled_or_copied_and_the_error_says_save_and_load(copied):
+    with pytest.raises(InvalidSettingsError, match=r"^a ReplayMemory was pickled or copied: .*; save\(path\) it, and"):
+        copied(filled())
+
+
+RAGGED = [[1, 2], [3]]
+ADDED = {
+    "observation": FRAMES[0],
+    "action": 0,
+    "reward": 0.5,
+    "next_observation": FRAMES[0],
+    "terminated": False,
+    "truncated": False,
+    "env_ids": 0,
+    "extras": {"log_prob": 0.5},
+}
+
+
+@pytest.mark.parametrize("has_step", [False, True], ids=["first", "later"])
+@pytest.mark.parametrize(
+    ("name", "value", "fault"),
+    [
+        ("observation", RAGGED, "observation cannot be converted to an array ("),
+        ("next_observation", RAGGED, "next_observation cannot be converted to an array ("),
+        ("env_ids", RAGGED, "env_ids cannot be converted to an array ("),
+        ("env_ids", "a", "env_ids is ['a']: it must be a list of environment numbers"),
+        ("extras", [1], "extras is [1]: it must map names to arrays; give a dict"),
+        ("extras", 5, "extras is 5: it must map names to arrays; give a dict"),
+        ("extras", {"log_prob": RAGGED}, "extra 'log_prob' cannot be converted to an array ("),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_of_add_is_refused_before_anything_is_stored(name, value, fault, has_step):
+    memory = made(extras={"log_prob": np.float32})
+    if has_step:
+        memory.add(**ADDED)
+
+    with pytest.raises(InvalidStepError, match="^" + re.escape(fault)):
+        memory.add(**ADDED | {name: value})
+
+    assert int(has_step) == len(memory)
 
 
 def test_ragged_arguments_of_a_step_are_refused_before_anything_is_stored():

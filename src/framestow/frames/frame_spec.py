@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import truth_value
+from framestow.argument_checks import numpy_dtype, truth_value
 from framestow.errors import InvalidSettingsError
 
 MAX_CHANNELS_LAST = 4  # a last axis of at most this length means channels, as in (H, W, C)
@@ -77,12 +77,13 @@ class FrameSpec:
         if isinstance(space, cls):
             return space
         shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
-        if shape is None or dtype is None:
+        if shape is None or dtype is None or isinstance(space, type):
             raise InvalidSettingsError(
                 f"observation_space is {space!r}: it must have the shape and dtype of one frame; "
                 "give a Box such as Box(0, 255, (84, 84), np.uint8)"
             )
-        return cls(tuple(int(side) for side in shape), np.dtype(dtype), _holds_scaled_pixels(space))
+        shape, dtype = _checked_shape(shape), _checked_dtype(dtype)
+        return cls(shape, dtype, _holds_scaled_pixels(shape, dtype, space))
 
     @property
     def is_column(self) -> bool:
@@ -159,12 +160,7 @@ def _checked_shape(given: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _checked_dtype(given: npt.DTypeLike) -> np.dtype[Any]:
-    try:
-        dtype = np.dtype(given)
-    except TypeError as error:
-        raise InvalidSettingsError(
-            f"frame dtype is {given!r}: it must be a NumPy dtype; give one such as 'float32'"
-        ) from error
+    dtype = numpy_dtype("frame dtype", given)
     if dtype.kind not in "biuf" or dtype.itemsize > MAX_ITEM_BYTES or not dtype.isnative:
         raise InvalidSettingsError(
             f"frame dtype is {dtype}: frames must be booleans, integers or floats of up to {MAX_ITEM_BYTES} bytes in "
@@ -173,8 +169,8 @@ def _checked_dtype(given: npt.DTypeLike) -> np.dtype[Any]:
     return dtype
 
 
-def _holds_scaled_pixels(space: Any) -> bool:
+def _holds_scaled_pixels(shape: tuple[int, ...], dtype: np.dtype[Any], space: Any) -> bool:
     low, high = getattr(space, "low", None), getattr(space, "high", None)
-    if np.dtype(space.dtype) not in SCALED_DTYPES or len(space.shape) == 1 or low is None or high is None:
+    if dtype not in SCALED_DTYPES or len(shape) == 1 or low is None or high is None:
         return False
     return bool(np.all(np.asarray(low) >= 0) and np.all(np.asarray(high) <= 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -212,6 +213,11 @@ def _parts_of(space: Any) -> Mapping[Any, Any] | Sequence[Any] | None:
 def _structure(space: Any, path: tuple[str | int, ...], leaves: list[Leaf]) -> Any:
     """Append the leaves of ``space``, which is at ``path``, to ``leaves``; return the structure of their numbers."""
     parts = _parts_of(space)
+    if parts and not isinstance(parts, Mapping) and all(isinstance(part, Integral) for part in parts):
+        raise InvalidSettingsError(
+            f"{_name(path)} is {space!r}: numbers are the shape of a frame, and a space has a dtype too; give "
+            f"FrameSpec({tuple(parts)}), with its dtype unless that is uint8"
+        )
     if isinstance(parts, Mapping):
         unnamed = [key for key in parts if not isinstance(key, str)]
         if unnamed:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -747,6 +746,13 @@ class ReplayMemory(Closing):
         if self._directory is not None:
             self._directory.close()
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Raise ``InvalidSettingsError``: a memory is saved and loaded, neither pickled nor copied."""
+        raise InvalidSettingsError(
+            f"a {type(self).__name__} was pickled or copied: its frames, generator and files belong to one object; "
+            "save(path) it, and load(path) the copy, here or in another process"
+        )
+
     # Size
 
     def __len__(self) -> int:
@@ -875,7 +881,8 @@ class ReplayMemory(Closing):
         settings = replace(
             self._settings, frame=frame, stack=stack, stack_padding=stack_padding, frames_per_segment=asked
         )
-        other = copy.copy(self)
+        other = object.__new__(type(self))
+        other.__dict__ |= self.__dict__
         other._use(self._make_parts(settings))
         return other
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array
+from framestow.argument_checks import as_array, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.replay.action_spec import ActionSpec
 
@@ -167,12 +167,7 @@ def _extra_spec(name: object, dtype: npt.DTypeLike) -> ExtraSpec:
         )
     if name in BATCH_FIELDS:
         raise InvalidSettingsError(f"extras has the name {name!r}: a batch already has this field; use another name")
-    try:
-        whole = np.dtype(dtype)
-    except (TypeError, ValueError) as error:
-        raise InvalidSettingsError(
-            f"extra {name!r} is {dtype!r}: it must be a NumPy dtype ({error}); give one such as np.float32"
-        ) from error
+    whole = numpy_dtype(f"extra {name!r}", dtype)
     element, shape = (whole, ()) if whole.subdtype is None else whole.subdtype
     if element.kind not in "biuf" or element.itemsize > 8 or whole.itemsize == 0:  # long doubles differ by machine
         way_out = "store the real and the imaginary part" if element.kind == "c" else "use another dtype"

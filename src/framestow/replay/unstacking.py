@@ -11,12 +11,14 @@ import copy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow._core import unstack
+from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import each_leaf, map_arrays
 from framestow.frames.stacking import StackPadding
@@ -49,19 +51,21 @@ class Step(NamedTuple):
     def with_env_axis(self) -> Step:
         """Return the step of one environment, given without an axis of environments, with that axis."""
         return Step(
-            map_arrays(_of_one_env, self.observation),
+            map_arrays(partial(_of_one_env, "observation"), self.observation),
             [self.action],
             [self.reward],
-            map_arrays(_of_one_env, self.next_observation),
+            map_arrays(partial(_of_one_env, "next_observation"), self.next_observation),
             [self.terminated],
             [self.truncated],
             None if self.env_ids is None else [self.env_ids],
-            None if self.extras is None else {name: _of_one_env(value) for name, value in self.extras.items()},
+            {name: _of_one_env(f"extra {name!r}", value) for name, value in self.extras.items()}
+            if isinstance(self.extras, Mapping)
+            else self.extras,
         )
 
 
-def _of_one_env(value: Any) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = value if type(value) is np.ndarray else np.asarray(value)
+def _of_one_env(name: str, value: Any) -> npt.NDArray[Any]:
+    array: npt.NDArray[Any] = value if type(value) is np.ndarray else as_array(name, value, InvalidStepError)
     return array[None]
 
 
@@ -274,7 +278,7 @@ class Unstacker:
             stack, padding = self._stack, self._padding
             if (stack is None or padding is None) and not _is_new(cast("ReplayMemory", memory)):
                 stack, padding = memory.stack, memory._settings.stack_padding
-            num_envs = memory.num_envs if step.env_ids is None else np.size(step.env_ids)
+            num_envs = len(checked_streams(step.env_ids, memory._current_stacks.all_envs))
             found = possible_layouts(memory._settings.frame, step.observation, num_envs, stack)
             layouts = [layout for layout in found if layout.depth == 1 or padding in (None, layout.padding)]
         self._store_again(memory, step, layouts)
