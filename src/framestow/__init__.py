@@ -26,8 +26,7 @@ A million transitions in a few hundred megabytes, losslessly, sampled as fast as
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from framestow import errors
 from framestow.lazy_names import lazy_names
@@ -66,7 +65,15 @@ __all__ = [
 __version__ = "0.1.0"
 
 # Imported on first use: packages may need an extra, and the command line can handle Ctrl-C before NumPy is loaded.
-_PACKAGES = ("distributed", "envs", "integrations", "jax", "offline", "torch", "training")
+_PACKAGES = {
+    "distributed": "",
+    "envs": "",
+    "integrations": "",
+    "jax": "jax",
+    "offline": "",
+    "torch": "torch",
+    "training": "",
+}  # with the library that the import of each needs
 _MODULES = {
     "Batch": "replay.batch",
     "ByAge": "replay.samplers.by_age",
@@ -82,16 +89,4 @@ _MODULES = {
     "SequenceBatch": "replay.batch",
     "Uniform": "replay.samplers.uniform",
 }
-_import_name = lazy_names(__name__, _MODULES)
-
-
-def __getattr__(name: str) -> Any:
-    """Import the public class or module ``name`` on first use."""
-    if name in _PACKAGES:
-        return import_module(f"framestow.{name}")
-    return _import_name(name)
-
-
-def __dir__() -> list[str]:
-    """Return the public names, imported or not."""
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, packages=_PACKAGES)

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from framestow.closing import Closing
 from framestow.frames.observation_spec import map_arrays
-from framestow.lazy_names import missing_extra
+from framestow.lazy_names import missing_extra, public_names
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
 from framestow.replay.memory import ReplayMemory, checked_batch_size
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 __all__ = ["BatchLoader", "JaxBatch", "JaxSequenceBatch", "SequenceLoader", "to_jax"]
+__dir__ = public_names(__name__)
 
 
 @dataclasses.dataclass(frozen=True)

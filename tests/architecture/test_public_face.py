@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -13,19 +16,58 @@ import framestow
 SOURCE = Path(__file__).parents[2] / "src" / "framestow"
 
 
-def test_every_public_name_is_there_and_none_is_there_unannounced():
-    announced = set(framestow.__all__)
-    floors = {path.name for path in SOURCE.iterdir() if path.is_dir()} | {
-        path.stem for path in SOURCE.glob("*.py") if path.stem != "__init__"
-    }
-    visible = {
-        name
-        for name, value in vars(framestow).items()
-        if not name.startswith("_") and getattr(value, "__name__", "").split(".")[0] != "importlib"
-    } - {"annotations", "TYPE_CHECKING", "Any", "import_module"}
+def public_names_of(module: ModuleType) -> set[str]:
+    """What completion offers after ``module.``: names without an underscore."""
+    return {name for name in dir(module) if not name.startswith("_")}
 
-    assert all(hasattr(framestow, name) for name in announced)
-    assert visible - floors <= announced
+
+def test_dir_has_the_public_names_and_the_packages_whose_library_is_installed_and_no_other():
+    packages = {"distributed", "integrations", "offline", "training"}
+    packages |= {library for library in ("torch", "jax") if find_spec(library)}
+
+    assert all(hasattr(framestow, name) for name in framestow.__all__)
+    assert {*framestow.__all__, *packages} == public_names_of(framestow)
+    assert {"__version__", "__doc__", "__path__"} <= set(dir(framestow))
+
+
+LIBRARIES = {
+    "classic": "numpy",
+    "cleanrl": "torch",
+    "gymnasium": "gymnasium",
+    "stable_baselines3": "stable_baselines3",
+    "tianshou": "tianshou",
+    "torchrl": "torchrl",
+}  # what the import of each drop-in needs
+INSTALLED = {name for name, library in LIBRARIES.items() if find_spec(library)}
+FACES = ["distributed", "envs", "offline", "torch", "training", *(["jax"] if find_spec("jax") else [])]
+
+
+@pytest.mark.parametrize("face", [*FACES, *(f"integrations.{library}" for library in sorted(INSTALLED))])
+def test_dir_of_a_package_has_what_it_announces_and_no_other(face):
+    package = importlib.import_module(f"framestow.{face}")
+
+    assert set(package.__all__) == public_names_of(package)
+
+
+def test_dir_of_the_integrations_has_those_whose_library_is_installed_and_each_is_imported_on_first_use():
+    assert INSTALLED == public_names_of(framestow.integrations)
+    code = "import framestow; print(framestow.integrations.classic.ReplayBuffer.__name__)"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "ReplayBuffer" == result.stdout.strip()
+
+
+def test_help_of_framestow_needs_no_extra():
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'jax', 'gymnasium', 'ale_py', 'tianshou', 'torchrl', 'stable_baselines3', 'ray'):\n"
+        "    sys.modules[name] = None\n"
+        "import framestow, pydoc\n"
+        "print('ReplayMemory' in pydoc.render_doc(framestow), 'classic' in pydoc.render_doc(framestow.integrations))"
+    )
+
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+    assert ("True True", "") == (result.stdout.strip(), result.stderr)
 
 
 def test_importing_framestow_imports_neither_numpy_nor_an_extra():

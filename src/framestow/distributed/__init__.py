@@ -55,4 +55,4 @@ _MODULES = {
     "start_ray_shards": "ray_actors",
 }
 
-__getattr__ = lazy_names(__name__, _MODULES, extra="ray")
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, extra="ray")

@@ -56,4 +56,4 @@ _MODULES = {
     "make_atari": "atari_by_name",
 }
 
-__getattr__ = lazy_names(__name__, _MODULES, extra="atari")
+__getattr__, __dir__ = lazy_names(__name__, _MODULES, extra="atari")

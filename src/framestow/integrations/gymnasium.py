@@ -22,11 +22,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from framestow.lazy_names import missing_extra, public_names
+
 try:
     import gymnasium
 except ModuleNotFoundError as missing:
-    from framestow.lazy_names import missing_extra
-
     raise missing_extra(__name__, missing.name, "gymnasium") from missing
 
 import numpy as np
@@ -46,6 +46,7 @@ from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.tested_versions import warn_of_untested_version
 
 __all__ = ["FrameStack", "LazyFrames", "LazyFramesBatch", "VectorFrameStack"]
+__dir__ = public_names(__name__)
 
 warn_of_untested_version("gymnasium", "1.1", "1.4")
 

@@ -30,6 +30,7 @@ from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import steps_following
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.tested_versions import warn_of_untested_version
+from framestow.lazy_names import public_names
 from framestow.replay.batch import Batch
 
 warn_of_untested_version("stable-baselines3", "2.7", "2.9")
@@ -41,6 +42,7 @@ from stable_baselines3.her import her_replay_buffer  # noqa: E402
 from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy  # noqa: E402
 
 __all__ = ["DictReplayBuffer", "HerReplayBuffer", "NStepReplayBuffer", "ReplayBuffer"]
+__dir__ = public_names(__name__)
 
 Array = npt.NDArray[Any]
 

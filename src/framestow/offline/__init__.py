@@ -34,4 +34,4 @@ _MODULES = {
     "export_minari": "minari",
 }
 
-__getattr__ = lazy_names(__name__, _MODULES)
+__getattr__, __dir__ = lazy_names(__name__, _MODULES)

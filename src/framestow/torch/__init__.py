@@ -16,7 +16,7 @@ Needs the extra ``framestow[torch]``. docs/sampling.md has examples and figures.
 =====================  ==========================================================================
 """
 
-from framestow.lazy_names import missing_extra
+from framestow.lazy_names import missing_extra, public_names
 
 try:
     import torch  # noqa: F401 -- an absolute import: PyTorch, not this module
@@ -49,3 +49,5 @@ __all__ = [
     "scale_pixels",
     "to_tensors",
 ]
+
+__dir__ = public_names(__name__)

@@ -18,6 +18,7 @@ the same generators. docs/libraries.md has measurements and differences.
 """
 
 from framestow.integrations.tested_versions import warn_of_untested_version
+from framestow.lazy_names import public_names
 
 warn_of_untested_version("tianshou", "2.0", "2.0")
 
@@ -36,3 +37,4 @@ __all__ = [
     "ReplayBuffer",
     "VectorReplayBuffer",
 ]
+__dir__ = public_names(__name__)

@@ -10,9 +10,11 @@ Samples equal those of a ``LazyTensorStorage``, bit for bit. Needs the extra ``f
 """
 
 from framestow.integrations.tested_versions import warn_of_untested_version
+from framestow.lazy_names import public_names
 
 warn_of_untested_version("torchrl", "0.14", "0.14")
 
 from framestow.integrations.torchrl.storage import FramestowStorage  # noqa: E402 -- after the check of the extra
 
 __all__ = ["FramestowStorage"]
+__dir__ = public_names(__name__)
