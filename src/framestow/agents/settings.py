@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,10 +96,10 @@ class EpsilonGreedy:
         self._generator.bit_generator.state = state["generator"]
 
 
-NETWORKS = ("nature", "small", "impala")
-DISTRIBUTIONS = ("none", "c51", "qr", "iqn")
-OPTIMIZERS = ("adam", "rmsprop")
-PRECISIONS = ("float32", "bfloat16")
+Network: TypeAlias = Literal["nature", "small", "impala"]
+Distribution: TypeAlias = Literal["none", "c51", "qr", "iqn"]
+Optimizer: TypeAlias = Literal["adam", "rmsprop"]
+Precision: TypeAlias = Literal["float32", "bfloat16"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,8 +110,8 @@ class AgentSettings:
         InvalidSettingsError: two settings contradict one another.
     """
 
-    network: str  # of NETWORKS
-    distribution: str  # what the network predicts of a return; of DISTRIBUTIONS
+    network: Network
+    distribution: Distribution  # what the network predicts of a return
     atoms: int  # returns of c51, quantiles of qr and iqn
     support: float  # c51's returns are -support … support
     double: bool  # the online network chooses the next action (van Hasselt et al. 2016)
@@ -119,11 +119,11 @@ class AgentSettings:
     noisy: bool  # noisy linear layers (Fortunato et al. 2018)
     munchausen: bool  # add the log-policy to the reward (Vieillard et al. 2020)
     spectral_norm: bool  # normalise the residual blocks of impala
-    optimizer: str  # of OPTIMIZERS
+    optimizer: Optimizer
     learning_rate: float
     optimizer_epsilon: float
     max_grad_norm: float | None  # clip the norm of an update's gradient
-    precision: str  # of the network's arithmetic on CUDA; of PRECISIONS. Weights and losses are float32
+    precision: Precision  # of the network's arithmetic on CUDA. Weights and losses are float32
     target_every: int  # updates between two copies of the online network to the target network
     exploration: LinearSchedule
 

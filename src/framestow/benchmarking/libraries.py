@@ -21,7 +21,7 @@ from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.storage.frame_storage import STORAGES
+from framestow.storage.frame_storage import STORAGES, Storage
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class System(Protocol):
 class Framestow(System):
     """`ReplayMemory` with one environment; the subclasses name the storage."""
 
-    _storage: ClassVar[str]
+    _storage: ClassVar[Storage]
     setting = ""
     gives_up = ""
     keeps_final_frames = True

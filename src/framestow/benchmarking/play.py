@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from framestow.envs import make_atari
+from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import find_rom, title
 from framestow.errors import InvalidSettingsError
 
@@ -104,7 +104,7 @@ def record_play(
     """
     if num_frames < 2:
         raise InvalidSettingsError(f"frames is {num_frames}: a transition needs 2; give a larger number")
-    env = make_atari(game, preset=preset, seed=seed)
+    env = make_atari(game, preset=find_preset(preset), seed=seed)
     generator = np.random.default_rng(seed)
     num_actions = int(env.action_space.n)  # type: ignore[attr-defined]
     frames = np.empty((num_frames, *env.preset.frame_shape), np.uint8)

@@ -43,11 +43,13 @@ def train_command(arguments: list[str]) -> type[Any]:
     then keep their values, and ``train`` can compare the given options with the run.
     """
     resumed, recipe = _resumed_and_recipe(arguments)
-    defaults = resumed or Settings(recipe=recipe)
+    defaults = resumed or Settings(recipe=recipe)  # type: ignore[arg-type]  # Settings checks it
     types = typing.get_type_hints(Settings)
     fields: list[Any] = []
     for field in dataclasses.fields(Settings):
-        kind = _argument(types[field.name], field.metadata["help"])
+        # Settings refuses a wrong name itself, and suggests the nearest one.
+        kind = str if typing.get_origin(types[field.name]) is typing.Literal else types[field.name]
+        kind = _argument(kind, field.metadata["help"])
         if field.name == "game":
             hint = None if resumed else "(required for a new run)"
             game = Annotated[str, tyro.conf.arg(help=field.metadata["help"], metavar="GAME", help_behavior_hint=hint)]

@@ -41,6 +41,7 @@ from framestow.replay.samplers.sampler import Sampler, checked_priorities
 from framestow.replay.sampling import OutputPool
 from framestow.replay.sequences import Borders, SequenceShape
 from framestow.replay.step_fields import ExtrasSpec
+from framestow.storage.frame_storage import Storage
 
 MAX_SHARDS = 2 ** (63 - INDEX_BITS - INCARNATION_BITS)
 MAX_REQUESTS = 64  # draws that were neither unpacked nor stopped
@@ -117,7 +118,7 @@ class ShardedReplay(Closing):
         n_step: int = 1,
         discount: float = 0.99,
         sampler: Sampler | None = None,
-        storage: str = "packed",
+        storage: Storage = "packed",
         retention: Retention = "fifo",
         seed: int | None = None,
         threads: int = 1,

@@ -8,12 +8,13 @@ from typing import Any, Literal, overload
 from gymnasium.vector import AutoresetMode
 
 from framestow.argument_checks import whole_number
-from framestow.envs.atari.atari_env import AtariEnv
+from framestow.envs.atari.atari_env import AtariEnv, RenderMode
 from framestow.envs.atari.games import find_rom
-from framestow.envs.atari.presets import Preset, find_preset
+from framestow.envs.atari.presets import Preset, PresetName, find_preset
 from framestow.envs.backends.ale import AleVectorEnv
+from framestow.envs.vector.autoreset import AutoresetName
 from framestow.envs.vector.serial import SerialVectorEnv
-from framestow.envs.workers.pool import OnWorkerLost
+from framestow.envs.workers.pool import OnWorkerLost, StartMethod
 from framestow.envs.workers.worker_vector_env import WorkerVectorEnv
 from framestow.errors import InvalidSettingsError
 
@@ -22,20 +23,20 @@ from framestow.errors import InvalidSettingsError
 def make_atari(
     game: str,
     num_envs: None = None,
-    preset: str | Preset = ...,
+    preset: PresetName | Preset = ...,
     seed: int | None = None,
     *,
-    render_mode: str | None = ...,
+    render_mode: RenderMode | None = ...,
 ) -> AtariEnv: ...
 @overload
 def make_atari(
     game: str,
     num_envs: int,
-    preset: str | Preset = ...,
+    preset: PresetName | Preset = ...,
     seed: int | None = None,
     *,
-    render_mode: str | None = ...,
-    autoreset_mode: AutoresetMode | str = ...,
+    render_mode: RenderMode | None = ...,
+    autoreset_mode: AutoresetMode | AutoresetName = ...,
     workers: Literal[0] = ...,
     backend: Literal["framestow"] = ...,
 ) -> SerialVectorEnv: ...
@@ -43,23 +44,23 @@ def make_atari(
 def make_atari(
     game: str,
     num_envs: int,
-    preset: str | Preset = ...,
+    preset: PresetName | Preset = ...,
     seed: int | None = None,
     *,
-    autoreset_mode: AutoresetMode | str = ...,
+    autoreset_mode: AutoresetMode | AutoresetName = ...,
     backend: Literal["ale"],
 ) -> AleVectorEnv: ...
 @overload
 def make_atari(
     game: str,
     num_envs: int,
-    preset: str | Preset = ...,
+    preset: PresetName | Preset = ...,
     seed: int | None = None,
     *,
-    render_mode: str | None = ...,
-    autoreset_mode: AutoresetMode | str = ...,
+    render_mode: RenderMode | None = ...,
+    autoreset_mode: AutoresetMode | AutoresetName = ...,
     workers: int,
-    start_method: str | None = ...,
+    start_method: StartMethod | None = ...,
     step_timeout: float = ...,
     on_worker_lost: OnWorkerLost = ...,
     backend: Literal["framestow"] = ...,
@@ -67,13 +68,13 @@ def make_atari(
 def make_atari(
     game: str,
     num_envs: int | None = None,
-    preset: str | Preset = "machado2018",
+    preset: PresetName | Preset = "machado2018",
     seed: int | None = None,
     *,
-    render_mode: str | None = None,
-    autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+    render_mode: RenderMode | None = None,
+    autoreset_mode: AutoresetMode | AutoresetName = AutoresetMode.NEXT_STEP,
     workers: int = 0,
-    start_method: str | None = None,
+    start_method: StartMethod | None = None,
     step_timeout: float = 60.0,
     on_worker_lost: OnWorkerLost = "raise",
     backend: Literal["framestow", "ale"] = "framestow",

@@ -39,7 +39,7 @@ from gymnasium.wrappers.utils import create_zero_array
 from framestow.argument_checks import one_of, whole_number
 from framestow.envs.recording.recordable import declared_mode, disable_observation_copies
 from framestow.envs.recording.step_recording import RECORDINGS, SteppedRows
-from framestow.envs.vector.autoreset import find_mode
+from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.lazy_frames import STACK_AXES, LazyFrames, LazyFramesBatch, StackAxis
 from framestow.frames.observation_spec import map_arrays
@@ -152,7 +152,7 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         *,
         padding_type: Any = "reset",
         axis: StackAxis = "first",
-        autoreset_mode: AutoresetMode | str | None = None,
+        autoreset_mode: AutoresetMode | AutoresetName | None = None,
     ) -> None:
         if not isinstance(env, VectorEnv):
             raise InvalidSettingsError(f"env is {env}: not a vector environment; use FrameStack(env, stack_size)")

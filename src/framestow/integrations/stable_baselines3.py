@@ -32,6 +32,7 @@ from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.lazy_names import public_names
 from framestow.replay.batch import Batch
+from framestow.storage.frame_storage import Storage
 
 warn_of_untested_version("stable-baselines3", "2.7", "2.9")
 
@@ -89,7 +90,7 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         *,
         frame_stack: int | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
         **others: Any,
     ) -> None:
         _refuse(others, type(self).__name__)
@@ -221,7 +222,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         *,
         frame_stack: int | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
     ) -> None:
         # Skip the library's constructor, which allocates an empty dict of about 150 bytes per transition.
         super(her_replay_buffer.HerReplayBuffer, self).__init__(

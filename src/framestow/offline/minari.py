@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -329,6 +329,8 @@ def _padding(dataset: Any, stacks: Stacks) -> StackPadding:
 
 ENV_ID = "framestow_env_id"
 
+DataFormat: TypeAlias = Literal["hdf5", "arrow", "parquet"]  # Minari checks it
+
 
 @dataclass(frozen=True)
 class MinariDescription:
@@ -340,7 +342,7 @@ class MinariDescription:
     environment: str | None = None
     """Gymnasium id of the environment, such as ALE/Breakout-v5."""
 
-    data_format: str = "hdf5"
+    data_format: DataFormat = "hdf5"
     """File format: hdf5, or arrow or parquet, which need pyarrow."""
 
     metadata: dict[str, Any] = field(default_factory=dict)

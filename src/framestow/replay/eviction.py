@@ -21,15 +21,15 @@ from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.timelines.timeline import Timeline
 from framestow.storage.frame_storage import FrameStorage
 
-Retention = Literal["fifo", "random"]
-RETENTIONS: tuple[Retention, ...] = ("fifo", "random")
+Retention: TypeAlias = Literal["fifo", "random"]
+RETENTIONS: tuple[Retention, ...] = get_args(Retention)
 
 MIN_SEALED_SEGMENTS = 16  # a full memory with random retention evicts one of at least so many
 MIN_SEGMENT_FRAMES = 16
 MIN_SEGMENT_STACKS = 4  # an evicted segment also costs a stack of its neighbours' transitions, so segments are longer
 
 
-def check_retention(retention: str, capacity: int, num_streams: int, stack: int) -> None:
+def check_retention(retention: Retention, capacity: int, num_streams: int, stack: int) -> None:
     """Raise ``InvalidSettingsError`` for an unknown retention, or for a capacity too small for random retention."""
     one_of("retention", retention, RETENTIONS, "use 'fifo'")
     fewest = min_segment_frames(stack) * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
@@ -40,7 +40,7 @@ def check_retention(retention: str, capacity: int, num_streams: int, stack: int)
         )
 
 
-def check_segment_frames(retention: str, frames: int, stack: int) -> None:
+def check_segment_frames(retention: Retention, frames: int, stack: int) -> None:
     """Raise ``InvalidSettingsError`` if random retention would leave segments without a sampleable transition.
 
     A one-step transition references W = ``stack`` + 1 frames. Segments of F frames are evicted at random, and their
@@ -60,7 +60,7 @@ def min_segment_frames(stack: int) -> int:
     return max(MIN_SEGMENT_FRAMES, MIN_SEGMENT_STACKS * stack)
 
 
-def segment_frames(retention: str, capacity: int, num_streams: int, stack: int, usual: int) -> int:
+def segment_frames(retention: Retention, capacity: int, num_streams: int, stack: int, usual: int) -> int:
     """Return the number of frames per segment: ``usual``, or fewer so that random retention has enough segments.
 
     In a full memory each stream has one open segment, and ``stack`` frames before it are still referenced. All other

@@ -51,6 +51,7 @@ from framestow.replay.store.session import (
 )
 from framestow.replay.timelines.ring_timeline import RingTimeline
 from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
+from framestow.storage.frame_storage import Storage
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -128,7 +129,7 @@ class ReplayMemory(Closing):
         n_step: int = 1,
         discount: float = 0.99,
         sampler: Sampler | None = None,
-        storage: str = "packed",
+        storage: Storage = "packed",
         retention: Retention = "fifo",
         seed: int | None = None,
         threads: int = 1,

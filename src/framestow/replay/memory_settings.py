@@ -23,7 +23,7 @@ from framestow.replay.eviction import (
     segment_frames,
 )
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
-from framestow.storage.frame_storage import SEGMENT_RULE, STORAGES, usual_frames_per_segment
+from framestow.storage.frame_storage import SEGMENT_RULE, STORAGES, Storage, usual_frames_per_segment
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
 MAX_THREADS = 64
@@ -40,7 +40,7 @@ class MemorySettings:
     stack: int
     num_envs: int
     discount: float
-    storage: str
+    storage: Storage
     threads: int = 1
     stack_padding: StackPadding = "first_frame"  # of saves without this setting, too
     labels: tuple[str, ...] = ()  # one an environment, or none

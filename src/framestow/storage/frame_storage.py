@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from os import PathLike
+from typing import Literal, TypeAlias, get_args
 
 from framestow._core import FrameReading, FrameStore, default_frames_per_segment
 from framestow.argument_checks import whole_number
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
 
-__all__ = ["SEGMENT_RULE", "STORAGES", "FrameReading", "FrameStorage", "usual_frames_per_segment"]
+__all__ = ["SEGMENT_RULE", "STORAGES", "FrameReading", "FrameStorage", "Storage", "usual_frames_per_segment"]
 
-STORAGES = ("packed", "raw")
+Storage: TypeAlias = Literal["packed", "raw"]
+STORAGES: tuple[Storage, ...] = get_args(Storage)
 SEGMENT_RULE = "a segment must have at least 1 frame"
 
 
@@ -64,7 +66,7 @@ class FrameStorage(FrameStore):
         self,
         spec: AnySpec,
         num_streams: int,
-        storage: str = "packed",
+        storage: Storage = "packed",
         threads: int = 1,
         frames_per_segment: int | None = None,
         step_bytes: int = 0,

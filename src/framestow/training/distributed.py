@@ -284,7 +284,7 @@ def _make_replay(
         discount=settings.discount,
         sampler=settings.sampler(),
         storage=settings.storage,
-        retention=settings.retention,  # type: ignore[arg-type]  # checked by Settings
+        retention=settings.retention,
         seed=settings.seed,
         max_bytes=settings.memory_bytes,
         label=settings.game,

@@ -245,7 +245,7 @@ def evaluation_settings(settings: Settings, episodes: int, seed: int, preset: st
         num_envs=num_envs,
         workers=min(settings.workers, num_envs),
         seed=seed,
-        preset=preset or settings.preset,
+        preset=preset or settings.preset,  # type: ignore[arg-type]  # Settings checks it
     )
 
 

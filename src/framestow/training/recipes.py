@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from framestow.argument_checks import named
+
+RecipeName: TypeAlias = Literal["laptop", "dqn", "nature", "rainbow", "rainbow-lite", "desktop"]
+"""The names of ``RECIPES``."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +166,7 @@ RECIPES: dict[str, Recipe] = {
         ),
     )
 }
-DEFAULT_RECIPE = "laptop"
+DEFAULT_RECIPE: RecipeName = "laptop"
 
 
 def find_recipe(name: str) -> Recipe:

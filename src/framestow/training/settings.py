@@ -6,19 +6,23 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
-from framestow.agents.settings import DISTRIBUTIONS, NETWORKS, OPTIMIZERS, PRECISIONS, AgentSettings, LinearSchedule
+from framestow.agents.settings import AgentSettings, Distribution, LinearSchedule, Network, Optimizer, Precision
+from framestow.envs.atari.presets import PresetName
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.byte_amounts import parse_bytes
-from framestow.replay.eviction import RETENTIONS, check_retention
+from framestow.replay.eviction import Retention, check_retention
 from framestow.replay.memory_settings import MAX_N_STEP
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
-from framestow.storage.frame_storage import STORAGES
-from framestow.training.recipes import DEFAULT_RECIPE, RECIPES, find_recipe
+from framestow.storage.frame_storage import Storage
+from framestow.training.recipes import DEFAULT_RECIPE, RECIPES, RecipeName, find_recipe
+
+Device: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 
 FILE_NAME = "settings.json"
 FORMAT = "framestow run"
@@ -59,11 +63,11 @@ class Settings:
     """
 
     game: str = setting("", "Name of the Atari game: Breakout, MsPacman, SpaceInvaders, …")
-    recipe: str = setting(
+    recipe: RecipeName = setting(
         DEFAULT_RECIPE,
         f"Named values for the other options: {', '.join(RECIPES)} (docs/training.md). Options given beside it win.",
     )
-    preset: str = setting(
+    preset: PresetName = setting(
         FROM_RECIPE,
         "Preset of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool.",
     )
@@ -76,11 +80,11 @@ class Settings:
         may_change=True,
     )
     memory: int = setting(1_000_000, "Maximum number of transitions in the memory (Mnih et al. 2015).")
-    storage: str = setting("packed", "Storage of the frames: packed, or raw (7 GB per million transitions).")
+    storage: Storage = setting("packed", "Storage of the frames: packed, or raw (7 GB per million transitions).")
     memory_bytes: str | None = setting(
         None, "Size limit of the memory, such as '1 GiB'. It then stores as many transitions as fit, at most --memory."
     )
-    retention: str = setting(
+    retention: Retention = setting(
         "fifo", "Which transitions a full memory evicts: fifo (the oldest) or random (a random segment)."
     )
     memory_on_disk: bool = setting(False, "Store the frames in files of the run folder instead of in RAM.")
@@ -93,8 +97,10 @@ class Settings:
         "Actors of --distributed, each with --num-envs environments in a process of its own; 0 trains in one process.",
     )
     shards: int = setting(1, "Parts of the memory with --actors, each in a process of its own (docs/distributed.md).")
-    network: str = setting(FROM_RECIPE, f"Network: {', '.join(NETWORKS)}. Frames under 36 pixels get a tiny one.")
-    distribution: str = setting(
+    network: Network = setting(
+        FROM_RECIPE, f"Network: {', '.join(get_args(Network))}. Frames under 36 pixels get a tiny one."
+    )
+    distribution: Distribution = setting(
         FROM_RECIPE, "What the network predicts of a return: none (its mean), c51, qr or iqn (its distribution)."
     )
     atoms: int = setting(FROM_RECIPE, "Returns of c51, quantiles of qr and iqn.")
@@ -116,11 +122,11 @@ class Settings:
     priority_beta_steps: int | None = setting(
         FROM_RECIPE, "Agent steps until --priority-beta reaches 1; None keeps it constant."
     )
-    optimizer: str = setting(FROM_RECIPE, f"Optimizer: {' or '.join(OPTIMIZERS)}.")
+    optimizer: Optimizer = setting(FROM_RECIPE, f"Optimizer: {' or '.join(get_args(Optimizer))}.")
     learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
     optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
     max_grad_norm: float | None = setting(FROM_RECIPE, "Largest norm of an update's gradient; None: no limit.")
-    precision: str = setting(
+    precision: Precision = setting(
         FROM_RECIPE, "Arithmetic of the network on CUDA: float32 or bfloat16. Elsewhere it is float32."
     )
     target_every: int = setting(FROM_RECIPE, "Updates between two copies of the online network to the target network.")
@@ -132,7 +138,7 @@ class Settings:
         FROM_RECIPE, "Agent steps from --epsilon-start to --epsilon-end; None takes half of --steps, at most 250,000."
     )
     checkpoint_every: int = setting(10_000, "Agent steps between two checkpoints.", may_change=True)
-    device: str = setting(
+    device: Device = setting(
         "auto", "Device of PyTorch: auto (CUDA, else MPS, else CPU), cpu, cuda or mps.", may_change=True
     )
     threads: int = setting(FROM_RECIPE, "CPU threads of PyTorch; 0 takes all cores.", may_change=True)
@@ -272,10 +278,6 @@ def _at_least(least: int) -> _Rule:
     return lambda value: value >= least, f"must be at least {least}"
 
 
-def _one_of(*names: str) -> _Rule:
-    return lambda value: value in names, f"must be one of {', '.join(names)}"
-
-
 _PROBABILITY: _Rule = (lambda value: 0.0 <= value <= 1.0, "must be a probability from 0 to 1")
 _POSITIVE: _Rule = (lambda value: 0.0 < value < float("inf"), "must be a finite number above 0")
 
@@ -287,8 +289,6 @@ _RULES: dict[str, _Rule] = {
     "shards": _at_least(1),
     "workers": _at_least(0),
     "memory": _at_least(1),
-    "storage": _one_of(*STORAGES),
-    "retention": _one_of(*RETENTIONS),
     "stack": _at_least(1),
     "batch_size": _at_least(1),
     "train_every": _at_least(1),
@@ -297,10 +297,6 @@ _RULES: dict[str, _Rule] = {
     "learning_rate": _POSITIVE,
     "optimizer_epsilon": _POSITIVE,
     "max_grad_norm": (lambda value: value is None or 0.0 < value < float("inf"), "must be a finite number above 0"),
-    "network": _one_of(*NETWORKS),
-    "distribution": _one_of(*DISTRIBUTIONS),
-    "optimizer": _one_of(*OPTIMIZERS),
-    "precision": _one_of(*PRECISIONS),
     "atoms": _at_least(2),
     "support": _POSITIVE,
     "n_step": (lambda value: 1 <= value <= MAX_N_STEP, f"must be from 1 to {MAX_N_STEP}"),
@@ -312,7 +308,6 @@ _RULES: dict[str, _Rule] = {
     "epsilon_end": _PROBABILITY,
     "epsilon_steps": (lambda value: value is None or value >= 0, "must be at least 0"),
     "checkpoint_every": _at_least(1),
-    "device": _one_of("auto", "cpu", "cuda", "mps"),
     "threads": _at_least(0),
 }
 
@@ -326,12 +321,21 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
     "bool": (bool,),
 }
 
+_CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal}
+
 
 def _checked(name: str, value: Any) -> Any:
-    declared = str(Settings.__dataclass_fields__[name].type)
+    declared = "str" if name in _CHOICES else str(Settings.__dataclass_fields__[name].type)
     is_flag_for_number = isinstance(value, bool) and declared != "bool"
     if is_flag_for_number or not isinstance(value, _TYPES[declared]):
         raise InvalidSettingsError(f"{name} is {value!r}: it must be of type {declared}; give another --{_flag(name)}")
+    choices = _CHOICES.get(name, (value,))
+    if value not in choices:
+        nearest = get_close_matches(value, choices, n=1)
+        raise InvalidSettingsError(
+            f"{name} is {value!r}: it must be one of {', '.join(choices)}; give another --{_flag(name)}"
+            + "".join(f": did you mean {name!r}?" for name in nearest)
+        )
     if name in _RULES:
         holds, rule = _RULES[name]
         if not holds(value):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import ale_py
 import gymnasium
@@ -14,12 +14,13 @@ from ale_py import roms
 
 from framestow.argument_checks import checked_seed
 from framestow.envs.atari.games import GAMES_NOT_RESTORED, find_rom, title
-from framestow.envs.atari.presets import Preset, differing_fields, find_preset
+from framestow.envs.atari.presets import Preset, PresetName, differing_fields, find_preset
 from framestow.envs.atari.screen import Screen
 from framestow.envs.seeding import emulator_seed
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 
 EMULATOR_FRAMES_PER_SECOND = 60
+RenderMode: TypeAlias = Literal["rgb_array"]
 Phase = Literal["unstarted", "running", "life_lost", "over"]
 
 _KEYS = frozenset(
@@ -63,10 +64,10 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     def __init__(
         self,
         game: str,
-        preset: str | Preset = "machado2018",
+        preset: PresetName | Preset = "machado2018",
         seed: int | None = None,
         *,
-        render_mode: str | None = None,
+        render_mode: RenderMode | None = None,
     ) -> None:
         self.rom, self.preset = find_rom(game), find_preset(preset)
         first_seed = checked_seed(seed)

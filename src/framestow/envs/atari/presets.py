@@ -8,13 +8,16 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from framestow.argument_checks import named, real_number, whole_number
 from framestow.errors import InvalidSettingsError
-from framestow.frames.stacking import STACK_PADDINGS, StackPadding
+from framestow.frames.stacking import StackPadding
+
+PresetName: TypeAlias = Literal["machado2018", "nature", "baselines", "dopamine", "envpool"]
+"""The names of ``PRESETS``."""
 
 _WAY_OUT = "change it with dataclasses.replace"
 _BELOW_1 = math.nextafter(1.0, 0.0)
@@ -87,16 +90,7 @@ class Preset:
     """Probability of a random action in an evaluation."""
 
     def __post_init__(self) -> None:
-        choices = {
-            "action_set": ("minimal", "full"),
-            "life_loss": ("ignored", "terminates", "terminates_after_step"),
-            "opening": ("none", "fire_frame", "fire_steps"),
-            "reset_frame": ("maximum", "last"),
-            "maximum_of": ("grey", "rgb"),
-            "resize": ("area", "bilinear"),
-            "stack_padding": STACK_PADDINGS,
-        }
-        for field, allowed in choices.items():
+        for field, allowed in _CHOICES.items():
             _require(getattr(self, field) in allowed, field, getattr(self, field), f"it must be one of {allowed}")
         _check_shape(self.frame_shape)
         object.__setattr__(self, "frame_shape", tuple(map(int, self.frame_shape)))
@@ -119,6 +113,9 @@ class Preset:
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as plain values, for a file; ``Preset(**fields)`` makes the preset again."""
         return {**asdict(self), "frame_shape": list(self.frame_shape)}
+
+
+_CHOICES = {field: get_args(kind) for field, kind in get_type_hints(Preset).items() if get_origin(kind) is Literal}
 
 
 def _check_shape(shape: Any) -> None:

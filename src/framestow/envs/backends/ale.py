@@ -14,10 +14,10 @@ from gymnasium.vector.utils import batch_space
 
 from framestow.argument_checks import checked_seed, whole_number
 from framestow.envs.atari.games import find_rom, title
-from framestow.envs.atari.presets import Preset, find_preset
+from framestow.envs.atari.presets import Preset, PresetName, find_preset
 from framestow.envs.recording.recordable import DeferredInterrupts, RestartedEpisodes, VectorStep
 from framestow.envs.seeding import emulator_seed, replacement_seed, seed_of_each
-from framestow.envs.vector.autoreset import POLICIES, find_mode
+from framestow.envs.vector.autoreset import POLICIES, AutoresetName, find_mode
 from framestow.envs.vector.calls import ClosedError, one_action_each, require_none_left_idle, split_options
 from framestow.envs.vector.infos import EpisodeTally
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
@@ -128,10 +128,10 @@ class AleVectorEnv(VectorEnv[Frames, npt.NDArray[np.int64], npt.NDArray[Any]]):
         self,
         game: str,
         num_envs: int,
-        preset: str | Preset = "machado2018",
+        preset: PresetName | Preset = "machado2018",
         seed: int | None = None,
         *,
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        autoreset_mode: AutoresetMode | AutoresetName = AutoresetMode.NEXT_STEP,
         num_threads: int | None = None,
     ) -> None:
         self.rom, self.preset = find_rom(game), find_preset(preset)

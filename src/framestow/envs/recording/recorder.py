@@ -31,7 +31,7 @@ from framestow.envs.recording.recordable import (
     take_rows,
 )
 from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows, StepSink, open_episodes
-from framestow.envs.vector.autoreset import find_mode
+from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.envs.vector.calls import ClosedError, NoStepPendingError, StepPendingError
 from framestow.envs.vector.vector_state import ReadySteps, checked_env_ids
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
@@ -267,7 +267,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         memory: StepSink,
         *,
         reward_limit: float | None = None,
-        autoreset_mode: AutoresetMode | str | None = None,
+        autoreset_mode: AutoresetMode | AutoresetName | None = None,
     ) -> None:
         check_env(env)
         check_memory(memory)

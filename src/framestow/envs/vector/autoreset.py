@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import gymnasium
 import numpy as np
@@ -21,6 +21,9 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
+
+AutoresetName: TypeAlias = Literal["NextStep", "SameStep", "Disabled"]
+"""The values of Gymnasium's ``AutoresetMode``."""
 
 
 class StepOutcome(NamedTuple):

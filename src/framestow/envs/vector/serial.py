@@ -14,7 +14,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from framestow.argument_checks import checked_seed
 from framestow.envs.seeding import seed_of_each
-from framestow.envs.vector.autoreset import POLICIES, StepOutcome, find_mode, lost_outcome
+from framestow.envs.vector.autoreset import POLICIES, AutoresetName, StepOutcome, find_mode, lost_outcome
 from framestow.envs.vector.calls import (
     ClosedError,
     EnvSpaces,
@@ -71,7 +71,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def __init__(
         self,
         env_fns: Sequence[EnvFactory],
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        autoreset_mode: AutoresetMode | AutoresetName = AutoresetMode.NEXT_STEP,
         *,
         seed: int | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
@@ -23,7 +23,8 @@ from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factori
 from framestow.envs.workers.worker import Request, Worker, make_watcher
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, StepTimeoutError, WorkerLostError
 
-OnWorkerLost = Literal["raise", "restart"]
+OnWorkerLost: TypeAlias = Literal["raise", "restart"]
+StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
 
 _START_TIMEOUT_S = 10.0  # minimum: a new process imports its modules, and an environment may load large files
@@ -67,7 +68,7 @@ class WorkerPool:
         mode: AutoresetMode,
         *,
         num_workers: int | None,
-        start_method: str | None,
+        start_method: StartMethod | None,
         step_timeout_s: float,
         daemon: bool,
     ) -> None:
@@ -283,7 +284,7 @@ def failure_of(request: Request) -> EnvFailure:
     return EnvFailure(*pickle.loads(request.answer or b""))
 
 
-def checked_start_method(start_method: str | None) -> str:
+def checked_start_method(start_method: StartMethod | None) -> str:
     """Return the start method of that name, or the default: ``forkserver`` if the system has it, else ``spawn``."""
     methods = multiprocessing.get_all_start_methods()
     if start_method is None:

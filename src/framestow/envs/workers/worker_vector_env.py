@@ -14,7 +14,7 @@ from gymnasium.vector.utils import batch_space
 
 from framestow.argument_checks import checked_seed, one_of, real_number
 from framestow.envs.seeding import seed_of_each
-from framestow.envs.vector.autoreset import POLICIES, find_mode
+from framestow.envs.vector.autoreset import POLICIES, AutoresetName, find_mode
 from framestow.envs.vector.calls import (
     ClosedError,
     NoStepPendingError,
@@ -33,7 +33,7 @@ from framestow.envs.vector.vector_state import (
     restart_stateless_envs,
     vector_state,
 )
-from framestow.envs.workers.pool import OnWorkerLost, WorkerPool, failure_as_error
+from framestow.envs.workers.pool import OnWorkerLost, StartMethod, WorkerPool, failure_as_error
 from framestow.envs.workers.stepping import Infos, Stepping
 from framestow.envs.workers.wire import Command, EnvFactory, pickled
 from framestow.envs.workers.worker import Request
@@ -98,10 +98,10 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def __init__(
         self,
         env_fns: Sequence[EnvFactory],
-        autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
+        autoreset_mode: AutoresetMode | AutoresetName = AutoresetMode.NEXT_STEP,
         *,
         num_workers: int | None = None,
-        start_method: str | None = None,
+        start_method: StartMethod | None = None,
         step_timeout: float = 60.0,
         on_worker_lost: OnWorkerLost = "raise",
         seed: int | None = None,

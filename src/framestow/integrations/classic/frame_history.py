@@ -16,6 +16,7 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.sampling import OutputPool
 from framestow.replay.step_checks import LARGEST_REWARD
+from framestow.storage.frame_storage import Storage
 
 INT32 = np.iinfo(np.int32)
 
@@ -84,7 +85,7 @@ class ReplayBuffer:
         frame_history_len: int,
         lander: bool = False,
         *,
-        storage: str = "packed",
+        storage: Storage = "packed",
         threads: int = 1,
         seed: int | None = None,
     ) -> None:

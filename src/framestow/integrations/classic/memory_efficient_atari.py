@@ -22,6 +22,7 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layouts import ObservationLayout, Stacks
 from framestow.replay.step_checks import LARGEST_REWARD
+from framestow.storage.frame_storage import Storage
 
 Extras: TypeAlias = "tuple[Any, ...]"
 EncodedExtras: TypeAlias = "tuple[Any, ...] | bytes"
@@ -152,7 +153,7 @@ class MemoryEfficientAtariBuffer:
         capacity: int,
         stacked_frames: int = 4,
         *,
-        storage: str = "packed",
+        storage: Storage = "packed",
         threads: int = 1,
         seed: int | None = None,
     ) -> None:

@@ -21,6 +21,7 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import checked_priorities
+from framestow.storage.frame_storage import Storage
 
 Indices = npt.NDArray[np.int64]
 
@@ -178,7 +179,7 @@ class PrioritizedReplayBuffer:
         num_envs: int = 1,
         frame_stack: int | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
     ) -> None:
         num_rows = capacity // num_envs if num_envs > 0 else 0
         if num_rows < 1 or not 1 <= n_step <= num_rows:

@@ -11,6 +11,7 @@ import torch
 
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.row_buffer import RowBuffer
+from framestow.storage.frame_storage import Storage
 
 
 def copied_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
@@ -90,7 +91,7 @@ class ReplayBuffer(RowBuffer):
         *,
         frame_stack: int | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
     ) -> None:
         self.observation_space, self.action_space = observation_space, action_space
         self.buffer_size, self.n_envs = max(buffer_size // n_envs, 1), n_envs

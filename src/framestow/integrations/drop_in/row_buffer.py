@@ -20,6 +20,7 @@ from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.storage.frame_storage import Storage
 
 Array = npt.NDArray[Any]
 
@@ -214,7 +215,7 @@ class RowBuffer:
         action_space: Any,
         frame_stack: int | None,
         threads: int,
-        storage: str,
+        storage: Storage,
     ) -> None:
         """Create the memory. ``observation_shape``: of one observation, for a Dict by key; (1,) for a number."""
         dtype = np.dtype(action_space.dtype)

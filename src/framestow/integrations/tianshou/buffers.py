@@ -23,6 +23,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.tianshou.observation_store import ObservationStep, ObservationStore
 from framestow.replay.memory import ReplayMemory
+from framestow.storage.frame_storage import Storage
 
 
 class SlotBuffer(Protocol):
@@ -118,7 +119,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
     _first_stream = 0
     _is_part = False  # whether a vector buffer owns the store
 
-    def init_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: str) -> None:
+    def init_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: Storage) -> None:
         """Create a store for ``sizes[i]`` steps of stream i. Call it after Tianshou's constructor."""
         stack_num: int = self.options["stack_num"]
         self._observations = ObservationStore(sizes, stack_num, frame_stack, threads, storage)
@@ -330,7 +331,7 @@ class PrioritizedNumberedSlots(NumberedSlots):
 class NumberedSlotsOfParts(NumberedSlots):
     """``NumberedSlots`` for a buffer with one part per environment."""
 
-    def share_observations(self, frame_stack: int | None, threads: int, storage: str) -> None:
+    def share_observations(self, frame_stack: int | None, threads: int, storage: Storage) -> None:
         """Create one store for all parts. Call it after Tianshou's constructor."""
         self.init_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
         for stream, part in enumerate(self.buffers):
@@ -430,7 +431,7 @@ class ReplayBuffer(NumberedSlots):
         *,
         frame_stack: int | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
     ) -> None:
         TianshouBuffer.__init__(self, size, stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed)
         self.init_observations([self.maxsize], frame_stack, threads, storage)
@@ -453,7 +454,7 @@ class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  #
         random_seed: int = 42,
         frame_stack: int | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
     ) -> None:
         TianshouPrioritized.__init__(
             self,
@@ -480,7 +481,7 @@ class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[
         *,
         frame_stack: int | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
         **kwargs: Any,
     ) -> None:
         size = _part_size(total_size, buffer_num)
@@ -503,7 +504,7 @@ class PrioritizedVectorReplayBuffer(
         *,
         frame_stack: int | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
         **kwargs: Any,
     ) -> None:
         size = _part_size(total_size, buffer_num)
@@ -523,7 +524,7 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         *,
         frame_stack: int | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
     ) -> None:
         if not isinstance(main_buffer, ReplayBuffer) or cached_buffer_num < 1:
             raise InvalidSettingsError(

@@ -21,6 +21,7 @@ from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import BatchCopies, PairedSteps
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layouts import ObservationLayout, layouts_of_depth, layouts_to_try
+from framestow.storage.frame_storage import Storage
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -54,7 +55,7 @@ class StreamGroupSettings:
     stack: int
     frame_stack: int | None
     threads: int
-    storage: str
+    storage: Storage
     num_envs: int
 
     def steps(self, first_layout: ObservationLayout | None = None) -> PairedSteps:
@@ -248,7 +249,9 @@ class ObservationStore:
         storage: ``"packed"`` or ``"raw"``.
     """
 
-    def __init__(self, sizes: Sequence[int], stack: int, frame_stack: int | None, threads: int, storage: str) -> None:
+    def __init__(
+        self, sizes: Sequence[int], stack: int, frame_stack: int | None, threads: int, storage: Storage
+    ) -> None:
         if stack > 1 and frame_stack not in (None, 1):
             raise InvalidSettingsError(
                 f"frame_stack is {frame_stack} with stack_num {stack}: with stack_num the buffer stacks single frames; "

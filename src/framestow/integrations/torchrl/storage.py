@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.context import get_spawning_popen
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from framestow.integrations.drop_in.paired_steps import BatchCopies, memory_from
 from framestow.integrations.torchrl.pixel_steps import PixelSteps
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, num_streams_for, possible_layouts
 from framestow.replay.memory import ReplayMemory
+from framestow.storage.frame_storage import Storage
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Returns the pixels of steps, ``(*steps.shape, *shape)``, by their indices."""
@@ -230,7 +231,8 @@ Index: TypeAlias = Any
 STEP = "_framestow_step"
 """Internal key of the storage: the memory's index of each step."""
 
-PADDINGS: dict[str, StackPadding] = {"same": "first_frame", "constant": "zeros"}
+Padding = Literal["same", "constant"]  # the names of CatFrames
+PADDINGS: dict[Padding, StackPadding] = {"same": "first_frame", "constant": "zeros"}
 
 
 class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is typed as Any where it is not followed
@@ -292,10 +294,10 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         cleanup_memmap: bool = True,
         frame_stack: int | None = None,
         dim: int = -3,
-        padding: str = "same",
+        padding: Padding = "same",
         pixels: str | Key | Sequence[str | Key] | None = None,
         threads: int = 1,
-        storage: str = "packed",
+        storage: Storage = "packed",
     ) -> None:
         for name, value in (("compilable", compilable), ("consolidated", consolidated), ("shared_init", shared_init)):
             if value:
