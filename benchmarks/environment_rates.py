@@ -12,7 +12,6 @@ from itertools import cycle, islice
 from typing import Any, NamedTuple, Protocol
 
 import gymnasium
-import numpy as np
 import psutil
 
 from bare_emulator import drawn_actions
@@ -81,25 +80,6 @@ class ManyEnvs:
     def close(self) -> None:
         """As `Player` has it."""
         self._env.close()
-
-
-class EnvsInTurn(ManyEnvs):
-    """A vector environment with `send` and `recv`, of which one half steps while the other one's results are read."""
-
-    def play(self, steps: int) -> float:
-        """As `Player` has it. Every game makes about ``steps``, and all of them together exactly as many."""
-        env, half = self._env, self._num_envs // 2
-        num_sent = num_received = 0
-        began = time.perf_counter()
-        ready = np.arange(self._num_envs)
-        while num_received < steps * self._num_envs:
-            ready = ready[: steps * self._num_envs - num_sent]
-            if len(ready):
-                env.send(next(self._actions)[ready], ready)
-                num_sent += len(ready)
-            ready = env.recv(min(half, num_sent - num_received)).env_ids
-            num_received += len(ready)
-        return num_received / (time.perf_counter() - began)
 
 
 def made(candidates: Sequence[Candidate]) -> tuple[dict[str, Player], list[str]]:

@@ -10,7 +10,7 @@ which every candidate takes a turn in shuffled order; ratios are compared round 
 and sleep between their turns; a candidate that does not sleep ends the run with an error.
 
 `recorded` is ours with `Recorder` into a packed `ReplayMemory` of 100,000 transitions: its step also stores the frames
-and returns stacks of four. `half in turn`: by `send` and `recv`, one half steps while results of the other are read.
+and returns stacks of four.
 """
 
 from __future__ import annotations
@@ -28,7 +28,6 @@ from bare_emulator import BareEmulatorProcesses, BareEmulatorsInLockstep
 from environment_rates import (
     IDLE_SHARE,
     Candidate,
-    EnvsInTurn,
     ManyEnvs,
     figures,
     idle_share,
@@ -64,9 +63,7 @@ def candidates(rom: str, num_envs: int, cores: int) -> list[Candidate]:
         Candidate("EnvPool", many(envpool_vector, cores), "pip install envpool==1.2.5"),
         Candidate("framestow SerialVectorEnv", lambda: ManyEnvs(make_atari(rom, num_envs, seed=0))),
         Candidate(OURS, lambda: ManyEnvs(_workers(rom, num_envs, cores))),
-        Candidate(f"{OURS}, half in turn", lambda: EnvsInTurn(_workers(rom, num_envs, cores))),
         Candidate(f"{OURS}, recorded", lambda: ManyEnvs(_recorded(rom, num_envs, cores))),
-        Candidate(f"{OURS}, recorded, half in turn", lambda: EnvsInTurn(_recorded(rom, num_envs, cores))),
     ]
 
 

@@ -30,7 +30,6 @@ STATES = {
     "no shard answers",
     "observations are unpacked into a new array",
     "one sampler is two parts of the mixture",
-    "run was resumed without a state",
     "sampler is a Uniform",
     "set_batch was called on a part of a vector buffer",
     "the draw was unpacked or stopped before",

@@ -1,4 +1,4 @@
-"""Vector environment that loses episodes, reuses its arrays and returns steps out of order, on demand.
+"""Vector environment that loses episodes and reuses its arrays, on demand.
 
 It shares no code with framestow's vector environments.
 """
@@ -12,7 +12,6 @@ import numpy as np
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from framestow.envs.vector.vector_state import ReadySteps
 from oracles.numbered_frames import SHAPE, NumberedEnv
 
 WHY_LOST = "the wire was cut"
@@ -21,8 +20,7 @@ WHY_LOST = "the wire was cut"
 class ToyVector(VectorEnv):
     """Step ``envs``; ``losses`` has pairs of an environment and the number of its step that loses the episode.
 
-    Without ``copies_observations`` the results are in two arrays that are overwritten in turn. `recv` returns the sent
-    steps in an order drawn with ``seed``.
+    Without ``copies_observations`` the results are in two arrays that are overwritten in turn.
     """
 
     def __init__(
@@ -30,7 +28,6 @@ class ToyVector(VectorEnv):
         envs: list[gymnasium.Env],
         mode: AutoresetMode,
         losses: Iterable[tuple[int, int]] = (),
-        seed: int = 0,
     ) -> None:
         self.envs, self.mode, self.losses = envs, mode, set(losses)
         self.num_envs = len(envs)
@@ -44,29 +41,15 @@ class ToyVector(VectorEnv):
         self.has_ended = [False] * self.num_envs
         self.num_calls = [0] * self.num_envs
         self.last_frames: list[np.ndarray] = [np.zeros(SHAPE, np.uint8)] * self.num_envs
-        self.sent: dict[int, int] = {}
-        self.order = np.random.default_rng(seed)
 
     def reset(self, *, seed=None, options=None):
         mask = np.ones(self.num_envs, bool) if not options else options["reset_mask"]
-        assert mask.all() or not any(mask[number] for number in self.sent), "reset while its step is in flight"
-        self.sent = {} if mask.all() else self.sent
         for number in np.flatnonzero(mask):
             self.last_frames[number], self.has_ended[number] = self.envs[number].reset()[0], False
         return self.observations(range(self.num_envs)), {}
 
     def step(self, actions):
         return self.results([self.step_one(number, action) for number, action in enumerate(actions)])
-
-    def send(self, actions, env_ids=None):
-        numbers = range(self.num_envs) if env_ids is None else env_ids
-        self.sent |= {int(number): action for number, action in zip(numbers, actions, strict=True)}
-
-    def recv(self, min_envs=1, timeout=None):
-        count = self.order.integers(min_envs, len(self.sent) + 1)
-        numbers = self.order.permutation(sorted(self.sent))[:count]
-        rows = [self.step_one(number, self.sent.pop(int(number))) for number in numbers]
-        return ReadySteps(numbers, *self.results(rows, numbers))
 
     def step_one(self, number, action):
         env, was_over, info = self.envs[number], self.has_ended[number], {}

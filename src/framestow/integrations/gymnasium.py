@@ -38,7 +38,7 @@ from gymnasium.wrappers.utils import create_zero_array
 
 from framestow.argument_checks import one_of, whole_number
 from framestow.envs.recording.recordable import declared_mode, disable_observation_copies
-from framestow.envs.recording.step_recording import RECORDINGS, SteppedRows
+from framestow.envs.recording.step_recording import RECORDINGS, RecordedStep
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.lazy_frames import STACK_AXES, LazyFrames, LazyFramesBatch, StackAxis
@@ -185,7 +185,7 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
             raise InvalidStepError(f"environments {idle} were not reset: step needs open episodes; call reset() first")
         frames, rewards, terminated, truncated, infos = self.env.step(actions)
         no_actions = np.empty(self.num_envs)  # actions are not stored
-        rows = SteppedRows(np.arange(self.num_envs), True, no_actions, frames, rewards, terminated, truncated, infos)
+        rows = RecordedStep(no_actions, frames, rewards, terminated, truncated, infos)
         infos = self._record(self._streams, rows, self._has_ended)
         return self._streams.observations(), rewards, terminated, truncated, infos
 

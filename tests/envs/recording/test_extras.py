@@ -13,17 +13,16 @@ from framestow.errors import EnvironmentFailedError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
-from oracles.toy_vector import ToyVector
 
 LENGTHS = [(4, 5), (3,), (1, 6, 4)]
 ENDINGS = [("terminated", "truncated"), ("truncated",), ("both", "terminated")]
 MODES = list(AutoresetMode)
 
 
-def vector_env(mode=AutoresetMode.NEXT_STEP, *, sends: bool = False, **settings):
+def vector_env(mode=AutoresetMode.NEXT_STEP, **settings):
     shapes = enumerate(zip(LENGTHS, ENDINGS, strict=True))
     envs = [NumberedEnv(stream, lengths, endings, **settings) for stream, (lengths, endings) in shapes]
-    return ToyVector(envs, mode) if sends else SerialVectorEnv([lambda env=env: env for env in envs], mode)
+    return SerialVectorEnv([lambda env=env: env for env in envs], mode)
 
 
 def recorder_with(mode=AutoresetMode.NEXT_STEP, *, extras=None, **settings) -> Recorder:
@@ -74,24 +73,6 @@ def test_extras_are_stored_with_the_next_step_in_every_mode(mode, in_background)
     recorder.close()
 
 
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_extras_of_sent_steps_are_stored_with_them_in_any_order(mode):
-    recorder = recorder_with(mode, sends=True)
-    recorder.reset()
-    calls, idle = np.zeros(3, int), [0, 1, 2]
-
-    while min(calls) < 20:
-        for stream in idle:
-            actions = attach(recorder, calls[stream], [stream])
-            recorder.send(actions, [stream])
-            calls[stream] += 1
-        idle = recorder.recv().env_ids.tolist()
-
-    arrived = assert_each_step_has_its_own(recorder)
-    assert 40 < arrived <= sum(env.num_steps for env in recorder.env.envs)
-    recorder.close()
-
-
 REFUSED = [
     ({}, "extras lack noise, number: every step of this memory has noise, number"),
     ({"number": [1, 2, 3]}, "extras lack noise"),
@@ -100,10 +81,10 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize("call", ["step", "step_async", "send"])
+@pytest.mark.parametrize("call", ["step", "step_async"])
 @pytest.mark.parametrize(("attached", "message"), REFUSED)
 def test_a_step_with_invalid_extras_is_refused_before_any_environment_steps(attached, message, call):
-    recorder = recorder_with(sends=call == "send")
+    recorder = recorder_with()
     recorder.reset()
     envs = recorder.env.envs
     recorder.add_extras(**attached)
@@ -112,12 +93,7 @@ def test_a_step_with_invalid_extras_is_refused_before_any_environment_steps(atta
         getattr(recorder, call)(np.zeros(3, int))
 
     assert [0, 0, 0] == [env.num_steps for env in envs]
-    actions = attach(recorder, 1)
-    if call == "send":
-        recorder.send(actions)
-        recorder.recv(3)
-    else:
-        recorder.step(actions)
+    recorder.step(attach(recorder, 1))
     assert 3 == assert_each_step_has_its_own(recorder)
 
 

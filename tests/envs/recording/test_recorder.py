@@ -398,8 +398,8 @@ class PoolLike(DenseFinalVector):
     all_env_ids, config = np.arange(3), MappingProxyType({})
 
 
-def test_environments_that_need_an_adapter_are_refused_with_its_name():
-    with pytest.raises(InvalidSettingsError, match=re.escape("use Recorder(EnvpoolVectorEnv(pool), memory)")):
+def test_environments_of_another_interface_are_refused_with_a_way_to_record_them():
+    with pytest.raises(InvalidSettingsError, match=re.escape("store its steps by memory.add")):
         Recorder(PoolLike(), ListSink(3))
     with pytest.raises(InvalidSettingsError, match=re.escape("use SerialVectorEnv([lambda: env])")):
         Recorder(NumberedEnv(), ListSink(1))

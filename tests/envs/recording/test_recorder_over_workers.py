@@ -1,4 +1,4 @@
-"""The Recorder over worker processes: send and recv, shared frames, and a killed worker."""
+"""The Recorder over worker processes: shared frames, and a killed worker."""
 
 from __future__ import annotations
 
@@ -50,23 +50,6 @@ def test_shared_frames_of_workers_are_recorded_exactly():
     stepped(recorder, 40)
 
     assert not recorder.env.copies_observations
-    assert_memory_is_what_the_oracle_holds(recorder.memory, recorder.memory.oracle)
-    assert_every_transition_is_one_step_of_one_episode(recorder.memory)
-    recorder.close()
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
-def test_steps_sent_to_some_are_recorded_stream_by_stream(mode):
-    recorder = recorder_of(mode)
-    recorder.reset()
-    recorder.send([0, 1, 2, 3])
-    num_sent = np.ones(4, int)
-    while recorder.memory.oracle.steps[120:] == []:
-        ready = recorder.recv()
-        num_sent[ready.env_ids] += 1
-        assert np.array_equal(recorder.memory.observations()[ready.env_ids], ready.observations)
-        recorder.send((num_sent + np.arange(4))[ready.env_ids] % NUM_ACTIONS, ready.env_ids)
-
     assert_memory_is_what_the_oracle_holds(recorder.memory, recorder.memory.oracle)
     assert_every_transition_is_one_step_of_one_episode(recorder.memory)
     recorder.close()

@@ -16,7 +16,6 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.repair import repair_store
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
 from oracles.saved_bytes import saved_bytes
-from oracles.toy_vector import ToyVector, numbered_envs
 
 MODES = list(AutoresetMode)
 
@@ -163,17 +162,6 @@ def test_the_state_methods_of_a_wrapped_environment_are_not_those_of_the_wrapper
     recorder = Recorder(vector, ListSink(1))
 
     assert recorder.state_dict()["env"] is None
-
-
-def test_steps_of_some_environments_need_a_reset_first():
-    recorder = Recorder(ToyVector(numbered_envs([(9,)], [("terminated",)]), AutoresetMode.NEXT_STEP), ListSink(1))
-    recorder.reset()
-    recorder.load_state_dict(recorder.state_dict())
-
-    with pytest.raises(InvalidStepError, match="their episodes must restart; call reset"):
-        recorder.send([1])
-    recorder.reset()
-    recorder.send([1])
 
 
 def test_a_state_of_another_mode_is_refused():

@@ -29,51 +29,43 @@ class RandomCalls:
         self.mode, self.seed, self.random = mode, seed, np.random.default_rng(seed)
         self.env = self.made()
         self.courses = [KnownCourse(number, mode) for number in range(NUM_ENVS)]
-        self.in_flight: dict[int, int] = {}
+        self.in_flight: list[int] | None = None  # the actions of the step in flight
         self.may_kill = {0, 1}  # the third loss without a step in between is an error
         self.reset_all()
 
     def make_one(self) -> None:
-        calls = [self.step, self.send, self.receive, self.reset_some, self.call, self.kill, self.save, self.reset_all]
-        self.random.choice(calls, p=[0.3, 0.2, 0.2, 0.08, 0.06, 0.11, 0.03, 0.02])()
+        calls = [self.step, self.begin_step, self.end_step, self.reset_some, self.call, self.kill, self.save]
+        self.random.choice([*calls, self.reset_all], p=[0.25, 0.2, 0.25, 0.08, 0.06, 0.11, 0.03, 0.02])()
 
     def step(self) -> None:
-        if self.in_flight or any(map(self.needs_a_reset, range(NUM_ENVS))):
-            return
-        actions = self.random.integers(0, NUM_ACTIONS, NUM_ENVS)
-        self.take(range(NUM_ENVS), actions.tolist(), *self.env.step(actions))
-        self.may_kill = {0, 1}
+        self.begin_step()
+        self.end_step()
 
-    def send(self) -> None:
-        idle = [number for number in self.idle() if not self.needs_a_reset(number)]
-        if idle:
-            numbers = self.random.permutation(idle)[: self.random.integers(1, len(idle) + 1)]
-            actions = self.random.integers(0, NUM_ACTIONS, len(numbers))
-            self.env.send(actions, numbers)
-            self.in_flight |= dict(zip(numbers.tolist(), actions.tolist(), strict=True))
+    def begin_step(self) -> None:
+        if self.in_flight is None and not any(map(self.needs_a_reset, range(NUM_ENVS))):
+            actions = self.random.integers(0, NUM_ACTIONS, NUM_ENVS)
+            self.env.step_async(actions)
+            self.in_flight = actions.tolist()
 
-    def receive(self) -> None:
-        if self.in_flight:
-            num_wanted = int(self.random.integers(1, len(self.in_flight) + 1))
-            ready = self.env.recv(num_wanted)
-            numbers = ready.env_ids.tolist()
-            assert len(numbers) >= num_wanted
-            self.take(numbers, [self.in_flight.pop(number) for number in numbers], *ready[1:])
+    def end_step(self) -> None:
+        if self.in_flight is not None:
+            self.take(self.in_flight, *self.env.step_wait())
+            self.in_flight = None
+            self.may_kill = {0, 1}
 
     def reset_some(self) -> None:
         mask = self.random.random(NUM_ENVS) < 0.4
         mask |= [self.needs_a_reset(number) for number in range(NUM_ENVS)]
-        mask[list(self.in_flight)] = False
-        if mask.any():
+        if self.in_flight is None and mask.any() and not mask.all():
             observations, _ = self.env.reset(options={"reset_mask": mask})
             for course, is_reset, shown in zip(self.courses, mask, shown_by(observations), strict=True):
                 if is_reset:
                     course.begin(shown)
-                elif course.number not in self.in_flight:
+                else:
                     assert course.last == shown
 
     def call(self) -> None:
-        if not self.in_flight:
+        if self.in_flight is None:
             with suppress(WorkerLostError):
                 assert tuple(range(NUM_ENVS)) == self.env.get_attr("number")
 
@@ -85,11 +77,11 @@ class RandomCalls:
             os.kill(pid, signal.SIGKILL)
             time.sleep(self.random.choice([0.0, 0.01]))
             for number in np.flatnonzero(np.array(WORKER_OF) == worker).tolist():
-                self.courses[number].note_kill(number in self.in_flight)
+                self.courses[number].note_kill(self.in_flight is not None)
 
     def save(self) -> None:
         """Go on in new processes from the state of these."""
-        if not self.in_flight:
+        if self.in_flight is None:
             with suppress(WorkerLostError):
                 state = self.env.state_dict()
                 self.env.close()
@@ -110,24 +102,21 @@ class RandomCalls:
 
     def reset_all(self) -> None:
         observations, _ = self.env.reset()
-        self.in_flight = {}
+        self.in_flight = None
         for course, shown in zip(self.courses, shown_by(observations), strict=True):
             course.begin(shown)
 
-    def take(self, numbers, actions, observations, rewards, terminated, truncated, infos) -> None:
+    def take(self, actions, observations, rewards, terminated, truncated, infos) -> None:
         shown = shown_by(observations)
-        for row, (number, action) in enumerate(zip(numbers, actions, strict=True)):
-            is_final = "final_obs" in infos and infos["_final_obs"][row]
-            final = shown_by(infos["final_obs"][row : row + 1])[0] if is_final else None
-            is_told_lost = "episode_lost" in infos and bool(infos["_episode_lost"][row])
-            flags = bool(terminated[row]), bool(truncated[row])
-            self.courses[number].take(action, shown[row], float(rewards[row]), flags, final, is_told_lost)
+        for number, action in enumerate(actions):
+            is_final = "final_obs" in infos and infos["_final_obs"][number]
+            final = shown_by(infos["final_obs"][number : number + 1])[0] if is_final else None
+            is_told_lost = "episode_lost" in infos and bool(infos["_episode_lost"][number])
+            flags = bool(terminated[number]), bool(truncated[number])
+            self.courses[number].take(action, shown[number], float(rewards[number]), flags, final, is_told_lost)
 
     def needs_a_reset(self, number: int) -> bool:
         return self.mode is AutoresetMode.DISABLED and self.courses[number].has_ended
-
-    def idle(self) -> list[int]:
-        return [number for number in range(NUM_ENVS) if number not in self.in_flight]
 
 
 def shown_by(observations) -> list[tuple[int, ...]]:

@@ -119,8 +119,8 @@ def check_env(env: Any) -> None:
     """Raise ``InvalidSettingsError`` unless ``env`` is a vector environment that a recorder can step."""
     if hasattr(env, "all_env_ids") and hasattr(env, "config"):
         raise InvalidSettingsError(
-            f"env is the envpool pool {type(env).__name__}: a recorder needs checked actions and infos with masks; use "
-            "Recorder(EnvpoolVectorEnv(pool), memory), from framestow.envs"
+            f"env is the envpool pool {type(env).__name__}: a recorder needs a vector environment of Gymnasium; store "
+            "its steps by memory.add (docs/environments.md)"
         )
     if not (hasattr(env, "num_envs") and hasattr(env, "single_observation_space")):
         raise InvalidSettingsError(
@@ -173,11 +173,6 @@ def has_async_step(env: VectorEnv[Any, Any, Any]) -> bool:
         and hasattr(env, "step_wait")
         and not isinstance(env, (AsyncVectorEnv, VectorWrapper))
     )
-
-
-def has_send_and_recv(env: VectorEnv[Any, Any, Any]) -> bool:
-    """Return whether ``env`` itself, not an environment that it wraps, has ``send`` and ``recv``."""
-    return hasattr(env, "send") and hasattr(env, "recv") and not isinstance(env, VectorWrapper)
 
 
 VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]

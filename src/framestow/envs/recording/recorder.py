@@ -24,23 +24,21 @@ from framestow.envs.recording.recordable import (
     declared_mode,
     disable_observation_copies,
     has_async_step,
-    has_send_and_recv,
     newest_frames,
     stacked_space,
     state_method,
     take_rows,
 )
-from framestow.envs.recording.step_recording import RECORDINGS, Flags, SteppedRows, StepSink, open_episodes
+from framestow.envs.recording.step_recording import RECORDINGS, Flags, RecordedStep, StepSink, open_episodes
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.envs.vector.calls import ClosedError, NoStepPendingError, StepPendingError
-from framestow.envs.vector.vector_state import ReadySteps, checked_env_ids
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
 
 Extras = dict[str, npt.NDArray[Any]]
 
 
 class PendingExtras:
-    """Extra fields of the next step and of the steps in flight.
+    """Extra fields of the next step and of the step in flight.
 
     They are checked before an environment steps, because a step that the memory refuses afterwards would be lost.
     """
@@ -50,7 +48,6 @@ class PendingExtras:
         self._pending: dict[str, Any] = {}
         self.of_async_step: Extras | None = None
         """Extras of the step that ``step_async`` began."""
-        self._of_sent_steps: dict[int, Extras] = {}
 
     def add_extras(self, extras: Mapping[str, npt.ArrayLike]) -> None:
         """Add a copy of ``extras`` to those of the next step."""
@@ -71,26 +68,13 @@ class PendingExtras:
         self._pending = pending  # kept until their step has begun
         return extras
 
-    def put_in_flight(self, extras: Extras | None, streams: npt.NDArray[Any] | None = None) -> None:
-        """Keep ``extras`` until their step is done: a row for each of ``streams``, or for all where ``None``."""
-        if streams is None:
-            self.of_async_step = extras
-        elif extras is not None:
-            for row, stream in enumerate(streams.tolist()):
-                self._of_sent_steps[stream] = {name: values[row] for name, values in extras.items()}
-
     def clear(self) -> None:
         """Discard the extras of the next step, which has begun."""
         self._pending = {}
 
-    def of_sent_steps(self, streams: npt.NDArray[Any]) -> Extras | None:
-        """Remove and return the extras of the done steps of ``streams``, a row each."""
-        rows = [self._of_sent_steps.pop(stream) for stream in streams.tolist() if stream in self._of_sent_steps]
-        return {name: np.stack([row[name] for row in rows]) for name in rows[0]} if rows else None
-
     def drop(self) -> None:
-        """Discard all extras, of steps in flight too."""
-        self._pending, self.of_async_step, self._of_sent_steps = {}, None, {}
+        """Discard all extras, those of the step in flight too."""
+        self._pending, self.of_async_step = {}, None
 
 
 class AsyncStep:
@@ -164,65 +148,6 @@ class AsyncStep:
             self._thread = None
 
 
-class SentSteps:
-    """Steps that ``send`` began, with their actions."""
-
-    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
-        self._env = env
-        self._actions: dict[int, Any] = {}
-
-    def require_none(self) -> None:
-        """Raise ``StepPendingError`` while a step is in flight."""
-        if self._actions:
-            raise StepPendingError(
-                f"steps of environments {sorted(self._actions)} are in flight: they must be received before the next "
-                "call; call recv()",
-                "send",
-            )
-
-    def require_none_of(self, streams: npt.NDArray[Any]) -> None:
-        """Raise ``StepPendingError`` if a step of ``streams`` is in flight."""
-        pending = [stream for stream in streams.tolist() if stream in self._actions]
-        if pending:
-            raise StepPendingError(
-                f"steps of environments {pending} are in flight: they must be received first; call recv()", "send"
-            )
-
-    def require_some(self) -> None:
-        """Raise ``NoStepPendingError`` if no step is in flight."""
-        if not self._actions:
-            raise NoStepPendingError("no step is in flight: recv() needs one that send() began; call it first", "recv")
-
-    def check(self, streams: npt.NDArray[Any]) -> None:
-        """Raise unless ``streams`` are distinct environments without a step in flight, and ``env`` has ``send``."""
-        if not has_send_and_recv(self._env):
-            raise InvalidSettingsError(
-                f"{self._env} has no send and recv: it steps all environments at once; call step()"
-            )
-        checked_env_ids(streams, self._env.num_envs)
-        self.require_none_of(streams)
-
-    def send(self, actions: Any, streams: npt.NDArray[Any]) -> None:
-        """Begin a step of each of ``streams``, which must have passed `check`."""
-        rows = np.array(actions)
-        if rows.shape[:1] != streams.shape:
-            raise InvalidStepError(
-                f"actions have shape {rows.shape}: {len(streams)} environments need one each; "
-                "give one row for each of env_ids"
-            )
-        self._env.send(rows, streams)  # type: ignore[attr-defined]
-        self._actions |= dict(zip(streams.tolist(), rows, strict=True))
-
-    def take(self, min_envs: int, timeout: float | None) -> tuple[npt.NDArray[Any], ReadySteps]:
-        """Wait for at least ``min_envs`` steps; return the actions and results of all done steps."""
-        ready: ReadySteps = self._env.recv(min_envs, timeout)  # type: ignore[attr-defined]
-        return np.stack([self._actions.pop(int(stream)) for stream in ready.env_ids]), ready
-
-    def drop(self) -> None:
-        """Discard the steps in flight."""
-        self._actions.clear()
-
-
 class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     """Vector environment that records every step of another one in a memory, and returns stacked observations.
 
@@ -237,8 +162,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     the frames from the environment's buffers, without a copy in between.
 
     `step_async` starts a step in the background, in a thread if the environment has no such method; `step_wait`
-    records and returns it. `send` and `recv` do the same for some of the environments, if ``env`` has these methods.
-    Not thread-safe.
+    records and returns it. Not thread-safe.
 
     After an error or Ctrl-C in a step the memory is consistent: it can be sampled and saved, and `reset` continues.
 
@@ -291,10 +215,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.render_mode, self.spec = env.render_mode, env.spec
         self._record = RECORDINGS[self.autoreset_mode]
         self._interrupts = DeferredInterrupts()
-        self._all_streams = np.arange(self.num_envs)
         self._has_ended = np.zeros(self.num_envs, np.bool_)
         self._has_begun = np.zeros(self.num_envs, np.bool_)
-        self._async_step, self._sent = AsyncStep(env), SentSteps(env)
+        self._async_step = AsyncStep(env)
         self._extras = PendingExtras(memory)
         self._restarted: RestartedEpisodes | None = None
         disable_observation_copies(env)
@@ -304,20 +227,16 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     ) -> tuple[npt.NDArray[Any], dict[str, Any]]:
         """Reset all environments, or those of ``options["reset_mask"]``, and begin their episodes in the memory.
 
-        Environments outside the mask may have steps in flight from `send`. A reset of all discards the steps in
-        flight. The first reset of a run resumed without saved states resets all environments.
+        The first reset of a run resumed without saved states resets all environments.
 
         Returns:
             The observations of all environments, ``(n, stack, *frame)``, and ``infos``.
 
         Raises:
-            InvalidStepError: a step of `step_async`, or of an environment in the mask, is in flight.
+            InvalidStepError: a step of `step_async` is in flight.
         """
-        self._require_open()
-        self._async_step.require_none()
+        self._require_idle()
         mask = self._checked_mask(options)
-        if not mask.all():
-            self._sent.require_none_of(np.flatnonzero(mask))
         # Copied, because Gymnasium's vector environments remove the mask from the dictionary.
         env_options = None if options is None else dict(options)
         if self._restarted is not None:
@@ -334,12 +253,10 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 self.memory.begin(take_rows(frames, streams), streams)
             self._has_ended[mask], self._has_begun[mask] = False, True
             self._restarted = None
-            if mask.all():
-                self._sent.drop()
         return self.memory.observations(), infos
 
     def add_extras(self, **extras: npt.ArrayLike) -> None:
-        """Add extra fields to the next `step`, `step_async` or `send`, with a row for each action; they are copied.
+        """Add extra fields to the next `step` or `step_async`, with a row for each action; they are copied.
 
         May be called more than once before a step. If a field is missing or invalid, the step raises before any
         environment steps and discards all added fields; add them again.
@@ -362,7 +279,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             InvalidStepError: before a reset, or while an ended episode needs one (DISABLED).
         """
         self._require_idle()
-        self._require_running(self._all_streams)
+        self._require_running()
         copied_actions = self._one_each(actions)
         extras = self._extras.checked(self.num_envs)
         with _RequireResetOnError(self):
@@ -373,9 +290,9 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def step_async(self, actions: Any) -> None:
         """Start a step of all environments with a copy of ``actions``; `step_wait` returns it."""
         self._require_idle()
-        self._require_running(self._all_streams)
+        self._require_running()
         self._one_each(actions)
-        self._extras.put_in_flight(self._extras.checked(self.num_envs))
+        self._extras.of_async_step = self._extras.checked(self.num_envs)
         self._async_step.start(actions, None if self._restarted is None else self._restarted.step)
         self._extras.clear()
 
@@ -397,55 +314,12 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             self._async_step.drop()  # last, so that an interrupted call can be repeated
         return outcome
 
-    def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
-        """Start a step of the environments ``env_ids`` (``None`` for all) with an action each; `recv` returns it.
-
-        Raises:
-            InvalidSettingsError: the vector environment has no ``send`` and ``recv``.
-            InvalidStepError: an environment has a step in flight, or needs a reset.
-        """
-        self._require_open()
-        self._async_step.require_none()
-        streams = self._all_streams if env_ids is None else np.atleast_1d(np.asarray(env_ids))
-        self._sent.check(streams)
-        self._require_running(streams)
-        if self._restarted is not None:
-            raise InvalidStepError(
-                "run was resumed without a state of its environments: their episodes must restart; call reset() before "
-                "send()"
-            )
-        extras = self._extras.checked(len(streams))
-        with _RequireResetOnError(self, unless=(InvalidStepError,)):
-            self._extras.put_in_flight(extras, streams)
-            self._sent.send(actions, streams)
-            self._extras.clear()
-
-    def recv(self, min_envs: int = 1, timeout: float | None = None) -> ReadySteps:
-        """Wait until ``min_envs`` steps that `send` began are done, record all done steps and return a row each.
-
-        Observations are stacks, ``(m, stack, *frame)``. An error of an environment is raised here: no step in flight is
-        recorded, and the next call must be `reset`.
-
-        Raises:
-            StepTimeoutError: the steps are not done after ``timeout`` seconds; they are still in flight.
-            NoStepPendingError: no step is in flight.
-        """
-        self._require_open()
-        self._sent.require_some()
-        with _RequireResetOnError(self, unless=(StepTimeoutError,)):
-            actions, ready = self._sent.take(min_envs, timeout)
-            streams = np.asarray(ready.env_ids)
-            rows = SteppedRows(streams, False, actions, *ready[1:], self._extras.of_sent_steps(streams))
-            infos = self._into_memory(rows)
-        return ready._replace(observations=take_rows(self.memory.observations(), streams), infos=infos)
-
     def render(self) -> tuple[Any, ...] | None:
         """Return what the vector environment renders."""
         return self.env.render()
 
     def close_extras(self, **kwargs: Any) -> None:
         """Wait for a step in flight, discard it, end the thread and close the vector environment."""
-        self._sent.drop()
         self._async_step.close()
         self.env.close(**kwargs)
 
@@ -504,17 +378,13 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     def _recorded(self, actions: Any, answer: VectorStep, extras: Extras | None) -> VectorStep:
         frames, rewards, terminated, truncated, infos = answer
-        rows = SteppedRows(self._all_streams, True, actions, frames, rewards, terminated, truncated, infos, extras)
-        infos = self._into_memory(rows)
+        stored = rewards if self.reward_limit is None else np.clip(rewards, -self.reward_limit, self.reward_limit)
+        with self._interrupts:
+            step = RecordedStep(actions, frames, stored, terminated, truncated, infos, extras)
+            infos = self._record(self.memory, step, self._has_ended)
         if self._restarted is not None and self._restarted.is_over:
             self._restarted = None
         return self.memory.observations(), rewards, terminated, truncated, infos
-
-    def _into_memory(self, rows: SteppedRows) -> dict[str, Any]:
-        if self.reward_limit is not None:
-            rows = rows._replace(rewards=np.clip(rows.rewards, -self.reward_limit, self.reward_limit))
-        with self._interrupts:
-            return self._record(self.memory, rows, self._has_ended)
 
     def _one_each(self, actions: Any) -> npt.NDArray[Any]:
         """Return a copy of ``actions``, one for each environment; Gymnasium checks only after it has sent some."""
@@ -542,15 +412,14 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def _require_idle(self) -> None:
         self._require_open()
         self._async_step.require_none()
-        self._sent.require_none()
 
-    def _require_running(self, streams: npt.NDArray[Any]) -> None:
-        if not self._has_begun[streams].all():
-            idle = streams[~self._has_begun[streams]].tolist()
+    def _require_running(self) -> None:
+        if not self._has_begun.all():
+            idle = np.flatnonzero(~self._has_begun).tolist()
             raise InvalidStepError(f"environments {idle} have no running episode: a step needs one; call reset()")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._has_ended[streams].any():
+        if self.autoreset_mode is AutoresetMode.DISABLED and self._has_ended.any():
             raise InvalidStepError(
-                f"environments {streams[self._has_ended[streams]].tolist()} have ended: with autoreset disabled they "
+                f"environments {np.flatnonzero(self._has_ended).tolist()} have ended: with autoreset disabled they "
                 "need a reset first; call reset(options={'reset_mask': terminated | truncated})"
             )
 
@@ -568,5 +437,4 @@ class _RequireResetOnError:
         if error is not None and not isinstance(error, self._but_for):
             self._recorder._has_begun[:] = False
             self._recorder._async_step.drop()
-            self._recorder._sent.drop()
             self._recorder._extras.drop()

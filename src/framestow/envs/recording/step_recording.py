@@ -8,8 +8,8 @@ The stored transitions are the same in all modes: steps without resets, each wit
 | SAME_STEP | append with the frame of ``final_obs``, then begin | append |
 | DISABLED | append; the caller resets with a mask (begin) | append |
 
-A step may have rows of some environments only, in any order. If ``infos["episode_lost"]`` reports a lost episode, that
-step is not appended, and the next begin closes the episode as truncated.
+If ``infos["episode_lost"]`` reports a lost episode, that step is not appended, and the next begin closes the episode as
+truncated.
 """
 
 from __future__ import annotations
@@ -87,13 +87,9 @@ def final_frames(infos: Mapping[str, Any], rows: npt.NDArray[np.intp]) -> dict[i
 Flags = npt.NDArray[np.bool_]
 
 
-class SteppedRows(NamedTuple):
-    """Results of a step of ``m`` environments, one row each."""
+class RecordedStep(NamedTuple):
+    """The results of a step of all ``n`` environments."""
 
-    streams: npt.NDArray[np.intp]
-    """Environment number of each row, ``(m,)``."""
-    are_all: bool
-    """Whether the rows are all environments in order."""
     actions: npt.NDArray[Any]
     frames: Any
     rewards: npt.NDArray[Any]
@@ -101,37 +97,37 @@ class SteppedRows(NamedTuple):
     truncated: npt.NDArray[Any]
     infos: dict[str, Any]
     extras: dict[str, npt.NDArray[Any]] | None = None
-    """Extra fields of the step, with ``m`` rows; ``None`` if the memory stores none."""
+    """Extra fields of the step; ``None`` if the memory stores none."""
 
     @property
     def ended(self) -> Flags:
-        """Rows whose episode has ended, lost episodes included."""
+        """Environments whose episode has ended, lost episodes included."""
         return np.asarray(np.logical_or(self.terminated, self.truncated), np.bool_)
 
     @property
     def lost(self) -> Flags:
-        """Rows whose episode was lost; they hold no step to store."""
+        """Environments whose episode was lost; they have no step to store."""
         if "episode_lost" not in self.infos:
-            return np.zeros(len(self.streams), np.bool_)
+            return np.zeros(len(self.rewards), np.bool_)
         return np.asarray(self.infos["_episode_lost"], np.bool_)
 
 
 # Stores a step and returns the infos for the caller. ``has_ended``, ``(num_envs,)``, marks the environments that need
 # a reset; the function updates it.
-Recording = Callable[[StepSink, SteppedRows, Flags], dict[str, Any]]
+Recording = Callable[[StepSink, RecordedStep, Flags], dict[str, Any]]
 
 
-def record_next_step(memory: StepSink, step: SteppedRows, has_ended: Flags) -> dict[str, Any]:
-    """Append the rows that stepped, and begin an episode for the rows that were reset."""
-    lost, was_reset = step.lost, has_ended[step.streams]
+def record_next_step(memory: StepSink, step: RecordedStep, has_ended: Flags) -> dict[str, Any]:
+    """Append the steps, and begin an episode of each environment that was reset."""
+    lost, was_reset = step.lost, has_ended.copy()
     append(memory, step, ~(was_reset | lost), step.frames)
     begin(memory, step, was_reset & ~step.ended)  # an episode lost in its reset step still needs one
-    has_ended[step.streams] = step.ended
+    has_ended[:] = step.ended
     return step.infos
 
 
-def record_same_step(memory: StepSink, step: SteppedRows, has_ended: Flags) -> dict[str, Any]:  # noqa: ARG001
-    """Append all rows with their true last frames, and begin the next episodes."""
+def record_same_step(memory: StepSink, step: RecordedStep, has_ended: Flags) -> dict[str, Any]:  # noqa: ARG001
+    """Append all steps with their true last frames, and begin the next episodes."""
     ended, lost = step.ended, step.lost
     if not ended.any():
         append(memory, step, ~lost, step.frames)
@@ -139,18 +135,18 @@ def record_same_step(memory: StepSink, step: SteppedRows, has_ended: Flags) -> d
     seen = ended & ~lost
     next_frames = replace_rows(step.frames, final_frames(step.infos, np.flatnonzero(seen)))
     append(memory, step, ~lost, next_frames)
-    final_observations = np.full(len(step.streams), None, object)
+    final_observations = np.full(len(ended), None, object)
     stacks = memory.observations()
     for row in np.flatnonzero(ended):
-        final_observations[row] = take_row(stacks, step.streams[row])
+        final_observations[row] = take_row(stacks, row)
     begin(memory, step, ended)
     return {**step.infos, "final_obs": final_observations, "_final_obs": ended}
 
 
-def record_disabled(memory: StepSink, step: SteppedRows, has_ended: Flags) -> dict[str, Any]:
-    """Append all rows; the caller resets."""
+def record_disabled(memory: StepSink, step: RecordedStep, has_ended: Flags) -> dict[str, Any]:
+    """Append all steps; the caller resets."""
     append(memory, step, ~step.lost, step.frames)
-    has_ended[step.streams] = step.ended
+    has_ended[:] = step.ended
     return step.infos
 
 
@@ -161,30 +157,22 @@ RECORDINGS: Mapping[AutoresetMode, Recording] = {
 }
 
 
-def begin(memory: StepSink, step: SteppedRows, mask: Flags) -> None:
-    """Begin an episode with the frame of each row of ``mask``."""
-    if step.are_all and mask.all():
+def begin(memory: StepSink, step: RecordedStep, mask: Flags) -> None:
+    """Begin an episode of each environment in ``mask`` with its frame."""
+    if mask.all():
         memory.begin(step.frames)
     elif mask.any():
-        memory.begin(take_rows(step.frames, np.flatnonzero(mask)), step.streams[mask])
+        env_ids = np.flatnonzero(mask)
+        memory.begin(take_rows(step.frames, env_ids), env_ids)
 
 
-def append(memory: StepSink, step: SteppedRows, mask: Flags, next_frames: Any) -> None:
-    """Append the rows of ``mask``; all rows of all environments are passed without a copy."""
-    is_whole = step.are_all and mask.all()
-    rows = None if is_whole else np.flatnonzero(mask)
-    extra: dict[str, Any] = {}
-    if step.extras is not None:
-        extra["extras"] = step.extras if rows is None else take_rows(step.extras, rows)
-    if rows is None:
-        memory.append(step.actions, step.rewards, step.terminated, step.truncated, next_frames, **extra)
-    elif rows.size:
-        memory.append(
-            step.actions[rows],
-            step.rewards[rows],
-            step.terminated[rows],
-            step.truncated[rows],
-            next_frames if mask.all() else take_rows(next_frames, rows),
-            step.streams[rows],
-            **extra,
-        )
+def append(memory: StepSink, step: RecordedStep, mask: Flags, next_frames: Any) -> None:
+    """Append the steps of the environments in ``mask``; the arrays of all environments are passed without a copy."""
+    env_ids = None if mask.all() else np.flatnonzero(mask)
+    fields: tuple[Any, ...] = (step.actions, step.rewards, step.terminated, step.truncated, next_frames)
+    extras: dict[str, Any] = {} if step.extras is None else {"extras": step.extras}
+    if env_ids is None:
+        memory.append(*fields, **extras)
+    elif env_ids.size:
+        actions, rewards, terminated, truncated, frames = take_rows(fields, env_ids)
+        memory.append(actions, rewards, terminated, truncated, frames, env_ids, **take_rows(extras, env_ids))

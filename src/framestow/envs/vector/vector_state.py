@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,36 +13,9 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from framestow.argument_checks import checked_seed
+from framestow.envs.seeding import replacement_seed
 from framestow.envs.vector.env_state import take_state, why_no_state
-from framestow.errors import IncompatibleError, InvalidStepError
-
-
-class ReadySteps(NamedTuple):
-    """Result of ``recv``: the steps of ``m`` environments, one row each in all fields."""
-
-    env_ids: npt.NDArray[np.intp]
-    """Numbers of the environments, ``(m,)``."""
-    observations: Any
-    """Observations, ``(m, *observation)``."""
-    rewards: npt.NDArray[np.float64]
-    """Rewards, ``(m,)``."""
-    terminated: npt.NDArray[np.bool_]
-    """Whether the episode terminated, ``(m,)``."""
-    truncated: npt.NDArray[np.bool_]
-    """Whether the episode was truncated, ``(m,)``."""
-    infos: dict[str, Any]
-    """Gymnasium's dictionary of arrays with masks; its arrays have ``m`` rows too."""
-
-
-def checked_env_ids(env_ids: Sequence[int] | npt.NDArray[np.integer[Any]], num_envs: int) -> list[int]:
-    """Return ``env_ids`` as a list; raise ``InvalidStepError`` unless they are distinct environment numbers."""
-    numbers = np.asarray(env_ids)
-    is_right = numbers.ndim == 1 and numbers.size and np.issubdtype(numbers.dtype, np.integer)
-    if not is_right or numbers.min() < 0 or numbers.max() >= num_envs or len(np.unique(numbers)) != len(numbers):
-        raise InvalidStepError(
-            f"env_ids are {env_ids!r}: they must be different whole numbers from 0 to {num_envs - 1}; give at least one"
-        )
-    return [int(number) for number in numbers]
+from framestow.errors import IncompatibleError
 
 
 class PendingLosses:
@@ -62,15 +35,13 @@ class PendingLosses:
 
     def seed_from(self, seed: int | None) -> None:
         """Derive the seeds of replacements from ``seed``; ``None`` takes a random one."""
-        self._entropy = np.random.SeedSequence(checked_seed(seed)).entropy
+        self._entropy: Any = np.random.SeedSequence(checked_seed(seed)).entropy
 
     def mark_replaced(self, numbers: Iterable[int]) -> None:
         """Draw the seeds of environments that were replaced."""
         for number in numbers:
-            key = (number, self._num_replacements[number])
+            self.first_seeds[number] = replacement_seed(self._entropy, number, self._num_replacements[number])
             self._num_replacements[number] += 1
-            state = np.random.SeedSequence(self._entropy, spawn_key=key).generate_state(1, np.uint32)
-            self.first_seeds[number] = int(state[0])
 
     def mark_reset(self, numbers: Iterable[int]) -> None:
         """Remove environments that were reset: their lost episodes need no report."""

@@ -20,7 +20,7 @@ from framestow.argument_checks import whole_number
 from framestow.envs.vector.calls import EnvSpaces, batched_spaces, check_equal_spaces
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, shared_nbytes
 from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factories, pickled
-from framestow.envs.workers.worker import Request, Worker, make_watcher
+from framestow.envs.workers.worker import Request, Worker, make_selector
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, StepTimeoutError, WorkerLostError
 
 OnWorkerLost: TypeAlias = Literal["raise", "restart"]
@@ -30,6 +30,7 @@ StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 _START_TIMEOUT_S = 10.0  # minimum: a new process imports its modules, and an environment may load large files
 _GRACE_S = 1.0  # minimum wait before a worker counts as hung, if the parent was busy since its request
 _CLOSE_AT_EXIT_S = 2.0
+_LONGEST_WAIT_S = 86_400.0  # the system counts milliseconds in 32 bits
 
 
 class MadeEnvs(NamedTuple):
@@ -77,16 +78,15 @@ class WorkerPool:
         split = np.array_split(np.arange(self.num_envs), checked_num_workers(num_workers, self.num_envs))
         self.step_timeout_s = step_timeout_s
         self._owner_pid = os.getpid()
-        self._watcher = make_watcher()
+        self._selector = make_selector()
         self._block = block = SharedBlock()
         factories = [Factories([env_fns[number] for number in numbers]) for numbers in split]
         self.workers = [
-            Worker(each, numbers.tolist(), factories[each], mode, block, context, daemon, self._watcher)
+            Worker(each, numbers.tolist(), factories[each], mode, block, context, daemon, self._selector)
             for each, numbers in enumerate(split)
         ]
         self.worker_of = [worker for worker in self.workers for _ in worker.numbers]
         """Worker of each environment."""
-        self._worker_of_file: dict[int, Worker] = {}
         _pools.add(self)
         try:
             self.made = self._make(self.workers)
@@ -108,26 +108,19 @@ class WorkerPool:
             if request.is_open and not request.is_sent:
                 request.worker.send(request)
 
-    def receive_all(self) -> None:
-        """Process all messages that have arrived."""
-        while self._receive(0.0):
-            pass
+    def wait_for(self, requests: Sequence[Request], timeout_s: float | None = None) -> None:
+        """Send the requests and wait until each has an answer or a lost worker.
 
-    def wait_for(self, requests: Sequence[Request], enough: int | None = None, timeout_s: float | None = None) -> None:
-        """Send the requests and wait until they have an answer or a lost worker.
-
-        ``enough`` is the number of environments whose requests must be done; ``None`` waits for all. A worker that
-        sends nothing for ``step_timeout_s`` is killed and counts as lost.
+        A worker that sends nothing for ``step_timeout_s`` is killed and counts as lost.
 
         Raises:
-            StepTimeoutError: not enough requests are done after ``timeout_s``; the workers continue.
+            StepTimeoutError: some requests are not done after ``timeout_s``; the workers continue.
         """
         began_s = monotonic()
         self.send(requests)
         for worker in self.workers:
             worker.process_unread()
-        most_open = 0 if enough is None else _num_envs(requests) - enough
-        while _num_envs(still_open := [request for request in requests if request.is_open]) > most_open:
+        while still_open := [request for request in requests if request.is_open]:
             hang_s = self._next_hang_s(still_open, began_s)
             now_s = monotonic()
             if now_s >= hang_s:
@@ -189,7 +182,6 @@ class WorkerPool:
     def _make(self, workers: Sequence[Worker]) -> MadeEnvs:
         for worker in workers:
             worker.start()
-            self._worker_of_file.update(dict.fromkeys(worker.files, worker))
         answers = [pickle.loads(answer) for answer in self._ask_at_start(workers, Command.MAKE, b"")]
         spaces = [EnvSpaces(*each) for spaces_of_worker, _, _ in answers for each in spaces_of_worker]
         if len(workers) < len(self.workers):
@@ -230,31 +222,28 @@ class WorkerPool:
 
     def _receive(self, timeout_s: float) -> bool:
         """Wait for messages and ended processes, and process them; return whether there were any."""
-        numbers = self._watcher.ready(timeout_s)
-        for number in numbers:
-            worker = self._worker_of_file[number]
+        ready = self._selector.select(min(timeout_s, _LONGEST_WAIT_S))
+        for file, _ in ready:
+            worker: Worker = file.data
             if worker.lost is not None:
                 continue
-            if number == worker.socket_number:
+            if file.fd == worker.socket_number:
                 worker.flush()
                 worker.receive()
             else:
                 worker.mark_ended()
-        return bool(numbers)
+        return bool(ready)
 
     def _next_hang_s(self, requests: Iterable[Request], began_s: float) -> float:
         since_s = min(request.worker.waiting_since_s for request in requests)
         return max(since_s + self.step_timeout_s, began_s + min(_GRACE_S, self.step_timeout_s))
 
     def _lose_silent(self, requests: Iterable[Request], began_s: float) -> None:
-        self.receive_all()
+        while self._receive(0.0):
+            pass
         for request in requests:
             if request.is_open and monotonic() >= self._next_hang_s([request], began_s):
                 request.worker.mark_lost(f"gave no answer within {self.step_timeout_s} s")
-
-
-def _num_envs(requests: Sequence[Request]) -> int:
-    return sum(len(request.numbers) for request in requests)
 
 
 _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()

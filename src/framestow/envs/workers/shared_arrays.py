@@ -240,9 +240,6 @@ _ALIGNMENT = 64  # bytes of a cache line
 class SharedArrays:
     """Arrays with a row for each environment, at the same places in the parent and in all workers.
 
-    Observations have two buffers. A step writes the buffer that does not contain the last observation. So that one
-    stays intact, even if a worker dies while it writes.
-
     Args:
         block: shared memory of at least `shared_nbytes`.
         spaces: spaces of one environment.
@@ -256,21 +253,20 @@ class SharedArrays:
         self.terminated: npt.NDArray[np.bool_] = arrays[1]
         self.truncated: npt.NDArray[np.bool_] = arrays[2]
         self.infos = InfoColumns(arrays[3])
-        num_parts = len(self.parts.arrays)
-        self.observation_buffers = (arrays[4 : 4 + num_parts], arrays[4 + num_parts : 4 + 2 * num_parts])
-        """Two buffers with the array parts of the observations, ``(num_envs, *shape)`` each."""
+        self.observations = arrays[4 : 4 + len(self.parts.arrays)]
+        """The array parts of the observations, ``(num_envs, *shape)`` each."""
         self.actions: npt.NDArray[Any] | None = arrays[-1] if is_array_space(spaces.action_space) else None
         """Actions of an array space; ``None`` if actions are sent in messages."""
 
-    def write(self, buffer: int, number: int, observation: Any) -> list[Any]:
-        """Write the observation of environment ``number`` into a buffer; return the parts that are no arrays.
+    def write(self, number: int, observation: Any) -> list[Any]:
+        """Write the observation of environment ``number``; return the parts that are no arrays.
 
         Raises:
             InvalidStepError: a part has another shape or kind of dtype than its space; nothing is written.
         """
         arrays, others = self.parts.split(observation)
         checked = [_as_part(*each) for each in zip(arrays, self.parts.arrays, strict=True)]
-        for rows, array in zip(self.observation_buffers[buffer], checked, strict=True):
+        for rows, array in zip(self.observations, checked, strict=True):
             rows[number] = array
         return others
 
@@ -286,7 +282,7 @@ def _regions(spaces: EnvSpaces, num_envs: int) -> list[tuple[tuple[int, ...], np
     observation = [((num_envs, *_shape(part)), part.dtype) for part in SpaceParts(spaces.observation_space).arrays]
     action = spaces.action_space
     actions = [((num_envs, *_shape(action)), action.dtype)] if is_array_space(action) else []
-    return [(shape, np.dtype(dtype)) for shape, dtype in [*numbers, *observation, *observation, *actions]]
+    return [(shape, np.dtype(dtype)) for shape, dtype in [*numbers, *observation, *actions]]
 
 
 def _map_arrays(block: SharedBlock, spaces: EnvSpaces, num_envs: int) -> list[npt.NDArray[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -20,80 +20,48 @@ from framestow.errors import EnvironmentFailedError, WorkerLostError
 
 
 class LastObservations:
-    """The last received observation of each environment: the number of its buffer, and its parts without an array."""
+    """The last received observation of each environment.
+
+    It is copied from the shared arrays when an answer arrives. So a worker that dies while it writes leaves it intact.
+    """
 
     def __init__(self, shared: SharedArrays, num_envs: int) -> None:
-        self._shared, self._num_envs = shared, num_envs
-        self._buffers = [0] * num_envs
-        self._others: list[list[Any]] = [[]] * num_envs
+        self._shared = shared
+        self._arrays = [array.copy() for array in shared.observations]
+        self._views = [_read_only(array) for array in self._arrays]
+        self._others: list[list[Any]] = [[]] * num_envs  # parts without an array
         self._is_known = [False] * num_envs
-        self._views = [[_read_only(array) for array in buffer] for buffer in shared.observation_buffers]
 
-    def free_buffer(self, number: int) -> int:
-        """Return the buffer that the environment may write."""
-        return 1 - self._buffers[number]
+    def receive(self, numbers: Sequence[int], each_others: Sequence[list[Any]] | None) -> None:
+        """Copy the observations of ``numbers``; ``each_others`` has their parts without an array."""
+        for to, source in zip(self._arrays, self._shared.observations, strict=True):
+            for number in numbers:
+                to[number] = source[number]
+        for place, number in enumerate(numbers):
+            self._is_known[number] = True
+            if each_others is not None:
+                self._others[number] = each_others[place]
 
-    def common_free_buffer(self) -> int:
-        """Return a buffer that every environment may write; copy last observations out of it."""
-        buffer = self._buffers[0]
-        self.move_to_buffer(range(self._num_envs), buffer)
-        return 1 - buffer
-
-    def set(self, number: int, buffer: int, others: list[Any] | None) -> None:
-        """Set the last observation: its buffer and its parts without an array."""
-        self._buffers[number] = buffer
-        self._is_known[number] = True
-        if others is not None:
-            self._others[number] = others
-
-    def set_all(self, buffer: int) -> None:
-        """Set the last observations of all environments, which consist of arrays in one buffer."""
-        self._buffers = [buffer] * self._num_envs
-
-    def move_to_buffer(self, numbers: Sequence[int], buffer: int) -> None:
-        """Copy the observations of ``numbers`` to a buffer, unless they are there."""
-        if self._buffers.count(buffer) == self._num_envs:
-            return
-        for number in numbers:
-            if self._buffers[number] != buffer:
-                for to, source in zip(
-                    self._shared.observation_buffers[buffer], self._shared.observation_buffers[1 - buffer], strict=True
-                ):
-                    to[number] = source[number]
-                self._buffers[number] = buffer
+    def receive_all(self) -> None:
+        """Copy the observations of all environments, which consist of arrays and are known already."""
+        for to, source in zip(self._arrays, self._shared.observations, strict=True):
+            np.copyto(to, source)
 
     def restore(self, number: int, observation: Any) -> None:
         """Set an observation from a saved state; ``None`` changes nothing."""
-        if observation is None:
-            return
-        buffer = self.free_buffer(number)
-        self.set(number, buffer, self._shared.write(buffer, number, observation))
+        if observation is not None:
+            self.receive([number], [self._shared.write(number, observation)])
 
     def of(self, number: int) -> Any:
         """Return a copy of the observation of an environment; ``None`` before the first reset."""
         if not self._is_known[number]:
             return None
-        rows = self._shared.observation_buffers[self._buffers[number]]
-        return self._shared.parts.join([np.copy(array[number])[()] for array in rows], self._others[number])
+        return self._shared.parts.join([np.copy(rows[number])[()] for rows in self._arrays], self._others[number])
 
     def of_all(self, copies: bool) -> Any:
-        """Return the observations of all, which are in one buffer: copies, or views valid for two more steps."""
-        buffer = self._buffers[0]
-        arrays = [array.copy() for array in self._shared.observation_buffers[buffer]] if copies else self._views[buffer]
-        return self._batched(arrays, self._others)
-
-    def of_some(self, numbers: npt.NDArray[np.intp]) -> Any:
-        """Return copies of the observations of ``numbers``, one row each."""
-        buffers = np.array(self._buffers)[numbers]
-        arrays = []
-        for first, second in zip(*self._shared.observation_buffers, strict=True):
-            rows = first[numbers]
-            rows[buffers == 1] = second[numbers[buffers == 1]]
-            arrays.append(rows)
-        return self._batched(arrays, [self._others[number] for number in numbers])
-
-    def _batched(self, arrays: Sequence[npt.NDArray[Any]], others: Sequence[list[Any]]) -> Any:
-        return self._shared.parts.join(arrays, self._shared.parts.batched_others(others))
+        """Return the observations of all environments: copies, or views that the next step overwrites."""
+        arrays = [array.copy() for array in self._arrays] if copies else self._views
+        return self._shared.parts.join(arrays, self._shared.parts.batched_others(self._others))
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -118,7 +86,7 @@ class Stepping:
     | SAME_STEP | the first of the next episode | 0, truncated | ``episode_lost``, the last one in ``final_obs`` |
     | NEXT_STEP, if this step resets | the first of the next episode | 0, no flag | those of the reset |
 
-    Environments of that worker without a step in flight report the loss in their next step.
+    If the worker is lost between two steps, its environments report the loss in their next step.
     """
 
     def __init__(self, pool: WorkerPool, mode: AutoresetMode, on_worker_lost: OnWorkerLost, seed: int | None) -> None:
@@ -131,87 +99,63 @@ class Stepping:
         """Why only ``close`` works; ``None`` while all is well."""
         self._num_losses: dict[Worker, int] = dict.fromkeys(pool.workers, 0)
         self._why_lost: dict[Worker, str] = {}
-        self._full_steps = [[_full_step(worker, buffer) for worker in pool.workers] for buffer in (0, 1)]
+        self._full_steps = [(worker, _full_step(worker)) for worker in pool.workers]
 
-    def lockstep_requests(self, buffer: int, actions: Mapping[int, Any] | None) -> list[Request]:
-        """Return the requests that step all environments into one buffer."""
-        if actions is None and not (self.lost.unreported or self.lost.first_seeds or self.has_ended.any()):
-            return [
-                Request(worker, Command.STEP, worker.numbers, payload, buffers)
-                for worker, payload, buffers in self._full_steps[buffer]
-            ]
-        return [
-            request
-            for worker in self._pool.workers
-            for request in self.step_requests(worker, worker.numbers, [buffer] * len(worker.numbers), actions)
-        ]
+    def step_requests(self, actions: Mapping[int, Any] | None) -> list[Request]:
+        """Return the requests that step all environments; ``actions`` is ``None`` if they are in the shared arrays."""
+        has_losses = bool(self.lost.unreported or self.lost.first_seeds)
+        if actions is None and not has_losses and not self.has_ended.any():
+            return [Request(worker, Command.STEP, worker.numbers, payload) for worker, payload in self._full_steps]
+        requests = []
+        for worker in self._pool.workers:
+            if has_losses:
+                requests += self._requests_after_a_loss(worker, actions)
+            else:
+                requests.append(self._step_request(worker, worker.numbers, actions))
+        return requests
 
-    def step_requests(
-        self, worker: Worker, numbers: Sequence[int], buffers: Sequence[int], actions: Mapping[int, Any] | None
-    ) -> list[Request]:
-        """Return the requests that step the environments ``numbers`` of a worker, each into its buffer.
+    def finish_numeric_step(self, requests: Sequence[Request]) -> dict[str, Any] | None:
+        """Finish a step whose infos are all numbers, which is the usual case.
 
-        ``actions`` is ``None`` if the actions are in the shared arrays.
-        """
-        if self.lost.unreported or self.lost.first_seeds:
-            return self._requests_after_a_loss(worker, numbers, buffers, actions)
-        return [self._step_request(worker, numbers, buffers, actions)]
-
-    def finish_numeric_step(self, requests: Sequence[Request], buffer: int) -> dict[str, Any] | None:
-        """Finish a step of `lockstep_requests` whose infos are all numbers, which is the usual case.
-
-        Returns the infos of all environments in Gymnasium's format, or ``None`` if `finish_steps` must finish it.
+        Returns the infos of all environments in Gymnasium's format, or ``None`` if `finish_step` must finish it.
         """
         layout = requests[0].answer if requests else None
         if layout is None or not is_layout(layout) or self.lost.unreported:
             return None
         if any(each.answer != layout or each.failed or each.command is not Command.STEP for each in requests):
             return None
-        self.last.set_all(buffer)
+        self.last.receive_all()
         for request in requests:
             self._num_losses[request.worker] = 0
         np.logical_or(self._pool.shared.terminated, self._pool.shared.truncated, out=self.has_ended)
         return self._pool.shared.infos.of_all(layout)
 
-    def finish_steps(self, numbers: Sequence[int], requests: Sequence[Request], lockstep_buffer: int | None) -> Infos:
-        """Finish steps whose requests are done, replace lost workers, and return the infos of each environment.
+    def finish_step(self, requests: Sequence[Request]) -> Infos:
+        """Finish a step whose requests are done, replace lost workers, and return the infos of each environment.
 
-        Rewards and flags are then in the shared arrays, and the observations in `last`. With a ``lockstep_buffer`` all
-        observations are in that buffer.
+        Rewards and flags are then in the shared arrays, and the observations in `last`.
 
         Raises:
             EnvironmentFailedError: an environment raised; all need a reset.
             WorkerLostError: a worker was lost and ``on_worker_lost`` is ``"raise"``, or it was lost too often.
         """
         self._raise_failures(requests)
-        losses = self._losses_to_report(numbers, requests) if self.lost.unreported else {}
+        losses = self._losses_to_report(requests) if self.lost.unreported else {}
         settled, idle = self._replace_lost_workers(requests, losses)
         is_same_step = self._mode is AutoresetMode.SAME_STEP
         finals = {number: self.last.of(number) for number in losses} if is_same_step else {}
-        infos: Infos = {number: {} for number in numbers}
+        infos: Infos = {number: {} for number in range(self._pool.num_envs)}
         for request in settled:
             self._store_answer(request, infos)
         for number, why in losses.items():
             self._report_loss(number, why, infos, finals)
-        if lockstep_buffer is not None and losses:
-            self.last.move_to_buffer(list(losses), lockstep_buffer)
-        shared = self._pool.shared
-        if lockstep_buffer is None:
-            self.has_ended[numbers] = shared.terminated[numbers] | shared.truncated[numbers]
-        else:
-            np.logical_or(shared.terminated, shared.truncated, out=self.has_ended)
+        np.logical_or(self._pool.shared.terminated, self._pool.shared.truncated, out=self.has_ended)
         for number, why in idle.items():
             self.lost.unreported.pop(number, None)  # this step may have ended that episode
             self._add_loss(number, why)
         return infos
 
-    def reset(
-        self,
-        numbers: Sequence[int],
-        seeds: Sequence[int | None],
-        options: dict[str, Any] | None,
-        buffer_of: Callable[[int], int],
-    ) -> Infos:
+    def reset(self, numbers: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None) -> Infos:
         """Reset environments, replace workers that are lost meanwhile, and return the infos.
 
         Raises:
@@ -223,10 +167,9 @@ class Stepping:
         seed_of = {number: self._first_seed(number) if seed is None else seed for number, seed in pairs}
 
         def request_of(worker: Worker, of_worker: Sequence[int]) -> Request:
-            each = [seed_of[number] for number in of_worker]
-            return self._reset_request(worker, of_worker, each, options, [buffer_of(number) for number in of_worker])
+            return self._reset_request(worker, of_worker, [seed_of[number] for number in of_worker], options)
 
-        requests = [request_of(worker, of_worker) for worker, of_worker in self.by_worker(numbers)]
+        requests = [request_of(worker, of_worker) for worker, of_worker in self._by_worker(numbers)]
         self._pool.wait_for(requests)
         while lost := [request for request in requests if request.lost is not None]:
             self._raise_failures(requests)
@@ -270,14 +213,14 @@ class Stepping:
                 raise failure_as_error(failure_of(request), "the environments can still be stepped")
         return [pickle.loads(request.answer) if request.answer else None for request in requests]
 
-    def by_worker(self, numbers: Iterable[int]) -> list[tuple[Worker, list[int]]]:
+    def _by_worker(self, numbers: Iterable[int]) -> list[tuple[Worker, list[int]]]:
         """Group environments by their workers."""
         grouped: dict[Worker, list[int]] = {}
         for number in numbers:
             grouped.setdefault(self._pool.worker_of[number], []).append(number)
         return list(grouped.items())
 
-    def _losses_to_report(self, numbers: Sequence[int], requests: Sequence[Request]) -> dict[int, str]:
+    def _losses_to_report(self, requests: Sequence[Request]) -> dict[int, str]:
         """Return the lost episodes that these steps report; not those of steps answered before the loss."""
         answered = {
             number
@@ -285,24 +228,20 @@ class Stepping:
             if request.command is Command.STEP and request.answer is not None
             for number in request.numbers
         }
-        unreported = self.lost.unreported
-        return {number: unreported[number] for number in numbers if number in unreported and number not in answered}
+        return {number: why for number, why in sorted(self.lost.unreported.items()) if number not in answered}
 
-    def _requests_after_a_loss(
-        self, worker: Worker, numbers: Sequence[int], buffers: Sequence[int], actions: Mapping[int, Any] | None
-    ) -> list[Request]:
-        """Return requests as `step_requests` does; lost environments do not step, and SAME_STEP resets them."""
-        buffer_of = dict(zip(numbers, buffers, strict=True))
+    def _requests_after_a_loss(self, worker: Worker, actions: Mapping[int, Any] | None) -> list[Request]:
+        """Return the requests that step a worker's environments; lost ones do not step, and SAME_STEP resets them."""
+        numbers = worker.numbers
         reporting = [number for number in numbers if number in self.lost.unreported]
         due = [number for number in numbers if number not in self.lost.unreported and self._is_due_for_reset(number)]
         resets = sorted(due + (reporting if self._mode is AutoresetMode.SAME_STEP else []))
         steps = [number for number in numbers if number not in reporting and number not in due]
         requests = []
         if steps:
-            requests.append(self._step_request(worker, steps, [buffer_of[number] for number in steps], actions))
+            requests.append(self._step_request(worker, steps, actions))
         if resets:
-            seeds = [self._first_seed(number) for number in resets]
-            requests.append(self._reset_request(worker, resets, seeds, None, [buffer_of[number] for number in resets]))
+            requests.append(self._reset_request(worker, resets, list(map(self._first_seed, resets)), None))
         return requests
 
     def _is_due_for_reset(self, number: int) -> bool:
@@ -310,25 +249,16 @@ class Stepping:
         is_reset_by_steps = self._mode is AutoresetMode.NEXT_STEP and bool(self.has_ended[number])
         return is_reset_by_steps and number in self.lost.first_seeds
 
-    def _step_request(
-        self, worker: Worker, numbers: Sequence[int], buffers: Sequence[int], actions: Mapping[int, Any] | None
-    ) -> Request:
-        steps = [StepOf(*each) for each in zip(numbers, self.has_ended[numbers].tolist(), buffers, strict=True)]
+    def _step_request(self, worker: Worker, numbers: Sequence[int], actions: Mapping[int, Any] | None) -> Request:
+        steps = [StepOf(*each) for each in zip(numbers, self.has_ended[numbers].tolist(), strict=True)]
         sent_actions = None if actions is None else [actions[number] for number in numbers]
-        return Request(worker, Command.STEP, numbers, pack_steps(steps, sent_actions), buffers)
+        return Request(worker, Command.STEP, numbers, pack_steps(steps, sent_actions))
 
     def _reset_request(
-        self,
-        worker: Worker,
-        numbers: Sequence[int],
-        seeds: Sequence[int | None],
-        options: dict[str, Any] | None,
-        buffers: Sequence[int],
+        self, worker: Worker, numbers: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> Request:
-        payload = [
-            (number, seed, options, buffer) for number, seed, buffer in zip(numbers, seeds, buffers, strict=True)
-        ]
-        return Request(worker, Command.RESET, numbers, pickled(payload), buffers)
+        payload = [(number, seed, options) for number, seed in zip(numbers, seeds, strict=True)]
+        return Request(worker, Command.RESET, numbers, pickled(payload))
 
     def _first_seed(self, number: int) -> int | None:
         return self.lost.first_seeds.get(number)
@@ -350,7 +280,7 @@ class Stepping:
                 lost_steps.setdefault(request.worker, []).extend(request.numbers)
             for worker, numbers in lost_steps.items():
                 why = next(request.lost for request in lost if request.worker is worker) or ""
-                if worker.lost is not None:  # else a reset of other environments has replaced it
+                if worker.lost is not None:  # else this call was interrupted after it had replaced it
                     self._replace(worker, why)
                     idle.update((number, why) for number in worker.numbers if number not in numbers + list(losses))
                 settled += self._resets_after_a_loss(worker, numbers, why, losses)
@@ -373,9 +303,7 @@ class Stepping:
                 resets.append(number)
         if not resets:
             return []
-        seeds = [self._first_seed(number) for number in resets]
-        buffers = [self.last.free_buffer(number) for number in resets]
-        return [self._reset_request(worker, resets, seeds, None, buffers)]
+        return [self._reset_request(worker, resets, list(map(self._first_seed, resets)), None)]
 
     def _store_answer(self, request: Request, infos: Infos) -> None:
         """Store the answer to a step or a reset."""
@@ -384,8 +312,7 @@ class Stepping:
             infos.update(zip(request.numbers, each_info, strict=True))
         else:
             infos.update((number, {}) for number in request.numbers)
-        for place, (number, buffer) in enumerate(zip(request.numbers, request.buffers, strict=True)):
-            self.last.set(number, buffer, each_others[place] if each_others else None)
+        self.last.receive(request.numbers, each_others or None)
         if request.is_stale:
             return
         if request.command is Command.STEP:
@@ -456,7 +383,6 @@ class Stepping:
                 raise failure_as_error(failure_of(request), "reset all environments to continue")
 
 
-def _full_step(worker: Worker, buffer: int) -> tuple[Worker, bytes, list[int]]:
-    """Return worker, payload and buffers of a step of all its environments if no episode has ended."""
-    steps = [StepOf(number, False, buffer) for number in worker.numbers]
-    return worker, pack_steps(steps, None), [buffer] * len(steps)
+def _full_step(worker: Worker) -> bytes:
+    """Return the payload of a step of all environments of a worker if no episode has ended."""
+    return pack_steps([StepOf(number, False) for number in worker.numbers], None)

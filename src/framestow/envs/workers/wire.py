@@ -91,8 +91,6 @@ class StepOf(NamedTuple):
     """Number of the environment."""
     has_ended: bool
     """Whether its episode ended before this step."""
-    buffer: int
-    """Observation buffer to write, 0 or 1."""
 
 
 class EnvFailure(NamedTuple):
@@ -119,7 +117,7 @@ def unpack_header(head: bytes) -> tuple[int, int, int]:
 
 def pack_steps(steps: Sequence[StepOf], actions: Sequence[Any] | None) -> bytes:
     """Return the payload of a STEP: 4 bytes for each environment, and ``actions`` if they are not shared arrays."""
-    codes = [number << 2 | has_ended << 1 | buffer for number, has_ended, buffer in steps]
+    codes = [number << 1 | has_ended for number, has_ended in steps]
     head = struct.pack(f"<H{len(codes)}I", len(codes), *codes)
     return head if actions is None else head + pickled(actions)
 
@@ -131,10 +129,10 @@ def unpack_steps(payload: bytes) -> tuple[Sequence[StepOf], Sequence[Any] | None
     return _steps_of(payload[:end]), pickle.loads(payload[end:]) if len(payload) > end else None
 
 
-@lru_cache(maxsize=16)  # most steps of a run have one of two payloads
+@lru_cache(maxsize=16)  # most steps of a run have the same payload
 def _steps_of(head: bytes) -> tuple[StepOf, ...]:
     codes = struct.unpack_from(f"<{(len(head) - _COUNT.size) // 4}I", head, _COUNT.size)
-    return tuple(StepOf(code >> 2, bool(code >> 1 & 1), code & 1) for code in codes)
+    return tuple(StepOf(code >> 1, bool(code & 1)) for code in codes)
 
 
 def pickled(value: Any) -> bytes:

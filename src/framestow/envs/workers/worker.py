@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
-import select
+import selectors
 import signal
 import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from math import ceil
 from multiprocessing.context import BaseContext
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
@@ -21,104 +20,28 @@ from framestow.envs.workers.shared_arrays import SharedBlock
 from framestow.envs.workers.wire import Command, Factories, Outcome, ParentEnd
 from framestow.envs.workers.worker_process import WorkerArguments, close_in_forks, process_handle, run_worker
 
-_LONGEST_S = 86_400.0  # longest single wait: the system counts milliseconds in 32 bits
-
-
-class FileWatcher(Protocol):
-    """Wait for several files at once."""
-
-    watches_processes: bool
-    """Whether it accepts process handles, not only sockets."""
-
-    def watch(self, number: int, wants_to_send: bool = False) -> None:
-        """Watch the file descriptor ``number`` for reading, and for sending if ``wants_to_send``."""
-
-    def unwatch(self, number: int) -> None:
-        """Stop watching a file descriptor; do nothing if it is not watched."""
-
-    def ready(self, timeout_s: float | None) -> list[int]:
-        """Wait up to ``timeout_s``; return the file descriptors that are ready."""
-
-
-class PollWatcher:
-    """Wait with ``poll``."""
-
-    watches_processes = True
-
-    def __init__(self) -> None:
-        self._poll: Any = select.poll()
-
-    def watch(self, number: int, wants_to_send: bool = False) -> None:
-        """Watch a file descriptor."""
-        self._poll.register(number, select.POLLIN | (select.POLLOUT if wants_to_send else 0))
-
-    def unwatch(self, number: int) -> None:
-        """Stop watching a file descriptor."""
-        try:
-            self._poll.unregister(number)
-        except KeyError:
-            return
-
-    def ready(self, timeout_s: float | None) -> list[int]:
-        """Wait up to ``timeout_s``; return the file descriptors that are ready."""
-        timeout_ms = None if timeout_s is None else ceil(min(max(timeout_s, 0.0), _LONGEST_S) * 1000)
-        return [number for number, _ in self._poll.poll(timeout_ms)]
-
-
-class SelectWatcher:
-    """Wait with ``select`` on Windows, which has no ``poll``; sockets only.
-
-    The end of a process is visible by the end of its socket.
-    """
-
-    watches_processes = False
-
-    def __init__(self) -> None:
-        self._watched: dict[int, bool] = {}
-
-    def watch(self, number: int, wants_to_send: bool = False) -> None:
-        """Watch a socket."""
-        self._watched[number] = wants_to_send
-
-    def unwatch(self, number: int) -> None:
-        """Stop watching a socket."""
-        self._watched.pop(number, None)
-
-    def ready(self, timeout_s: float | None) -> list[int]:
-        """Wait up to ``timeout_s``; return the sockets that are ready."""
-        senders = [number for number, wants_to_send in self._watched.items() if wants_to_send]
-        at_most_s = None if timeout_s is None else min(max(timeout_s, 0.0), _LONGEST_S)
-        to_read, to_send, _ = select.select(list(self._watched), senders, [], at_most_s)
-        return list({*to_read, *to_send})
-
-
-def make_watcher() -> FileWatcher:
-    """Return a watcher with ``poll`` if the system has it, else with ``select``."""
-    return PollWatcher() if hasattr(select, "poll") else SelectWatcher()
-
-
 _AFTER_KILL_S = 2.0  # a process that survives SIGKILL so long waits for its disk
+
+
+def make_selector() -> selectors.BaseSelector:
+    """Return a selector that waits with ``poll``, or with ``select`` on Windows.
+
+    Not ``epoll``: a forked process would share its state.
+    """
+    selector: selectors.BaseSelector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
+    return selector
 
 
 class Request:
     """A request to a worker and its outcome: an answer, a failure, or the loss of the worker."""
 
     __slots__ = (
-        *("worker", "command", "numbers", "payload", "buffers"),
+        *("worker", "command", "numbers", "payload"),
         *("answer", "failed", "is_sent", "generation", "lost", "sequence"),
     )
 
-    def __init__(
-        self,
-        worker: Worker,
-        command: Command,
-        numbers: Sequence[int],
-        payload: bytes,
-        buffers: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, worker: Worker, command: Command, numbers: Sequence[int], payload: bytes) -> None:
         self.worker, self.command, self.numbers, self.payload = worker, command, numbers, payload
-        self.buffers = buffers
-        """Observation buffer of each of ``numbers``."""
         self.sequence, self.generation = worker.next_sequence(), worker.generation
         self.answer: bytes | None = None
         """Payload of the answer or failure."""
@@ -150,7 +73,7 @@ class Worker:
         block: memory shared with the process.
         context: start method of processes.
         daemon: as for `multiprocessing.Process`.
-        watcher: watches the files of the process.
+        selector: waits for the files of the process; their data is the worker.
     """
 
     def __init__(
@@ -162,7 +85,7 @@ class Worker:
         block: SharedBlock,
         context: BaseContext,
         daemon: bool,
-        watcher: FileWatcher,
+        selector: selectors.BaseSelector,
     ) -> None:
         self.number, self.numbers = number, numbers
         self.lost: str | None = "it was never started"
@@ -172,7 +95,7 @@ class Worker:
         self.waiting_since_s = 0.0
         """Time of its last answer, or of the request after an idle time; by `time.monotonic`."""
         self._factories, self._mode, self._block = factories, mode, block
-        self._context, self._daemon, self._watcher = context, daemon, watcher
+        self._context, self._daemon, self._selector = context, daemon, selector
         self._sequence = 0
         self._open_requests: deque[Request] = deque()
         self._end: ParentEnd | None = None
@@ -208,7 +131,7 @@ class Worker:
         self.generation += 1
         self._handle = process_handle(process.pid)
         for number in self.files:
-            self._watcher.watch(number)
+            self._selector.register(number, selectors.EVENT_READ, self)
 
     @property
     def name(self) -> str:
@@ -224,11 +147,13 @@ class Worker:
 
     @property
     def files(self) -> tuple[int, ...]:
-        """File descriptors to watch: the socket, and the process handle if the system can watch it."""
+        """File descriptors to watch: the socket, and the process handle unless ``select`` waits for sockets only."""
         if self._end is None or self._process is None:
             return ()
+        if isinstance(self._selector, selectors.SelectSelector):
+            return (self.socket_number,)
         death = int(self._process.sentinel) if self._handle is None else self._handle
-        return (self.socket_number, death) if self._watcher.watches_processes else (self.socket_number,)
+        return (self.socket_number, death)
 
     def next_sequence(self) -> int:
         """Return the sequence number of the next request."""
@@ -258,7 +183,8 @@ class Worker:
             self.mark_ended()
             return
         if has_unsent != self._has_unsent:
-            self._watcher.watch(self.socket_number, wants_to_send=has_unsent)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if has_unsent else 0)
+            self._selector.modify(self.socket_number, events, self)
             self._has_unsent = has_unsent
 
     def receive(self) -> None:
@@ -335,7 +261,8 @@ class Worker:
 
     def _unwatch(self) -> None:
         for number in self.files:
-            self._watcher.unwatch(number)
+            with suppress(KeyError):  # it is not watched any more
+                self._selector.unregister(number)
 
     def _process_answers(self) -> None:
         end = self._end

@@ -147,13 +147,13 @@ class EnvHost:
         shared = self._mapped()
         resets = pickle.loads(payload)
         infos, others = [], []
-        for number, seed, options, buffer in resets:
+        for number, seed, options in resets:
             with _ReportingErrors(number, "its reset"):
                 observation, info = self._envs[number].reset(
                     seed=seed,
                     options=None if options is None else dict(options),  # an environment may change its copy
                 )
-                others.append(shared.write(buffer, number, observation))
+                others.append(shared.write(number, observation))
             shared.rewards[number], shared.terminated[number], shared.truncated[number] = 0.0, False, False
             infos.append(info)
         return self._packed([number for number, *_ in resets], infos, others)
@@ -163,11 +163,11 @@ class EnvHost:
         shared = self._mapped()
         steps, actions = unpack_steps(payload)
         infos, others = [], []
-        for place, (number, has_ended, buffer) in enumerate(steps):
+        for place, (number, has_ended) in enumerate(steps):
             action = _action(shared, number) if actions is None else actions[place]
             try:
                 outcome = self._policy.step(self._envs[number], action, has_ended)
-                others.append(shared.write(buffer, number, outcome.observation))
+                others.append(shared.write(number, outcome.observation))
             except BaseException as error:
                 raise EnvRaisedError(_failure(number, f"action {action}", error)) from error
             shared.rewards[number], shared.terminated[number], shared.truncated[number] = outcome[1:4]

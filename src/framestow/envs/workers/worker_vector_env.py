@@ -10,7 +10,6 @@ from typing import Any, get_args
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
-from gymnasium.vector.utils import batch_space
 
 from framestow.argument_checks import checked_seed, one_of, real_number
 from framestow.envs.seeding import seed_of_each
@@ -27,9 +26,7 @@ from framestow.envs.vector.calls import (
 )
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.vector_state import (
-    ReadySteps,
     check_vector_state,
-    checked_env_ids,
     restart_stateless_envs,
     vector_state,
 )
@@ -48,11 +45,6 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     For the same seeds and actions the results equal those of `SerialVectorEnv` bit for bit, in every autoreset mode,
     for all spaces that Gymnasium can batch, and for any number of workers. Observations, actions, rewards and flags
     are in shared memory. Infos, and observations without a fixed shape, are sent in messages.
-
-    *Stepping.* ``step`` (or ``step_async`` and ``step_wait``) steps all environments together. ``send`` starts a step
-    of some environments, and ``recv`` returns those that are done, so a slow environment does not delay the others.
-    Between ``send`` and ``recv`` other environments may be sent, received and reset. ``step`` needs all sent steps
-    received.
 
     *Failures.* If an environment raises, the call raises `EnvironmentFailedError` with its number, its action and the
     worker's traceback; then all environments need a reset. A worker that dies, or is silent for ``step_timeout``
@@ -92,8 +84,8 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     """
 
     copies_observations: bool = True
-    """Whether observations are copies. If set to False, they are read-only views of the shared memory, valid until the
-    second step or reset after the current one."""
+    """Whether observations are copies. If set to False, they are read-only views, valid until the next step or reset
+    ends."""
 
     def __init__(
         self,
@@ -132,10 +124,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.observation_space, self.action_space = made.batched
         self.metadata = {**made.metadata, "autoreset_mode": mode}
         self.render_mode = made.render_mode
-        self._all_envs = list(range(self.num_envs))
-        self._in_flight: tuple[list[Request], int] | None = None  # step of all environments, and its buffer
-        self._sent: dict[int, Request | None] = {}  # steps begun by send; None if the worker has nothing to do
-        self._action_batches = {self.num_envs: self.action_space}  # spaces of batches, by their length
+        self._in_flight: list[Request] | None = None  # the step that `step_async` began
 
     @property
     def num_workers(self) -> int:
@@ -158,7 +147,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             The observations of all environments, and the ``infos`` of those that were reset.
 
         Raises:
-            StepPendingError: a step of one of these environments is in flight.
+            StepPendingError: a step is in flight, and this is no reset of all environments.
             EnvironmentFailedError, WorkerLostError: as ``step``.
         """
         self._require_working()
@@ -171,21 +160,11 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         if mask.all():
             self._discard_in_flight()
         self._require_not_stepping()
-        self._require_not_sent(numbers)
         if isinstance(seed, (int, np.integer)):
             self._stepping.lost.seed_from(int(seed))
-        last = self._stepping.last
-        in_lockstep = not self._sent
-        buffer = last.common_free_buffer() if in_lockstep else 0
-        infos = self._stepping.reset(
-            numbers,
-            [seeds[number] for number in numbers],
-            env_options,
-            (lambda _: buffer) if in_lockstep else last.free_buffer,
-        )
+        infos = self._stepping.reset(numbers, [seeds[number] for number in numbers], env_options)
         self._pending_seed = None
-        observations = self._of_all(buffer) if in_lockstep else last.of_some(np.arange(self.num_envs))
-        return observations, self._batched_infos(infos, numbers, numbers, self.num_envs)
+        return self._stepping.last.of_all(self.copies_observations), self._batched_infos(infos, numbers)
 
     def step(self, actions: Any) -> VectorStep:
         """Step every environment with its action; all actions are checked before any environment steps.
@@ -195,7 +174,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
         Raises:
             InvalidStepError: too few or too many actions, one out of range, or an environment that needs a reset.
-            StepPendingError: a step is in flight, or steps of ``send`` were not received.
+            StepPendingError: a step is in flight.
             EnvironmentFailedError: an environment raised; the environments of other workers have stepped.
             WorkerLostError: a worker was lost.
         """
@@ -206,15 +185,12 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Start a step of every environment; ``step_wait`` returns it. Invalid actions raise as in ``step``."""
         self._require_working()
         self._require_not_stepping()
-        self._require_not_sent(self._all_envs)
-        self._require_running(self._all_envs)
-        stepping = self._stepping
+        if self._stepping.needs_reset.any():
+            raise InvalidStepError("environments have no running episode: step() needs one; call reset()")
         each = one_action_each(actions, self.single_action_space, self.action_space, self.num_envs)
-        self._policy.check(stepping.has_ended)
-        own = self._write_actions(self._all_envs, each)
-        buffer = stepping.last.common_free_buffer()
-        requests = stepping.lockstep_requests(buffer, own)
-        self._in_flight = requests, buffer  # set before sending, so that an interrupted step can be waited for
+        self._policy.check(self._stepping.has_ended)
+        requests = self._stepping.step_requests(self._write_actions(each))
+        self._in_flight = requests  # set before sending, so that an interrupted step can be waited for
         self._pool.send(requests)
 
     def step_wait(self, timeout: float | None = None) -> VectorStep:
@@ -230,90 +206,12 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise NoStepPendingError(
                 "no step is in flight: step_wait() ends a step that step_async() began; call it first"
             )
-        requests, buffer = self._in_flight
-        self._pool.wait_for(requests, timeout_s=timeout)
-        infos = self._stepping.finish_numeric_step(requests, buffer) or self._finish_step(requests, buffer)
+        requests = self._in_flight
+        self._pool.wait_for(requests, timeout)
+        infos = self._stepping.finish_numeric_step(requests) or self._finish_step(requests)
         self._in_flight = None
-        shared = self._pool.shared
-        flags = shared.terminated.copy(), shared.truncated.copy()
-        return self._of_all(buffer), shared.rewards.copy(), *flags, infos
-
-    def send(self, actions: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
-        """Start a step of the environments ``env_ids`` (``None`` for all); ``recv`` returns it.
-
-        ``actions`` is a batch with a row for each of ``env_ids``, in this order. Those of the same worker are done
-        together. Two groups that alternate keep the workers busy while this process reads the results of one group.
-
-        Raises:
-            InvalidStepError: invalid numbers or actions, or an environment that needs a reset.
-            StepPendingError: a step of ``step_async``, or of one of these environments, is in flight.
-        """
-        self._require_working()
-        self._require_not_stepping()
-        numbers = self._all_envs if env_ids is None else checked_env_ids(env_ids, self.num_envs)
-        self._require_not_sent(numbers)
-        self._require_running(numbers)
-        batched = self._action_batches.get(len(numbers))
-        if batched is None:
-            batched = self._action_batches[len(numbers)] = batch_space(self.single_action_space, len(numbers))
-        each = one_action_each(actions, self.single_action_space, batched, len(numbers))
-        stepping = self._stepping
-        waits = np.zeros(self.num_envs, np.bool_)
-        waits[numbers] = stepping.has_ended[numbers]
-        self._policy.check(waits)
-        own = self._write_actions(numbers, each)
-        requests = [
-            request
-            for worker, of_worker in stepping.by_worker(numbers)
-            for request in stepping.step_requests(
-                worker, of_worker, list(map(stepping.last.free_buffer, of_worker)), own
-            )
-        ]
-        sent: dict[int, Request | None] = dict.fromkeys(numbers)
-        sent.update((number, request) for request in requests for number in request.numbers)
-        self._sent = {**self._sent, **sent}
-        self._pool.send(requests)
-
-    def recv(self, min_envs: int = 1, timeout: float | None = None) -> ReadySteps:
-        """Wait until ``min_envs`` steps of ``send`` are done, and return all done steps.
-
-        The rows are copies, in the order of the environment numbers. Each of these environments may be sent again.
-
-        Raises:
-            NoStepPendingError: no step is in flight.
-            InvalidStepError: ``min_envs`` is below 1, or above the number of sent environments.
-            StepTimeoutError: the steps are not done after ``timeout`` seconds; they are still in flight.
-            EnvironmentFailedError, WorkerLostError: as ``step``.
-        """
-        self._require_working()
-        if not self._sent:
-            raise NoStepPendingError("no step is in flight: recv() needs one that send() began; call it first", "recv")
-        if not 1 <= min_envs <= len(self._sent):
-            raise InvalidStepError(
-                f"min_envs is {min_envs}: it must be from 1 to the number of sent environments, {len(self._sent)}; "
-                "send more, or wait for fewer"
-            )
-        requests = list({request: None for request in self._sent.values() if request is not None})
-        at_once = sum(request is None for request in self._sent.values())
-        self._pool.receive_all()
-        self._pool.wait_for(requests, max(0, min_envs - at_once), timeout)
-        ready = sorted(number for number, request in self._sent.items() if request is None or not request.is_open)
-        answered = [request for request in requests if not request.is_open]
-        try:
-            infos = self._stepping.finish_steps(ready, answered, None)
-        except EnvironmentFailedError:
-            self._discard_in_flight()
-            raise
-        self._sent = {number: request for number, request in self._sent.items() if number not in infos}
-        shared, rows = self._pool.shared, np.array(ready, np.intp)
-        return ReadySteps(
-            rows,
-            self._stepping.last.of_some(rows),
-            shared.rewards[rows],
-            shared.terminated[rows],
-            shared.truncated[rows],
-            self._batched_infos(infos, ready, range(len(ready)), len(ready)),
-        )
+        shared, observations = self._pool.shared, self._stepping.last.of_all(self.copies_observations)
+        return observations, shared.rewards.copy(), shared.terminated.copy(), shared.truncated.copy(), infos
 
     def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
         """Return the result of each environment's ``render``; with ``tiled`` one image with all of them in a grid."""
@@ -356,7 +254,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             entries,
             has_ended=stepping.has_ended,
             needs_reset=stepping.needs_reset,
-            observations=[stepping.last.of(number) for number in self._all_envs],
+            observations=[stepping.last.of(number) for number in range(self.num_envs)],
             pending_seed=self._pending_seed,
             lost=stepping.lost,
         )
@@ -374,7 +272,6 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_working()
         check_vector_state(state, self._policy.mode, self.num_envs)
         self._require_not_stepping()
-        self._require_not_sent(self._all_envs)
         states = {number: entry["state"] for number, entry in enumerate(state["envs"]) if entry["state"] is not None}
         stepping = self._stepping
         stepping.needs_reset[:] = True
@@ -410,49 +307,39 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Send a command to each worker, and return the answers for all environments in order."""
         self._require_working()
         self._require_not_stepping()
-        self._require_not_sent(self._all_envs)
         requests = [
             Request(worker, command, worker.numbers, pickled(payload_of(list(worker.numbers))))
             for worker in self._pool.workers
         ]
         return [each for answer in self._stepping.answers(requests) for each in answer or ()]
 
-    def _write_actions(
-        self, numbers: Sequence[int], actions: Sequence[Any] | npt.NDArray[Any]
-    ) -> dict[int, Any] | None:
-        """Write actions into the shared arrays; return them by environment if their space is no array."""
+    def _write_actions(self, actions: Sequence[Any] | npt.NDArray[Any]) -> dict[int, Any] | None:
+        """Write actions into the shared array; return them by environment if their space is no array."""
         rows = self._pool.shared.actions
         if rows is None:
-            return dict(zip(numbers, actions, strict=True))
-        rows[slice(None) if numbers is self._all_envs else numbers] = actions
+            return dict(enumerate(actions))
+        rows[:] = actions
         return None
 
-    def _of_all(self, buffer: int) -> Any:
-        last = self._stepping.last
-        last.move_to_buffer(self._all_envs, buffer)
-        return last.of_all(self.copies_observations)
-
-    def _batched_infos(
-        self, infos: Infos, numbers: Sequence[int], rows: Sequence[int], num_rows: int
-    ) -> dict[str, Any]:
+    def _batched_infos(self, infos: Infos, numbers: Sequence[int]) -> dict[str, Any]:
         try:
-            return batched_infos([infos[number] for number in numbers], rows, num_rows)
+            return batched_infos([infos[number] for number in numbers], numbers, self.num_envs)
         except InvalidStepError:
             self._stepping.needs_reset[:] = True  # the environments have stepped, but the caller gets no result
             self._discard_in_flight()
             raise
 
-    def _finish_step(self, requests: list[Request], buffer: int) -> dict[str, Any]:
+    def _finish_step(self, requests: list[Request]) -> dict[str, Any]:
         try:
-            infos = self._stepping.finish_steps(self._all_envs, requests, buffer)
+            infos = self._stepping.finish_step(requests)
         except EnvironmentFailedError:
             self._in_flight = None
             raise
-        return self._batched_infos(infos, self._all_envs, self._all_envs, self.num_envs)
+        return self._batched_infos(infos, range(self.num_envs))
 
     def _discard_in_flight(self) -> None:
         self._pool.drop_requests()
-        self._in_flight, self._sent = None, {}
+        self._in_flight = None
 
     def _require_working(self) -> None:
         if self.closed:
@@ -467,17 +354,4 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def _require_not_stepping(self) -> None:
         if self._in_flight is not None:
             raise StepPendingError("a step is in flight: it must end first; call step_wait(), or reset()")
-        if not self._sent:
-            self._pool.drop_requests()  # requests of an interrupted call
-
-    def _require_not_sent(self, numbers: Sequence[int]) -> None:
-        if self._sent and (pending := [number for number in numbers if number in self._sent]):
-            raise StepPendingError(
-                f"steps of environments {pending} are in flight: they must be received first; call recv(), or reset()",
-                "recv",
-            )
-
-    def _require_running(self, numbers: Sequence[int]) -> None:
-        needs_reset = self._stepping.needs_reset
-        if needs_reset.any() and needs_reset[numbers].any():
-            raise InvalidStepError("environments have no running episode: step() needs one; call reset()")
+        self._pool.drop_requests()  # requests of an interrupted call

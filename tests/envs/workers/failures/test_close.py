@@ -96,8 +96,6 @@ def test_every_call_to_a_closed_environment_raises(failing, make_workers):
         lambda: env.step([0] * 4),
         lambda: env.step_async([0] * 4),
         env.step_wait,
-        lambda: env.send([0] * 4),
-        env.recv,
         lambda: env.call("touch", 1),
         lambda: env.get_attr("life"),
         lambda: env.set_attr("tone", 1),

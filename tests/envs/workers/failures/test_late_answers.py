@@ -99,54 +99,6 @@ def interrupt_in(seconds: float) -> None:
     timer.start()
 
 
-def test_answers_come_from_the_environments_that_are_ready_each_in_its_own_order(make_workers):
-    env = make_workers({1: Failure("slow", at=2, seconds=0.5)}, num_envs=4, num_workers=4, play=LONG)
-    env.reset()
-    steps = [0] * 4
-    env.send([number % 5 for number in range(4)])
-    for _ in range(60):
-        ready = env.recv(min_envs=1, timeout=10)
-        for row, number in enumerate(ready.env_ids.tolist()):
-            steps[number] += 1
-            assert (number, 0, 0, steps[number]) == tuple(place_of(ready.observations[row]))
-            assert ready.rewards[row] == (number + steps[number] - 1) % 5
-        env.send([(number + steps[number]) % 5 for number in ready.env_ids.tolist()], ready.env_ids)
-        if max(steps) >= 29:
-            break
-
-    assert min(steps) >= 1
-    assert max(steps) - min(steps) > 5, "nobody was waited for"
-
-
-def test_steps_that_time_out_stay_in_flight(make_workers):
-    env = make_workers({1: Failure("slow", at=1, seconds=0.4)}, num_envs=2, num_workers=2, play=LONG)
-    env.reset()
-    env.send([3], [1])
-
-    with pytest.raises(StepTimeoutError):
-        env.recv(min_envs=1, timeout=0.05)
-
-    ready = env.recv(min_envs=1)
-    assert ready.env_ids.tolist() == [1]
-    assert tuple(place_of(ready.observations[0])) == (1, 0, 0, 1)
-    assert ready.rewards.tolist() == [3]
-
-
-def test_after_sent_steps_that_were_not_received_a_reset_answers_with_first_frames(make_workers):
-    env = make_workers({1: Failure("slow", at=1, seconds=0.4)}, num_envs=4, num_workers=4, play=LONG)
-    env.reset()
-    env.send([1, 2, 3, 4])
-    env.recv(min_envs=1)
-
-    frames, _ = env.reset()
-
-    assert [(number, 0, 1, 0) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
-    time.sleep(0.5)
-    frames, rewards, *_ = env.step([4, 3, 2, 1])
-    assert [(number, 0, 1, 1) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
-    assert rewards.tolist() == [4, 3, 2, 1]
-
-
 def test_the_answer_of_a_worker_that_then_times_out_is_not_lost(make_workers):
     env = make_workers({1: Failure("slow", at=2, seconds=1.5)}, play=LONG, on_worker_lost="restart", step_timeout=0.6)
     env.reset()

@@ -154,22 +154,6 @@ def test_the_step_after_a_worker_was_lost_in_a_masked_reset_reports_its_running_
     play(env, expected, 15)
 
 
-def test_an_environment_that_shared_a_worker_lost_in_anothers_step_tells_of_it_at_its_next(make_workers):
-    env = make_workers({2: Failure("sigkill", at=1)}, on_worker_lost="restart")
-    env.reset()
-    env.send([1], [2])
-    first = env.recv()
-    env.send([3, 4], [2, 3])
-
-    second = env.recv(min_envs=2)
-
-    assert ([2], [True]) == (first.env_ids.tolist(), first.truncated.tolist())
-    assert ([2, 3], [False, True]) == (second.env_ids.tolist(), second.truncated.tolist())
-    assert [(2, 1, 0, 0), (3, 0, 0, 0)] == [tuple(place_of(frame)) for frame in second.observations]
-    assert second.infos["_episode_lost"].tolist() == [False, True]
-    assert "SIGKILL" in second.infos["episode_lost"][1]
-
-
 @pytest.mark.parametrize("start_method", every_start_method())
 def test_a_worker_lost_in_the_first_reset_is_replaced_and_nothing_is_lost(start_method, make_workers, lives):
     env = make_workers({2: Failure("sigkill", "reset", 1)}, on_worker_lost="restart", start_method=start_method)
