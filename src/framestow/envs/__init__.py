@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from framestow.envs.atari.atari_env import AtariEnv
     from framestow.envs.atari.presets import PRESETS, Preset, find_preset
     from framestow.envs.atari_by_name import make_atari
-    from framestow.envs.backends.ale import AleVectorEnv
-    from framestow.envs.backends.envpool import EnvpoolVectorEnv
     from framestow.envs.recording.recorder import Recorder
     from framestow.envs.recording.step_recording import StepSink
     from framestow.envs.vector.infos import FinishedGame, finished_games, lost_episodes
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PRESETS",
-    "AleVectorEnv",
     "AtariEnv",
-    "EnvpoolVectorEnv",
     "FinishedGame",
     "Preset",
     "Recorder",
@@ -41,9 +37,7 @@ __all__ = [
 
 _MODULES = {
     "PRESETS": "atari.presets",
-    "AleVectorEnv": "backends.ale",
     "AtariEnv": "atari.atari_env",
-    "EnvpoolVectorEnv": "backends.envpool",
     "FinishedGame": "vector.infos",
     "Preset": "atari.presets",
     "Recorder": "recording.recorder",

@@ -11,7 +11,6 @@ from framestow.argument_checks import whole_number
 from framestow.envs.atari.atari_env import AtariEnv, RenderMode
 from framestow.envs.atari.games import find_rom
 from framestow.envs.atari.presets import Preset, PresetName, find_preset
-from framestow.envs.backends.ale import AleVectorEnv
 from framestow.envs.vector.autoreset import AutoresetName
 from framestow.envs.vector.serial import SerialVectorEnv
 from framestow.envs.workers.pool import OnWorkerLost, StartMethod
@@ -38,18 +37,7 @@ def make_atari(
     render_mode: RenderMode | None = ...,
     autoreset_mode: AutoresetMode | AutoresetName = ...,
     workers: Literal[0] = ...,
-    backend: Literal["framestow"] = ...,
 ) -> SerialVectorEnv: ...
-@overload
-def make_atari(
-    game: str,
-    num_envs: int,
-    preset: PresetName | Preset = ...,
-    seed: int | None = None,
-    *,
-    autoreset_mode: AutoresetMode | AutoresetName = ...,
-    backend: Literal["ale"],
-) -> AleVectorEnv: ...
 @overload
 def make_atari(
     game: str,
@@ -63,7 +51,6 @@ def make_atari(
     start_method: StartMethod | None = ...,
     step_timeout: float = ...,
     on_worker_lost: OnWorkerLost = ...,
-    backend: Literal["framestow"] = ...,
 ) -> SerialVectorEnv | WorkerVectorEnv: ...
 def make_atari(
     game: str,
@@ -77,8 +64,7 @@ def make_atari(
     start_method: StartMethod | None = None,
     step_timeout: float = 60.0,
     on_worker_lost: OnWorkerLost = "raise",
-    backend: Literal["framestow", "ale"] = "framestow",
-) -> AtariEnv | SerialVectorEnv | WorkerVectorEnv | AleVectorEnv:
+) -> AtariEnv | SerialVectorEnv | WorkerVectorEnv:
     """Make an Atari environment, or with ``num_envs`` a vector environment.
 
     An observation is one frame; the memory or the `Recorder` makes the stacks. The same seeds and actions give the
@@ -96,13 +82,11 @@ def make_atari(
         start_method: how the worker processes start; an argument of `WorkerVectorEnv`.
         step_timeout: seconds after which a silent worker counts as hung; an argument of `WorkerVectorEnv`.
         on_worker_lost: ``"raise"`` an error or ``"restart"`` a lost worker; an argument of `WorkerVectorEnv`.
-        backend: ``"framestow"``, or ``"ale"`` for ALE's own vector environment, which uses threads. With ``"ale"`` the
-            last frame of a game can be wrong; `AleVectorEnv` lists all differences.
 
     Raises:
         UnknownGameError: the game is unknown; the message names the nearest games.
-        InvalidSettingsError: an unknown preset, render mode, autoreset mode or backend; fewer than one environment;
-            more workers than environments; or an option that ALE's vector environment does not have.
+        InvalidSettingsError: an unknown preset, render mode or autoreset mode; fewer than one environment; or more
+            workers than environments.
 
     Example::
 
@@ -112,9 +96,6 @@ def make_atari(
     if num_envs is not None:
         num_envs = whole_number("num_envs", num_envs, 1, rule="it must be 1 or more; None makes one plain environment")
     workers = _checked_workers(workers, num_envs)
-    if backend != "framestow":
-        _check_for_ale(backend, num_envs, render_mode, workers)
-        return AleVectorEnv(rom, num_envs, recipe, seed, autoreset_mode=autoreset_mode)  # type: ignore[arg-type]
     if num_envs is None:
         return AtariEnv(rom, recipe, seed, render_mode=render_mode)
     factory: Any = partial(AtariEnv, rom, recipe, render_mode=render_mode)
@@ -139,17 +120,3 @@ def _checked_workers(workers: Any, num_envs: int | None) -> int:
         )
     rule = f"it must be from 0 (this process) to the number of environments, {num_envs or 1}"
     return whole_number("workers", workers, 0, num_envs or 0, rule=rule)
-
-
-def _check_for_ale(backend: str, num_envs: int | None, render_mode: str | None, workers: int) -> None:
-    if backend != "ale":
-        raise InvalidSettingsError(f'backend is {backend!r}: it must be "framestow" or "ale"')
-    if workers:
-        raise InvalidSettingsError(
-            f"workers is {workers} with backend 'ale': ALE's vector environment uses threads; leave workers out"
-        )
-    if num_envs is None or render_mode is not None:
-        raise InvalidSettingsError(
-            f"num_envs is {num_envs} and render_mode is {render_mode!r} with backend 'ale': it makes vector "
-            'environments and cannot render; give num_envs and no render_mode, or use backend="framestow"'
-        )

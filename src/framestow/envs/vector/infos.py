@@ -161,31 +161,3 @@ def lost_episodes(infos: Mapping[str, Any]) -> dict[int, str]:
     if "episode_lost" not in infos:
         return {}
     return {int(number): str(infos["episode_lost"][number]) for number in np.flatnonzero(infos["_episode_lost"])}
-
-
-Flags = npt.NDArray[np.bool_]
-
-
-class EpisodeTally:
-    """Unclipped score and agent steps of the running episode, or game, of each of ``n`` environments."""
-
-    def __init__(self, num_envs: int) -> None:
-        self._scores = np.zeros(num_envs, np.float64)
-        self._agent_steps = np.zeros(num_envs, np.int64)
-
-    def begin(self, mask: Flags) -> None:
-        """Reset the counts of the environments in ``mask``."""
-        self._scores[mask], self._agent_steps[mask] = 0.0, 0
-
-    def add(self, rewards: npt.NDArray[Any], were_acted: Flags) -> None:
-        """Add the rewards of a step; ``were_acted`` marks the environments that took an agent step."""
-        self._scores += rewards
-        self._agent_steps[were_acted] += 1
-
-    def finished(self, mask: Flags) -> dict[str, Any]:
-        """Return ``infos["episode"]`` of the ended episodes in ``mask``; empty if there are none."""
-        if not mask.any():
-            return {}
-        scores, lengths = np.where(mask, self._scores, 0.0), np.where(mask, self._agent_steps, 0)
-        episode = {"r": scores, "_r": mask.copy(), "l": lengths, "_l": mask.copy()}
-        return {"episode": episode, "_episode": mask.copy()}

@@ -1,1 +1,0 @@
-"""Vector environments of other libraries, brought into the form that framestow's own have."""
