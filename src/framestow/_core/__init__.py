@@ -18,13 +18,14 @@ from framestow._core._native import (
     draw_uniformly,
     inspect_segment,
     pack_segment,
+    set_leak_warnings,
     shrinks_by_area,
     unpack_segment,
     unstack,
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 12
+EXPECTED_ABI_VERSION = 13
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -46,6 +47,7 @@ __all__ = [
     "draw_uniformly",
     "inspect_segment",
     "pack_segment",
+    "set_leak_warnings",
     "shrinks_by_area",
     "unpack_segment",
     "unstack",

@@ -14,6 +14,9 @@ from typing_extensions import Buffer
 
 ABI_VERSION: int
 
+def set_leak_warnings(enabled: bool) -> None:
+    """Let the exit of the process list the native objects that are alive on stderr, or not: the default."""
+
 class SegmentFields(TypedDict):
     packing: str
     num_frames: int

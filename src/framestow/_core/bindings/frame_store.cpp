@@ -12,6 +12,7 @@
 #include "../window_gather.hpp"
 #include "leaf_stores.hpp"
 #include "parts.hpp"
+#include "release_gil.hpp"
 
 namespace framestow {
 namespace {
@@ -28,7 +29,7 @@ std::int64_t py_evict(LeafStores& self, std::int64_t stream, std::int64_t before
         if (const std::optional<std::int64_t> done = self[leaf].evict_without_waiting(stream, before, first)) {
             num_evicted = *done;
         } else {
-            const nb::gil_scoped_release released;
+            const ReleaseGil released;
             num_evicted = self[leaf].evict(stream, before, first);
         }
     }
@@ -88,7 +89,7 @@ public:
                          stores_[first + at].format().frame_bytes());
         }
         const StackPadding read_padding = padding_named(padding);
-        const nb::gil_scoped_release released;
+        const ReleaseGil released;
         for (std::size_t at = 0; at < num_leaves; ++at) {
             gather_windows(*readings_[first + at], columns.requests, length(at), read_padding, num_threads,
                            outputs[at].values<std::uint8_t>());
@@ -122,7 +123,7 @@ void py_move_to_file(LeafStores& self, std::int64_t stream, std::int64_t number,
                      std::uint64_t offset, std::size_t size) {
     const std::string name(path.c_str(), path.size());
     FrameStore& store = self.at(stream);
-    const nb::gil_scoped_release released;
+    const ReleaseGil released;
     store.move_to_file(stream, number, name, offset, size);
 }
 
@@ -140,7 +141,7 @@ nb::bytes py_segment(LeafStores& self, std::int64_t stream, std::int64_t number)
     FrameStore& store = self.at(stream);
     std::vector<std::uint8_t> segment;
     {
-        const nb::gil_scoped_release released;
+        const ReleaseGil released;
         segment = store.segment(stream, number);
     }
     return to_bytes(segment);

@@ -13,6 +13,7 @@
 #include "../frame_store.hpp"
 #include "../worker_pool.hpp"
 #include "arguments.hpp"
+#include "release_gil.hpp"
 #include "step_arguments.hpp"
 
 namespace framestow {
@@ -185,7 +186,7 @@ public:
             FrameStore& store = stores_[leaf];
             const std::size_t num_done = store.append_without_waiting(streams_, of_leaf(leaf), count_);
             if (num_done < count_) {
-                const nb::gil_scoped_release released;
+                const ReleaseGil released;
                 store.append(streams_ + num_done, of_leaf(leaf) + num_done * store.format().frame_bytes(),
                              count_ - num_done);
             }

@@ -63,13 +63,16 @@ void bind_errors() {
 
 namespace {
 
-constexpr int kAbiVersion = 12;  // incremented with every change of the Python API; _core/__init__.py checks it
+constexpr int kAbiVersion = 13;  // incremented with every change of the Python API; _core/__init__.py checks it
 
 }  // namespace
 
 NB_MODULE(_native, module) {
     module.doc() = "Packs, unpacks and gathers frames, stores steps, shrinks screens; typed in _native.pyi.";
     module.attr("ABI_VERSION") = kAbiVersion;
+    // A daemon thread that runs when the process ends keeps what its frames hold. nanobind calls that a leak of ours.
+    nb::set_leak_warnings(false);
+    module.def("set_leak_warnings", &nb::set_leak_warnings, nb::arg("enabled"));
     framestow::bind_errors();
     framestow::bind_segments(module);
     framestow::bind_frame_store(module);

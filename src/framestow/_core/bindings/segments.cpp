@@ -5,6 +5,7 @@
 #include "../checksum.hpp"
 #include "arguments.hpp"
 #include "parts.hpp"
+#include "release_gil.hpp"
 
 namespace framestow {
 namespace {
@@ -21,7 +22,7 @@ nb::bytes py_pack_segment(nb::handle frames_argument, std::uint32_t rows, std::u
     check_segment_frames(geometry, count);
     std::vector<std::uint8_t> segment;
     {
-        const nb::gil_scoped_release released;
+        const ReleaseGil released;
         segment = pack_segment(geometry, static_cast<const std::uint8_t*>(frames.data()),
                                static_cast<std::uint32_t>(count));
     }
@@ -35,7 +36,7 @@ void py_unpack_segment(nb::handle segment_argument, std::uint32_t rows, std::uin
     const auto out = as_array<WriteArray, std::uint8_t>(out_argument, "out");
     const std::size_t count = out.ndim() == 0 ? 0 : out.shape(0);
     check_frames(out, "out", {count}, geometry.frame_bytes());
-    const nb::gil_scoped_release released;
+    const ReleaseGil released;
     unpack_segment(span_of(segment), geometry, count, static_cast<std::uint8_t*>(out.data()));
 }
 
