@@ -46,7 +46,7 @@ def test_values_of_terminated_transitions_converge_to_their_reward() -> None:
     assert update.loss.item() < 1e-3
 
 
-@pytest.mark.parametrize("distribution", ["c51", "qr", "iqn"])
+@pytest.mark.parametrize("distribution", ["hl-gauss", "c51", "qr", "iqn"])
 def test_distributions_of_terminated_transitions_converge_to_their_reward_too(distribution: str) -> None:
     agent = build_agent(distribution=distribution, atoms=11, support=2.0, **FAST)
     batch = random_batch(0, reward=0.75, discount=0.0)

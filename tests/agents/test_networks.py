@@ -1,10 +1,14 @@
 """The networks' shapes, and that pixels are scaled once and exactly."""
 
+from typing import get_args
+
 import pytest
 import torch
+from torch import nn
 
 from agents.agents_and_batches import agent_settings
 from framestow.agents.networks import Head, NoisyLinear, QNetwork, build_network, scale_pixels
+from framestow.agents.settings import Network
 from framestow.errors import InvalidSettingsError
 
 
@@ -76,7 +80,64 @@ def test_the_small_network_has_the_published_layers() -> None:
     assert expected == sum(parameter.numel() for parameter in network.parameters())
 
 
-@pytest.mark.parametrize("name", ["nature", "small", "impala"])
+def test_the_network_with_layer_normalisation_has_half_of_natures_kernels_and_a_scale_and_shift_for_each() -> None:
+    network = _network((4, 84, 84), num_actions=6, network="layernorm")
+
+    layers = (4 * 64 * 16 + 16) + (16 * 16 * 32 + 32) + (32 * 9 * 32 + 32) + (1_568 * 256 + 256) + (256 * 6 + 6)
+    assert layers + 2 * (16 + 32 + 32 + 256) == sum(parameter.numel() for parameter in network.parameters())
+
+
+def test_layer_normalisation_takes_away_the_size_of_what_a_layer_computes() -> None:
+    network = _network((4, 84, 84), num_actions=6, network="layernorm")
+    pixels = torch.randint(0, 256, (3, 4, 84, 84), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    before = network(pixels)
+
+    for layer in (network.torso[0], network.torso[3], network.torso[6], network.head.hidden):
+        with torch.no_grad():
+            layer.weight *= 100.0
+            layer.bias *= 100.0
+
+    torch.testing.assert_close(network(pixels), before, rtol=1e-3, atol=1e-3)
+
+
+def test_layer_normalisation_takes_mean_and_variance_of_a_row_over_all_kernels_and_pixels() -> None:
+    network = _network((4, 84, 84), num_actions=6, network="layernorm")
+    pixels = torch.rand((2, 4, 84, 84), generator=torch.Generator().manual_seed(0))
+
+    convolved = network.torso[0](pixels)
+    each = [(row - row.mean()) / torch.sqrt(row.var(unbiased=False) + 1e-5) for row in convolved]
+
+    torch.testing.assert_close(network.torso[:3](pixels), torch.relu(torch.stack(each)))
+
+
+def test_the_streams_of_a_dueling_head_are_normalised_each_by_itself() -> None:
+    head = Head(num_features=3, hidden=4, num_actions=2, num_outputs=1, dueling=True, noisy=False, layer_norm=True)
+    features = torch.rand((5, 3), generator=torch.Generator().manual_seed(0))
+    before = head(features)
+
+    with torch.no_grad():  # the first stream is that of the value
+        head.hidden.weight[:4] *= 1_000.0
+        head.hidden.bias[:4] *= 1_000.0
+
+    difference = head(features) - before
+    torch.testing.assert_close(difference[:, 0], difference[:, 1])
+
+
+def test_a_network_has_the_first_weights_of_its_own_layers_whatever_other_networks_there_are() -> None:
+    torch.manual_seed(3)
+    network = _network((4, 84, 84), num_actions=6, network="layernorm")
+    torch.manual_seed(3)
+    shapes = [(4, 16, 8, 4), (16, 32, 4, 2), (32, 32, 3, 1)]
+    convolutions = [nn.Conv2d(inputs, kernels, side, stride) for inputs, kernels, side, stride in shapes]
+    layers = [*convolutions, nn.Linear(1_568, 256), nn.Linear(256, 6)]
+
+    built = [module for module in network.modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
+
+    for layer, expected in zip(built, layers, strict=True):
+        assert torch.equal(layer.weight, expected.weight)
+
+
+@pytest.mark.parametrize("name", get_args(Network))
 def test_every_network_sees_every_pixel_of_an_atari_frame(name: str) -> None:
     network = _network((1, 84, 84), num_actions=2, network=name)
     pixels = torch.rand((4, 1, 84, 84), generator=torch.Generator().manual_seed(0), requires_grad=True)

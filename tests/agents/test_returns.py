@@ -1,11 +1,15 @@
 """Targets and losses of each kind of prediction, against numbers worked out by hand."""
 
+import math
+import statistics
+
 import numpy as np
 import pytest
 import torch
 
 from framestow.agents.returns import (
     CategoricalReturn,
+    HistogramReturn,
     MeanReturn,
     NextStep,
     QuantileReturn,
@@ -113,6 +117,48 @@ def test_c51_values_are_the_means_of_the_distributions() -> None:
     values = CategoricalReturn(num_atoms=3, support=10.0, device=CPU).values(logits)
 
     torch.testing.assert_close(values, torch.tensor([[0.0, 7.0]]))
+
+
+def test_hl_gauss_aims_at_the_share_of_a_normal_distribution_in_each_bin() -> None:
+    # Bins -2 … -1, -1 … 0, 0 … 1, 1 … 2. The distribution has mean 0.25 and standard deviation 0.75; the part outside
+    # the support is left out.
+    normal = statistics.NormalDist(0.25, 0.75)
+    share = [normal.cdf(edge + 1) - normal.cdf(edge) for edge in (-2, -1, 0, 1)]
+    predicted = torch.tensor([[0.1, 0.2, 0.3, 0.4]])
+
+    loss = HistogramReturn(4, 2.0, CPU).loss(predicted.log(), torch.tensor([[0.25]]), None)
+
+    expected = -sum(each / sum(share) * math.log(p) for each, p in zip(share, predicted[0].tolist(), strict=True))
+    assert loss.each.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_hl_gauss_values_are_means_of_the_bins_centers_and_its_priority_is_the_error() -> None:
+    kind = HistogramReturn(4, 2.0, CPU)
+    logits = torch.tensor([[[0.1, 0.2, 0.3, 0.4]]]).log()  # centers -1.5, -0.5, 0.5, 1.5
+    value = -0.15 - 0.1 + 0.15 + 0.6
+
+    assert kind.values(logits).item() == pytest.approx(value)
+    assert kind.loss(logits[0], torch.tensor([[-3.5]]), None).priority.item() == pytest.approx(value + 3.5)
+
+
+def test_hl_gauss_bootstraps_from_the_mean_of_the_next_bins() -> None:
+    step = NextStep(torch.tensor([1.0]), torch.tensor([0.5]), torch.tensor([[0.0, 1.0]]), torch.tensor([[9.0, 0.2]]))
+    outputs = torch.tensor([[[0.25, 0.25, 0.25, 0.25], [0.1, 0.2, 0.3, 0.4]]]).log()
+
+    target = HistogramReturn(4, 2.0, CPU).target(step, outputs)
+
+    torch.testing.assert_close(target, torch.tensor([[1.0 + 0.5 * (0.5 + 0.2)]]))
+
+
+@pytest.mark.parametrize(("mean", "end"), [(99.0, 3), (-99.0, 0)])
+def test_hl_gauss_sets_a_mean_outside_the_support_to_its_end(mean: float, end: int) -> None:
+    outputs = torch.zeros(1, 4, requires_grad=True)
+
+    HistogramReturn(4, 2.0, CPU).loss(outputs, torch.tensor([[mean]]), None).each.sum().backward()
+
+    assert outputs.grad is not None
+    assert torch.isfinite(outputs.grad).all()
+    assert outputs.grad.argmin().item() == end
 
 
 def test_the_quantile_loss_weighs_errors_by_their_fractions() -> None:

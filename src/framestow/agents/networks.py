@@ -6,6 +6,7 @@ that describe the distribution of the return (``framestow.agents.returns``).
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -20,6 +21,31 @@ from framestow.errors import InvalidSettingsError
 TINY_BELOW = 36  # pixels; smaller frames get the tiny network
 _NUM_COSINES = 64  # of the embedding of a quantile fraction (Dabney et al. 2018b)
 _NOISE = 0.5  # initial standard deviation of noisy weights, times sqrt(inputs) (Fortunato et al. 2018)
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """The layers of a network: convolutions with their ReLUs, then hidden units of a linear layer."""
+
+    convolutions: tuple[tuple[int, int, int, int], ...]  # kernels, side, stride, padding of each; () for impala
+    hidden: int
+    layer_norm: bool = False  # before each ReLU (Ba et al. 2016)
+
+
+ARCHITECTURES = {
+    # Mnih et al. 2015.
+    "nature": Architecture(((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), hidden=512),
+    # van Hasselt et al. 2019: a quarter of nature's multiplications. Padded by 1 and 2: without, it does not see the
+    # last 9 rows, and Breakout's paddle is in them.
+    "small": Architecture(((32, 5, 5, 1), (64, 5, 5, 2)), hidden=256),
+    # Half of nature's kernels. Layer normalisation holds the values of a mean head where they grew without bound
+    # (Gallici et al. 2024).
+    "layernorm": Architecture(((16, 8, 4, 0), (32, 4, 2, 0), (32, 3, 1, 0)), hidden=256, layer_norm=True),
+    "layernorm-nature": Architecture(((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), hidden=512, layer_norm=True),
+    # Clark et al. 2024, after Espeholt et al. 2018: three residual stages of 32, 64, 64 channels, maximum over 6x6.
+    "impala": Architecture((), hidden=512),
+    "tiny": Architecture(((32, 3, 2, 1), (64, 3, 2, 1)), hidden=128),
+}
 
 
 def scale_pixels(pixels: Tensor) -> Tensor:
@@ -75,22 +101,33 @@ class Head(nn.Module):
     """Two linear layers from features to ``(batch, num_actions, num_outputs)``.
 
     Dueling (Wang et al. 2016): a value stream and an advantage stream, combined as V + A - mean A. The first layers of
-    both streams are one matrix, which is faster.
+    both streams are one matrix, which is faster. ``layer_norm`` normalises the hidden units, each stream by itself.
     """
 
     def __init__(
-        self, num_features: int, hidden: int, num_actions: int, num_outputs: int, *, dueling: bool, noisy: bool
+        self,
+        num_features: int,
+        hidden: int,
+        num_actions: int,
+        num_outputs: int,
+        *,
+        dueling: bool,
+        noisy: bool,
+        layer_norm: bool = False,
     ) -> None:
         super().__init__()
         linear = NoisyLinear if noisy else nn.Linear
+        streams = 2 if dueling else 1
         self._num_actions = num_actions
-        self.hidden = linear(num_features, 2 * hidden if dueling else hidden)
+        self.hidden = linear(num_features, streams * hidden)
+        self.norm = nn.GroupNorm(streams, streams * hidden) if layer_norm else nn.Identity()
+        self.relu = nn.ReLU()
         self.advantage = linear(hidden, num_actions * num_outputs)
         self.value = linear(hidden, num_outputs) if dueling else None
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the outputs of every action."""
-        hidden = functional.relu(self.hidden(features))
+        hidden = self.relu(self.norm(self.hidden(features)))
         if self.value is None:
             outputs: Tensor = self.advantage(hidden).unflatten(1, (self._num_actions, -1))
             return outputs
@@ -107,7 +144,7 @@ class QNetwork(nn.Module):
         self,
         torso: nn.Sequential,
         observation_shape: Sequence[int],
-        hidden: int,
+        architecture: Architecture,
         num_actions: int,
         num_outputs: int,
         settings: AgentSettings,
@@ -117,7 +154,15 @@ class QNetwork(nn.Module):
         with torch.no_grad():
             num_features = torso(torch.zeros(1, *observation_shape)).numel()
         self.embedding = nn.Linear(_NUM_COSINES, num_features) if settings.distribution == "iqn" else None
-        self.head = Head(num_features, hidden, num_actions, num_outputs, dueling=settings.dueling, noisy=settings.noisy)
+        self.head = Head(
+            num_features,
+            architecture.hidden,
+            num_actions,
+            num_outputs,
+            dueling=settings.dueling,
+            noisy=settings.noisy,
+            layer_norm=architecture.layer_norm,
+        )
         self._noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
         self.torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
@@ -155,17 +200,6 @@ def build_network(
 ) -> QNetwork:
     """Return a new network with the architecture ``settings.network``. Frames under 36 pixels get ``tiny``.
 
-    ========== ================================================================================================
-    network    torso, then hidden units of a linear layer
-    ========== ================================================================================================
-    nature     32 kernels 8x8 by 4, 64 4x4 by 2, 64 3x3 by 1; 512 (Mnih et al. 2015)
-    small      32 kernels 5x5 by 5, 64 5x5 by 5; 256 (van Hasselt et al. 2019): a quarter of nature's multiplications.
-               Padded by 1 and 2: without, it does not see the last 9 rows, and Breakout's paddle is in them
-    impala     three residual stages of 32, 64, 64 channels with spectral norm, maximum over 6x6 (Clark et al. 2024,
-               after Espeholt et al. 2018); 512
-    tiny       32 kernels 3x3 by 2, 64 3x3 by 2, both padded by 1; 128
-    ========== ================================================================================================
-
     Raises:
         InvalidSettingsError: ``observation_shape`` is not ``(stack, H, W)``.
     """
@@ -175,22 +209,23 @@ def build_network(
             "convert the frames to grey first"
         )
     stack, height, width = observation_shape
-    name = "tiny" if min(height, width) < TINY_BELOW else settings.network
-    torso, hidden = {
-        "nature": (_convolutions(stack, (32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), 512),
-        "small": (_convolutions(stack, (32, 5, 5, 1), (64, 5, 5, 2)), 256),
-        "impala": (_impala_torso(stack, settings.spectral_norm), 512),
-        "tiny": (_convolutions(stack, (32, 3, 2, 1), (64, 3, 2, 1)), 128),
-    }[name]
-    return QNetwork(torso, observation_shape, hidden, num_actions, num_outputs, settings)
+    architecture = ARCHITECTURES["tiny" if min(height, width) < TINY_BELOW else settings.network]
+    if architecture.convolutions:
+        torso = _convolutions(stack, architecture)
+    else:
+        torso = _impala_torso(stack, settings.spectral_norm)
+    return QNetwork(torso, observation_shape, architecture, num_actions, num_outputs, settings)
 
 
-def _convolutions(stack: int, *layers: tuple[int, int, int, int]) -> nn.Sequential:
-    """Return convolutions of ``(kernels, side, stride, padding)``, each followed by a ReLU."""
+def _convolutions(stack: int, architecture: Architecture) -> nn.Sequential:
+    """Return the convolutions, each followed by its normalisation, if there is one, and a ReLU."""
     modules: list[nn.Module] = []
     channels = stack
-    for kernels, side, stride, padding in layers:
-        modules += [nn.Conv2d(channels, kernels, side, stride, padding), nn.ReLU()]
+    for kernels, side, stride, padding in architecture.convolutions:
+        modules.append(nn.Conv2d(channels, kernels, side, stride, padding))
+        if architecture.layer_norm:
+            modules.append(nn.GroupNorm(1, kernels))  # over all kernels and pixels of a row
+        modules.append(nn.ReLU())
         channels = kernels
     return nn.Sequential(*modules)
 
@@ -200,9 +235,10 @@ class _ResidualBlock(nn.Module):
         super().__init__()
         convolutions = [nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2)]
         self.first, self.second = (spectral_norm(each) if normed else each for each in convolutions)
+        self.relu = nn.ReLU()
 
     def forward(self, inputs: Tensor) -> Tensor:
-        change: Tensor = self.second(functional.relu(self.first(functional.relu(inputs))))
+        change: Tensor = self.second(self.relu(self.first(self.relu(inputs))))
         return inputs + change
 
 

@@ -4,6 +4,7 @@
 distribution  outputs of an action                                          source
 ============  ============================================================  =========================
 none          the mean return                                               Mnih et al. 2015
+hl-gauss      the mean return, as probabilities of bins                     Farebrother et al. 2024
 c51           probabilities of fixed returns                                Bellemare et al. 2017
 qr            quantiles of the return at fixed fractions                    Dabney et al. 2018a
 iqn           quantiles at fractions that each forward pass draws           Dabney et al. 2018b
@@ -15,6 +16,7 @@ Shapes: ``outputs`` is ``(batch, num_actions, n)``, ``policy`` is ``(batch, num_
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 
@@ -23,6 +25,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from framestow.agents.settings import AgentSettings
+
+_GAUSS_WIDTH = 0.75  # bins: standard deviation of hl-gauss's targets
 
 
 class NextStep(NamedTuple):
@@ -81,6 +85,39 @@ class MeanReturn(Returns):
         """Return the loss of the outputs ``(batch, n)`` of the actions taken."""
         each = huber(target - outputs).squeeze(1)
         return Loss(each, (target - outputs).detach().squeeze(1).abs())
+
+
+class HistogramReturn(Returns):
+    """The mean return as probabilities of ``num_bins`` equal bins of ``[-support, support]``, with the cross-entropy.
+
+    The target is a normal distribution around the mean return, 0.75 bins wide (Farebrother et al. 2024, HL-Gauss). A
+    mean outside the support is set to its end. The outputs are logits. The priority is the absolute TD error.
+    """
+
+    def __init__(self, num_bins: int, support: float, device: torch.device) -> None:
+        self.num_outputs = num_bins
+        width = 2 * support / num_bins
+        self._edges = torch.linspace(-support, support, num_bins + 1, device=device)
+        self._centers = (self._edges[1:] + self._edges[:-1]) / 2
+        self._scale = 1 / (_GAUSS_WIDTH * width * math.sqrt(2))
+
+    def values(self, outputs: Tensor) -> Tensor:
+        """Return the mean return of every action ``(batch, num_actions)``."""
+        return outputs.softmax(dim=2) @ self._centers
+
+    def target(self, step: NextStep, next_outputs: Tensor) -> Tensor:
+        """Return the mean return ``(batch, 1)`` that follows from the target network's next outputs."""
+        return super().target(step, self.values(next_outputs).unsqueeze(2))
+
+    def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:  # noqa: ARG002
+        """Return the loss of the outputs ``(batch, n)`` of the actions taken."""
+        mean = target.clamp(self._edges[0], self._edges[-1])
+        below = torch.erf((self._edges - mean) * self._scale)
+        within = below[:, 1:] - below[:, :-1]
+        aim = within / (below[:, -1:] - below[:, :1])
+        each = -(aim * outputs.log_softmax(dim=1)).sum(dim=1)
+        value = outputs.detach().softmax(dim=1) @ self._centers
+        return Loss(each, (target.squeeze(1) - value).abs())
 
 
 class CategoricalReturn(Returns):
@@ -158,6 +195,8 @@ def midpoints(num_quantiles: int, device: torch.device) -> Tensor:
 def returns_of(settings: AgentSettings, device: torch.device) -> Returns:
     """Return the prediction that ``settings.distribution`` names. Its constants are on ``device``."""
     match settings.distribution:
+        case "hl-gauss":
+            return HistogramReturn(settings.atoms, settings.support, device)
         case "c51":
             return CategoricalReturn(settings.atoms, settings.support, device)
         case "qr" | "iqn":

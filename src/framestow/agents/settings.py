@@ -96,8 +96,8 @@ class EpsilonGreedy:
         self._generator.bit_generator.state = state["generator"]
 
 
-Network: TypeAlias = Literal["nature", "small", "impala"]
-Distribution: TypeAlias = Literal["none", "c51", "qr", "iqn"]
+Network: TypeAlias = Literal["nature", "small", "layernorm", "layernorm-nature", "impala"]
+Distribution: TypeAlias = Literal["none", "hl-gauss", "c51", "qr", "iqn"]
 Optimizer: TypeAlias = Literal["adam", "rmsprop"]
 Precision: TypeAlias = Literal["float32", "bfloat16"]
 
@@ -112,8 +112,8 @@ class AgentSettings:
 
     network: Network
     distribution: Distribution  # what the network predicts of a return
-    atoms: int  # returns of c51, quantiles of qr and iqn
-    support: float  # c51's returns are -support … support
+    atoms: int  # bins of hl-gauss, returns of c51, quantiles of qr and iqn
+    support: float  # the returns of hl-gauss and c51 are -support … support
     double: bool  # the online network chooses the next action (van Hasselt et al. 2016)
     dueling: bool  # separate streams for value and advantage (Wang et al. 2016)
     noisy: bool  # noisy linear layers (Fortunato et al. 2018)

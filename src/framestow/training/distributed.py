@@ -97,11 +97,12 @@ def priority_of(settings: AgentSettings) -> Callable[[npt.NDArray[np.float32]], 
     distribution  initial priority
     ============  ==========================================================================================
     none          the absolute TD error, as of the learner
+    hl-gauss      the same
     qr, iqn       the quantile Huber loss of a prediction without spread: half the Huber loss of each quantile
     c51           unknown: a new transition gets the largest priority so far, as in one process
     ============  ==========================================================================================
     """
-    if settings.distribution == "none":
+    if settings.distribution in ("none", "hl-gauss"):
         return np.abs
     return None if settings.distribution == "c51" else partial(quantile_priority, settings.atoms)
 

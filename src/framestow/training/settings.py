@@ -101,10 +101,10 @@ class Settings:
         FROM_RECIPE, f"Network: {', '.join(get_args(Network))}. Frames under 36 pixels get a tiny one."
     )
     distribution: Distribution = setting(
-        FROM_RECIPE, "What the network predicts of a return: none (its mean), c51, qr or iqn (its distribution)."
+        FROM_RECIPE, "What the network predicts of a return: its mean (none, hl-gauss) or distribution (c51, qr, iqn)."
     )
-    atoms: int = setting(FROM_RECIPE, "Returns of c51, quantiles of qr and iqn.")
-    support: float = setting(FROM_RECIPE, "The returns of c51 are spread over minus to plus this number.")
+    atoms: int = setting(FROM_RECIPE, "Bins of hl-gauss, returns of c51, quantiles of qr and iqn.")
+    support: float = setting(FROM_RECIPE, "The returns of hl-gauss and c51 are spread over minus to plus this number.")
     double: bool = setting(
         FROM_RECIPE, "Double DQN: the online network chooses the next action (van Hasselt et al. 2016)."
     )
