@@ -82,6 +82,30 @@ def test_the_target_network_is_copied_only_every_target_every_updates() -> None:
         assert (update % 3 == 0) == _equal(_weights(agent), _weights(agent, "target"))
 
 
+def test_the_learning_rate_falls_to_half_a_third_and_a_quarter() -> None:
+    agent = build_agent(learning_rate=1e-3, learning_rate_half_at=40, train_every=4, optimizer="rmsprop")  # 10 updates
+    rates = {}
+
+    for update in range(31):
+        rates[update] = agent.learning_rate
+        agent.learn(random_batch(update))
+        assert [group["lr"] for group in agent.state_dict()["optimizer"]["param_groups"]] == [rates[update]]
+
+    assert [rates[update] for update in (0, 10, 20, 30)] == pytest.approx([1e-3, 1e-3 / 2, 1e-3 / 3, 1e-3 / 4])
+
+
+def test_the_first_step_of_adam_is_as_long_as_the_fallen_learning_rate() -> None:
+    agent = build_agent(learning_rate=1e-3, learning_rate_half_at=4, train_every=4, optimizer_epsilon=1e-12)
+    state = agent.state_dict()
+    agent.load_state_dict({**state, "num_updates": 3})  # the rate is a quarter
+    before = _weights(agent)
+
+    agent.learn(random_batch(0))
+
+    longest = max((new - old).abs().max().item() for new, old in zip(_weights(agent), before, strict=True))
+    assert longest == pytest.approx(2.5e-4, rel=1e-3)
+
+
 def test_importance_weights_scale_the_loss() -> None:
     batch = random_batch(0)
     halved = Batch(**{**vars(batch), "weight": batch.weight / 2})

@@ -83,6 +83,24 @@ def test_a_resumed_run_of_any_recipe_equals_the_uninterrupted_one_bit_for_bit(tm
     _uninterrupted_and_resumed(tmp_path, settings, stop_at=301)
 
 
+def test_a_resumed_run_whose_learning_rate_falls_equals_the_uninterrupted_one(tmp_path: Path) -> None:
+    settings = catch_settings(steps=450, learning_rate_half_at=50)
+
+    expected, resumed = _uninterrupted_and_resumed(tmp_path, settings, stop_at=301)
+
+    assert resumed.agent.learning_rate == expected.agent.learning_rate < settings.learning_rate / 5
+
+
+def test_a_longer_run_begins_like_a_shorter_one_also_with_a_falling_learning_rate(tmp_path: Path) -> None:
+    short, long = Transcript(), Transcript()
+    settings = catch_settings(steps=300, learning_rate_half_at=100)
+
+    _trained(_folder(tmp_path, "short", settings), make_catch, short)
+    _trained(_folder(tmp_path, "long", dataclasses.replace(settings, steps=900)), make_catch, long, stop_at=300)
+
+    assert short.events == long.events
+
+
 # Segments are let go from the memory, or from its files, before and after the stop.
 @pytest.mark.parametrize(
     "changes",

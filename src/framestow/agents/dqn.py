@@ -93,6 +93,12 @@ class DQN:
         return self._exploration.act(observations, agent_steps, self._choose_greedily, every_row)
 
     def choose_greedily(self, observations: NDArray[np.uint8]) -> NDArray[np.int64]:
+    @property
+    def learning_rate(self) -> float:
+        """The learning rate of the next update."""
+        rate, half_at = self.settings.learning_rate, self.settings.learning_rate_half_at
+        return rate if half_at is None else rate / (1 + self.num_updates / half_at)
+
         """Return the action with the highest value per row, as int64 ``(n,)``; a noisy network adds no noise."""
         actions: NDArray[np.int64] = self.values(observations).argmax(axis=1)
         return actions
@@ -131,12 +137,21 @@ class DQN:
         return update
 
     def _capturable(self) -> Callable[[TensorBatch], Tensor]:
+        if self.settings.learning_rate_half_at is not None:
+            self._set_learning_rate()
         return CapturedUpdate(self._compute_update, self._generator)
 
     def _compute_update(self, tensors: TensorBatch) -> Tensor:
         """Update the online network and return the numbers of :class:`Update`. Does not wait for the device."""
         pixels = scale_pixels(tensors.observation)  # both networks use them with Munchausen
         target = self._targets(tensors, pixels)
+    def _set_learning_rate(self) -> None:
+        for group in self._optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):  # a captured update reads it at each replay
+                group["lr"].fill_(self.learning_rate)
+            else:
+                group["lr"] = self.learning_rate
+
         self._online.sample_noise(self._generator)
         fractions = self._drawn_fractions(len(tensors))
         chosen = _of_actions(self._outputs(self._online, pixels, fractions), tensors.action)
@@ -229,8 +244,6 @@ class DQN:
         self._online.load_state_dict(state["online"])
         self._target.load_state_dict(state["target"])
         self._optimizer.load_state_dict(state["optimizer"])
-        for group in self._optimizer.param_groups:
-            group["lr"] = self.settings.learning_rate  # a resumed run may change it
         self.num_updates = int(state["num_updates"])
         self._exploration.load_state_dict(state["exploration"])
         generator = state["generator"].cpu()
@@ -239,12 +252,15 @@ class DQN:
         else:
             self._generator.manual_seed(int.from_bytes(generator[:8].numpy().tobytes(), "little") >> 1)
         if self.device.type == "cuda":
+        for group in self._optimizer.param_groups:  # a resumed run may change it
+            group["lr"] = _optimizer_rate(self.learning_rate, self.device)
             self._update = self._capturable()  # the optimizer has new tensors and perhaps another learning rate
 
 
 def _optimizer(network: QNetwork, settings: AgentSettings, device: torch.device) -> torch.optim.Optimizer:
     on_cuda = device.type == "cuda"
-    common: dict[str, Any] = {"lr": settings.learning_rate, "eps": settings.optimizer_epsilon, "capturable": on_cuda}
+    rate = _optimizer_rate(settings.learning_rate, device)
+    common: dict[str, Any] = {"lr": rate, "eps": settings.optimizer_epsilon, "capturable": on_cuda}
     if settings.optimizer == "rmsprop":  # Mnih et al. 2015: centred, with a decay of 0.95
         return torch.optim.RMSprop(network.parameters(), alpha=0.95, centered=True, **common)
     # The fused kernel updates all parameters in one pass: 2.5 of an update's 19 ms on two CPU threads.
@@ -258,6 +274,11 @@ def _of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
 
 def trained_state_bytes(observation_shape: Sequence[int], num_actions: int, settings: AgentSettings) -> int:
     """Return about the bytes of a trained agent's ``state_dict``: two networks and the two moments of Adam."""
+def _optimizer_rate(rate: float, device: torch.device) -> float | Tensor:
+    """Return the rate as an optimizer takes it: on CUDA a tensor, because a captured update keeps a number."""
+    return torch.tensor(rate, device=device) if device.type == "cuda" else rate
+
+
     with torch.device("meta"):  # shapes without storage
         network = build_network(
             observation_shape, num_actions, returns_of(settings, torch.device("cpu")).num_outputs, settings

@@ -120,7 +120,8 @@ class AgentSettings:
     munchausen: bool  # add the log-policy to the reward (Vieillard et al. 2020)
     spectral_norm: bool  # normalise the residual blocks of impala
     optimizer: Optimizer
-    learning_rate: float
+    learning_rate: float  # of the first update
+    learning_rate_half_at: int | None  # updates until it is half, twice as many until a third; None keeps it
     optimizer_epsilon: float
     max_grad_norm: float | None  # clip the norm of an update's gradient
     precision: Precision  # of the network's arithmetic on CUDA. Weights and losses are float32

@@ -49,6 +49,7 @@ _DQN = {
     "priority_beta_steps": None,
     "optimizer": "adam",
     "learning_rate": 1e-4,
+    "learning_rate_half_at": None,
     "optimizer_epsilon": 1e-8,
     "max_grad_norm": None,
     "precision": "float32",

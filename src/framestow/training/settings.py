@@ -124,6 +124,11 @@ class Settings:
     )
     optimizer: Optimizer = setting(FROM_RECIPE, f"Optimizer: {' or '.join(get_args(Optimizer))}.")
     learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
+    learning_rate_half_at: int | None = setting(
+        FROM_RECIPE,
+        "Agent steps until --learning-rate has fallen to half, twice as many until a third, …; None keeps it.",
+        may_change=True,
+    )
     optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
     max_grad_norm: float | None = setting(FROM_RECIPE, "Largest norm of an update's gradient; None: no limit.")
     precision: Precision = setting(
@@ -175,7 +180,10 @@ class Settings:
     def agent(self) -> AgentSettings:
         """Return the settings of the agent."""
         names = [field.name for field in dataclasses.fields(AgentSettings) if field.name != "exploration"]
-        return AgentSettings(exploration=self.exploration(), **{name: getattr(self, name) for name in names})
+        values = {name: getattr(self, name) for name in names}
+        if self.learning_rate_half_at is not None:
+            values["learning_rate_half_at"] = max(1, self.learning_rate_half_at // self.train_every)  # in updates
+        return AgentSettings(exploration=self.exploration(), **values)
 
     def sampler(self) -> Sampler:
         """Return a new sampler for the memory."""
@@ -193,7 +201,7 @@ class Settings:
         return json.dumps(document, indent=2) + "\n"
 
 
-MAY_CHANGE_LEARNING = ("learning_rate", "munchausen")
+MAY_CHANGE_LEARNING = ("learning_rate", "learning_rate_half_at", "munchausen")
 """The settings that a resumed run may change and that decide what it learns."""
 
 
@@ -295,6 +303,7 @@ _RULES: dict[str, _Rule] = {
     "warmup": _at_least(1),
     "target_every": _at_least(1),
     "learning_rate": _POSITIVE,
+    "learning_rate_half_at": (lambda value: value is None or value >= 1, "must be at least 1"),
     "optimizer_epsilon": _POSITIVE,
     "max_grad_norm": (lambda value: value is None or 0.0 < value < float("inf"), "must be a finite number above 0"),
     "atoms": _at_least(2),
