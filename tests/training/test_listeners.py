@@ -99,6 +99,10 @@ def test_progress_csv_has_the_state_of_the_run_at_its_end(tmp_path: Path) -> Non
     assert int(row["agent_steps"]) == run.tally.agent_steps
     assert int(row["updates"]) == run.agent.num_updates
     assert float(row["epsilon"]) == pytest.approx(run.agent.epsilon(run.tally.agent_steps), rel=1e-5)
+    assert float(row["learning_rate"]) == pytest.approx(run.agent.learning_rate, rel=1e-5)
+    shares = [float(share) for share in row["dormant_units"].split()]
+    assert shares == pytest.approx(run.dormant_units(), abs=1e-3)
+    assert len(shares) == 3  # two convolutions, one hidden layer
     assert (int(row["transitions"]), int(row["memory_bytes"])) == (len(run.memory), run.memory.nbytes)
     assert float(row["loss"]) >= 0.0
     assert float(row["mean_value"]) != 0.0

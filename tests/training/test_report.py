@@ -60,7 +60,8 @@ def _run(path: Path, scores: list[float], game: str = "Breakout", **settings: An
     folder = RunFolder.create(path, Settings(game, **settings))
     ends = range(100, 100 * len(scores) + 1, 100)
     games = [[n + 1, end, 0, score, 100] for n, (end, score) in enumerate(zip(ends, scores, strict=True))]
-    lines = [[end, end / 10, end / 5, end // 4, 0.01, 0.5, 0.1, 10, end, end * 50, 400 * 2**20] for end in ends]
+    before = [[end, end / 10, end / 5, end // 4, 0.01, 0.5, 0.1, 1e-4, "0 0.25 0.125"] for end in ends]
+    lines = [[*row, 10, row[0], row[0] * 50, 400 * 2**20] for row in before]
     for file, columns, rows in ((folder.episodes, COLUMNS, games), (folder.progress, PROGRESS_COLUMNS, lines)):
         file.write_text("\n".join(",".join(map(str, row)) for row in [columns, *rows]) + "\n")
     return path
@@ -91,6 +92,7 @@ def test_a_report_of_one_run_shows_its_scores_time_and_bytes(tmp_path: Path) -> 
     assert "0.28 core-hours" in page.text  # 1,000 s
     assert "244.1 KiB replay memory" in page.text
     assert "400.0 MiB peak of the process" in page.text
+    assert "400.0 MiB 0%, 25%, 12%" in " ".join(page.text.split())  # dormant units of each layer
     assert "1 agent step = 4 emulator frames" in page.text
 
 

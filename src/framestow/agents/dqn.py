@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from framestow.agents.captured_update import CapturedUpdate
+from framestow.agents.dormant_units import dormant_share, record_activations
 from framestow.agents.networks import QNetwork, build_network, scale_pixels
 from framestow.agents.returns import NextStep, greedy_policy, midpoints, returns_of
 from framestow.agents.settings import AgentSettings, EpsilonGreedy
@@ -92,13 +93,13 @@ class DQN:
         every_row = self.device.type != "cpu"
         return self._exploration.act(observations, agent_steps, self._choose_greedily, every_row)
 
-    def choose_greedily(self, observations: NDArray[np.uint8]) -> NDArray[np.int64]:
     @property
     def learning_rate(self) -> float:
         """The learning rate of the next update."""
         rate, half_at = self.settings.learning_rate, self.settings.learning_rate_half_at
         return rate if half_at is None else rate / (1 + self.num_updates / half_at)
 
+    def choose_greedily(self, observations: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the action with the highest value per row, as int64 ``(n,)``; a noisy network adds no noise."""
         actions: NDArray[np.int64] = self.values(observations).argmax(axis=1)
         return actions
@@ -111,6 +112,12 @@ class DQN:
         finally:
             self._online.train()
         return values
+
+    def dormant_units(self, observations: NDArray[np.uint8]) -> list[float]:
+        """Return the share of dormant units of each layer with a ReLU, in the order of the layers."""
+        with record_activations(self._online) as activations:
+            self.values(observations)
+        return [dormant_share(each) for each in activations]
 
     def _choose_greedily(self, observations: NDArray[np.uint8]) -> NDArray[np.int64]:
         actions: NDArray[np.int64] = self._values_of(observations).argmax(dim=1).cpu().numpy()
@@ -130,21 +137,14 @@ class DQN:
         on the agent's device.
         """
         tensors = batch if isinstance(batch, TensorBatch) else to_tensors(batch, self.device)
+        if self.settings.learning_rate_half_at is not None:
+            self._set_learning_rate()
         update = Update(self._update(tensors))
         self.num_updates += 1
         if self.num_updates % self.settings.target_every == 0:
             self._target.load_state_dict(self._online.state_dict())
         return update
 
-    def _capturable(self) -> Callable[[TensorBatch], Tensor]:
-        if self.settings.learning_rate_half_at is not None:
-            self._set_learning_rate()
-        return CapturedUpdate(self._compute_update, self._generator)
-
-    def _compute_update(self, tensors: TensorBatch) -> Tensor:
-        """Update the online network and return the numbers of :class:`Update`. Does not wait for the device."""
-        pixels = scale_pixels(tensors.observation)  # both networks use them with Munchausen
-        target = self._targets(tensors, pixels)
     def _set_learning_rate(self) -> None:
         for group in self._optimizer.param_groups:
             if isinstance(group["lr"], Tensor):  # a captured update reads it at each replay
@@ -152,6 +152,13 @@ class DQN:
             else:
                 group["lr"] = self.learning_rate
 
+    def _capturable(self) -> Callable[[TensorBatch], Tensor]:
+        return CapturedUpdate(self._compute_update, self._generator)
+
+    def _compute_update(self, tensors: TensorBatch) -> Tensor:
+        """Update the online network and return the numbers of :class:`Update`. Does not wait for the device."""
+        pixels = scale_pixels(tensors.observation)  # both networks use them with Munchausen
+        target = self._targets(tensors, pixels)
         self._online.sample_noise(self._generator)
         fractions = self._drawn_fractions(len(tensors))
         chosen = _of_actions(self._outputs(self._online, pixels, fractions), tensors.action)
@@ -245,6 +252,8 @@ class DQN:
         self._target.load_state_dict(state["target"])
         self._optimizer.load_state_dict(state["optimizer"])
         self.num_updates = int(state["num_updates"])
+        for group in self._optimizer.param_groups:  # a resumed run may change it
+            group["lr"] = _optimizer_rate(self.learning_rate, self.device)
         self._exploration.load_state_dict(state["exploration"])
         generator = state["generator"].cpu()
         if len(generator) == len(self._generator.get_state()):
@@ -252,8 +261,6 @@ class DQN:
         else:
             self._generator.manual_seed(int.from_bytes(generator[:8].numpy().tobytes(), "little") >> 1)
         if self.device.type == "cuda":
-        for group in self._optimizer.param_groups:  # a resumed run may change it
-            group["lr"] = _optimizer_rate(self.learning_rate, self.device)
             self._update = self._capturable()  # the optimizer has new tensors and perhaps another learning rate
 
 
@@ -267,6 +274,11 @@ def _optimizer(network: QNetwork, settings: AgentSettings, device: torch.device)
     return torch.optim.Adam(network.parameters(), fused=on_cuda or device.type == "cpu", **common)
 
 
+def _optimizer_rate(rate: float, device: torch.device) -> float | Tensor:
+    """Return the rate as an optimizer takes it: on CUDA a tensor, because a captured update keeps a number."""
+    return torch.tensor(rate, device=device) if device.type == "cuda" else rate
+
+
 def _of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
     """Return the outputs ``(batch, n)`` of the int64 ``actions`` ``(batch,)``."""
     return outputs[torch.arange(len(outputs), device=outputs.device), actions]
@@ -274,11 +286,6 @@ def _of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
 
 def trained_state_bytes(observation_shape: Sequence[int], num_actions: int, settings: AgentSettings) -> int:
     """Return about the bytes of a trained agent's ``state_dict``: two networks and the two moments of Adam."""
-def _optimizer_rate(rate: float, device: torch.device) -> float | Tensor:
-    """Return the rate as an optimizer takes it: on CUDA a tensor, because a captured update keeps a number."""
-    return torch.tensor(rate, device=device) if device.type == "cuda" else rate
-
-
     with torch.device("meta"):  # shapes without storage
         network = build_network(
             observation_shape, num_actions, returns_of(settings, torch.device("cpu")).num_outputs, settings

@@ -30,7 +30,7 @@ from framestow.training.listeners import (
     Checkpointing,
     Curves,
     EpisodeTable,
-    EqualValuesWarning,
+    InactiveLayerWarning,
     LostEpisodeWarnings,
     Progress,
     ProgressTable,
@@ -199,7 +199,7 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: b
             Progress(run, console),
         ]
         if not run.settings.actors:  # actors have the observations in their own processes
-            listeners.append(EqualValuesWarning(run, warn))
+            listeners.append(InactiveLayerWarning(run, warn))
         if wandb:
             listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))
         events = DistributedRun.events if run.settings.actors else loop.training_events

@@ -228,6 +228,10 @@ class DistributedRun:
             "waiting": self.memory.who_waits,
         }
 
+    def dormant_units(self) -> list[float]:
+        """Return nothing: the learner has no stored observations beside its batches."""
+        return []
+
     def state(self) -> RunState:
         """Return the state that a checkpoint saves; the device completes the updates that were begun."""
         self.learner.settle()

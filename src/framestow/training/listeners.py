@@ -14,7 +14,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
@@ -32,7 +31,6 @@ LIVE_INTERVAL_S = 0.25
 PLAIN_INTERVAL_S = 10.0
 TABLE_WIDTH = 124  # characters; a narrower terminal gets one line instead of a table
 RATE_WINDOW_S = 10.0  # the rate is the mean over about this time
-SAME_VALUE = 1e-5  # relative: sums of the same numbers in another order differ by 1e-7 to 1e-6
 
 
 class Progress:
@@ -221,6 +219,8 @@ PROGRESS_COLUMNS = [
     "loss",
     "mean_value",
     "epsilon",
+    "learning_rate",
+    "dormant_units",
     "steps_per_s",
     "transitions",
     "memory_bytes",
@@ -241,6 +241,8 @@ class ProgressTable:
     updates            of the agent
     loss, mean_value   of the last update; empty before the first
     epsilon            probability of a random action
+    learning_rate      of the next update
+    dormant_units      share of dormant units of each layer (Sokar et al. 2023), the layers separated by spaces
     steps_per_s        agent steps a second over about the last 10 s
     transitions        in the memory
     memory_bytes       of the memory
@@ -285,6 +287,8 @@ class ProgressTable:
                 "" if update is None else f"{update.loss:.6g}",
                 "" if update is None else f"{update.mean_value:.6g}",
                 f"{run.agent.epsilon(steps):.6g}",
+                f"{run.agent.learning_rate:.6g}",
+                " ".join(f"{share:.3g}" for share in run.dormant_units()),
                 f"{self._rate.update(steps):.4g}",
                 len(run.memory),
                 run.memory.nbytes,
@@ -439,36 +443,30 @@ class Checkpointing:
         """Do nothing: :func:`framestow.training.train` writes the last checkpoint."""
 
 
-class EqualValuesWarning:
-    """Calls ``warn`` once if the network gives all frames the same values.
+class InactiveLayerWarning:
+    """Calls ``warn`` once if every unit of a layer is dormant.
 
-    Then every unit of a layer is inactive. No gradient passes such a layer, so the network learns nothing more, while
-    loss and weights stay finite. Looks every ``checkpoint_every`` agent steps, at the current observations and at those
-    of the last look.
+    No gradient passes such a layer, so the network learns nothing more, while loss and weights stay finite. Looks
+    every ``checkpoint_every`` agent steps.
     """
 
     def __init__(self, run: Run, warn: Callable[[str], None]) -> None:
         self._run = run
         self._warn = warn
         self._is_due = _EveryCheckpoint(run)
-        self._last_look = run.memory.observations()
         self._has_warned = False
 
     def take(self, event: Event) -> None:
-        """Compare the values if a multiple of ``checkpoint_every`` was passed."""
+        """Look at all layers if a multiple of ``checkpoint_every`` was passed."""
         if self._has_warned or not self._is_due(event):
             return
-        observations = self._run.memory.observations()
-        seen = np.concatenate([self._last_look, observations])
-        self._last_look = observations
-        if (seen == seen[0]).all():
-            return
-        values = self._run.agent.values(seen)
-        if np.allclose(values, values[0], rtol=SAME_VALUE, atol=0.0):
+        shares = self._run.dormant_units()
+        if 1.0 in shares:
             self._has_warned = True
             self._warn(
-                f"step {self._run.tally.agent_steps:,}: the network gives all frames the same values, so a layer of it "
-                "is inactive and it learns nothing more; stop this run and start a new one with a lower --learning-rate"
+                f"step {self._run.tally.agent_steps:,}: layer {shares.index(1.0) + 1} of the network is inactive for "
+                "all frames, so the network learns nothing more; stop this run and start a new one with a lower "
+                "--learning-rate"
             )
 
     def close(self) -> None:

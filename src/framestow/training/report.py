@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
+from framestow.agents.dormant_units import DORMANT_SCORE
 from framestow.distributed.saved_shards import is_sharded, memory_folders
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import known_games
@@ -30,6 +31,7 @@ from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
 from framestow.training.playing import Player, action_names, record_game
+from framestow.training.run import NUM_MEASURED
 from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized, published_scores
 from framestow.training.settings import MAY_CHANGE_LEARNING, Change, Settings
@@ -58,7 +60,8 @@ class RunRecord:
     agent_steps: int
     game_steps: Numbers  # agent steps at the end of each game
     scores: Numbers  # of each game
-    progress: dict[str, Numbers]  # columns of progress.csv
+    progress: dict[str, Numbers]  # columns of progress.csv; of dormant_units the layer with the most
+    dormant_units: list[float]  # the share of each layer at the end
     evaluation: dict[str, Any] | None
 
     @classmethod
@@ -72,6 +75,7 @@ class RunRecord:
         games = read_rows(folder.episodes, COLUMNS)
         rows = read_rows(folder.progress, PROGRESS_COLUMNS)
         progress = {name: np.array([_number(row[name]) for row in rows]) for name in PROGRESS_COLUMNS}
+        dormant = [float(share) for row in rows[-1:] for share in row["dormant_units"].split()]
         game_steps = np.array([_number(row["agent_steps"]) for row in games])
         newest = newest_checkpoint(folder.checkpoints)
         reached = [float(saved_agent_steps(newest)) if newest else 0.0, *progress["agent_steps"][-1:], *game_steps[-1:]]
@@ -84,6 +88,7 @@ class RunRecord:
             game_steps=game_steps,
             scores=np.array([_number(row["score"]) for row in games]),
             progress=progress,
+            dormant_units=dormant,
             evaluation=_evaluation(folder.evaluation),
         )
 
@@ -210,6 +215,14 @@ def _state_charts(runs: Sequence[RunRecord], unit: str) -> str:
             chart("Loss", lines("loss"), f"Loss of the last update before each point, {over_steps}."),
             chart("Mean value", lines("mean_value"), f"Mean value of the actions in the last batch, {over_steps}."),
             chart("Epsilon", lines("epsilon"), f"Probability of a random action, {over_steps}."),
+            chart("Learning rate", lines("learning_rate"), f"Learning rate of the optimizer, {over_steps}."),
+            chart(
+                "Dormant units",
+                lines("dormant_units", 0.01),
+                f"Per cent of the layer that has the most, {over_steps}: units with at most "
+                f"{DORMANT_SCORE:.1%} of their layer's mean activity, over {NUM_MEASURED} observations "
+                "(Sokar et al. 2023).",
+            ),
             chart("Rate", lines("steps_per_s", by_time=True), f"Agent steps a second, {over_time}."),
             chart(
                 "Memory",
@@ -252,7 +265,7 @@ def _tiles(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
 
 def _run_table(runs: Sequence[RunRecord]) -> str:
     columns = ["run", "seed", "agent steps", "games", f"last {ROLLING}", f"last {LAST}", "best", "wall time"]
-    columns += ["core-hours", "memory", "peak process"]
+    columns += ["core-hours", "memory", "peak process", "dormant units"]
     rows = []
     for run in runs:
         rss = run.progress["process_bytes"]
@@ -269,11 +282,13 @@ def _run_table(runs: Sequence[RunRecord]) -> str:
                 _known([run.last("cpu_s")], max, _core_hours),
                 _known([run.last("memory_bytes")], max, format_bytes),
                 format_bytes(rss.max()) if len(rss) else "-",
+                ", ".join(f"{share:.0%}" for share in run.dormant_units) or "-",
             ]
         )
     note = (
         f"Scores: means of the last {ROLLING} and the last {LAST} training games, or of all if there were fewer. "
-        "Core-hours: processor time, user and system, of the process and its workers."
+        "Core-hours: processor time, user and system, of the process and its workers. Dormant units: the share of "
+        "each layer at the end."
     )
     changes = [
         f"{run.name} was resumed at step {change.agent_steps:,} with {change.setting} {change.after} instead of "
@@ -471,8 +486,9 @@ def _evaluation(path: Path) -> dict[str, Any] | None:
     return content
 
 
-def _number(text: str) -> float:
-    return float(text) if text else float("nan")
+def _number(cell: str) -> float:
+    """Return the number of a cell, the largest of several, or NaN if the cell is empty."""
+    return max((float(text) for text in cell.split()), default=float("nan"))
 
 
 def _score(score: float | None) -> str:

@@ -29,6 +29,7 @@ from framestow.training.learner import Learner
 from framestow.training.settings import Settings, memory_errors_name_options
 
 NUM_RECENT = 20  # games in the mean score
+NUM_MEASURED = 64  # observations that measure how many units are dormant
 BATCHES_AHEAD_ON_CUDA = 2
 KEPT_BYTES = 64 * 2**20  # an update's tensors; without, 700 page faults took a tenth of an update of laptop
 
@@ -154,6 +155,14 @@ class Run:
     def parts(self) -> dict[str, str]:
         """Return what the display of the progress says about other processes: nothing."""
         return {}
+
+    def dormant_units(self) -> list[float]:
+        """Return the share of dormant units of each layer, over 64 stored observations; nothing if none is stored."""
+        stored = self.memory.sampleable_indices()
+        if not len(stored):
+            return []
+        spread = np.linspace(0, len(stored) - 1, NUM_MEASURED).astype(np.int64)
+        return self.agent.dormant_units(self.memory.get(stored[spread]).observation)
 
     def state(self) -> RunState:
         """Return the state that a checkpoint saves, without copying it. Call it between two steps.
