@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,9 +24,11 @@ NUM_BINS = 30
 
 
 def require_matplotlib(what: str) -> None:
-    """Raise ``MissingExtraError``, naming ``what`` needs it, if matplotlib is not installed."""
-    if importlib.util.find_spec("matplotlib") is None:
-        raise missing_extra(what, "matplotlib", "bench")
+    """Raise ``MissingExtraError``, which says that ``what`` needs it, if matplotlib is not installed."""
+    try:
+        import_module("matplotlib")
+    except ModuleNotFoundError as missing:
+        raise missing_extra(what, missing.name, "pictures") from missing
 
 
 def plot_memory(inspection: Inspection, memory: ReplayMemory) -> Figure:

@@ -50,6 +50,7 @@ PASSED_ON = {
     "{self.dataset.id}: episode {number}: {error}",
     "{self.findings[-1].message}",
     "{refusals[0]}",
+    "{shorten(printed.getvalue(), command)}",
     "{str(error)}",
     "{why}",
 }

@@ -1,6 +1,7 @@
 """The ``framestow`` command: one-line errors, help, training, evaluation and signals."""
 
 import dataclasses
+import datetime
 import json
 import os
 import re
@@ -14,9 +15,10 @@ import pytest
 import torch
 
 from framestow.cli import main
+from framestow.cli.commands import COMMANDS, EXAMPLE_RUN
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.playing import PROTOCOLS
-from framestow.training.run_folder import RunFolder
+from framestow.training.run_folder import RunFolder, default_run_path
 from framestow.training.settings import Settings
 
 SHORT = ["--recipe", "dqn", "--num-envs", "2", "--warmup", "40", "--train-every", "20", "--threads", "1"]
@@ -51,14 +53,14 @@ def test_train_without_a_game_says_how_to_give_one(capsys: pytest.CaptureFixture
     [
         (
             ["--epsilon-end", "2"],
-            "epsilon_end is 2.0: it must be a probability from 0 to 1; give another --epsilon-end",
+            "error: --epsilon-end is 2.0: it must be a probability from 0 to 1; give another --epsilon-end",
         ),
         (["--preset", "naturre"], "did you mean 'nature'?"),
-        (["--steps", "0"], "steps is 0: it must be at least 1"),
+        (["--steps", "0"], "error: --steps is 0: it must be at least 1"),
         (["--memory", "4"], "--memory is 4: one transition of each of the 8 environments must fit"),
         (["--retention", "random", "--memory", "100"], "--memory is 100: retention='random' with 8"),
         (["--memory-bytes", "1 KiB"], "--memory-bytes is 1.0 KiB: 8 "),
-        (["--memory-bytes", "much"], "memory_bytes is 'much': it must be a number of bytes"),
+        (["--memory-bytes", "much"], "error: --memory-bytes is 'much': it must be a number of bytes"),
         (["--stack", "300"], "--stack is 300: an observation has 1 to 256 frames"),
     ],
 )
@@ -216,12 +218,10 @@ def test_a_run_without_a_checkpoint_cannot_be_played(
 
 
 def test_help_has_examples_and_lists_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["--help"])
+    assert main(["--help"]) == 0
     assert "framestow train Breakout" in capsys.readouterr().out
 
-    with pytest.raises(SystemExit, match="0"):
-        main(["train", "--help"])
+    assert main(["train", "--help"]) == 0
     shown = capsys.readouterr().out
     for name in vars(Settings("Pong")).keys() - {"game"}:
         assert f"--{name.replace('_', '-')}" in shown
@@ -236,11 +236,125 @@ def test_the_command_without_arguments_prints_help_and_exits_with_2(capsys: pyte
 
 
 def test_the_help_of_train_says_that_a_new_run_needs_a_game(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        main(["train", "--help"])
+    assert main(["train", "--help"]) == 0
 
     [line] = [line for line in capsys.readouterr().out.splitlines() if "required for a new run" in line]
     assert "''" not in line
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_help_begins_with_an_example_in_80_columns(
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert main([*name.split(), "--help"]) == 0
+
+    lines = capsys.readouterr().out.splitlines()
+    usage = next(number for number, line in enumerate(lines) if line.startswith("usage:"))
+    assert any(line.startswith(f"  framestow {name} ") for line in lines[:usage])
+    assert [line for line in lines if len(line) > 80 and not line.startswith("usage:")] == []
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_examples_of_a_help_are_arguments_that_the_command_takes(
+    name: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    RunFolder.create(tmp_path / EXAMPLE_RUN, Settings("Breakout"))  # the one that an example resumes
+    main([*name.split(), "--help"])
+    main(["--help"])
+    examples = set(re.findall(rf"^  framestow ({name} .+)$", capsys.readouterr().out, re.MULTILINE))
+    monkeypatch.setattr("framestow.cli.training_session.train", lambda *_: 7)
+    if name != "train":
+        monkeypatch.setattr(COMMANDS[name].load(), "run", lambda *_: 7)
+
+    assert {example: main(example.split()) for example in examples} == dict.fromkeys(examples, 7)
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["train", "--help"]])
+def test_help_shows_the_folder_names_that_runs_get(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 0
+
+    shown = set(re.findall(r"runs/Breakout-\S+", capsys.readouterr().out))
+    then = datetime.datetime(2026, 1, 31, 17, 45)
+    assert shown == {default_run_path(Settings("Breakout"), then).as_posix()}
+
+
+@pytest.mark.parametrize("group", ["import", "export"])
+def test_a_group_of_commands_lists_them(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([group, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert main([group]) == 2
+
+    assert capsys.readouterr().err == shown
+    assert re.findall(rf"^  {group} (\S+)", shown, re.MULTILINE) == ["dqn-replay", "minari"]
+
+
+@pytest.mark.parametrize(
+    ("written", "steps"),
+    [("1e6", 1_000_000), ("150k", 150_000), ("1.5M", 1_500_000), ("20_000", 20_000), ("2K", 2_000), ("7", 7)],
+)
+def test_a_count_may_be_written_with_a_unit_or_an_exponent(
+    written: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[Settings] = []
+    monkeypatch.setattr("framestow.cli.training_session.train", lambda options, _: given.append(options.settings) or 0)
+
+    options = ["--steps", written, f"--memory={written}", "--warmup", written, "--epsilon-steps", written]
+    assert main(["train", "Pong", "--num-envs", "1", "--workers", "0", *options]) == 0
+
+    [settings] = given
+    assert (settings.steps, settings.memory, settings.warmup, settings.epsilon_steps) == (steps,) * 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "train Pong --steps",
+        "train Pong --memory",
+        "train Pong --epsilon-steps",  # a count or None
+        "train Pong --seeds",
+        "evaluate run --episodes",
+        "watch run --max-steps",
+        "bench Pong --transitions",
+        "import dqn-replay dqn --to store --capacity",
+        "import dqn-replay dqn --to store --checkpoints 1",  # several counts
+        "export dqn-replay store --to dqn --slots-per-checkpoint",
+    ],
+)
+def test_a_wrong_count_says_which_ones_work(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    option = re.findall(r"--\S+", arguments)[-1]
+
+    for written in "1.5", "abc", "1,5M":
+        assert _refusal([*arguments.split(), written], capsys) == (
+            f"error: {option} is {written!r}: it must be a whole number; write it as 150_000, 150k, 1.5M or 1e6\n"
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("evalute runs/x", "command is 'evalute': no command has this name; did you mean 'evaluate'?"),
+        ("export mianri", "command is 'export mianri': no command has this name; did you mean 'export minari'?"),
+        ("train Pong --num-env 3", "--num-env, 3: framestow train has no such option or argument; did you mean --num-"),
+        ("verify a b", "b: framestow verify has no such option or argument; framestow verify --help lists all"),
+        ("verify", "missing: PATH; framestow verify --help explains all arguments"),
+        ("export minari a", "missing: --to PATH, --dataset-id STR; framestow export minari --help explains"),
+        ("train Pong --steps", "--steps has no value: it needs one"),
+        ("train Pong --learning-rate fast", "--learning-rate is 'fast': it must be a number; write it as 0.25 or"),
+        ("export dqn-replay a --to b --cut-ends x", "--cut-ends is 'x': it must be one of 'refuse', 'terminal', 'new"),
+        ("bench Pong --batch-size 0", "--batch-size is 0: it must be above 0"),
+        ("train Pong --address host", "--address is host: only a distributed run uses a cluster"),
+    ],
+)
+def test_a_wrong_argument_is_one_line_that_names_the_option(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+
+    assert _refusal(arguments.split(), capsys).startswith(f"error: {message}")
+    assert os.environ["COLUMNS"] == "60"
 
 
 INTERRUPT_ON_IMPORT = """

@@ -256,7 +256,7 @@ def test_the_folder_of_a_checkpoint_selects_its_generation(tmp_path, capsys):
 def test_a_seed_below_zero_is_refused(saved, capsys):
     assert 2 == main(["inspect", str(saved), "--seed=-1"])
 
-    assert "error: seed is -1: it must be at least 0; give another --seed\n" == capsys.readouterr().err
+    assert "error: --seed is -1: it must be at least 0; give another --seed\n" == capsys.readouterr().err
 
 
 @pytest.fixture

@@ -276,8 +276,7 @@ def test_a_missing_extra_says_what_to_install(module: str, arguments: list[str],
 
 
 def test_help_names_both_formats(capsys):
-    with pytest.raises(SystemExit):
-        main(["import", "--help"])
+    assert main(["import", "--help"]) == 0
 
     output = capsys.readouterr().out
     assert "dqn-replay" in output

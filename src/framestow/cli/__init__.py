@@ -7,16 +7,10 @@ import sys
 from collections.abc import Sequence
 
 INTERRUPTED = 130
-_EXTRA_MODULES = frozenset(
-    {"torch", "rich", "tyro", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium", "matplotlib", "PIL"}
-)
-_EXTRAS = {"bench": "bench", "import": "offline", "export": "offline"}  # every other command: 'train'
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command on ``arguments`` and return its exit code.
-
-    This module imports without any extra. If an extra is missing, the command names it and how to install it.
 
     Arguments:
         arguments: The command-line arguments; ``None`` takes those of the process.
@@ -24,23 +18,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     limit_spinning()
     given = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- needs an extra
+        from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- Ctrl-C during an import ends up here
 
         return run_command_line(given)
-    except KeyboardInterrupt:  # Ctrl-C during an import ends up here too
+    except KeyboardInterrupt:
         print("stopped", file=sys.stderr)
         return INTERRUPTED
-    except ModuleNotFoundError as missing:
-        module = (missing.name or "").partition(".")[0]
-        if module not in _EXTRA_MODULES:
-            raise
-        extra = _EXTRAS.get("".join(given[:1]), "train")
-        print(
-            f"error: the framestow command needs {module}: it is part of the extra '{extra}', which is not installed; "
-            f'run: pip install "framestow[{extra}]"',
-            file=sys.stderr,
-        )
-        return 2
 
 
 def limit_spinning() -> None:

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 class Bench:
     """Compare framestow with other installed libraries on games: bytes per transition and time per sample.
 
+      framestow bench Breakout
+      framestow bench Pong MsPacman --transitions 1M --libraries torchrl
+
     Plays a game at random, fills the memory of each library with these frames, checks that the samples are correct, and
     times the libraries in turn. Prints a table for each game, writes its figures into GAME.json, and all games into
     one picture, bench.png.

@@ -1,75 +1,42 @@
-"""Parse the command line, run the subcommand, and print an error as one line with an exit code."""
+"""Parse the command line, run the command, and print an error as one line with an exit code."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import inspect
 import os
+import re
 import sys
-from collections.abc import Callable
-from typing import Any, Protocol
-
-import tyro
-from rich.console import Console
-from rich.markup import escape
+from typing import TYPE_CHECKING, Any, Protocol
 
 from framestow import __version__
-from framestow.cli.bench import Bench
-from framestow.cli.evaluate import Evaluate
-from framestow.cli.export_data import Export
-from framestow.cli.import_data import Import
-from framestow.cli.inspect import Inspect
-from framestow.cli.repair import Repair
-from framestow.cli.report import Report
-from framestow.cli.train import train_command
-from framestow.cli.verify import Verify
-from framestow.cli.watch import Watch
+from framestow.cli.commands import (
+    CommandEntry,
+    asks_for_help,
+    describe_commands,
+    describe_missing_package,
+    find_command,
+    is_group,
+    wrap,
+)
 from framestow.errors import CheckpointError, DivergedError, FramestowError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 FAILED, REFUSED = 1, 2
 
-DESCRIPTION = """Deep Q-learning from pixels, with a million transitions in a few hundred megabytes.
-
-Train on Breakout for a few minutes, then evaluate the agent and record a video:
-
-    framestow train Breakout
-    framestow evaluate runs/Breakout-machado2018-s0-20260131-174500
-    framestow watch runs/Breakout-machado2018-s0-20260131-174500
-
-Write a page with the learning curve and the scores of one run, or of several seeds:
-
-    framestow report runs/Breakout-machado2018-s0-20260131-174500
-
-Ctrl-C saves the run. Resume it and train up to a million agent steps:
-
-    framestow train --resume runs/Breakout-machado2018-s0-20260131-174500 --steps 1_000_000
-
-Print what the replay memory of a run contains, check every byte of it, and repair it after disk damage:
-
-    framestow inspect runs/Breakout-machado2018-s0-20260131-174500
-    framestow verify runs/Breakout-machado2018-s0-20260131-174500
-    framestow repair runs/Breakout-machado2018-s0-20260131-174500
-
-Compare memory use and sampling speed with the other replay libraries on this machine:
-
-    framestow bench Breakout
-
-Convert the DQN Replay Dataset or a Minari dataset into a store, and a store into one of them:
-
-    framestow import dqn-replay dqn/Breakout/1 --to stores/breakout
-    framestow export minari stores/breakout --to datasets --dataset-id atari/breakout/logged-v0
-
-framestow COMMAND --help explains each command."""
-
 
 class Command(Protocol):
-    """A subcommand with its arguments."""
+    """A command with its arguments."""
 
     def run(self, console: Console) -> int:
         """Run the command and return the exit code."""
 
 
 def run_command_line(arguments: list[str]) -> int:
-    """Run the subcommand that ``arguments`` name and return the exit code.
+    """Run the command that ``arguments`` name and return the exit code.
 
     ==== ====================================================================
     code meaning
@@ -85,17 +52,69 @@ def run_command_line(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"framestow {__version__}")
         return 0
-    if not arguments:
-        with contextlib.redirect_stdout(sys.stderr), contextlib.suppress(SystemExit):
-            _parsed(["--help"])
-        return REFUSED
-    errors = Console(stderr=True)
+    if not arguments or asks_for_help(arguments[:1]):
+        print(describe_commands(), file=sys.stdout if arguments else sys.stderr)
+        return 0 if arguments else REFUSED
+    if is_group(arguments):
+        is_help = len(arguments) > 1
+        print(describe_commands(arguments[0]), file=sys.stdout if is_help else sys.stderr)
+        return 0 if is_help else REFUSED
     try:
-        return _parsed([_with_home_folder(argument) for argument in arguments]).run(Console())
-    except (FramestowError, OSError) as error:
-        errors.print(f"[bold red]error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        entry, given = find_command(arguments)
+    except FramestowError as error:
+        return _refuse(str(error))
+    try:
+        return _run(entry, [_with_home_folder(argument) for argument in given])
+    except ImportError as error:
+        missing = describe_missing_package(error, entry)
+        if missing is None and not isinstance(error, FramestowError):
+            raise
+        return _refuse(missing or str(error))
+
+
+def _run(entry: CommandEntry, arguments: list[str]) -> int:
+    command_type: type[Any] = type(None)
+    try:
+        factory = entry.load()
+        command_type = factory if inspect.isclass(factory) else factory(arguments)
+        if asks_for_help(arguments):
+            _print_help(entry, command_type)
+            return 0
+        command = _parse(entry, command_type, arguments)
+        from rich.console import Console  # noqa: PLC0415 -- needs an extra
+
+        return command.run(Console())
+    except ImportError:
+        raise
+    except (FramestowError, OSError, MemoryError) as error:
+        message = f"out of memory: {error}" if isinstance(error, MemoryError) else str(error)
+        code = _refuse(_with_option(message, command_type))
         is_refused = isinstance(error, FramestowError) and not isinstance(error, (CheckpointError, DivergedError))
-        return REFUSED if is_refused else FAILED
+        return code if is_refused else FAILED
+
+
+def _print_help(entry: CommandEntry, command_type: type[Any]) -> None:
+    """Print what the command does, with examples, then its options."""
+    print(wrap(inspect.getdoc(command_type) or ""), end="\n\n", flush=True)
+    with contextlib.suppress(SystemExit):
+        _read(entry, command_type, ["--help"])
+
+
+def _parse(entry: CommandEntry, command_type: type[Any], arguments: list[str]) -> Command:
+    from framestow.cli.usage_errors import one_line_errors  # noqa: PLC0415 -- only where it is needed
+
+    with one_line_errors(f"framestow {entry.name}"):
+        return _read(entry, command_type, arguments)
+
+
+def _read(entry: CommandEntry, command_type: type[Any], arguments: list[str]) -> Command:
+    import tyro  # noqa: PLC0415 -- needs an extra
+
+    from framestow.cli.numbers import NUMBERS  # noqa: PLC0415 -- likewise
+
+    with NUMBERS:
+        command: Command = tyro.cli(command_type, prog=f"framestow {entry.name}", description="", args=arguments)
+    return command
 
 
 def _with_home_folder(argument: str) -> str:
@@ -104,20 +123,17 @@ def _with_home_folder(argument: str) -> str:
     return f"{option}{equals}{os.path.expanduser(value)}" if value.startswith("~/") else argument
 
 
-def _parsed(arguments: list[str]) -> Command:
-    commands: dict[str, Callable[..., Any]] = {
-        "train": train_command(arguments),
-        "evaluate": Evaluate,
-        "watch": Watch,
-        "report": Report,
-        "inspect": Inspect,
-        "verify": Verify,
-        "repair": Repair,
-        "bench": Bench,
-        "import": Import,
-        "export": Export,
-    }
-    command: Command = tyro.extras.subcommand_cli_from_dict(
-        commands, prog="framestow", description=DESCRIPTION, args=arguments
-    )
-    return command
+def _with_option(message: str, command_type: type[Any]) -> str:
+    """Replace the name of an argument at the beginning of ``message`` by the option: ``--num-envs is 0: …``."""
+    name, _, rest = message.partition(" ")
+    fields = dataclasses.fields(command_type) if dataclasses.is_dataclass(command_type) else ()
+    options = {field.name for field in fields if "Positional" not in str(field.type)}
+    if name in options and re.match(r"(is|has)\b", rest):
+        return f"--{name.replace('_', '-')} {rest}"
+    return message
+
+
+def _refuse(message: str) -> int:
+    """Print ``message`` as one line and return the exit code of a refusal."""
+    print(f"error: {message}", file=sys.stderr)
+    return REFUSED

@@ -22,6 +22,9 @@ DEFAULT_EPISODES = 10
 class Evaluate:
     """Play whole games with the last checkpoint of a run; print mean, median and standard error of the scores.
 
+      framestow evaluate runs/Breakout-baselines-s0-20260131-174500
+      framestow evaluate runs/Breakout-baselines-s0-20260131-174500 --episodes 30
+
     Prints the human-normalised mean too. Works while the run is still training. Writes evaluation.json into the run
     folder.
     """

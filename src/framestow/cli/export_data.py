@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class ExportDqnReplay:
-    """Write the layout of the DQN Replay Dataset, which Dopamine loads: uint8 frames and discrete actions."""
+    """Write the layout of the DQN Replay Dataset, which Dopamine loads: uint8 frames and discrete actions.
+
+      framestow export dqn-replay stores/breakout --to dqn/mine
+
+    The folder --to appears when the export is complete.
+    """
 
     store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
     """Folder of a memory, a run or a checkpoint."""
@@ -57,7 +62,12 @@ class ExportDqnReplay:
 
 @dataclasses.dataclass(frozen=True)
 class ExportMinari:
-    """Write a Minari dataset without loss: single frames, every episode with its true last frame."""
+    """Write a Minari dataset without loss: single frames, every episode with its true last frame.
+
+      framestow export minari stores/breakout --to data --dataset-id atari/mine-v0
+
+    The dataset appears when the export is complete.
+    """
 
     store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
     """Folder of a memory, a run or a checkpoint."""
@@ -109,24 +119,6 @@ class ExportMinari:
             "code_permalink": self.code_permalink,
         }
         return {name: value for name, value in given.items() if value}
-
-
-@dataclasses.dataclass(frozen=True)
-class Export:
-    """Convert a store into another format: the layout of the DQN Replay Dataset or a Minari dataset.
-
-    The folder --to appears when the export is complete. Needs the extra 'offline'.
-    """
-
-    target: Annotated[
-        Annotated[ExportDqnReplay, tyro.conf.subcommand("dqn-replay")]
-        | Annotated[ExportMinari, tyro.conf.subcommand("minari")],
-        tyro.conf.arg(name=""),
-    ]
-
-    def run(self, console: Console) -> int:
-        """Export the store and return the exit code."""
-        return self.target.run(console)
 
 
 def _export(

@@ -7,13 +7,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, Leaf
+from framestow.lazy_names import missing_extra
 from framestow.replay.batch import Batch
 from framestow.replay.inspection import DrawnTransition
+
+try:
+    from PIL import Image, ImageDraw, ImageFont
+except ModuleNotFoundError as missing:
+    raise missing_extra("the picture of a transition", missing.name, "pictures") from missing
 
 MAX_SHOWN = 6  # newest frames of an observation; more would be too small to recognise
 FRAME_SIDE = 192  # pixels; largest side of an enlarged frame

@@ -40,7 +40,13 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class ImportDqnReplay:
-    """Import the DQN Replay Dataset, or other files of Dopamine's replay memory ($store$_observation_ckpt.N.gz, …)."""
+    """Import the DQN Replay Dataset, or other files of Dopamine's replay memory ($store$_observation_ckpt.N.gz, …).
+
+      framestow import dqn-replay dqn/Pong/1 --to stores/pong --game Pong
+      framestow import dqn-replay dqn/Pong/1 --to stores/first --checkpoints 0 1
+
+    The folder --to appears when the import is complete.
+    """
 
     folder: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FOLDER")]
     """Folder of the files, or the folder that contains replay_logs."""
@@ -108,7 +114,12 @@ class ImportDqnReplay:
 
 @dataclasses.dataclass(frozen=True)
 class ImportMinari:
-    """Import a Minari dataset whose observations are pictures or vectors."""
+    """Import a Minari dataset whose observations are pictures or vectors.
+
+      framestow import minari atari/breakout/expert-v0 --to stores/expert
+
+    The folder --to appears when the import is complete.
+    """
 
     dataset: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DATASET")]
     """Id of a dataset on this machine, or its folder."""
@@ -157,24 +168,6 @@ class ImportMinari:
             )
 
         return _import(console, "Minari", data, make_memory, self.to)
-
-
-@dataclasses.dataclass(frozen=True)
-class Import:
-    """Convert an offline dataset into a store: the DQN Replay Dataset or a Minari dataset.
-
-    The folder --to appears when the import is complete. Needs the extra 'offline'.
-    """
-
-    source: Annotated[
-        Annotated[ImportDqnReplay, tyro.conf.subcommand("dqn-replay")]
-        | Annotated[ImportMinari, tyro.conf.subcommand("minari")],
-        tyro.conf.arg(name=""),
-    ]
-
-    def run(self, console: Console) -> int:
-        """Import the dataset and return the exit code."""
-        return self.source.run(console)
 
 
 def _import(console: Console, name: str, source: Source, make_memory: Callable[[Path], ReplayMemory], to: Path) -> int:

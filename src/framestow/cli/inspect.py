@@ -6,6 +6,7 @@ import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 from rich import box
@@ -13,12 +14,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from framestow.errors import InvalidSettingsError
+from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection, LabelInspection
+
+if TYPE_CHECKING:
+    from framestow.replay.memory import ReplayMemory
 
 NOTHING = "-"
 MAX_COLUMNS = 3  # labels side by side in 80 characters
@@ -178,6 +182,9 @@ def shortened(value: float) -> str:
 class Inspect:
     """Print what a saved replay memory contains: episodes, returns and ages per game, and the size of its files.
 
+      framestow inspect runs/Breakout-baselines-s0-20260131-174500
+      framestow inspect my.memory --plot charts.png --filmstrip transition.png
+
     Takes the folder of a memory (written by save() or directory=), of a run or of a checkpoint. It only reads there,
     so it works while another process is writing. It draws one transition into a PNG picture. Of a distributed run it
     lists all shards, and shows the first one.
@@ -204,47 +211,79 @@ class Inspect:
     def run(self, console: Console) -> int:
         """Read the memory, print its contents, draw the transition and return the exit code."""
         # Imported here: --help must not wait for them.
-        from framestow.cli.filmstrip import write_filmstrip  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memories  # noqa: PLC0415
-        from framestow.memory_plot import plot_memory, require_matplotlib  # noqa: PLC0415
-        from framestow.replay.inspection import draw_transition, inspect_memory  # noqa: PLC0415
+        from framestow.replay.inspection import inspect_memory  # noqa: PLC0415
 
         if self.seed < 0:
             raise InvalidSettingsError(f"seed is {self.seed}: it must be at least 0; give another --seed")
         if self.plot:
-            require_matplotlib("framestow inspect --plot")
             _check_plot(self.plot)
         found = find_memories(self.folder)
         inspection, memory = inspect_memory(*found[0])
         shards = [inspection, *(inspect_memory(*other)[0] for other in found[1:])]
-        picture = self._picture() if len(memory) else None
-        if picture:
-            drawn = draw_transition(memory, self.seed)
-            write_filmstrip(picture, drawn, memory._settings.frame, inspection.label_of(drawn.env_id), self.key)
-        if self.plot:
-            plot_memory(inspection, memory).savefig(self.plot)
+        pictures: dict[str, Path | None] = {
+            "filmstrip": self._picture() if len(memory) else None,
+            "plot": self.plot,
+        }
+        lacking = self._draw(pictures, inspection, memory)
+        self._show(pictures, inspection, shards, console)
+        for error in lacking:
+            if self.filmstrip or self.plot:
+                raise error
+            console.print(f"no picture: {error}", style="yellow", soft_wrap=True, markup=False)
+        return 0
+
+    def _draw(
+        self, pictures: dict[str, Path | None], inspection: Inspection, memory: ReplayMemory
+    ) -> list[MissingExtraError]:
+        """Write the pictures; return the errors of those that lack a package, and set their paths to ``None``."""
+        lacking = []
+        for name, draw in (("filmstrip", self._draw_filmstrip), ("plot", _draw_charts)):
+            path = pictures[name]
+            try:
+                if path:
+                    draw(path, inspection, memory)
+            except MissingExtraError as error:
+                lacking.append(error)
+                pictures[name] = None
+        return lacking
+
+    def _draw_filmstrip(self, path: Path, inspection: Inspection, memory: ReplayMemory) -> None:
+        from framestow.cli.filmstrip import write_filmstrip  # noqa: PLC0415 -- needs an extra
+        from framestow.replay.inspection import draw_transition  # noqa: PLC0415
+
+        drawn = draw_transition(memory, self.seed)
+        write_filmstrip(path, drawn, memory._settings.frame, inspection.label_of(drawn.env_id), self.key)
+
+    def _show(
+        self, pictures: dict[str, Path | None], inspection: Inspection, shards: Sequence[Inspection], console: Console
+    ) -> None:
         if self.json:
-            pictures = {"filmstrip": picture, "plot": self.plot}
             content = inspection.to_dict() | {name: path and str(path) for name, path in pictures.items()}
             if len(shards) > 1:
                 content["shards"] = [
                     {"folder": str(one.folder), "transitions": one.transitions, "bytes": one.nbytes} for one in shards
                 ]
             print(json.dumps(content, indent=1))
-            return 0
+            return
         if len(shards) > 1:
             show_shards(shards, console)
         show_inspection(inspection, console)
-        if picture:
-            console.print(f"picture of one transition: {picture}", soft_wrap=True, highlight=False, markup=False)
-        if self.plot:
-            console.print(f"charts: {self.plot}", soft_wrap=True, highlight=False, markup=False)
-        return 0
+        for name, shown in (("filmstrip", "picture of one transition"), ("plot", "charts")):
+            if path := pictures[name]:
+                console.print(f"{shown}: {path}", soft_wrap=True, highlight=False, markup=False)
 
     def _picture(self) -> Path | None:
         if self.filmstrip is None and not self.json:
             return Path(f"{self.folder.resolve().name}-filmstrip.png")
         return self.filmstrip
+
+
+def _draw_charts(path: Path, inspection: Inspection, memory: ReplayMemory) -> None:
+    from framestow.memory_plot import plot_memory, require_matplotlib  # noqa: PLC0415 -- slow import
+
+    require_matplotlib("the plot of a memory")
+    plot_memory(inspection, memory).savefig(path)
 
 
 def _check_plot(path: Path) -> None:

@@ -15,6 +15,9 @@ from framestow.cli.verify import DAMAGED, WHOLE, show_verification
 class Repair:
     """Repair a damaged replay memory on disk: keep every whole transition and remove the damaged ones.
 
+      framestow repair runs/Breakout-baselines-s0-20260131-174500 --dry-run
+      framestow repair my.memory
+
     Verifies first. Removed files are moved into damaged-TIME/ in the folder of the memory; nothing is deleted. An
     interrupted repair can be started again. No other process may write there meanwhile. Exit codes: 0 for a memory
     that is whole now, 1 for a damaged one after --dry-run, 2 for a refusal or if no transition can be kept.

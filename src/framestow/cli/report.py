@@ -15,6 +15,9 @@ from framestow.errors import InvalidSettingsError
 class Report:
     """Write one HTML page about a run: its learning curve, scores, loss, rate, bytes, a clip and its settings.
 
+      framestow report runs/Breakout-baselines-s0-20260131-174500
+      framestow report runs/Pong-baselines-* --output pong.html
+
     Several runs of one game are compared. Those that differ only in the seed are averaged. The page is one file
     without scripts, which needs no network. Works while the runs are still training.
     """

@@ -11,14 +11,19 @@ from typing import Annotated, Any
 import tyro
 from rich.console import Console
 
+from framestow.cli.commands import EXAMPLE_RUN
 from framestow.errors import InvalidSettingsError
 from framestow.training.recipes import DEFAULT_RECIPE
 from framestow.training.settings import Settings
 
-HELP = """Train DQN on an Atari game and save a checkpoint every --checkpoint-every agent steps.
+HELP = f"""Train DQN on an Atari game and save a checkpoint every --checkpoint-every agent steps.
+
+  framestow train Breakout
+  framestow train Pong --recipe rainbow-lite --steps 1.5M
+  framestow train --resume {EXAMPLE_RUN} --steps 1M
 
 Ctrl-C or SIGTERM finishes the step, saves the run and prints the command that resumes it. A second one stops without
-saving."""
+saving. Options that count (N) take 150_000, 150k, 1.5M or 1e6."""
 
 SEEDS_HELP = (
     "Train this many runs with consecutive seeds from --seed, each in its own folder, and print the averages of their "
@@ -98,8 +103,6 @@ def _run(arguments: Any, console: Console) -> int:
 
 def _resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str]:
     """Return the settings of the run that ``--resume`` names, if it is given, and the name of the recipe."""
-    if arguments[:1] != ["train"]:
-        return None, DEFAULT_RECIPE
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--resume", type=Path, nargs="?")
     parser.add_argument("--recipe", nargs="?", default=DEFAULT_RECIPE)

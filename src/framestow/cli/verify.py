@@ -21,6 +21,9 @@ MAX_SHOWN = 40  # findings
 class Verify:
     """Read every byte of a saved replay memory, unpack every frame and print each damage.
 
+      framestow verify runs/Breakout-baselines-s0-20260131-174500
+      framestow verify my.memory --json
+
     Takes the folder of a memory, of a run or of a checkpoint, and only reads there. Exit codes: 0 for a whole
     memory, 1 for a damaged one, 2 for a folder without a memory or with one of another format version.
     """

@@ -16,6 +16,9 @@ from framestow.errors import InvalidSettingsError
 class Watch:
     """Play one game with the last checkpoint of a run and record a video. Works while the run is still training.
 
+      framestow watch runs/Breakout-baselines-s0-20260131-174500
+      framestow watch runs/Breakout-baselines-s0-20260131-174500 --output game.mp4
+
     Beside the picture stands the agent's value of each action. The action that it takes next is marked.
     """
 

@@ -1,0 +1,140 @@
+"""What ``framestow`` does where packages of its extras are not installed."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from importlib.metadata import metadata
+from pathlib import Path
+
+import pytest
+
+from framestow.cli.commands import COMMANDS
+from oracles.small_plays import SmallPlay
+
+CLI = ("tyro", "rich")
+TRAIN = ("torch", "gymnasium", "ale_py", "cv2", "tensorboard", "psutil", "imageio_ffmpeg", "PIL", "matplotlib")
+OTHERS = (*TRAIN, "minari")
+RUN_WITHOUT = """
+import contextlib, io, json, sys
+class Absent:
+    packages = sys.argv[1].split()
+    def find_spec(self, name, *_):
+        if name in self.packages:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from framestow.cli import main
+results = []
+for arguments in json.loads(sys.argv[2]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = main(arguments)
+    results.append((code, out.getvalue(), err.getvalue()))
+print(json.dumps(results))
+"""
+NEEDED = {  # arguments with which each command comes to what it needs
+    "train": ["Pong"],
+    "evaluate": ["run"],
+    "watch": ["run"],
+    "report": ["run"],
+    "inspect": ["memory"],
+    "verify": ["memory"],
+    "repair": ["memory"],
+    "import dqn-replay": ["logs", "--to", "imported"],
+    "export dqn-replay": ["memory", "--to", "logs", "--cut-ends", "terminal"],
+    "import minari": ["memory", "--to", "imported"],
+    "export minari": ["memory", "--to", "data", "--dataset-id", "a/b-v0"],
+    "bench": ["Pong"],
+}
+
+
+def run_without(packages: tuple[str, ...], commands: list[list[str]], folder: Path) -> list[tuple[int, str, str]]:
+    """Return exit code, output and errors of each command, all run in one process of ``folder``."""
+    script = [sys.executable, "-c", RUN_WITHOUT, " ".join(packages), json.dumps(commands)]
+    finished = subprocess.run(script, cwd=folder, capture_output=True, text=True, check=False, timeout=60)
+    assert finished.returncode == 0, finished.stderr
+    return [(code, out, err) for code, out, err in json.loads(finished.stdout)]
+
+
+def needs(command: str, extra: str) -> str:
+    """Return a regular expression of the one line about a missing package."""
+    way_out = re.escape(f'which is not installed; run: pip install "framestow[{extra}]"')
+    return rf"error: framestow {command} needs \w+, {way_out}\n"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    SmallPlay(((5, "terminated"), (5, "cut"))).recorded().memory.save(tmp_path / "memory")
+    return tmp_path
+
+
+def test_the_bare_wheel_prints_which_extra_each_command_needs(folder: Path) -> None:
+    commands = [["--help"], ["--version"], [], ["import"], *([*name.split(), *NEEDED[name]] for name in COMMANDS)]
+
+    helped, version, nothing, import_help, *results = run_without((*CLI, *OTHERS), commands, folder)
+
+    assert helped[::2] == (0, "")
+    blocks = re.findall(r'pip install "framestow\[(\w+)\]" installs what these need:\n((?:  .*\n)+)', helped[1])
+    shown = {name: extra for extra, lines in blocks for name in re.findall(r"^  (\S.*?)  ", lines, re.MULTILINE)}
+    assert shown == {name: command.extra for name, command in COMMANDS.items()}
+    assert (version[0], version[2]) == (0, "")
+    assert nothing == (2, "", helped[1])
+    assert import_help[0] == 2
+    for (name, command), (code, out, err) in zip(COMMANDS.items(), results, strict=True):
+        assert (code, out) == (2, ""), name
+        assert re.fullmatch(needs(name, command.extra), err)
+
+
+def test_with_the_extra_cli_the_commands_on_a_memory_run_and_the_others_name_their_extra(folder: Path) -> None:
+    commands = [[*name.split(), *NEEDED[name]] for name in sorted(NEEDED, key="import dqn-replay".__eq__)]
+
+    results = dict(zip(map(" ".join, commands), run_without(OTHERS, commands, folder), strict=True))
+
+    for line, (code, out, err) in results.items():
+        [command] = [COMMANDS[name] for name in COMMANDS if line.startswith(f"{name} ")]
+        if command.extra == "cli":
+            assert (code, err) == (0, ""), line
+            assert out
+        else:
+            assert code == 2, line
+            assert re.fullmatch(needs(command.name, command.extra), err)
+
+
+def test_inspect_without_pillow_and_matplotlib_prints_and_says_what_is_missing(folder: Path) -> None:
+    usual, as_json, asked = run_without(
+        ("PIL", "matplotlib"),
+        [
+            ["inspect", "memory"],
+            ["inspect", "memory", "--json"],
+            ["inspect", "memory", "--filmstrip", "strip.png", "--plot", "plot.png"],
+        ],
+        folder,
+    )
+
+    way_out = 'which is not installed; run: pip install "framestow[pictures]"\n'
+    assert "transitions" in usual[1]
+    assert usual[::2] == (0, "")
+    assert usual[1].endswith(
+        f"no picture: the picture of a transition needs PIL: it is part of the extra 'pictures', {way_out}"
+    )
+    assert (as_json[0], json.loads(as_json[1])["filmstrip"]) == (0, None)
+    assert "transitions" in asked[1]
+    assert asked[0] == 2
+    assert asked[2].startswith("error: ")
+    assert asked[2].endswith(way_out)
+    assert sorted(file.name for file in folder.iterdir()) == ["memory"]
+
+
+def test_inspect_with_pillow_alone_draws_the_transition_and_misses_the_plot(folder: Path) -> None:
+    [(code, out, err)] = run_without(("matplotlib",), [["inspect", "memory", "--plot", "plot.png"]], folder)
+
+    assert code == 2
+    assert "picture of one transition: memory-filmstrip.png\n" in out
+    assert err.startswith("error: the plot of a memory needs matplotlib: ")
+
+
+def test_every_extra_that_a_command_names_exists() -> None:
+    assert {command.extra for command in COMMANDS.values()} | {"pictures"} <= set(
+        metadata("framestow").get_all("Provides-Extra") or []
+    )
