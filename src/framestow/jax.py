@@ -132,6 +132,7 @@ def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> Ja
 
     >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayMemory
+    >>> from framestow.jax import to_jax
     >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=3, seed=0)
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
     >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))

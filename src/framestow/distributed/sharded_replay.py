@@ -83,7 +83,9 @@ class ShardedReplay(Closing):
     - After the loss of a shard, batches come from the others, with the probabilities that this gives. The shard is
       restarted: with a ``directory`` it has what it had flushed, otherwise it is empty.
 
+    >>> import numpy as np
     >>> from framestow import FrameSpec
+    >>> from framestow.distributed import ShardedReplay, start_local_shards
     >>> replay = ShardedReplay(100, FrameSpec((2, 2)), 4, shards=2, num_envs=2, seed=0, start=start_local_shards)
     >>> replay.begin(np.zeros((2, 2, 2), np.uint8))
     >>> replay.append([1, 3], [0.5, 0.5], [False, False], [True, True], np.ones((2, 2, 2), np.uint8))

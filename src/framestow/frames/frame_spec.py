@@ -40,6 +40,8 @@ class FrameSpec:
     the floats are ``uint8`` pixels divided by 255. Such frames are stored as ``uint8``, and frames with other values as
     floats. All frames are returned bit for bit.
 
+    >>> import numpy as np
+    >>> from framestow import FrameSpec
     >>> FrameSpec((84, 84)).nbytes, FrameSpec((84, 84), np.float32).nbytes
     (7056, 28224)
     >>> FrameSpec((64, 64, 3)).row_bytes, FrameSpec((3, 64, 64)).row_bytes

@@ -98,6 +98,8 @@ class LazyArray(ABC):
 class LazyFrames(LazyArray):
     """A stacked observation that shares its frames with other observations.
 
+    >>> import numpy as np
+    >>> from framestow.integrations.gymnasium import LazyFrames
     >>> frames = [np.full((84, 84), step, np.uint8) for step in range(5)]
     >>> first, second = LazyFrames(frames[:4]), LazyFrames(frames[1:])  # three frames are shared
     >>> first
@@ -160,6 +162,8 @@ class LazyFrames(LazyArray):
     def shape(self) -> tuple[int, ...]:
         """Shape of the array.
 
+        >>> import numpy as np
+        >>> from framestow.integrations.gymnasium import LazyFrames
         >>> frames = [np.zeros((84, 84, 1), np.uint8)] * 4
         >>> LazyFrames(frames, axis="channels").shape, LazyFrames(frames).shape
         ((84, 84, 4), (4, 84, 84, 1))
@@ -179,6 +183,8 @@ class LazyFrames(LazyArray):
     def count(self) -> int:
         """Return the number of frames; for ``channels`` the length of the last axis, as Baselines does.
 
+        >>> import numpy as np
+        >>> from framestow.integrations.gymnasium import LazyFrames
         >>> LazyFrames([np.zeros((84, 84, 1))] * 4, axis="channels").count()
         4
         """
@@ -189,6 +195,8 @@ class LazyFrames(LazyArray):
 
         For ``channels`` return ``array[..., number]``, as Baselines does. Raises ``IndexError`` for an unknown number.
 
+        >>> import numpy as np
+        >>> from framestow.integrations.gymnasium import LazyFrames
         >>> LazyFrames([np.zeros((84, 84, 1))] * 4, axis="channels").frame(-1).shape
         (84, 84)
         """
@@ -239,6 +247,8 @@ class LazyFramesBatch(LazyArray):
     ``batch[i]`` is the ``LazyFrames`` of environment ``i``, ready to be stored. A slice, a list of numbers or a mask
     returns a smaller batch. Everything else works as for ``LazyFrames``.
 
+    >>> import numpy as np
+    >>> from framestow.integrations.gymnasium import LazyFrames, LazyFramesBatch
     >>> frames = [np.zeros((84, 84), np.uint8)] * 4
     >>> batch = LazyFramesBatch([LazyFrames(frames), LazyFrames(frames)])
     >>> batch.shape, batch[1], len(batch[[True, False]])

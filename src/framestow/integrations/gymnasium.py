@@ -61,6 +61,8 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
     ``stack_size`` times, and this one the true frames.
 
     >>> import gymnasium
+    >>> import numpy as np
+    >>> from framestow.integrations.gymnasium import FrameStack
     >>> env = FrameStack(gymnasium.make("CartPole-v1"), 3)
     >>> env.observation_space.shape
     (3, 4)
@@ -136,6 +138,8 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
     ===============  =======================================================  ============================
 
     >>> import gymnasium
+    >>> import numpy as np
+    >>> from framestow.integrations.gymnasium import VectorFrameStack
     >>> env = VectorFrameStack(gymnasium.make_vec("CartPole-v1", num_envs=2), 3)
     >>> observations, infos = env.reset(seed=0)
     >>> observations, np.asarray(observations[1]).shape, env.single_observation_space.shape

@@ -62,6 +62,7 @@ GENERATION_RULE = "it is the number that save() or flush() returned"
 class ReplayMemory(Closing):
     """Replay memory of transitions from ``num_envs`` environments; stores each frame once, losslessly.
 
+    >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayMemory
     >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((2, 2)), action_space=4, stack=3)
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
@@ -191,7 +192,8 @@ class ReplayMemory(Closing):
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode in each of ``env_ids`` with the frames that ``reset`` returned.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, num_envs=2)
         >>> memory.begin(np.zeros((2, 2, 2), np.uint8))
         >>> memory.begin(np.ones((1, 2, 2), np.uint8), env_ids=[1])  # environment 1 starts again
@@ -228,7 +230,8 @@ class ReplayMemory(Closing):
     ) -> None:
         """Store one step of each of ``env_ids``, with the frame that it led to.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, extras={"log_prob": np.float32})
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8), extras={"log_prob": [-1.5]})
@@ -276,7 +279,8 @@ class ReplayMemory(Closing):
     ) -> None:
         """Store one step as every training loop has it: an observation, and the observation that it led to.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((4, 84, 84)), 6)  # the environment's space: stacks of 4 frames
         >>> frames = np.repeat(np.array([0, 0, 0, 0, 1, 2, 3], np.uint8), 84 * 84).reshape(7, 84, 84)
         >>> for t in range(3):
@@ -323,7 +327,8 @@ class ReplayMemory(Closing):
     def observations(self) -> Any:
         """Return the current observation of each environment: a new array ``(num_envs, stack, *frame)``.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=3)
         >>> memory.begin(np.full((1, 2, 2), 7, np.uint8))
         >>> memory.observations()[0, :, 0, 0].tolist()
@@ -346,7 +351,8 @@ class ReplayMemory(Closing):
     def sample(self, batch_size: int) -> Batch:
         """Sample ``batch_size`` transitions with replacement, by the memory's sampler and random generator.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
@@ -363,7 +369,8 @@ class ReplayMemory(Closing):
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Pass new TD errors to the sampler: those of the transitions with these ``indices``.
 
-        >>> from framestow import FrameSpec, Prioritized
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, Prioritized, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, sampler=Prioritized(), seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(2):
@@ -405,7 +412,8 @@ class ReplayMemory(Closing):
     ) -> SequenceBatch:
         """Sample ``batch_size`` sequences of ``length`` consecutive steps, for recurrent and world models.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(10):
@@ -438,7 +446,8 @@ class ReplayMemory(Closing):
     def sample_episodes(self, batch_size: int) -> SequenceBatch:
         """Sample ``batch_size`` whole episodes with replacement, each equally likely.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
@@ -458,7 +467,8 @@ class ReplayMemory(Closing):
     ) -> StoredBatches:
         """Iterate once over all stored transitions in batches, for offline learning.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(5):
@@ -483,7 +493,8 @@ class ReplayMemory(Closing):
     def get(self, indices: npt.ArrayLike) -> Batch:
         """Return the transitions with these ``indices``, all with weight 1.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
@@ -499,7 +510,8 @@ class ReplayMemory(Closing):
     def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> StepSequences:
         """Return the values of ``length`` consecutive steps from each of ``indices``, ``(B,)``, without frames.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
@@ -515,7 +527,8 @@ class ReplayMemory(Closing):
     def returns_to_go(self, indices: npt.ArrayLike, discount: float = 1.0) -> npt.NDArray[np.float64]:
         """Return for each step the discounted sum of rewards from it to the end of its episode.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
@@ -547,7 +560,8 @@ class ReplayMemory(Closing):
     def sampleable_indices(self) -> npt.NDArray[np.int64]:
         """Return the index of every transition that can be sampled, oldest first.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(2, FrameSpec((2, 2)), 4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(5):
@@ -561,7 +575,8 @@ class ReplayMemory(Closing):
     def episodes(self) -> Iterator[StoredEpisode]:
         """Iterate over the stored episodes, environment by environment; each reads its frames when asked for them.
 
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
@@ -579,7 +594,8 @@ class ReplayMemory(Closing):
         """Save the memory, with its generator and open episodes, to the folder ``path``; return the generation.
 
         >>> import tempfile
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
@@ -608,7 +624,7 @@ class ReplayMemory(Closing):
         """Delete the generations before ``generation`` from the folder ``path``.
 
         >>> import tempfile
-        >>> from framestow import FrameSpec
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     first = memory.save(folder)
@@ -635,7 +651,7 @@ class ReplayMemory(Closing):
         """Load the memory in the folder ``path`` into RAM: the same transitions, generator and open episodes.
 
         >>> import tempfile
-        >>> from framestow import FrameSpec
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     generation = ReplayMemory(100, FrameSpec((2, 2)), 4).save(folder)
         ...     ReplayMemory.load(folder, threads=4).capacity
@@ -680,7 +696,8 @@ class ReplayMemory(Closing):
         """Open the memory in the folder ``path`` without loading its frames; segments are read when needed.
 
         >>> import tempfile
-        >>> from framestow import FrameSpec
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with ReplayMemory(100, FrameSpec((2, 2)), 4, directory=folder) as memory:
         ...         memory.begin(np.zeros((1, 2, 2), np.uint8))
@@ -768,7 +785,7 @@ class ReplayMemory(Closing):
     def report(self) -> MemoryReport:
         """Return the number of transitions, the bytes of each part of the memory, and the compression ratio.
 
-        >>> from framestow import FrameSpec
+        >>> from framestow import FrameSpec, ReplayMemory
         >>> report = ReplayMemory(100, FrameSpec((2, 2)), 4).report()
         >>> report.transitions, report.capacity, sorted(report.parts)[:2]
         (0, 100, ['frames', 'index'])

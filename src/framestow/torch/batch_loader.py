@@ -209,6 +209,7 @@ class BatchLoader(Loader[TensorBatch]):
 
     >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayMemory
+    >>> from framestow.torch import BatchLoader
     >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=3, seed=0)
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
     >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))

@@ -41,6 +41,8 @@ def scale_pixels(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
     Allocates one new tensor. A tensor of ``dtype`` is returned unchanged.
 
+    >>> import torch
+    >>> from framestow.torch import scale_pixels
     >>> scale_pixels(torch.tensor([0, 51, 255], dtype=torch.uint8))
     tensor([0.0000, 0.2000, 1.0000])
     """

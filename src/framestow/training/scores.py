@@ -98,6 +98,7 @@ def human_normalized(game: str, score: float) -> float | None:
 
     Returns ``None`` for a game that the table does not have.
 
+    >>> from framestow.training.scores import human_normalized
     >>> human_normalized("Breakout", 30.5)
     1.0
     """
@@ -112,6 +113,7 @@ def interquartile_mean(scores: Sequence[ArrayLike]) -> float:
 
     A quarter of the scores, rounded down, is cut off at either end.
 
+    >>> from framestow.training.scores import interquartile_mean
     >>> interquartile_mean([[0.0, 1.0, 2.0, 9.0]])
     1.5
     """

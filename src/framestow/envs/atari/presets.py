@@ -190,6 +190,7 @@ def find_preset(preset: str | Preset) -> Preset:
     Raises:
         InvalidSettingsError: no preset has this name; the message gives the nearest name.
 
+    >>> from framestow.envs import find_preset
     >>> find_preset("machado2018").sticky_probability
     0.25
     """

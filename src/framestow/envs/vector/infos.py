@@ -136,6 +136,8 @@ def finished_games(infos: Mapping[str, Any]) -> list[FinishedGame]:
 
     A lost life does not finish a game.
 
+    >>> import numpy as np
+    >>> from framestow.envs import finished_games
     >>> finished_games({"episode": {"r": np.array([0.0, 7.0]), "l": np.array([0, 90])}, "_episode": np.array([0, 1])})
     [FinishedGame(env_id=1, score=7.0, agent_steps=90)]
     """
@@ -155,6 +157,8 @@ def lost_episodes(infos: Mapping[str, Any]) -> dict[int, str]:
 
     The end of a lost episode is unknown; the step truncates it at its last received observation.
 
+    >>> import numpy as np
+    >>> from framestow.envs import lost_episodes
     >>> lost_episodes({"episode_lost": np.array([None, "worker 1 died"]), "_episode_lost": np.array([False, True])})
     {1: 'worker 1 died'}
     """

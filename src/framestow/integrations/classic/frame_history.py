@@ -46,6 +46,8 @@ class ReplayBuffer:
         if buffer.can_sample(32):
             observations, actions, rewards, next_observations, done_mask = buffer.sample(32)
 
+    >>> import numpy as np
+    >>> from framestow.integrations.classic import ReplayBuffer
     >>> buffer = ReplayBuffer(size=100, frame_history_len=4, seed=0)
     >>> for step in range(3):
     ...     idx = buffer.store_frame(np.full((84, 84, 1), 50 + step, np.uint8))

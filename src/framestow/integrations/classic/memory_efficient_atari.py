@@ -114,6 +114,8 @@ class MemoryEfficientAtariBuffer:
     ``append`` and ``append_all`` take ``(s, a, r, non_terminal, s_next, info)``. ``buffer[0]`` is the oldest
     experience. ``sample`` and ``sample_indices`` return experiences and ``{"weights": ones}``.
 
+    >>> import numpy as np
+    >>> from framestow.integrations.classic import MemoryEfficientAtariBuffer
     >>> buffer = MemoryEfficientAtariBuffer(capacity=100, stacked_frames=2, seed=0)
     >>> black, grey = np.zeros((2, 84, 84), np.float32), np.full((2, 84, 84), 51 / 255, np.float32)
     >>> black_then_grey = np.stack([black[0], grey[0]])

@@ -65,6 +65,7 @@ class EmphasizeRecent(Sampler):
     def num_recent(self, num_transitions: int) -> int:
         """Return c_k: how many of ``num_transitions`` transitions the next draw is from.
 
+        >>> from framestow import EmphasizeRecent
         >>> sampler = EmphasizeRecent(eta=0.996, num_updates=1000, min_recent=5000)
         >>> sampler.num_recent(1_000_000), sampler.num_recent(3000)
         (996000, 3000)

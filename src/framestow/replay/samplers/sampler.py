@@ -85,6 +85,8 @@ class Sampler(Protocol):
 
     To write a sampler, derive from it and write ``draw``; the other methods are optional.
 
+    >>> import numpy as np
+    >>> from framestow import Draw, Sampler
     >>> class Newest(Sampler):
     ...     def draw(self, batch_size, transitions, generator):
     ...         ranks = np.full(batch_size, len(transitions) - 1)
