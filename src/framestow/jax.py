@@ -17,7 +17,7 @@ import numpy.typing as npt
 from framestow.closing import Closing
 from framestow.frames.observation_spec import map_arrays
 from framestow.lazy_names import missing_extra, public_names
-from framestow.replay.batch import Batch, SequenceBatch
+from framestow.replay.batch import Batch, SequenceBatch, describe_batch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
 from framestow.replay.memory import ReplayMemory, checked_batch_size
 from framestow.replay.sampling import aligned_empty
@@ -60,6 +60,9 @@ class JaxBatch:
     def __len__(self) -> int:
         return len(self.reward)
 
+    def __repr__(self) -> str:
+        return describe_batch(self)
+
 
 @dataclasses.dataclass(frozen=True)
 class JaxSequenceBatch:
@@ -84,6 +87,9 @@ class JaxSequenceBatch:
 
     def __len__(self) -> int:
         return len(self.reward)
+
+    def __repr__(self) -> str:
+        return describe_batch(self)
 
     @property
     def learns(self) -> jax.Array:

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.frames.observation_spec import map_arrays
+from framestow.one_line import one_line, plural, shapes
+
+
+def describe_batch(batch: Any, device: str = "") -> str:
+    """Return one line about a batch of any kind: number of rows, and shapes and dtypes instead of numbers."""
+
+    def details() -> Iterator[str]:
+        rows, *length = batch.reward.shape
+        yield f"{plural(rows, 'sequence')} of {plural(length[0], 'step')}" if length else plural(rows, "transition")
+        for name in ("observation", "action"):
+            if hasattr(batch, name):
+                yield f"{name} {shapes(getattr(batch, name))}"
+        if batch.extras:
+            yield f"extras {shapes(batch.extras)}"
+        if getattr(batch, "burn_in", 0):
+            yield f"burn_in {batch.burn_in}"
+        if device:
+            yield f"on {device}"
+
+    return one_line(batch, details)
+
 
 @dataclass(frozen=True, init=False)
 class Batch:
-    """A batch of ``B`` transitions.
+    """A batch of ``B`` transitions, whose observations and next observations share memory; ``copy`` separates them.
 
     ================  ==========================  =======  =======================================================
     field             shape                       dtype    meaning
@@ -74,10 +96,30 @@ class Batch:
     def __len__(self) -> int:
         return len(self.index)
 
+    def __repr__(self) -> str:
+        return describe_batch(self)
+
+    def copy(self) -> Batch:
+        """Return a batch of new arrays in C order, which share no memory; you may write to them and keep them.
+
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> batch = memory.sample(1)
+        >>> own = batch.copy()
+        >>> np.shares_memory(batch.observation, batch.next_observation)
+        True
+        >>> np.shares_memory(own.observation, own.next_observation)
+        False
+        """
+        return copied(self)
+
 
 @dataclass(frozen=True)
 class SequenceBatch:
-    """A batch of ``B`` sequences, each of up to ``L`` consecutive steps.
+    """A batch of ``B`` sequences of up to ``L`` consecutive steps, whose observations share memory.
 
     ================  ============================  =======  =====================================================
     field             shape                         dtype    meaning
@@ -122,9 +164,28 @@ class SequenceBatch:
     def __len__(self) -> int:
         return len(self.index)
 
+    def __repr__(self) -> str:
+        return describe_batch(self)
+
+    def copy(self) -> SequenceBatch:
+        """Return a batch of new arrays in C order, which share no memory, as ``Batch.copy`` does."""
+        return copied(self)
+
     @property
     def learns(self) -> npt.NDArray[np.bool_]:
         """Steps to compute a loss for, ``(B, L)``: ``mask`` without the first ``burn_in`` steps."""
         learns = self.mask.copy()
         learns[:, : self.burn_in] = False
         return learns
+
+
+AnyBatch = TypeVar("AnyBatch", Batch, SequenceBatch)
+
+
+def copied(batch: AnyBatch) -> AnyBatch:
+    """Return ``batch`` with a copy of each of its arrays, in C order."""
+
+    def copy_of(field: Any) -> Any:
+        return field if isinstance(field, int) else map_arrays(lambda array: array.copy(), field)
+
+    return type(batch)(**{name: copy_of(field) for name, field in vars(batch).items()})

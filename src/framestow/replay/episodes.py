@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import AnySpec, each_leaf
+from framestow.one_line import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.timelines.timeline import Indices, Timeline, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
@@ -177,6 +178,13 @@ class StoredEpisode:
 
     def __len__(self) -> int:
         return len(self.indices)
+
+    def __repr__(self) -> str:
+        def details() -> Iterator[str]:
+            yield f"{plural(len(self), 'step')} of environment {self.env_id}"
+            yield f"total reward {self.rewards.sum():g}"
+
+        return one_line(self, details)
 
     @property
     def has_end(self) -> bool:

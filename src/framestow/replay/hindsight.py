@@ -12,6 +12,7 @@ import numpy.typing as npt
 from framestow.argument_checks import check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec, Leaf
+from framestow.one_line import one_line
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.sampling import PendingBatch
@@ -109,6 +110,9 @@ class HindsightGoals:
         self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
         self._parts, self._memory = memory._parts, memory
         self._leaf_number, self._leaf = _goal_leaf(settings.frame)
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: (f"share {self.share}", f"strategy {self.strategy!r}", repr(self._memory)))
 
     def sample(self, batch_size: int) -> Batch:
         """Sample ``batch_size`` transitions as ``ReplayMemory.sample`` does, with a share of them relabelled.

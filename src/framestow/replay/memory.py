@@ -18,9 +18,10 @@ from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, observation_spec
 from framestow.frames.stacking import StackPadding
+from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
-from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.episodes import StoredEpisode, stored_episodes
 from framestow.replay.eviction import OnDamage, Retention, evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
@@ -55,6 +56,8 @@ from framestow.storage.frame_storage import Storage
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+REPR_WAIT_S = 0.1  # for the lock, which a thread holds for microseconds as a rule
 
 GENERATION_RULE = "it is the number that save() or flush() returned"
 
@@ -773,6 +776,9 @@ class ReplayMemory(Closing):
 
     # Size
 
+    def __repr__(self) -> str:
+        return one_line(self, lambda: describe_memory(self))
+
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled."""
         return len(self._timeline)
@@ -921,6 +927,26 @@ class ReplayMemory(Closing):
         with self._parts.lock:
             self._parts.evict_to_fit()
         directory.flush_every(flush_every, memory=self)
+
+
+def describe_memory(memory: ReplayMemory, stored: int | None = None, capacity: int | None = None) -> Iterator[str]:
+    """Yield what a person wants to know of a memory, or of a buffer that has one and counts other transitions."""
+    settings, parts = memory._settings, memory._parts
+    yield f"{len(memory) if stored is None else stored:,} of {capacity or memory.capacity:,} transitions"
+    if parts.lock.acquire(timeout=REPR_WAIT_S):
+        try:
+            report = memory.report()
+        finally:
+            parts.lock.release()
+        of_files = f" and {format_bytes(report.disk_bytes)} in files" if report.disk_bytes else ""
+        where = f" of {memory._directory.path}" if of_files and memory._directory is not None else ""
+        yield f"{format_bytes(report.nbytes)}{of_files}{where}"
+    yield f"stack {settings.stack}"
+    if settings.n_step > 1:
+        yield f"n_step {settings.n_step}"
+    yield plural(settings.num_envs, "environment")
+    if parts.is_read_only:
+        yield "read-only"
 
 
 def checked_batch_size(batch_size: int) -> int:

@@ -93,6 +93,11 @@ class MemoryParts:
             if not self._refuses_for_good:
                 self.refusal, self._refuses_for_good = error, for_good
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether every further step is refused: the memory is closed, or was opened to be read."""
+        return self._refuses_for_good
+
     def raise_refusal(self) -> None:
         """Raise ``refusal``, if there is one; only once unless it is for good."""
         with self.lock:

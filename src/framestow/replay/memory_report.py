@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from html import escape
 
+from framestow.one_line import one_line
 from framestow.replay.byte_amounts import format_bytes
 
 SEALED_PARTS = ("frames", "other floats")
@@ -117,7 +119,30 @@ class MemoryReport:
         more = (self.expected_capacity - self.transitions) * self.growing_bytes_per_transition
         return self.all_bytes + int(more)
 
+    def __repr__(self) -> str:
+        return one_line(self, self._describe)
+
+    def _describe(self) -> Iterator[str]:
+        yield f"{self.transitions:,} of {self.capacity:,} transitions"
+        yield format_bytes(self.all_bytes)
+        if self.transitions:
+            yield f"{self.bytes_per_transition:,.1f} bytes each"
+
     def __str__(self) -> str:
+        return "\n".join([*self._summary(), *self._table(), *self._outlook()])
+
+    def _repr_html_(self) -> str:
+        """Return the report as HTML, which a notebook shows."""
+        whole = max(self.all_bytes, 1)
+        rows = "".join(
+            f"<tr><td>{escape(name)}</td><td>{format_bytes(size)}</td><td>{size / whole:.1%}</td></tr>"
+            for name, size in self._rows().items()
+        )
+        above, below = ("<br>".join(map(escape, lines)) for lines in (self._summary(), self._outlook()))
+        head = "<tr><th>part</th><th>size</th><th>share</th></tr>"
+        return f"<div>{above}<table>{head}{rows}</table>{below}</div>"
+
+    def _summary(self) -> list[str]:
         lines = [f"{self.transitions:,} of {self.capacity:,} transitions in {format_bytes(self.all_bytes)}"]
         if self.transitions:
             lines[0] += f", {self.bytes_per_transition:,.1f} bytes each"
@@ -125,8 +150,10 @@ class MemoryReport:
                 f"{self.times_smaller_than_frames:,.0f} times smaller than frames, "
                 f"{self.times_smaller_than_stacked_pairs:,.0f} times smaller than stacked pairs"
             )
-        lines += [f"{count:,} frames {how}" for how, count in self.frames.items()]
-        lines += self._table()
+        return lines + [f"{count:,} frames {how}" for how, count in self.frames.items()]
+
+    def _outlook(self) -> list[str]:
+        lines = []
         if self.transitions and (self.sealed_frames or not self.open_frames):
             lines.append(
                 f"when full, about {self.expected_capacity:,} transitions in {format_bytes(self.expected_bytes)}"
@@ -135,10 +162,14 @@ class MemoryReport:
             lines.append(f"{self.skipped_segments:,} damaged segments were skipped")
         if self.max_bytes is not None:
             lines.append(f"budget {format_bytes(self.max_bytes)}")
-        return "\n".join(lines)
+        return lines
+
+    def _rows(self) -> dict[str, int]:
+        """Return the bytes of each part, those in files among them."""
+        return dict(self.parts) | ({"in files": self.disk_bytes} if self.disk_bytes else {})
 
     def _table(self) -> list[str]:
-        rows = dict(self.parts) | ({"in files": self.disk_bytes} if self.disk_bytes else {})
+        rows = self._rows()
         width = max(map(len, rows), default=0)
         whole = max(self.all_bytes, 1)
         table = [f"  {name:<{width}}  {format_bytes(size):>10}  {size / whole:>5.1%}" for name, size in rows.items()]

@@ -21,7 +21,8 @@ from framestow.argument_checks import whole_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import Frames, ObservationSpec, each_leaf
-from framestow.replay.batch import Batch
+from framestow.one_line import one_line
+from framestow.replay.batch import Batch, describe_batch
 from framestow.replay.eviction import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Draw
@@ -380,6 +381,9 @@ class StepSequences:
     truncated: npt.NDArray[np.bool_]
     extras: Mapping[str, npt.NDArray[Any]]
 
+    def __repr__(self) -> str:
+        return describe_batch(self)
+
 
 def step_sequences(parts: MemoryParts, indices: npt.NDArray[np.int64], length: int) -> StepSequences:
     """Return ``length`` steps from each of ``indices``; raise ``NothingToSampleError`` if one is not stored."""
@@ -456,6 +460,10 @@ class StoredBatches:
 
     def __len__(self) -> int:
         return max(self._num_planned - self._num_returned, 0)
+
+    def __repr__(self) -> str:
+        left = f"{len(self):,} of {self._num_planned:,} batches of {self._batch_size:,} left"
+        return one_line(self, lambda: [left])
 
     def __next__(self) -> Batch:
         if self._num_returned >= self._num_planned:

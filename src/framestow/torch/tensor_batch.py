@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from framestow.frames.observation_spec import map_arrays
-from framestow.replay.batch import Batch, SequenceBatch
+from framestow.replay.batch import Batch, SequenceBatch, describe_batch
 
 _ALIGNMENT = 64  # bytes, enough for every dtype and every load of a device
 
@@ -132,6 +132,9 @@ class TensorBatch:
     def __len__(self) -> int:
         return len(self.index)
 
+    def __repr__(self) -> str:
+        return describe_batch(self, str(self.reward.device))
+
 
 @dataclasses.dataclass(frozen=True)
 class TensorSequenceBatch:
@@ -156,6 +159,9 @@ class TensorSequenceBatch:
 
     def __len__(self) -> int:
         return len(self.index)
+
+    def __repr__(self) -> str:
+        return describe_batch(self, str(self.reward.device))
 
     @property
     def learns(self) -> Tensor:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from framestow.argument_checks import real_number
 from framestow.errors import InvalidSettingsError
+from framestow.one_line import one_line
 from framestow.replay.samplers.sampler import Draw, Indices, Sampleable, Sampler, Slots, check_is_sampler
 
 ROUNDING = 1e-9  # of a transition: 0.55 * 100 is not exactly 55 in binary
@@ -56,6 +57,9 @@ class Mixture(Sampler):
         # Where each part of a batch ends, as a share of it.
         self._ends = [*itertools.accumulate(share / total for _, share in parts[:-1]), 1.0]
         self.watches_slots = any(sampler.watches_slots for sampler in self._samplers)
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: map(repr, self.parts))
 
     @property
     def nbytes(self) -> int:

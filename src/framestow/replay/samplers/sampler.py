@@ -11,6 +11,7 @@ import numpy.typing as npt
 from framestow._core import are_priorities
 from framestow.argument_checks import as_array, checked_indices
 from framestow.errors import InvalidSettingsError
+from framestow.one_line import one_line, plain_arguments
 
 Indices = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int64]
@@ -108,6 +109,10 @@ class Sampler(Protocol):
     def bytes_a_step(self) -> float:
         """Maximum number of bytes for each transition; counted in the memory's ``max_bytes``."""
         return 0.0
+
+    def __repr__(self) -> str:
+        """Return the call that builds such a sampler, with its plain settings."""
+        return one_line(self, lambda: plain_arguments(self))
 
     @abstractmethod
     def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:
