@@ -19,6 +19,7 @@ from framestow.errors import ActorLostError, InvalidSettingsError, InvalidStepEr
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.frames.stacking import FrameStacker
+from framestow.one_line import one_line, plural
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_checks import (
     BEGINS,
@@ -276,6 +277,9 @@ class ShardWriter:
 
     def __reduce__(self) -> Any:
         return type(self), (self._shards, self._writer_settings)
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: (plural(self.num_envs, "environment"), f"stack {self.stack}"))
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""

@@ -19,6 +19,7 @@ from framestow.distributed.rollouts import RolloutActor, RolloutSettings
 from framestow.distributed.shard import Shard, ShardSettings
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.lazy_names import missing_extra
+from framestow.one_line import one_line
 from framestow.replay.batch import Batch
 
 LOCAL_STORE_BYTES = 2**30  # of a local cluster's object store
@@ -153,6 +154,9 @@ class ActorPlacement:
         if num_cpus < 0:
             raise InvalidSettingsError(f"num_cpus is {num_cpus}: an actor reserves at least 0 cores; give 0 or more")
         self.num_cpus, self.resources = num_cpus, dict(resources or {})
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: (f"num_cpus={self.num_cpus}", f"resources={self.resources}"))
 
     def options(self) -> dict[str, Any]:
         """Return the options of a Ray actor."""

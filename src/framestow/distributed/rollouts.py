@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -15,6 +15,7 @@ from framestow.closing import Closing
 from framestow.distributed.calls import START_S, Calls
 from framestow.distributed.chunks import ShardWriter, WriterCounts
 from framestow.errors import ActorLostError, InvalidSettingsError
+from framestow.one_line import one_line, plural
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
@@ -200,6 +201,14 @@ class Rollouts(Closing):
         self._has_answered: set[int] = set()  # actors since their last start
         self._weights: Any = None
         self.set_weights(weights)
+
+    def __repr__(self) -> str:
+        def details() -> Iterator[str]:
+            yield plural(self._calls.num_objects, "actor")
+            yield f"{plural(self.envs_per_actor, 'environment')} each"
+            yield repr(self._replay)
+
+        return one_line(self, details)
 
     @property
     def num_playing(self) -> int:

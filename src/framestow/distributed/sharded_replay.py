@@ -9,7 +9,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,10 @@ from framestow.distributed.shard import Shard, ShardSettings, Updates, sampler_s
 from framestow.errors import ActorLostError, InvalidSettingsError, StepTimeoutError
 from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import StackPadding
+from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
-from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.eviction import Retention
 from framestow.replay.memory import checked_batch_size
 from framestow.replay.memory_report import MemoryReport
@@ -573,6 +574,16 @@ class ShardedReplay(Closing):
             np.array([0.0 if report is None else report.mass for report in self._reports]),
             np.array([math.inf if report is None else report.smallest for report in self._reports]),
         )
+
+    def __repr__(self) -> str:
+        def details() -> Iterator[str]:
+            yield f"{len(self):,} of {self.capacity:,} transitions"
+            yield format_bytes(self.nbytes)
+            yield f"stack {self.stack}"
+            yield plural(self.num_envs, "environment")
+            yield plural(self.num_shards, "shard")
+
+        return one_line(self, details)
 
     def __len__(self) -> int:
         """Return the number of transitions that the shards reported last."""

@@ -32,6 +32,7 @@ from torch import Generator, Tensor
 
 from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
+from framestow.one_line import one_line, plain_arguments
 
 _LARGEST_PIXEL = 255
 
@@ -50,7 +51,14 @@ def scale_pixels(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     return floats.div_(_LARGEST_PIXEL) if pixels.dtype == torch.uint8 else floats
 
 
-class RandomShift:
+class Augmentation:
+    """Base class of the augmentations."""
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: plain_arguments(self))
+
+
+class RandomShift(Augmentation):
     """Shift each row by up to ``pad`` pixels along both axes; pixels beyond an edge repeat the edge.
 
     DrQ's augmentation: pad by replication, then crop at random to the original size. All ``(2 pad + 1)²`` shifts are
@@ -74,7 +82,7 @@ class RandomShift:
         return _places(shifts, size, pixels).clamp_(0, size - 1)
 
 
-class RandomCrop:
+class RandomCrop(Augmentation):
     """Crop each row to ``height`` by ``width`` at a random position. CURL crops 100x100 to 84x84."""
 
     def __init__(
@@ -91,7 +99,7 @@ class RandomCrop:
         return _picked(pixels, rows, columns, self.channels_last)
 
 
-class CenterCrop:
+class CenterCrop(Augmentation):
     """Crop the middle ``height`` by ``width`` of every row: for acting, if the learner uses ``RandomCrop``.
 
     If the border is odd, its smaller half is above and to the left.
@@ -108,7 +116,7 @@ class CenterCrop:
         return middle.narrow(width_axis, spare_columns // 2, self.width)
 
 
-class Intensity:
+class Intensity(Augmentation):
     """Multiply each row by ``1 + scale * r``, where r is normal and clipped to -2 to 2.
 
     DrQ uses a ``scale`` of 0.1. ``uint8`` pixels are rounded and clipped to 0 to 255; floats are not clipped.
@@ -127,7 +135,7 @@ class Intensity:
         return pixels * factors.to(pixels.dtype)
 
 
-class HorizontalFlip:
+class HorizontalFlip(Augmentation):
     """Mirror each row horizontally with ``probability``: 0.1 in DrQ, 0.2 in RAD.
 
     Use it only for games that are symmetric: the actions are not mirrored.
@@ -147,7 +155,7 @@ class HorizontalFlip:
         return torch.where(is_flipped, pixels.flip(_axes(self.channels_last)[1]), pixels)
 
 
-class Cutout:
+class Cutout(Augmentation):
     """Fill a random box of each row with ``fill``; its sides have ``smallest`` to ``largest`` pixels.
 
     The defaults are RAD's sizes for 84x84 images. All positions are equally likely. RAD's published code instead puts

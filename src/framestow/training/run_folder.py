@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.one_line import one_line
 from framestow.storage.files.writer_lock import WriterLock
 from framestow.training.checkpoint import memory_store, newest_checkpoint, remove_unfinished, saved_agent_steps
 from framestow.training.settings import FILE_NAME, Change, Settings, changes_on_resume, read_settings
@@ -38,6 +39,9 @@ class RunFolder:
         self.evaluation = path / "evaluation.json"
         self._lock = path / ".lock"
         self._created: list[Path] = []  # folders that `create` made, innermost first
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: [repr(str(self.path))])
 
     @classmethod
     def create(cls, path: Path, settings: Settings) -> RunFolder:

@@ -12,8 +12,9 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import MAX_CHANNELS_LAST, FrameSpec
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes, num_steps_taken
+from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.sampling import OutputPool
 from framestow.replay.step_checks import LARGEST_REWARD
 from framestow.storage.frame_storage import Storage
@@ -114,6 +115,11 @@ class ReplayBuffer:
                 "the buffer is empty: the first frame creates its memory; call store_frame first"
             )
         return self._memory
+
+    def __repr__(self) -> str:
+        memory, stored = self._memory, self._num_sampleable
+        empty = (f"0 of {self.size:,} transitions", f"frame_history_len {self.frame_history_len}")
+        return one_line(self, lambda: empty if memory is None else describe_memory(memory, stored, self.size))
 
     @property
     def num_in_buffer(self) -> int:

@@ -18,8 +18,9 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps
+from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.observation_layouts import ObservationLayout, Stacks
 from framestow.replay.step_checks import LARGEST_REWARD
 from framestow.storage.frame_storage import Storage
@@ -184,6 +185,11 @@ class MemoryEfficientAtariBuffer:
     def capacity(self) -> int:
         """Maximum number of experiences."""
         return self._capacity
+
+    def __repr__(self) -> str:
+        steps, capacity = self._steps, self._capacity
+        empty = (f"0 of {capacity:,} experiences", f"stacked_frames {self._stacked_frames}")
+        return one_line(self, lambda: empty if steps is None else describe_memory(steps.memory, len(self), capacity))
 
     def __len__(self) -> int:
         return 0 if self._steps is None else self._steps.num_rows - self._steps.oldest_row

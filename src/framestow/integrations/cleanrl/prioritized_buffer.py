@@ -17,8 +17,9 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.cleanrl.replay_buffer import copied_tensor
 from framestow.integrations.drop_in.paired_steps import PairedSteps, steps_following
 from framestow.integrations.drop_in.row_buffer import as_rows_of
+from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import checked_priorities
 from framestow.storage.frame_storage import Storage
@@ -242,6 +243,11 @@ class PrioritizedReplayBuffer:
 
     def __len__(self) -> int:
         return self.size
+
+    def __repr__(self) -> str:
+        return one_line(
+            self, lambda: [*describe_memory(self.memory, self.size, self.capacity), f"n_step {self._n_step}"]
+        )
 
     def add(self, obs: Array, action: Array, reward: Array, next_obs: Array, done: Array) -> None:
         """Store one step of each environment; all arrays are copied.

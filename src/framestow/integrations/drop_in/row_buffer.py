@@ -17,9 +17,10 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps
+from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
-from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.storage.frame_storage import Storage
 
 Array = npt.NDArray[Any]
@@ -230,6 +231,10 @@ class RowBuffer:
         }
         self.reset()
 
+    def __repr__(self) -> str:
+        num_envs, size = self.n_envs, self.buffer_size
+        return one_line(self, lambda: describe_memory(self.memory, self._num_stored * num_envs, size * num_envs))
+
     @property
     def memory(self) -> ReplayMemory:
         """The memory with the steps. ``reset`` replaces it."""
@@ -294,7 +299,7 @@ class RowBuffer:
 
     def _draw_rows(self, batch_size: int) -> Array:
         """Draw uniform rows of the ring with ``np.random``; raise ``NothingToSampleError`` if it is empty."""
-        num_stored = min(self._num_rows, self.buffer_size)
+        num_stored = self._num_stored
         if not num_stored:
             raise NothingToSampleError("the buffer is empty: there is nothing to sample; add steps first")
         if self.optimize_memory_usage and self.full and self.buffer_size > 1:
@@ -355,6 +360,11 @@ class RowBuffer:
     def _num_rows(self) -> int:
         """Number of rows added so far; 0 while the parent's constructor sets ``pos`` and ``full``."""
         return self._steps.num_rows if hasattr(self, "_steps") else 0
+
+    @property
+    def _num_stored(self) -> int:
+        """Number of rows that the ring has."""
+        return min(self._num_rows, self.buffer_size)
 
     def _as_stored(self, observations: Any) -> Any:
         if isinstance(self._frames, dict):

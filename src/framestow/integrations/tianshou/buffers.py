@@ -6,7 +6,7 @@ the module combine it with Tianshou's classes. ``StoredObservations`` is ``buffe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -22,7 +22,8 @@ from tianshou.data import VectorReplayBuffer as TianshouVector
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.tianshou.observation_store import ObservationStep, ObservationStore
-from framestow.replay.memory import ReplayMemory
+from framestow.one_line import one_line
+from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.storage.frame_storage import Storage
 
 
@@ -125,6 +126,15 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         self._observations = ObservationStore(sizes, stack_num, frame_stack, threads, storage)
         self._stores_last_frame: bool = self.options["save_only_last_obs"]
         self._save_obs_next = self._save_only_last_obs = False  # Tianshou must store the numbers unchanged
+
+    def __repr__(self) -> str:
+        def details() -> Iterable[str]:
+            if len(self.memories) == 1:
+                return describe_memory(self.memories[0], len(self), self.maxsize)
+            memories = f" in {len(self.memories)} memories" if self.memories else ""
+            return [f"{len(self):,} of {self.maxsize:,} transitions{memories}"]
+
+        return one_line(self, details)
 
     @property
     def memories(self) -> tuple[ReplayMemory, ...]:

@@ -31,7 +31,8 @@ from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import BatchCopies, memory_from_bytes, memory_to_bytes
 from framestow.integrations.torchrl.pixel_steps import PixelSteps
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, num_streams_for, possible_layouts
-from framestow.replay.memory import ReplayMemory
+from framestow.one_line import one_line
+from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.storage.frame_storage import Storage
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
@@ -321,6 +322,13 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         Raises ``NothingToSampleError`` before the first step.
         """
         return self._stored_pixels().steps.memory
+
+    def __repr__(self) -> str:
+        pixels, size = self._pixels, self.max_size
+        empty = (f"0 of {size:,} transitions",)
+        return one_line(
+            self, lambda: empty if pixels is None else describe_memory(pixels.steps.memory, len(self), size)
+        )
 
     def set(self, cursor: Index, data: Any, *, set_cursor: bool = True) -> None:
         """Write ``data`` at ``cursor``, the next positions; with ``set_cursor=False`` write only the other keys."""

@@ -1,0 +1,37 @@
+"""What ``repr`` prints of batches as tensors, and of augmentations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow import FrameSpec, ReplayMemory
+from framestow import torch as face
+
+
+def test_a_batch_of_tensors_shows_shapes_dtypes_and_device_instead_of_numbers():
+    memory = ReplayMemory(10, FrameSpec((2, 2)), 4, stack=3)
+    memory.begin(np.zeros((1, 2, 2), np.uint8))
+    memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
+
+    assert "TensorBatch(1 transition, observation (1, 3, 2, 2) uint8, action (1,) int64, on cpu)" == repr(
+        face.to_tensors(memory.sample(1))
+    )
+    assert (
+        "TensorSequenceBatch(1 sequence of 1 step, observation (1, 1, 3, 2, 2) uint8, action (1, 1) int64, on cpu)"
+    ) == repr(face.to_tensors(memory.sample_sequences(1, 1)))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "RandomShift(pad=4, channels_last=False)",
+        "RandomCrop(height=84, width=84, channels_last=True)",
+        "CenterCrop(height=84, width=84, channels_last=False)",
+        "Intensity(scale=0.1)",
+        "HorizontalFlip(probability=0.2, channels_last=False)",
+        "Cutout(smallest=10, largest=30, fill=0.0, channels_last=False)",
+    ],
+)
+def test_an_augmentation_is_shown_as_the_call_that_builds_it(call):
+    assert call == repr(eval(call, vars(face)))
