@@ -172,6 +172,8 @@ def test_initial_priorities_are_those_of_the_learner_for_a_prediction_without_sp
     atoms = Settings("Pong", recipe="laptop").atoms
 
     np.testing.assert_array_equal([3.0, 0.5, np.nan], of_dqn(errors))
+    of_hl_gauss = priority_of(Settings("Pong", recipe="laptop", distribution="hl-gauss").agent())
+    np.testing.assert_array_equal([3.0, 0.5, np.nan], of_hl_gauss(errors))
     np.testing.assert_allclose([2.5 * atoms / 2, 0.125 * atoms / 2, np.nan], of_qr(errors))
     assert priority_of(Settings("Pong", recipe="rainbow-lite").agent()) is None
 
