@@ -50,7 +50,7 @@ class Catch(gymnasium.Env[NDArray[np.uint8], np.int64]):
         reward = 1.0 if is_caught else -1.0
         return self._frame(), reward, True, False, {"episode": {"r": reward, "l": STEPS}}
 
-    def state_dict(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return {
             "ball_row": self._ball_row,
             "ball_column": self._ball_column,
@@ -58,7 +58,7 @@ class Catch(gymnasium.Env[NDArray[np.uint8], np.int64]):
             "generator": dict(self.np_random.bit_generator.state),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         self._ball_row, self._ball_column = state["ball_row"], state["ball_column"]
         self._paddle = state["paddle"]
         self.np_random.bit_generator.state = state["generator"]

@@ -16,7 +16,7 @@ class CourseEnv(gymnasium.Env):
     observation_space, action_space = Box(0, 2**40, (3,), np.int64), Discrete(NUM_ACTIONS)
 
     def __init__(self, number):
-        self.number, self.step_number = number, None
+        self.number, self.episode, self.length, self.step_number = number, 0, 0, None
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -36,6 +36,12 @@ class CourseEnv(gymnasium.Env):
 
     def shown(self):
         return np.array([self.number, self.episode, self.step_number], np.int64)
+
+    def state(self):
+        return [self.np_random.bit_generator.state, self.episode, self.length, self.step_number]
+
+    def restore(self, state):
+        self.np_random.bit_generator.state, self.episode, self.length, self.step_number = state
 
 
 def reward_of(action, step_number) -> float:

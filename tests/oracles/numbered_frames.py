@@ -56,10 +56,10 @@ class NumberedEnv(gymnasium.Env):
         self.array[:] = frame
         return self.array
 
-    def state_dict(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         return {"episode": self.episode, "step_number": self.step_number, "is_over": self.is_over}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         self.episode, self.step_number, self.is_over = state["episode"], state["step_number"], state["is_over"]
 
     def close(self):

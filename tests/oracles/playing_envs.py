@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from copy import deepcopy
 from typing import Any
@@ -59,7 +58,7 @@ SPACES = {
 
 
 class SpaceEnv(gymnasium.Env):
-    """Return samples of any space, seeded by reset; episodes end at random, and infos vary."""
+    """Return samples of any space, seeded by reset; episodes end at random, and infos vary. It can be saved."""
 
     def __init__(self, observation_space="discrete", action_space="discrete"):
         self.observation_space = deepcopy(SPACES[observation_space])  # copied, so that each has its own generator
@@ -68,9 +67,7 @@ class SpaceEnv(gymnasium.Env):
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
-        if seed is not None:
-            self.observation_space.seed(seed)
-        return self.observation_space.sample(), {"options": options, "drawn": int(self.np_random.integers(1000))}
+        return self.sampled(), {"options": options, "drawn": int(self.np_random.integers(1000))}
 
     def step(self, action):
         self.actions.append(action)
@@ -78,7 +75,41 @@ class SpaceEnv(gymnasium.Env):
         info = {"chance": chance, "action": repr(action)} if chance < 0.7 else {}
         if chance < 0.2:
             info["nested"] = {"array": np.arange(3) * chance, "text": "low"}
-        return self.observation_space.sample(), chance, chance < 0.1, chance > 0.9, info
+        return self.sampled(), chance, chance < 0.1, chance > 0.9, info
+
+    def sampled(self) -> Any:
+        self.observation_space.seed(int(self.np_random.integers(2**31)))
+        return self.observation_space.sample()
+
+    def state(self) -> dict[str, Any]:
+        return {"generator": self.np_random.bit_generator.state}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.np_random.bit_generator.state = state["generator"]
+
+
+class LimitedEnv(gymnasium.Wrapper):
+    """Truncates episodes, and saves how far they are together with the environment inside."""
+
+    def __init__(self, env: gymnasium.Env, limit: int) -> None:
+        super().__init__(env)
+        self.limit, self.num_steps = limit, 0
+
+    def reset(self, *, seed=None, options=None):
+        self.num_steps = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.num_steps += 1
+        return observation, reward, terminated, truncated or self.num_steps == self.limit, info
+
+    def state(self) -> dict[str, Any]:
+        return {"inside": self.env.state(), "num_steps": self.num_steps}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.env.restore(state["inside"])
+        self.num_steps = state["num_steps"]
 
 
 class SlowEnv(gymnasium.Env):
@@ -104,11 +135,9 @@ class SlowEnv(gymnasium.Env):
 
 
 class SealedEnv(SpaceEnv):
-    """An environment without a readable state: one attribute is a lock."""
+    """An environment that cannot be saved."""
 
-    def __init__(self, observation_space="picture", action_space="discrete"):
-        super().__init__(observation_space, action_space)
-        self.lock = threading.Lock()
+    state = restore = None
 
 
 class NumberGivingEnv(SpaceEnv):

@@ -35,7 +35,7 @@ class RawEmulator:
 
     def follow(self) -> None:
         """Restore the current state of the environment."""
-        self.ale.restoreState(ale_py.ALEState(self.env.state_dict()["emulator"]))
+        self.ale.restoreState(ale_py.ALEState(self.env.state()["emulator"]))
 
     def repeat(self, action_name: str, num_frames: int, *, until_life_lost: bool = False) -> RawStep:
         action, lives, raw_frames, reward = ale_py.Action[action_name], self.ale.lives(), [], 0.0

@@ -149,7 +149,7 @@ def test_the_previous_action_repeats_with_the_sticky_probability_of_the_preset(p
     for frame_number in range(num_frames):
         chosen = frame_number % 18  # differs from the previous 17: any other executed action is an older one
         env.step(chosen)
-        num_stuck += env.state_dict()["held_action"] != chosen
+        num_stuck += env.state()["held_action"] != chosen
     standard_deviation = np.sqrt(num_frames * probability * (1 - probability))
 
     assert abs(num_stuck - num_frames * probability) <= 4 * standard_deviation
@@ -175,12 +175,12 @@ def test_a_step_before_reset_after_the_end_and_after_close_is_refused():
 def test_an_invalid_action_is_refused_and_the_game_is_unchanged(action):
     env = AtariEnv("Breakout", PLAIN, seed=0)
     env.reset()
-    before = env.state_dict()["emulator"]
+    before = env.state()["emulator"]
 
     with pytest.raises(InvalidStepError, match="takes whole numbers from 0 to 3"):
         env.step(action)
 
-    assert before == env.state_dict()["emulator"]
+    assert before == env.state()["emulator"]
 
 
 @pytest.mark.parametrize("action", [np.int64(1), np.uint8(1), np.array(1)])

@@ -33,11 +33,11 @@ def test_another_environment_resumes_a_saved_game_bit_for_bit(game, preset):
     env = AtariEnv(game, preset, seed=1)
     env.reset()
     play(env, 60, seed=1)
-    state = env.state_dict()
+    state = env.state()
     expected = play(env, 150, seed=2)
 
     fresh = AtariEnv(game, preset, seed=99)
-    fresh.load_state_dict(state)
+    fresh.restore(state)
 
     assert expected == play(fresh, 150, seed=2)
 
@@ -49,10 +49,10 @@ def test_the_last_action_is_part_of_the_state_of_a_sticky_game(game):
     env.reset()
     for num_steps in range(4):
         play(env, 10 + num_steps, seed=num_steps)
-        state = env.state_dict()
+        state = env.state()
         expected = play(env, 40, seed=7)
         fresh = AtariEnv(game, very_sticky, seed=2)
-        fresh.load_state_dict(state)
+        fresh.restore(state)
 
         assert expected == play(fresh, 40, seed=7)
 
@@ -62,7 +62,7 @@ def test_a_resumed_game_keeps_its_score_and_its_number_of_steps():
     env, fresh = AtariEnv("MsPacman", preset, seed=1), AtariEnv("MsPacman", preset, seed=2)
     env.reset()
     play(env, 80, seed=1)
-    fresh.load_state_dict(env.state_dict())
+    fresh.restore(env.state())
 
     infos = [play(each, 220, seed=3)[219][4] for each in (env, fresh)]
 
@@ -79,7 +79,7 @@ def test_a_state_saved_after_a_lost_life_continues_the_game():
         frame, _, terminated, _, info = env.step(1)
 
     fresh = AtariEnv("Breakout", NATURE, seed=5)
-    fresh.load_state_dict(env.state_dict())
+    fresh.restore(env.state())
     next_frame, next_info = fresh.reset()
 
     assert np.array_equal(frame, next_frame)
@@ -94,7 +94,7 @@ def test_a_state_can_be_saved_before_the_first_reset_and_after_the_last_step():
         over.step(1)
     for env in (unstarted, over):
         fresh = AtariEnv("Breakout", preset, seed=5)
-        fresh.load_state_dict(env.state_dict())
+        fresh.restore(env.state())
 
         assert np.array_equal(env.reset()[0], fresh.reset()[0])
         assert play(env, 30, seed=0) == play(fresh, 30, seed=0)
@@ -112,21 +112,22 @@ def test_a_state_is_made_of_plain_values_and_arrays_only():
         else:
             assert type(value) in PLAIN_TYPES or (type(value) is np.ndarray and value.dtype != object)
 
-    for vector in (make_atari("Breakout", 2, seed=0), make_atari("Breakout", seed=0)):
-        check(vector.state_dict())
-        vector.reset()
-        check(vector.state_dict())
+    vector, env = make_atari("Breakout", 2, seed=0), make_atari("Breakout", seed=0)
+    for each, state in ((vector, vector.state_dict), (env, env.state)):
+        check(state())
+        each.reset()
+        check(state())
 
 
 def test_a_saved_state_does_not_change_when_its_environment_steps():
     env = AtariEnv("Breakout", MACHADO, seed=1)
     env.reset()
-    state = env.state_dict()
+    state = env.state()
     frame = state["frame"].copy()
     expected = play(env, 50, seed=1)
     assert np.array_equal(frame, state["frame"])
 
-    env.load_state_dict(state)
+    env.restore(state)
 
     assert expected == play(env, 50, seed=1)
 
@@ -146,21 +147,21 @@ def test_a_saved_state_does_not_change_when_its_environment_steps():
 def test_a_state_of_another_game_or_preset_is_refused_and_changes_nothing(change, message):
     env = AtariEnv("Breakout", MACHADO, seed=1)
     env.reset()
-    before = env.state_dict()
+    before = env.state()
 
     with pytest.raises(IncompatibleError, match=re.escape(message)):
-        env.load_state_dict({**before, **change})
+        env.restore({**before, **change})
 
-    assert before["emulator"] == env.state_dict()["emulator"]
+    assert before["emulator"] == env.state()["emulator"]
 
 
 def test_an_incomplete_state_is_refused():
     env = AtariEnv("Breakout", MACHADO, seed=1)
-    state = env.state_dict()
+    state = env.state()
     del state["held_action"]
 
     with pytest.raises(IncompatibleError, match=re.escape("state has no ['held_action']: it is not of an AtariEnv")):
-        env.load_state_dict(state)
+        env.restore(state)
 
 
 def test_a_vector_environment_of_games_resumes_bit_for_bit():
@@ -198,7 +199,7 @@ def test_a_state_saved_after_a_lost_life_resumes_with_the_steps_of_the_reset():
     env.reset()
     while not env.step(1)[2]:
         pass
-    fresh.load_state_dict(env.state_dict())
+    fresh.restore(env.state())
 
     (expected, expected_info), (frame, info) = env.reset(), fresh.reset()
 
@@ -209,14 +210,14 @@ def test_a_state_saved_after_a_lost_life_resumes_with_the_steps_of_the_reset():
 
 def test_a_state_older_than_a_preset_field_loads_if_the_field_has_its_default():
     env = AtariEnv("Breakout", NATURE, seed=1)
-    state = env.state_dict()
+    state = env.state()
     for field in ("opening", "reset_frame", "noop_steps_after_life_loss", "stack_padding", "evaluation_epsilon"):
         del state["preset"][field]
 
-    env.load_state_dict(state)
+    env.restore(state)
 
     with pytest.raises(IncompatibleError, match="opening 'none' against 'fire_frame'"):
-        AtariEnv("Breakout", replace(NATURE, opening="fire_frame")).load_state_dict(state)
+        AtariEnv("Breakout", replace(NATURE, opening="fire_frame")).restore(state)
 
 
 def test_a_game_that_the_emulator_cannot_restore_exactly_warns_on_load():
@@ -224,4 +225,4 @@ def test_a_game_that_the_emulator_cannot_restore_exactly_warns_on_load():
     env.reset()
 
     with pytest.warns(UserWarning, match="Qbert is not restored exactly by ale-py"):
-        env.load_state_dict(env.state_dict())
+        env.restore(env.state())

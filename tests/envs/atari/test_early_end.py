@@ -72,7 +72,7 @@ def test_a_game_over_at_any_skip_position_shows_its_true_last_frame(preset, posi
     env = AtariEnv("Breakout", preset, seed=0)
     env.reset()
     env.step(0)  # fills the raw frames with older ones, which must not show
-    env.load_state_dict({**env.state_dict(), "emulator": states_before_game_over()[-position]})
+    env.restore({**env.state(), "emulator": states_before_game_over()[-position]})
     expected = RawEmulator(env, preset.max_episode_frames).repeat("FIRE", 4)
 
     frame, _, terminated, truncated, _ = env.step(env.action_meanings().index("FIRE"))

@@ -212,7 +212,7 @@ class WithSocket(NumberedEnv):
         super().__init__(stream, (4, 6), ("terminated", "truncated"))
         self.episode = first_episode - 1
 
-    def state_dict(self):
+    def state(self):
         raise NotImplementedError("a socket cannot be kept")
 
 

@@ -73,11 +73,11 @@ def test_a_vector_of_one_is_a_vector():
 
 
 def test_after_a_state_that_does_not_fit_all_environments_need_a_reset():
-    state = SerialVectorEnv([lambda: TimeLimit(NumberedEnv(), 3)] * 2).state_dict()
-    vector = SerialVectorEnv([NumberedEnv] * 2)
+    state = SerialVectorEnv([NumberedEnv] * 2).state_dict()
+    vector = SerialVectorEnv([lambda: TimeLimit(NumberedEnv(), 3)] * 2)
     vector.reset()
 
-    with pytest.raises(IncompatibleError, match="outermost first"):
+    with pytest.raises(IncompatibleError, match="TimeLimit has not both"):
         vector.load_state_dict(state)
 
     with pytest.raises(InvalidStepError, match="call reset"):

@@ -157,7 +157,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     def render(self) -> npt.NDArray[np.uint8] | None:
         """Return the screen in colour, ``uint8`` of about ``(210, 160, 3)``, or ``None`` without a render mode.
 
-        After `load_state_dict` it is the old screen until the next step or new game, because the emulator draws only
+        After `restore` it is the old screen until the next step or new game, because the emulator draws only
         while it runs.
         """
         self._require_open()
@@ -168,7 +168,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         self._phase = "unstarted"
         self._ale = None
 
-    def state_dict(self) -> dict[str, Any]:
+    def state(self) -> dict[str, Any]:
         """Return the state of the game as ints, floats, strings, bytes, arrays and dicts of them.
 
         Another `AtariEnv` of the same game and preset continues from it bit for bit, in another process too. The state
@@ -190,8 +190,8 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             "generator": None if self._phase == "unstarted" else dict(self.np_random.bit_generator.state),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a state that `state_dict` returned, in this or another process.
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state` of the same game and preset, from this or another process.
 
         A ``UserWarning`` says if ale-py does not restore the game exactly.
 
@@ -350,7 +350,7 @@ def _check_state(state: dict[str, Any], rom: str, preset: Preset) -> None:
     """Raise ``IncompatibleError`` unless the state is of this game and preset."""
     missing = sorted(_KEYS - set(state))
     if missing:
-        raise IncompatibleError(f"state has no {missing}: it is not of an AtariEnv; give what state_dict() returned")
+        raise IncompatibleError(f"state has no {missing}: it is not of an AtariEnv; give what state() returned")
     if state["rom"] != rom:
         raise IncompatibleError(f"state is of the game {state['rom']!r}: this is {rom!r}; use the same game")
     differing = differing_fields(state["preset"], preset, ignored=_FIELDS_OUTSIDE_THE_ENV)

@@ -27,16 +27,15 @@ from framestow.envs.vector.calls import (
     split_options,
     tile_images,
 )
-from framestow.envs.vector.env_state import put_state
+from framestow.envs.vector.env_state import env_entry, restore_env
 from framestow.envs.vector.infos import batched_infos
 from framestow.envs.vector.vector_state import (
     PendingLosses,
     check_vector_state,
-    env_entry,
     restart_stateless_envs,
     vector_state,
 )
-from framestow.errors import EnvironmentFailedError, InvalidStepError
+from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError
 
 EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -197,8 +196,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all environments as plain values; a `WorkerVectorEnv` can load it too.
 
-        For an environment whose state cannot be read, the entry has only the reason
-        (`framestow.envs.vector.env_state.take_state` lists the readable types).
+        An environment takes part if it has the methods ``state`` and ``restore``
+        (`framestow.envs.vector.env_state.StatefulEnv`). The entry of any other has only the reason.
         """
         self._require_open()
         return vector_state(
@@ -220,13 +219,19 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         Raises:
             IncompatibleError: another number of environments, another mode, or a state that does not fit an
                 environment; all environments then need a reset.
+            EnvironmentFailedError: an environment raised another error; all environments then need a reset.
         """
         self._require_open()
         check_vector_state(state, self._policy.mode, self.num_envs)
         self._needs_reset[:] = True
-        for env, entry in zip(self.envs, state["envs"], strict=True):
-            if entry["state"] is not None:
-                put_state(env, entry["state"])
+        for number, (env, entry) in enumerate(zip(self.envs, state["envs"], strict=True)):
+            try:
+                if entry["state"] is not None:
+                    restore_env(env, entry["state"])
+            except IncompatibleError:
+                raise
+            except Exception as error:
+                raise _failure(number, "the loading of its state", error) from error
         self._has_ended, self._needs_reset = np.array(state["has_ended"]), np.array(state["needs_reset"])
         self._observations = deepcopy(list(state["observations"]))
         self._pending_seed = state["pending_seed"]

@@ -7,14 +7,12 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from typing import Any
 
-import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from framestow.argument_checks import checked_seed
 from framestow.envs.seeding import replacement_seed
-from framestow.envs.vector.env_state import take_state, why_no_state
 from framestow.errors import IncompatibleError
 
 
@@ -69,12 +67,6 @@ class PendingLosses:
 _KEYS = ("autoreset_mode", "envs", "has_ended", "needs_reset", "observations", "pending_seed", "lost")
 
 
-def env_entry(env: gymnasium.Env[Any, Any]) -> dict[str, Any]:
-    """Return the entry of an environment in the state of its vector environment: ``state``, or ``None`` and ``why``."""
-    state = take_state(env)
-    return {"state": state, "why": why_no_state(env) if state is None else ""}
-
-
 def vector_state(
     mode: AutoresetMode,
     envs: list[dict[str, Any]],
@@ -89,7 +81,7 @@ def vector_state(
 
     Args:
         mode: autoreset mode.
-        envs: the `env_entry` of each environment.
+        envs: the entry of each environment, from `framestow.envs.vector.env_state.env_entry`.
         has_ended: environments whose episode has ended without a reset yet, ``(n,)``.
         needs_reset: environments that were never reset, or need it after a failure, ``(n,)``.
         observations: the last observation of each environment.

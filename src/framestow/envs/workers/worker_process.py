@@ -22,8 +22,7 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs.vector.autoreset import POLICIES
 from framestow.envs.vector.calls import EnvSpaces, error_text
-from framestow.envs.vector.env_state import put_state
-from framestow.envs.vector.vector_state import env_entry
+from framestow.envs.vector.env_state import env_entry, restore_env
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock
 from framestow.envs.workers.wire import Command, EnvFailure, Factories, Outcome, WorkerEnd, pickled, unpack_steps
 from framestow.errors import IncompatibleError
@@ -215,7 +214,7 @@ class EnvHost:
         for number, state in pickle.loads(payload):
             with _ReportingErrors(number, "the loading of its state"):
                 try:
-                    put_state(self._envs[number], state)
+                    restore_env(self._envs[number], state)
                 except IncompatibleError as error:
                     return pickled([str(error)])
         return pickled([])

@@ -244,8 +244,8 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all environments as plain values; a `SerialVectorEnv` can load it too.
 
-        For an environment whose state cannot be read, the entry has only the reason
-        (`framestow.envs.vector.env_state.take_state` lists the readable types).
+        An environment takes part if it has the methods ``state`` and ``restore``
+        (`framestow.envs.vector.env_state.StatefulEnv`). The entry of any other has only the reason.
         """
         entries = self._ask_workers(Command.TAKE_STATES, lambda numbers: numbers)
         stepping = self._stepping
@@ -268,6 +268,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         Raises:
             IncompatibleError: another number of environments, another mode, or a state that does not fit an
                 environment; all environments then need a reset.
+            EnvironmentFailedError: an environment raised another error; all environments then need a reset.
         """
         self._require_working()
         check_vector_state(state, self._policy.mode, self.num_envs)
