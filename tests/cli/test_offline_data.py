@@ -272,7 +272,7 @@ def test_a_missing_extra_says_what_to_install(module: str, arguments: list[str],
     )
 
     assert 2 == finished.returncode, finished.stderr
-    assert re.fullmatch(r'error: .*pip install "(framestow\[offline\]|minari\[hdf5\])".*\n', finished.stderr)
+    assert re.fullmatch(r'error: .*pip install "(framestow\[(offline|cli)\]|minari\[hdf5\])".*\n', finished.stderr)
 
 
 def test_help_names_both_formats(capsys):

@@ -5,6 +5,7 @@ import io
 import re
 import sys
 import time
+import unicodedata
 from pathlib import Path
 from typing import Any
 from unittest.mock import ANY
@@ -16,7 +17,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from framestow.training import loop as trainer
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.event_file import EventFile
-from framestow.training.events import EpisodeEnded, EpisodesLost, StepTaken
+from framestow.training.events import EpisodeEnded, EpisodesLost, Learned, StepTaken
 from framestow.training.listeners import (
     COLUMNS,
     PROGRESS_COLUMNS,
@@ -285,26 +286,60 @@ def test_a_checkpoint_that_cannot_be_written_warns_and_training_continues(tmp_pa
 def _shown(tmp_path: Path, is_terminal: bool) -> str:
     run, folder = _run(tmp_path, steps=150)
     output = io.StringIO()
-    console = Console(file=output, force_terminal=is_terminal, width=200, height=20)
+    console = Console(file=output, force_terminal=is_terminal, width=80, height=24)
     trainer.train(run, folder, [Progress(run, console)])
     return output.getvalue()
 
 
+def _without_control_characters(shown: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.replace("\r", "\n"))
+
+
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_progress_shows_steps_rate_scores_memory_and_time_left(tmp_path: Path, is_terminal: bool) -> None:
-    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", _shown(tmp_path, is_terminal))
+    shown = _without_control_characters(_shown(tmp_path, is_terminal))
 
     for name in ("steps", "rate", "games", "score of last 20", "loss", "epsilon", "memory", "process", "time left"):
         assert name in shown
-    assert re.search(r"15\d/150", shown)
+    assert re.search(r"steps 15\d/150", shown)
     assert re.search(r"15\d in [\d.]+ [KM]iB", shown)
+
+
+def test_on_a_terminal_progress_is_a_bar_and_whole_fields_in_80_columns(tmp_path: Path) -> None:
+    lines = _without_control_characters(_shown(tmp_path, is_terminal=True)).splitlines()
+
+    assert max(map(len, lines)) == 80
+    bar, *fields = lines[-3:]
+    assert re.fullmatch(r"━+ steps 15\d/150 time left \S+( s)?", bar)
+    assert all(re.fullmatch(r"[a-z][^·]* [^·]+( · [a-z][^·]* [^·]+)*", line.strip()) for line in fields)
 
 
 def test_without_a_terminal_progress_writes_no_control_characters(tmp_path: Path) -> None:
     shown = _shown(tmp_path, is_terminal=False)
 
-    assert "\x1b" not in shown
-    assert shown.count("\n") == 1
+    assert not any(unicodedata.category(character) == "Cc" for character in shown.removesuffix("\n"))
+
+
+def test_the_time_left_begins_after_the_warm_up_at_the_rate_of_steps_with_updates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = _run(tmp_path, steps=10_000, warmup=3_000)
+    clock, output = [100.0], io.StringIO()
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    progress = Progress(run, Console(file=output, width=200))
+
+    def play(seconds: int, rate: int) -> None:
+        for _ in range(seconds):
+            clock[0] += 1.0
+            run.tally.agent_steps += rate
+            progress.take(StepTaken(run.tally.agent_steps))
+
+    play(30, rate=100)
+    progress.take(Learned(1, 0.5, 0.0))
+    play(30, rate=10)
+
+    times = [line.rpartition(" · ")[2] for line in output.getvalue().splitlines()]
+    assert times == ["warm-up to 3,000"] * 3 + ["time left 11:30 min", "time left 11:20 min", "time left 11:10 min"]
 
 
 def test_a_warning_names_lost_episodes_and_the_reason() -> None:

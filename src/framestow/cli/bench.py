@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 from framestow.replay.byte_amounts import GIB
 
@@ -89,7 +89,8 @@ class Bench:
         games = list(dict.fromkeys(title(find_rom(game)) for game in self.games))
         folder = self.out or Path(f"bench-{games[0]}" if len(games) == 1 else f"bench-{len(games)}-games")
         settings = self._settings()
-        libraries, missing = chosen_libraries(self.libraries)
+        with ProgressDisplay(console, "loading the libraries"):
+            libraries, missing = chosen_libraries(self.libraries)
         not_installed = {"not_installed": {library.key: library.install_command for library in missing}}
         others = ", ".join(library.key for library in libraries) or "no other library"
         measured: list[BenchFigures] = []
@@ -100,11 +101,15 @@ class Bench:
                 soft_wrap=True,
                 highlight=False,
             )
-            with _Progress(console) as progress:
+            with ProgressDisplay(console, unit="items") as progress:
                 play = record_play(
-                    game, self.frames, self.preset, self.seed, lambda done: progress.show("playing", done, self.frames)
+                    game,
+                    self.frames,
+                    self.preset,
+                    self.seed,
+                    lambda done: progress.show_part("playing", done, self.frames),
                 )
-                measured.append(measure(play, self.preset, settings, libraries, progress.show))
+                measured.append(measure(play, self.preset, settings, libraries, progress.show_part))
             console.print(table(measured[-1], missing))
             result = write_result(folder / f"{game}.json", measured[-1].to_dict() | not_installed)
             plot = write_plot(measured, folder / "bench.png")
@@ -126,27 +131,3 @@ class Bench:
             fill_seconds=self.fill_seconds,
             seed=self.seed,
         )
-
-
-class _Progress(Progress):
-    """A progress bar for the current part of the benchmark."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-        self._task = self.add_task("")
-        self._part = ""
-
-    def show(self, part: str, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` units of ``part`` are done."""
-        if part != self._part:
-            self._part = part
-            self.reset(self._task, total=total, description=part)
-        self.update(self._task, completed=done)

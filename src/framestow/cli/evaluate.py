@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import tyro
 from rich.console import Console
-from rich.progress import track
 
+from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 
 if TYPE_CHECKING:
@@ -53,18 +53,18 @@ class Evaluate:
 
     def run(self, console: Console) -> int:
         """Play the games, print the scores, write evaluation.json and return the exit code."""
-        # Imported here: --help must not wait seconds for PyTorch.
-        from framestow.envs import find_preset, make_atari  # noqa: PLC0415
-        from framestow.training.listeners import last_scores  # noqa: PLC0415
-        from framestow.training.playing import (  # noqa: PLC0415
-            Player,
-            evaluation_settings,
-            find_protocol,
-            play_episodes,
-            preset_warning,
-            summarize,
-        )
-        from framestow.training.run_folder import RunFolder  # noqa: PLC0415
+        with ProgressDisplay(console, "loading PyTorch"):  # imported here: --help must not wait seconds for it
+            from framestow.envs import find_preset, make_atari  # noqa: PLC0415
+            from framestow.training.listeners import last_scores  # noqa: PLC0415
+            from framestow.training.playing import (  # noqa: PLC0415
+                Player,
+                evaluation_settings,
+                find_protocol,
+                play_episodes,
+                preset_warning,
+                summarize,
+            )
+            from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
         folder = RunFolder.open(self.run_folder)
         trained = folder.settings()
@@ -78,15 +78,18 @@ class Evaluate:
         warning = preset_warning(trained.game, find_preset(trained.preset), find_preset(preset.name))
         if warning:
             console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
-        env = make_atari(
-            played.game, played.num_envs, preset, played.seed, workers=played.workers, on_worker_lost="restart"
-        )
-        player = Player(folder, env, epsilon, self.seed, self.device, stack_padding=preset.stack_padding)
-        try:
-            finished = play_episodes(player, episodes)
-            games = list(
-                track(finished, "playing", episodes, console=console, transient=True, disable=not console.is_terminal)
+        with ProgressDisplay(console, "loading the agent"):
+            env = make_atari(
+                played.game, played.num_envs, preset, played.seed, workers=played.workers, on_worker_lost="restart"
             )
+            player = Player(folder, env, epsilon, self.seed, self.device, stack_padding=preset.stack_padding)
+        try:
+            games = []
+            with ProgressDisplay(console, "playing", "items") as progress:
+                progress(0, episodes)
+                for game in play_episodes(player, episodes):
+                    games.append(game)
+                    progress(len(games), episodes)
         finally:
             player.close()
         training_scores: list[float] = []

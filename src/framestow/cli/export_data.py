@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
-from framestow.cli.progress_bars import byte_bar, show_bytes, show_transfer
+from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
 
 if TYPE_CHECKING:
     from framestow.offline.transfer import Progress, Transferred
@@ -135,8 +135,9 @@ def _export(
     start = time.monotonic()
     saved = find_memory(store)
     # The export samples nothing, so the sampler does not matter.
-    memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
-    with byte_bar(console, "exporting") as show:
+    with ProgressDisplay(console, "opening the store"):
+        memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
+    with ProgressDisplay(console, "exporting", "bytes") as show:
         transferred = write(memory, to, show)
     show_transfer(console, transferred, time.monotonic() - start)
     raw_bytes = (transferred.transitions + transferred.episodes) * memory._settings.frame.nbytes

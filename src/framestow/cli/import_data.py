@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 import tyro
 from rich.console import Console
 
-from framestow.cli.progress_bars import byte_bar, show_bytes, show_transfer
+from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 
@@ -86,7 +86,8 @@ class ImportDqnReplay:
         from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
         from framestow.offline.dqn_replay import DqnReplay  # noqa: PLC0415
 
-        replay = DqnReplay.open(self.folder, self.checkpoints or None, self.blank_slots, self.num_actions)
+        with ProgressDisplay(console, "reading how the files begin"):
+            replay = DqnReplay.open(self.folder, self.checkpoints or None, self.blank_slots, self.num_actions)
         numbers = ", ".join(str(checkpoint.number) for checkpoint in replay.checkpoints)
         console.print(
             f"checkpoints {numbers}: {replay.num_slots:,} slots, {replay.padding} blank slots before each episode, "
@@ -148,9 +149,11 @@ class ImportMinari:
     def run(self, console: Console) -> int:
         """Import the dataset, print the sizes before and after, and return the exit code."""
         from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
-        from framestow.offline.minari import MinariData  # noqa: PLC0415
 
-        data = MinariData.open(self.dataset, self.stacked_on, self.stack_padding)
+        with ProgressDisplay(console, "opening the dataset"):
+            from framestow.offline.minari import MinariData  # noqa: PLC0415 -- slow import
+
+            data = MinariData.open(self.dataset, self.stacked_on, self.stack_padding)
         depth = 1 if data.stacks is None else data.stacks.depth
 
         def make_memory(folder: Path) -> ReplayMemory:
@@ -175,7 +178,7 @@ def _import(console: Console, name: str, source: Source, make_memory: Callable[[
 
     start = time.monotonic()
     with unfinished_folder(to) as folder, make_memory(folder) as memory:
-        with byte_bar(console, "importing") as show:
+        with ProgressDisplay(console, "importing", "bytes") as show:
             transferred = source.import_into(memory, _flushing(memory, show))
         if not transferred.transitions:
             raise InvalidSettingsError(

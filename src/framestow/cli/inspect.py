@@ -211,6 +211,7 @@ class Inspect:
     def run(self, console: Console) -> int:
         """Read the memory, print its contents, draw the transition and return the exit code."""
         # Imported here: --help must not wait for them.
+        from framestow.cli.progress_bars import ProgressDisplay  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memories  # noqa: PLC0415
         from framestow.replay.inspection import inspect_memory  # noqa: PLC0415
 
@@ -219,13 +220,15 @@ class Inspect:
         if self.plot:
             _check_plot(self.plot)
         found = find_memories(self.folder)
-        inspection, memory = inspect_memory(*found[0])
-        shards = [inspection, *(inspect_memory(*other)[0] for other in found[1:])]
+        with ProgressDisplay(console, "reading the memory", is_shown=not self.json):
+            inspection, memory = inspect_memory(*found[0])
+            shards = [inspection, *(inspect_memory(*other)[0] for other in found[1:])]
         pictures: dict[str, Path | None] = {
             "filmstrip": self._picture() if len(memory) else None,
             "plot": self.plot,
         }
-        lacking = self._draw(pictures, inspection, memory)
+        with ProgressDisplay(console, "drawing", is_shown=not self.json):
+            lacking = self._draw(pictures, inspection, memory)
         self._show(pictures, inspection, shards, console)
         for error in lacking:
             if self.filmstrip or self.plot:

@@ -2,54 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 
-from framestow.offline import transfer
 from framestow.offline.transfer import Transferred
 from framestow.replay.byte_amounts import format_bytes
 
 
-class ReadingBar(Progress):
-    """A progress bar for reading. It appears on a terminal only, and disappears when the work is done.
+class ProgressDisplay(Progress):
+    """A progress bar. It appears on a terminal only, and disappears when the work is done.
 
-    Call it with the bytes read so far and the bytes in total.
+    Call it with what is done and the total.
+
+    Arguments:
+        console: Where the bar appears.
+        description: What the command does meanwhile.
+        unit: What is counted. ``None`` for work that counts nothing: the bar then only moves.
+        is_shown: Whether there is a bar.
     """
 
-    def __init__(self, console: Console, description: str, *, is_shown: bool = True) -> None:
-        super().__init__(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(binary_units=True),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not (is_shown and console.is_terminal),
-        )
-        self._bytes_read = self.add_task(description, total=None)
+    def __init__(
+        self,
+        console: Console,
+        description: str = "",
+        unit: Literal["bytes", "items"] | None = None,
+        *,
+        is_shown: bool = True,
+    ) -> None:
+        columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
+        if unit:
+            amount = DownloadColumn(binary_units=True) if unit == "bytes" else MofNCompleteColumn()
+            columns += [amount, TimeRemainingColumn()]
+        super().__init__(*columns, console=console, transient=True, disable=not (is_shown and console.is_terminal))
+        self._task = self.add_task(description, total=None)
 
-    def __call__(self, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` bytes are read."""
-        self.update(self._bytes_read, completed=done, total=total)
+    def __call__(self, done: int, total: int | None) -> None:
+        """Show that ``done`` of ``total`` are done; ``None`` if the total is unknown."""
+        self.update(self._task, completed=done, total=total)
 
-
-@contextmanager
-def byte_bar(console: Console, description: str) -> Iterator[transfer.Progress]:
-    """Show a progress bar on a terminal; yield the function that updates it with the bytes done and in total."""
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(binary_units=True),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(description, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+    def show_part(self, part: str, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` of ``part`` are done. Each part has a time left of its own."""
+        if part != self.tasks[0].description:
+            self.reset(self._task, description=part)
+        self(done, total)
 
 
 def show_transfer(console: Console, transferred: Transferred, seconds: float) -> None:

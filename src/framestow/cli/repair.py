@@ -32,12 +32,12 @@ class Repair:
     def run(self, console: Console) -> int:
         """Repair the memory, print each change and return the exit code."""
         # Imported here: --help must not wait for them.
-        from framestow.cli.progress_bars import ReadingBar  # noqa: PLC0415
+        from framestow.cli.progress_bars import ProgressDisplay  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
         from framestow.replay.store.repair import repair_store  # noqa: PLC0415
 
         folder = find_memory(self.folder).folder
-        with ReadingBar(console, "verifying") as progress:
+        with ProgressDisplay(console, "verifying", "bytes") as progress:
             repair = repair_store(folder, dry_run=self.dry_run, progress=progress)
         show_verification(repair.found, console)
         if repair.found.is_intact:

@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 
 
@@ -33,15 +34,15 @@ class Report:
 
     def run(self, console: Console) -> int:
         """Write the page and return the exit code."""
-        from framestow.training.report import write_report  # noqa: PLC0415 -- imports PyTorch
-
         if not self.runs:
             raise InvalidSettingsError("there are no runs: a report needs at least 1; give the folder of a run")
         output = self.output or (self.runs[0] if len(self.runs) == 1 else Path()) / "report.html"
         if output.is_dir() or (self.output and not output.parent.is_dir()):
             problem = "it is a folder" if output.is_dir() else f"the folder {output.parent} does not exist"
             raise InvalidSettingsError(f"output is {output}: {problem}; give the name of an HTML file with --output")
-        with console.status("writing the report"):
+        with ProgressDisplay(console, "writing the report"):
+            from framestow.training.report import write_report  # noqa: PLC0415 -- imports PyTorch
+
             write_report(self.runs, output, self.clip)
         console.print(f"report written to {output}", soft_wrap=True, highlight=False, markup=False)
         return 0

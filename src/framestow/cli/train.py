@@ -12,6 +12,7 @@ import tyro
 from rich.console import Console
 
 from framestow.cli.commands import EXAMPLE_RUN
+from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 from framestow.training.recipes import DEFAULT_RECIPE
 from framestow.training.settings import Settings
@@ -73,10 +74,10 @@ def train_command(arguments: list[str]) -> type[Any]:
 
 
 def _run(arguments: Any, console: Console) -> int:
-    # These import PyTorch.
-    from framestow.cli.train_seeds import train_seeds  # noqa: PLC0415
-    from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415
-    from framestow.training.run_folder import seed_runs  # noqa: PLC0415
+    with ProgressDisplay(console, "loading PyTorch"):
+        from framestow.cli.train_seeds import train_seeds  # noqa: PLC0415
+        from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415
+        from framestow.training.run_folder import seed_runs  # noqa: PLC0415
 
     values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
     if arguments.distributed and not values["actors"]:

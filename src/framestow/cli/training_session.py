@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from framestow.agents.dqn import trained_state_bytes
+from framestow.cli.progress_bars import ProgressDisplay
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
@@ -94,8 +95,8 @@ def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str
 
 def _measure(settings: Settings, console: Console) -> MemoryExpectation:
     num_frames = min(PLAYED_FRAMES, max(MIN_FRAMES, settings.steps // 10))
-    with console.status("playing a few seconds to measure the size of a transition"):
-        return expect_from_play(settings, num_frames)
+    with ProgressDisplay(console, "playing to measure a transition", "items") as progress:
+        return expect_from_play(settings, num_frames, progress)
 
 
 def _describe_if_it_fits(expectation: MemoryExpectation, settings: Settings, path: Path, space: FreeSpace) -> str:
@@ -131,14 +132,14 @@ def train(options: TrainOptions, console: Console) -> int:
             folder.change_settings(settings)
         else:
             unless_started.callback(folder.discard)
-        run: Any = _start_on_cluster(folder, options, console) if settings.actors else loop.start_run(folder)
+        run: Any = _start_on_cluster(folder, options, console) if settings.actors else _start(folder, console)
         unless_started.pop_all()
         try:
             expected = expected or (
                 "resumed from the shards" if settings.actors else expect_for_resumed_run(run, folder, console)
             )
-            console.print(_opening_line(run, folder), soft_wrap=True, highlight=False)
-            console.print(f"memory: {expected}", soft_wrap=True, highlight=False, markup=False)
+            for line in _opening_line(run, folder), f"memory: {expected}":
+                console.print(line, soft_wrap=not console.is_terminal, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console, options.wandb)
             for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
                 _print_line(console, name, text)
@@ -150,9 +151,14 @@ def train(options: TrainOptions, console: Console) -> int:
     return 0 if signal_number is None else 128 + signal_number
 
 
+def _start(folder: RunFolder, console: Console) -> Run:
+    with ProgressDisplay(console, "starting the environments and the agent"):
+        return loop.start_run(folder)
+
+
 def _start_on_cluster(folder: RunFolder, options: TrainOptions, console: Console) -> DistributedRun:
     where = f"joining the Ray cluster at {options.address}" if options.address else "starting a local Ray cluster"
-    with console.status(f"{where}, then its shards"):
+    with ProgressDisplay(console, f"{where}, then its shards"):
         return start_distributed_run(folder, options.address)
 
 
@@ -252,7 +258,7 @@ def _written_report(folder: RunFolder, console: Console) -> str:
     """Write the page with the learning curve into the run folder; return its path, or why it is missing."""
     path = folder.path / "report.html"
     try:
-        with console.status("drawing the learning curve"):
+        with ProgressDisplay(console, "drawing the learning curve"):
             write_report([folder.path], path, with_clip=False)
     except OSError as error:
         return f"{path} could not be written ({error.strerror or error})"

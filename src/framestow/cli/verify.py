@@ -37,13 +37,13 @@ class Verify:
     def run(self, console: Console) -> int:
         """Verify the memory, print the result and return the exit code."""
         # Imported here: --help must not wait for them.
-        from framestow.cli.progress_bars import ReadingBar  # noqa: PLC0415
+        from framestow.cli.progress_bars import ProgressDisplay  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memories  # noqa: PLC0415
         from framestow.replay.store.verify import verify_store  # noqa: PLC0415
 
         verifications = []
         for found in find_memories(self.folder):
-            with ReadingBar(console, "verifying", is_shown=not self.json) as progress:
+            with ProgressDisplay(console, "verifying", "bytes", is_shown=not self.json) as progress:
                 verifications.append(verify_store(found.folder, progress))
             if not self.json:
                 show_verification(verifications[-1], console)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import tyro
 from rich.console import Console
-from rich.progress import Progress
 
+from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 
 
@@ -51,16 +51,16 @@ class Watch:
 
     def run(self, console: Console) -> int:
         """Play the game, write the video and return the exit code."""
-        # Imported here: --help must not wait seconds for PyTorch.
-        from framestow.envs import find_preset, make_atari  # noqa: PLC0415
-        from framestow.training.playing import (  # noqa: PLC0415
-            Player,
-            action_names,
-            check_video_path,
-            preset_warning,
-            record_game,
-        )
-        from framestow.training.run_folder import RunFolder  # noqa: PLC0415
+        with ProgressDisplay(console, "loading PyTorch"):  # imported here: --help must not wait seconds for it
+            from framestow.envs import find_preset, make_atari  # noqa: PLC0415
+            from framestow.training.playing import (  # noqa: PLC0415
+                Player,
+                action_names,
+                check_video_path,
+                preset_warning,
+                record_game,
+            )
+            from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
         for name in ("scale", "max_steps"):
             value = getattr(self, name)
@@ -75,18 +75,18 @@ class Watch:
         if warning:
             console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
         epsilon = preset.evaluation_epsilon if self.epsilon is None else self.epsilon
-        env = make_atari(settings.game, 1, preset, self.seed, render_mode="rgb_array")
-        player = Player(folder, env, epsilon, self.seed, self.device, stack_padding=preset.stack_padding)
+        with ProgressDisplay(console, "loading the agent"):
+            env = make_atari(settings.game, 1, preset, self.seed, render_mode="rgb_array")
+            player = Player(folder, env, epsilon, self.seed, self.device, stack_padding=preset.stack_padding)
         path = self.output or folder.path / f"{settings.game}-{player.agent_steps}.mp4"
         try:
-            with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-                task = progress.add_task("playing", total=self.max_steps)
+            with ProgressDisplay(console, "playing", "items") as progress:
                 shown, game = record_game(
                     player,
                     path,
                     self.scale,
                     self.max_steps,
-                    lambda steps: progress.update(task, completed=steps),
+                    lambda steps: progress(steps, self.max_steps),
                     action_names(settings.game, preset) if self.values else None,
                 )
         finally:

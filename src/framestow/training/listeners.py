@@ -14,9 +14,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from rich.console import Console
+from rich.console import Console, Group
 from rich.live import Live
-from rich.table import Table
+from rich.progress_bar import ProgressBar
+from rich.table import Column, Table
 from rich.text import Text
 
 from framestow.errors import CheckpointError, MissingExtraError
@@ -29,19 +30,22 @@ from framestow.training.run_folder import new_version
 
 LIVE_INTERVAL_S = 0.25
 PLAIN_INTERVAL_S = 10.0
-TABLE_WIDTH = 124  # characters; a narrower terminal gets one line instead of a table
+SETTLING_S = 2.0  # a shorter time gives no rate from which to tell the time left
 RATE_WINDOW_S = 10.0  # the rate is the mean over about this time
 
 
 class Progress:
-    """Shows steps, rate, games, mean score, loss, epsilon, size of the memory, RAM of the process and time left."""
+    """Shows a bar, steps, time left, rate, games, mean score, loss, epsilon, size of the memory, RAM of the process.
+
+    The time left is that of the steps with updates: it begins a moment after the warm-up, whose steps are faster.
+    """
 
     def __init__(self, run: Run, console: Console) -> None:
         self._run = run
         self._console = console
         self._loss: Learned | None = None
         self._shown_at = time.monotonic()
-        self._rate = Rate(run.tally.agent_steps)
+        self._begin_rate()
         self._live = Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
         if self._live:
             self._live.start()
@@ -49,6 +53,8 @@ class Progress:
     def take(self, event: Event) -> None:
         """Update the display at most every 0.25 s on a terminal and every 10 s elsewhere."""
         if isinstance(event, Learned):
+            if self._loss is None:
+                self._begin_rate()
             self._loss = event
         elif isinstance(event, StepTaken):
             interval = LIVE_INTERVAL_S if self._live else PLAIN_INTERVAL_S
@@ -61,22 +67,36 @@ class Progress:
         if self._live:
             self._live.stop()
 
+    def _begin_rate(self) -> None:
+        self._rate = Rate(self._run.tally.agent_steps)
+        self._rate_began_at = time.monotonic()
+
     def _show(self) -> None:
         self._shown_at = time.monotonic()
-        fields = self._fields()
-        line = Text(" · ".join(f"{name} {value}" for name, value in fields.items()))
+        done, total = self._run.tally.agent_steps, self._run.settings.steps
+        steps, rate = f"{done:,}/{total:,}", self._rate.update(done)
+        time_left = self._time_left(rate)
+        fields = [f"{name} {value}" for name, value in self._fields(rate).items()]
         if self._live:
-            self._live.update(_table(fields) if self._console.width >= TABLE_WIDTH else line, refresh=True)
+            bar = Table.grid(Column(ratio=1), Column(no_wrap=True), Column(no_wrap=True), padding=(0, 1), expand=True)
+            bar.add_row(ProgressBar(total, min(done, total)), f"steps {steps}", time_left)
+            lines = join_in_lines(fields, self._console.width)
+            self._live.update(Group(bar, *map(Text, lines)), refresh=True)
         else:
-            self._console.print(line, soft_wrap=True)
+            self._console.print(Text(" · ".join([f"steps {steps}", *fields, time_left])), soft_wrap=True)
 
-    def _fields(self) -> dict[str, str]:
+    def _time_left(self, rate: float) -> str:
+        settings, done = self._run.settings, self._run.tally.agent_steps
+        if self._loss is None and done <= settings.warmup < settings.steps:
+            return f"warm-up to {settings.warmup:,}"
+        is_known = rate > 0 and time.monotonic() - self._rate_began_at >= SETTLING_S
+        steps_left = max(0, settings.steps - done)
+        return f"time left {format_duration(steps_left / rate) if is_known else '-'}"
+
+    def _fields(self, rate: float) -> dict[str, str]:
         run, tally = self._run, self._run.tally
-        rate = self._rate.update(tally.agent_steps)
-        steps_left = max(0, run.settings.steps - tally.agent_steps)
         score = tally.mean_recent_score
         return {
-            "steps": f"{tally.agent_steps:,}/{run.settings.steps:,}",
             "rate": f"{rate:,.0f}/s",
             "games": f"{tally.episodes:,}",
             f"score of last {NUM_RECENT}": "-" if score is None else f"{score:.2f}",
@@ -84,7 +104,6 @@ class Progress:
             "epsilon": f"{run.agent.epsilon(tally.agent_steps):.3f}",
             "memory": f"{len(run.memory):,} in {format_bytes(run.memory.nbytes)}",
             "process": format_bytes(resident_bytes()),
-            "time left": format_duration(steps_left / rate) if rate > 0 else "-",
             **run.parts(),
         }
 
@@ -105,13 +124,20 @@ class Rate:
         return (agent_steps - steps_then) / max(now - then, 1e-9)
 
 
-def _table(fields: dict[str, str]) -> Table:
-    table = Table.grid(padding=(0, 2))
-    for _ in fields:
-        table.add_column(justify="right", no_wrap=True)
-    table.add_row(*(Text(name, style="dim") for name in fields))
-    table.add_row(*fields.values())
-    return table
+def join_in_lines(fields: Sequence[str], width: int) -> list[str]:
+    """Return ``fields`` joined by dots in lines of at most ``width`` characters, without breaking a field.
+
+    >>> join_in_lines(["games 15", "loss 0.23", "epsilon 0.85"], 24)
+    ['games 15 · loss 0.23', 'epsilon 0.85']
+    """
+    lines: list[str] = []
+    for field in fields:
+        joined = f"{lines[-1]} · {field}" if lines else field
+        if lines and len(joined) <= width:
+            lines[-1] = joined
+        else:
+            lines.append(field)
+    return lines
 
 
 def format_duration(seconds: float) -> str:
