@@ -18,6 +18,7 @@ from framestow.envs.atari.presets import Preset, PresetName, differing_fields, f
 from framestow.envs.atari.screen import Screen
 from framestow.envs.seeding import emulator_seed
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
+from framestow.one_line import one_line
 
 EMULATOR_FRAMES_PER_SECOND = 60
 RenderMode: TypeAlias = Literal["rgb_array"]
@@ -93,6 +94,9 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         self._last_action = int(ale_py.Action.NOOP.value)
         self._score, self._agent_steps = 0.0, 0
         self._ended_in_reset: dict[str, float] | None = None
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: (self.game, self.preset.name))
 
     @property
     def game(self) -> str:

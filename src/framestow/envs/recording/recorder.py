@@ -33,6 +33,7 @@ from framestow.envs.recording.step_recording import RECORDINGS, Flags, RecordedS
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.envs.vector.calls import ClosedError, NoStepPendingError, StepPendingError
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
+from framestow.one_line import one_line
 
 Extras = dict[str, npt.NDArray[Any]]
 
@@ -221,6 +222,10 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._extras = PendingExtras(memory)
         self._restarted: RestartedEpisodes | None = None
         disable_observation_copies(env)
+
+    def __repr__(self) -> str:
+        limit = [] if self.reward_limit is None else [f"reward_limit={self.reward_limit}"]
+        return one_line(self, lambda: [repr(self.env), repr(self.memory), *limit])
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
 from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoAsyncCallError
+from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
 from framestow.argument_checks import check_callable
 from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.one_line import plural
 
 
 class ClosedError(InvalidStepError, ClosedEnvironmentError):
@@ -34,6 +36,17 @@ class NoStepPendingError(InvalidStepError, NoAsyncCallError):
     def __init__(self, message: str, name: str = "step") -> None:
         super().__init__(message)  # type: ignore[call-arg]  # as above
         self.name = name  # Gymnasium's handlers read it
+
+
+def describe_vector_env(env: VectorEnv[Any, Any, Any]) -> Iterator[str]:
+    """Yield what a person wants to know of a vector environment, for its ``repr``."""
+    yield plural(env.num_envs, "environment")
+    for name, space in (("observations", env.single_observation_space), ("actions", env.single_action_space)):
+        is_box = isinstance(space, gymnasium.spaces.Box)  # others are shown as Gymnasium does: Discrete(4)
+        yield f"{name} {space.shape} {space.dtype}" if is_box else f"{name} {space}"
+    yield str(env.metadata["autoreset_mode"].value)
+    if env.closed:
+        yield "closed"
 
 
 def error_text(error: BaseException) -> str:

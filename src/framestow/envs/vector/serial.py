@@ -21,6 +21,7 @@ from framestow.envs.vector.calls import (
     batched_spaces,
     check_equal_spaces,
     checked_factories,
+    describe_vector_env,
     error_text,
     one_action_each,
     require_none_left_idle,
@@ -36,6 +37,7 @@ from framestow.envs.vector.vector_state import (
     vector_state,
 )
 from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError
+from framestow.one_line import one_line
 
 EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -97,6 +99,9 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._needs_reset = np.ones(self.num_envs, np.bool_)  # never reset, or after a failure
         self._lost = PendingLosses(self._pending_seed, self.num_envs)
         self._observations: list[Any] = [None] * self.num_envs
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: describe_vector_env(self))
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None

@@ -19,6 +19,7 @@ from framestow.envs.vector.calls import (
     NoStepPendingError,
     StepPendingError,
     checked_factories,
+    describe_vector_env,
     one_action_each,
     require_none_left_idle,
     split_options,
@@ -35,6 +36,7 @@ from framestow.envs.workers.stepping import Infos, Stepping
 from framestow.envs.workers.wire import Command, EnvFactory, pickled
 from framestow.envs.workers.worker import Request
 from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, WorkerLostError
+from framestow.one_line import one_line, plural
 
 VectorStep = tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
 
@@ -125,6 +127,9 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.metadata = {**made.metadata, "autoreset_mode": mode}
         self.render_mode = made.render_mode
         self._in_flight: list[Request] | None = None  # the step that `step_async` began
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: [*describe_vector_env(self), plural(self.num_workers, "worker")])
 
     @property
     def num_workers(self) -> int:
