@@ -17,6 +17,7 @@ import numpy.typing as npt
 from framestow.closing import Closing
 from framestow.frames.observation_spec import map_arrays
 from framestow.lazy_names import missing_extra, public_names
+from framestow.one_line import one_line, plural
 from framestow.replay.batch import Batch, SequenceBatch, describe_batch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
 from framestow.replay.memory import ReplayMemory, checked_batch_size
@@ -165,6 +166,11 @@ class Loader(Closing, Generic[Loaded]):
         self._batches: BatchesAhead[Any, Loaded] = BatchesAhead(
             draw, partial(_to_jax_and_wait, device=device), ahead, threads
         )
+        where = "the default device" if device is None else device
+        self._details = f"batches on {where}", f"{ahead} ahead", plural(threads, "thread")
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: self._details)
 
     def __iter__(self) -> Self:
         return self

@@ -16,8 +16,8 @@ import framestow
 SOURCE = Path(__file__).parents[2] / "src" / "framestow"
 
 
-def public_names_of(module: ModuleType) -> set[str]:
-    """What completion offers after ``module.``: names without an underscore."""
+def public_names_of(module: ModuleType | type) -> set[str]:
+    """What completion offers after a module or a class and a dot: names without an underscore."""
     return {name for name in dir(module) if not name.startswith("_")}
 
 
@@ -150,7 +150,19 @@ def test_every_name_that_a_package_announces_is_there_when_asked_for(package):
     assert "[]" == result.stdout.strip()
 
 
-def test_what_loaders_and_tests_call_of_a_memory_is_no_public_name():
-    names = {name for name in dir(framestow.ReplayMemory) if not name.startswith("_")}
+@pytest.mark.parametrize(
+    ("face", "name", "internals"),
+    [
+        (
+            "framestow",
+            "ReplayMemory",
+            {"settings", "check", "draw_ahead", "draw_sequences_ahead", "checked_extras", "transitions"},
+        ),
+        ("framestow.integrations.torchrl", "FramestowStorage", {"saved_state", "restore_state"}),
+        ("framestow.offline", "Transferred", {"leave_out"}),
+    ],
+)
+def test_what_only_framestow_calls_is_no_public_name(face, name, internals):
+    names = public_names_of(getattr(importlib.import_module(face), name))
 
-    assert set() == names & {"settings", "check", "draw_ahead", "draw_sequences_ahead", "checked_extras", "transitions"}
+    assert set() == names & internals

@@ -401,3 +401,9 @@ def test_observations_of_several_arrays_are_exported_and_imported(tmp_path: Path
     np.testing.assert_equal(frames, data.observations)
     with pytest.raises(InvalidSettingsError, match="without stacked_on, a Dict or Tuple of boxes"):
         MinariData.open(made, stacked_on="first_axis")
+
+
+def test_repr_of_a_dataset_has_its_id_and_counts_its_episodes_and_steps(tmp_path: Path):
+    data = MinariData.open(dataset(tmp_path / "data", [episode(3), episode(4, seed=1)]))
+
+    assert "MinariData(made/by-minari-v0, 2 episodes, 7 steps)" == repr(data)

@@ -22,6 +22,13 @@ def test_a_batch_of_tensors_shows_shapes_dtypes_and_device_instead_of_numbers():
     ) == repr(face.to_tensors(memory.sample_sequences(1, 1)))
 
 
+def test_a_loader_says_where_its_batches_are_and_what_prepares_them():
+    memory = ReplayMemory(10, FrameSpec((2, 2)), 4, stack=3)
+    with face.BatchLoader(memory, 4) as loader, face.SequenceLoader(memory, 4, 2, ahead=1, threads=2) as other:
+        assert "BatchLoader(batches on cpu, 2 ahead, 1 thread)" == repr(loader)
+        assert "SequenceLoader(batches on cpu, 1 ahead, 2 threads)" == repr(other)
+
+
 @pytest.mark.parametrize(
     "call",
     [

@@ -30,7 +30,8 @@ from framestow.offline.dqn_checkpoint import (
     count_file_of,
     file_of,
 )
-from framestow.offline.transfer import Progress, Transferred, no_progress, unfinished_folder
+from framestow.offline.transfer import Progress, Transferred, count_left_out, no_progress, unfinished_folder
+from framestow.one_line import one_line, plural
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 
@@ -66,6 +67,14 @@ class DqnReplay:
     checkpoints: tuple[Checkpoint, ...]
     padding: int
     num_actions: int
+
+    def __repr__(self) -> str:
+        def details() -> Iterator[str]:
+            yield plural(len(self.checkpoints), "checkpoint")
+            yield plural(self.num_slots, "slot")
+            yield plural(self.num_actions, "action")
+
+        return one_line(self, details)
 
     @classmethod
     def open(
@@ -162,7 +171,7 @@ class _SlotImporter:
     def stop(self) -> None:
         """End a run of slots; its last step has no next frame."""
         if self._step is not None:
-            self.transferred.leave_out(NO_SUCCESSOR)
+            count_left_out(self.transferred, NO_SUCCESSOR)
         self._step = None
 
     def feed(self, slots: Slots) -> None:
@@ -172,7 +181,7 @@ class _SlotImporter:
         for at, is_terminal in enumerate(terminals):
             here = slice(at, at + 1)
             if self._is_lost or (self._num_blanks_expected and not self._take_blank(slots, at)):
-                self.transferred.leave_out(NO_BEGINNING)
+                count_left_out(self.transferred, NO_BEGINNING)
             elif self._num_blanks_expected:
                 self._num_blanks_expected -= 1
                 continue

@@ -18,6 +18,7 @@ from framestow.frames.observation_spec import AnySpec, ObservationSpec, map_arra
 from framestow.frames.stacking import StackPadding
 from framestow.lazy_names import missing_extra
 from framestow.offline.transfer import Progress, Transferred, bytes_of_folder, no_progress, unfinished_folder
+from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
@@ -119,6 +120,14 @@ class MinariData:
     stacks: Stacks | None
     stack_padding: StackPadding
     notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        def details() -> Iterator[str]:
+            yield self.name
+            yield plural(int(self.dataset.total_episodes), "episode")
+            yield plural(self.num_steps, "step")
+
+        return one_line(self, details)
 
     @classmethod
     def open(

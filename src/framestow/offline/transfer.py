@@ -34,10 +34,10 @@ class Transferred:
     left_out: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def leave_out(self, reason: str, steps: int = 1) -> None:
-        """Count ``steps`` skipped for ``reason``."""
-        if steps:
-            self.left_out[reason] = self.left_out.get(reason, 0) + steps
+
+def count_left_out(transferred: Transferred, reason: str) -> None:
+    """Count one more step that was skipped for ``reason``."""
+    transferred.left_out[reason] = transferred.left_out.get(reason, 0) + 1
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from torch import Tensor
 from framestow.argument_checks import truth_value, whole_number
 from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError
+from framestow.one_line import one_line, plural
 from framestow.replay.batch import Batch
 from framestow.replay.batches_ahead import AHEAD_RULE, BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
 from framestow.replay.memory import ReplayMemory, checked_batch_size
@@ -190,6 +191,10 @@ class Loader(Closing, Generic[Loaded]):
         copies = _copies_to(_device(device), pin_memory, ahead)
         self._receive: Callable[[Any], Any] = copies.receive
         self._batches: BatchesAhead[Any, Any] = BatchesAhead(draw, partial(_sent, copies), ahead, threads)
+        self._details = f"batches on {device}", f"{ahead} ahead", plural(threads, "thread")
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: self._details)
 
     def __iter__(self) -> Self:
         return self

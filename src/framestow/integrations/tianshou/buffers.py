@@ -120,7 +120,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
     _first_stream = 0
     _is_part = False  # whether a vector buffer owns the store
 
-    def init_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: Storage) -> None:
+    def _init_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: Storage) -> None:
         """Create a store for ``sizes[i]`` steps of stream i. Call it after Tianshou's constructor."""
         stack_num: int = self.options["stack_num"]
         self._observations = ObservationStore(sizes, stack_num, frame_stack, threads, storage)
@@ -341,9 +341,9 @@ class PrioritizedNumberedSlots(NumberedSlots):
 class NumberedSlotsOfParts(NumberedSlots):
     """``NumberedSlots`` for a buffer with one part per environment."""
 
-    def share_observations(self, frame_stack: int | None, threads: int, storage: Storage) -> None:
+    def _share_observations(self, frame_stack: int | None, threads: int, storage: Storage) -> None:
         """Create one store for all parts. Call it after Tianshou's constructor."""
-        self.init_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
+        self._init_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
         for stream, part in enumerate(self.buffers):
             part._observations, part._first_stream, part._is_part = self._observations, stream, True
 
@@ -444,7 +444,7 @@ class ReplayBuffer(NumberedSlots):
         storage: Storage = "packed",
     ) -> None:
         TianshouBuffer.__init__(self, size, stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed)
-        self.init_observations([self.maxsize], frame_stack, threads, storage)
+        self._init_observations([self.maxsize], frame_stack, threads, storage)
 
 
 class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  # type: ignore[misc]
@@ -478,7 +478,7 @@ class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  #
             sample_avail=sample_avail,
             random_seed=random_seed,
         )
-        self.init_observations([self.maxsize], frame_stack, threads, storage)
+        self._init_observations([self.maxsize], frame_stack, threads, storage)
 
 
 class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[misc]
@@ -497,7 +497,7 @@ class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[
         size = _part_size(total_size, buffer_num)
         parts = [ReplayBuffer(size, **kwargs) for _ in range(buffer_num)]
         ReplayBufferManager.__init__(self, parts)
-        self.share_observations(frame_stack, threads, storage)
+        self._share_observations(frame_stack, threads, storage)
 
 
 class PrioritizedVectorReplayBuffer(
@@ -520,7 +520,7 @@ class PrioritizedVectorReplayBuffer(
         size = _part_size(total_size, buffer_num)
         parts = [PrioritizedReplayBuffer(size, **kwargs) for _ in range(buffer_num)]
         PrioritizedReplayBufferManager.__init__(self, parts)
-        self.share_observations(frame_stack, threads, storage)
+        self._share_observations(frame_stack, threads, storage)
 
 
 class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[misc]
@@ -546,7 +546,7 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         ReplayBufferManager.__init__(self, [main_buffer, *cached])
         self.main_buffer, self.cached_buffers = self.buffers[0], self.buffers[1:]
         self.cached_buffer_num = cached_buffer_num
-        self.share_observations(frame_stack, threads, storage)
+        self._share_observations(frame_stack, threads, storage)
 
     def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
         streams = range(self.cached_buffer_num) if buffer_ids is None else buffer_ids

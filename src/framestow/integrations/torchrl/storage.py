@@ -146,11 +146,11 @@ class PixelStorage(Protocol):
     def memory(self) -> ReplayMemory:
         """The memory with the pixels."""
 
-    def saved_state(self) -> dict[str, Any]:
+    def _saved_state(self) -> dict[str, Any]:
         """Return the state without the memory and the other keys, as JSON."""
 
-    def restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Restore a ``saved_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
+    def _restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
+        """Restore a ``_saved_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
 
 
 class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  # TorchRL is typed as Any
@@ -161,7 +161,7 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         folder = Path(path)
         super().dumps(storage, folder)
         storage.memory.save(folder / MEMORY)
-        state = {"storage": storage.saved_state(), "checksums": _checksums(folder)}
+        state = {"storage": storage._saved_state(), "checksums": _checksums(folder)}
         (folder / STATE).write_text(json.dumps(state))
 
     def loads(self, storage: PixelStorage, path: str | Path) -> None:
@@ -177,7 +177,7 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
                 raise DamagedDataError(
                     f"{folder / name} is damaged or missing: a checkpoint needs every file; load another checkpoint"
                 )
-        storage.restore_state(state["storage"], ReplayMemory.load(folder / MEMORY, threads=storage.threads))
+        storage._restore_state(state["storage"], ReplayMemory.load(folder / MEMORY, threads=storage.threads))
         super().loads(storage, folder)
 
     def register_save_hook(self, hook: Any) -> None:
@@ -193,13 +193,13 @@ def state_of(storage: PixelStorage) -> dict[str, Any]:
     """Return the pixels for a ``state_dict``: JSON text and tensors."""
     files = memory_to_bytes(storage.memory)
     tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in files.items()}
-    return {"state": json.dumps(storage.saved_state()), MEMORY: tensors}
+    return {"state": json.dumps(storage._saved_state()), MEMORY: tensors}
 
 
 def restore_state(storage: PixelStorage, state: dict[str, Any]) -> None:
     """Restore the result of ``state_of``."""
     files = {name: tensor.cpu().numpy().tobytes() for name, tensor in state[MEMORY].items()}
-    storage.restore_state(json.loads(state["state"]), memory_from_bytes(files, storage.threads))
+    storage._restore_state(json.loads(state["state"]), memory_from_bytes(files, storage.threads))
 
 
 def check_same(ours: dict[str, Any], saved: dict[str, Any]) -> None:
@@ -394,7 +394,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             restore_state(self, state_dict["framestow"])
         super().load_state_dict({name: part for name, part in state_dict.items() if name != "framestow"})
 
-    def saved_state(self) -> dict[str, Any]:
+    def _saved_state(self) -> dict[str, Any]:
         """Return the state without the memory and the other keys, as JSON."""
         return {
             "settings": self._settings(),
@@ -402,8 +402,8 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             "pixels": self._stored_pixels().state(),
         }
 
-    def restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Restore a ``saved_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
+    def _restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
+        """Restore a ``_saved_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
         check_same(self._settings(), state["settings"])
         saved = state["pixels"]
         pixels = self._make_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
