@@ -64,7 +64,9 @@ def test_a_vector_environment_of_workers_shows_their_number_and_asks_them_nothin
 
 
 def test_an_atari_game_shows_its_name_and_its_preset():
-    assert "AtariEnv(SpaceInvaders, nature)" == repr(AtariEnv("space_invaders", "nature"))
+    env = AtariEnv("space_invaders", "nature")
+
+    assert "AtariEnv(SpaceInvaders, nature)" == repr(env) == str(env)
     assert repr(make_atari("Pong", 2)).startswith("SerialVectorEnv(2 environments, observations (84, 84) uint8, ")
 
 

@@ -98,6 +98,8 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     def __repr__(self) -> str:
         return one_line(self, lambda: (self.game, self.preset.name))
 
+    __str__ = __repr__  # Gymnasium's is <AtariEnv instance>
+
     @property
     def game(self) -> str:
         """Name of the game as Gymnasium writes it, such as ``SpaceInvaders``."""
