@@ -29,14 +29,25 @@ MIN_SEGMENT_FRAMES = 16
 MIN_SEGMENT_STACKS = 4  # an evicted segment also costs a stack of its neighbours' transitions, so segments are longer
 
 
-def check_retention(retention: Retention, capacity: int, num_streams: int, stack: int) -> None:
-    """Raise ``InvalidSettingsError`` for an unknown retention, or for a capacity too small for random retention."""
+def check_retention(
+    retention: Retention, capacity: int, num_streams: int, stack: int, frames_per_segment: int | None = None
+) -> None:
+    """Raise ``InvalidSettingsError`` for an unknown retention, or for a capacity too small for random retention.
+
+    A smaller capacity would be exceeded by segments that are not sealed yet, or would leave few to choose from. Without
+    ``frames_per_segment`` the shortest segments that ``segment_frames`` chooses must fit.
+    """
     one_of("retention", retention, RETENTIONS, "use 'fifo'")
-    fewest = min_segment_frames(stack) * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
+    frames = min_segment_frames(stack) if frames_per_segment is None else frames_per_segment
+    fewest = frames * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
     if retention == "random" and capacity < fewest:
+        segments, way_out = "", "raise it"
+        if frames_per_segment is not None:
+            segments, way_out = f" and segments of {frames} frames", "raise it, give a smaller frames_per_segment"
         raise InvalidSettingsError(
-            f"capacity is {capacity}: retention='random' with {num_streams} environments and a stack of {stack} needs "
-            f"at least {fewest} transitions, to choose from {MIN_SEALED_SEGMENTS} segments; raise it or use 'fifo'"
+            f"capacity is {capacity}: retention='random' with {num_streams} environments and a stack of {stack}"
+            f"{segments} needs at least {fewest} transitions, to choose from {MIN_SEALED_SEGMENTS} segments; {way_out} "
+            "or use 'fifo'"
         )
 
 

@@ -64,7 +64,9 @@ class MemorySettings:
                 f"fit to complete a return of {self.n_step} rewards; raise it to {self.n_step * self.num_envs}"
             )
         one_of("storage", self.storage, STORAGES, "take 'packed'")
-        check_retention(self.retention, self.capacity, self.num_envs, self.stack)
+        if self.frames_per_segment is not None:
+            check_segment_frames(self.retention, self.frames_per_segment, self.stack)
+        check_retention(self.retention, self.capacity, self.num_envs, self.stack, self.frames_per_segment)
         if self.labels and len(self.labels) != self.num_envs:
             raise InvalidSettingsError(
                 f"label has {len(self.labels)} names: the memory has {self.num_envs} environments; give one name for "
@@ -92,8 +94,6 @@ class MemorySettings:
     def _frames_per_segment(self) -> int:
         """Return the given number, or the one that compresses best; raise if the budget is too small for it."""
         frames, is_random = self.frames_per_segment, self.retention == "random"
-        if frames is not None:
-            check_segment_frames(self.retention, frames, self.stack)
         usual = usual_frames_per_segment(self.frame)
         usual = segment_frames(self.retention, self.capacity, self.num_envs, self.stack, usual)
         if self.max_bytes is None:

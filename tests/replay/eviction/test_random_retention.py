@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule, run_state_machine_as_test
 
@@ -22,9 +22,9 @@ from replay.test_memory_against_the_oracle import COLUMNS, MemoryMachine
 MOST_STEPS = 10**6
 
 
-def fewest(num_envs: int, stack: int) -> int:
+def fewest(num_envs: int, stack: int, frames_per_segment: int | None = None) -> int:
     """The smallest capacity, as docs/saving.md has it."""
-    return max(16, 4 * stack) * (num_envs + 16) + num_envs * stack
+    return (frames_per_segment or max(16, 4 * stack)) * (num_envs + 16) + num_envs * stack
 
 
 class RandomRetentionMachine(MemoryMachine):
@@ -203,6 +203,80 @@ def test_the_memory_stays_near_its_capacity():
     assert max(full) <= memory.capacity
     borders = 20 * 2  # at most one evicted segment per segment, each of which costs a stack of transitions
     assert min(full) >= memory.capacity - 16 - borders
+
+
+class StoredSteps:
+    """The steps that a memory stores, by environment and newest frame, and the segments that it evicted."""
+
+    def __init__(self, memory: ObservedMemory) -> None:
+        self.numbers: set[tuple[int, int]] = set()
+        self.evicted: set[tuple[int, int]] = set()
+        self.segment_frames = 0  # known from the first eviction on
+        memory.observe_evictions(self.evict)
+
+    def evict(self, stream: int, first: int, before: int) -> None:
+        self.numbers -= {(stream, number) for number in range(first, before)}
+        self.segment_frames = before - first
+        self.evicted.add((stream, first // self.segment_frames))
+
+    @property
+    def num_holes(self) -> int:
+        return len(self.evicted - {(stream, number + 1) for stream, number in self.evicted})
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    capacity=st.integers(1, 900),
+    num_envs=st.integers(1, 4),
+    stack=st.integers(1, 4),
+    n_step=st.integers(1, 4),
+    frames=st.one_of(st.none(), st.integers(1, 40)),
+    end_chance=st.sampled_from([0.0, 0.02, 0.5]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_a_memory_never_exceeds_its_capacity_and_once_full_stores_at_most_a_segment_less(
+    capacity, num_envs, stack, n_step, frames, end_chance, seed
+):
+    frames = None if frames is None else max(frames, stack + 1)
+    shape = {"num_envs": num_envs, "stack": stack, "n_step": n_step, "frames_per_segment": frames}
+    try:
+        memory = ObservedMemory(capacity, FrameSpec((1, 1)), 4, retention="random", seed=seed, **shape)
+    except InvalidSettingsError:
+        capacity = fewest(num_envs, stack, frames)
+        memory = ObservedMemory(capacity, FrameSpec((1, 1)), 4, retention="random", seed=seed, **shape)
+    rng, stored, newest, num_steps = np.random.default_rng(seed), StoredSteps(memory), [-1] * num_envs, 0
+
+    while num_steps < 3 * capacity:
+        envs = np.flatnonzero(rng.random(num_envs) < rng.choice([0.5, 1.0]))
+        for env in envs[~memory.open_episodes[envs]].tolist():
+            memory.begin(np.zeros((1, 1, 1), np.uint8), [env])
+            newest[env] += 1
+        ends, zeros = rng.random(len(envs)) < end_chance, np.zeros(len(envs))
+        memory.append(zeros.astype(int), zeros, ends, zeros > 0, np.zeros((len(envs), 1, 1), np.uint8), envs)
+        for env in envs.tolist():
+            stored.numbers.add((env, newest[env]))
+            newest[env] += 1
+        num_steps += len(envs)
+
+        assert len(memory) <= len(stored.numbers) <= capacity
+        if stored.evicted:
+            assert len(stored.numbers) > capacity - stored.segment_frames
+            borders = stored.num_holes * (n_step + stack - 1)
+            assert len(memory) >= len(stored.numbers) - borders - num_envs * (n_step - 1)
+
+
+@pytest.mark.parametrize(("num_envs", "stack", "frames"), [(5, 4, 320), (1, 4, 320), (2, 1, 8), (3, 2, 40)])
+def test_segments_that_a_capacity_has_no_room_for_are_refused_with_the_smallest_capacity(num_envs, stack, frames):
+    needed = fewest(num_envs, stack, frames)
+    arguments = {"stack": stack, "num_envs": num_envs, "retention": "random", "frames_per_segment": frames}
+
+    with pytest.raises(
+        InvalidSettingsError,
+        match=f"^capacity is {needed - 1}: .* and segments of {frames} frames needs at least {needed} transitions, to "
+        "choose from 16 segments; raise it, give a smaller frames_per_segment or use 'fifo'$",
+    ):
+        ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **arguments)
+    assert needed == ReplayMemory(needed, FrameSpec(SHAPE), 4, **arguments).capacity
 
 
 @pytest.mark.parametrize(("num_envs", "stack"), [(1, 4), (8, 4), (1, 1), (2, 64)])
