@@ -22,7 +22,7 @@ Each class also derives from a built-in error, so ``except ValueError`` works to
 
 The only warning class is ``UntestedVersionWarning`` (UserWarning).
 
-A message has the wrong value, the rule, and what to do: ``capacity is 0: a memory stores at least 1 transition``.
+A message has the wrong value, the rule, and what to do: ``stack is 0: an observation has 1 to 256 frames``.
 """
 
 

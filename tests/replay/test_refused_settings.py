@@ -66,6 +66,41 @@ def test_numpy_numbers_are_numbers_of_a_memory_that_is_saved_and_loaded(tmp_path
     assert ReplayMemory.load(tmp_path / "memory")._settings == made(discount=0.5, **numbers)._settings
 
 
+@pytest.mark.parametrize(
+    ("settings", "way_out"),
+    [({}, "lower it, or give max_bytes: then unused steps take no memory"), ({"max_bytes": "1 GiB"}, "lower it")],
+    ids=["no budget", "budget"],
+)
+def test_a_capacity_that_the_system_cannot_give_is_refused_with_the_bytes_asked_for(settings, way_out):
+    with pytest.raises(
+        InvalidSettingsError,
+        match="^capacity is 1152921504606846976: the system does not give 12582912.0 TiB, 12 bytes for the step of "
+        f"each transition; {way_out}$",
+    ):
+        made(capacity=2**60, **settings)
+
+
+@pytest.mark.parametrize("capacity", [2**62 + 1, 2**63, 10**30])
+def test_a_capacity_above_all_indices_is_refused(capacity):
+    for settings in ({}, {"max_bytes": "1 GiB"}, {"retention": "random"}):
+        with pytest.raises(
+            InvalidSettingsError, match=rf"^capacity is {capacity}: a memory stores 1 to 2\*\*62 transitions$"
+        ):
+            made(capacity=capacity, **settings)
+
+
+@pytest.mark.parametrize(("shape", "most"), [(SHAPE, 2**24), ((1024, 1024), 2048)])
+def test_more_frames_than_a_segment_can_have_are_refused(shape, most):
+    for frames in (most + 1, 10**9, 2**64):
+        with pytest.raises(
+            InvalidSettingsError,
+            match=rf"^frames_per_segment is {frames}: a segment of frames of \d+ bytes has 1 to {most} frames$",
+        ):
+            made(observation_space=FrameSpec(shape), frames_per_segment=frames)
+
+    assert most == made(observation_space=FrameSpec(shape), frames_per_segment=most)._settings.frames_per_segment
+
+
 @pytest.mark.parametrize("value", [*KINDS_OF_NO_NUMBER, None, -0.1, 1.1], ids=repr)
 def test_a_discount_that_is_no_number_in_its_range_is_refused(value):
     with refused("discount", value):

@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedSegmentError
+from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import Frames, each_leaf
 from framestow.frames.stacking import FrameStacker
-from framestow.replay.byte_amounts import KIB
+from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
-from framestow.replay.samplers.sampler import Indices, Sampler
+from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
 from framestow.replay.step_fields import slot_record
 from framestow.replay.timelines.block_timeline import BlockTimeline
 from framestow.replay.timelines.timeline import Timeline, Windows
@@ -54,6 +54,7 @@ class MemoryParts:
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
         self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
         self.damage = DamagedSegments(on_damage, self.timeline, self.storage)
+        self._check_room_for(sampler)
         self.notified_sampler = NotifiedSampler(sampler, self.timeline)
         self.generator = np.random.default_rng(seed)
         self.lock = threading.RLock()
@@ -110,6 +111,7 @@ class MemoryParts:
     def switch_sampler(self, sampler: Sampler) -> None:
         """Use ``sampler`` from now on; evict transitions if it needs more of the budget."""
         with self.lock:
+            self._check_room_for(sampler)
             self.notified_sampler.switch(sampler)
             self._charge_sampler()
             self.evict_to_fit()
@@ -139,6 +141,7 @@ class MemoryParts:
         Raises ``IncompatibleError`` if the saved sampler is not framestow's and the memory was built without one.
         """
         self.notified_sampler.restore(state["sampler"], arrays)
+        self._check_room_for(self.notified_sampler.sampler)
         self._charge_sampler()
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
@@ -205,12 +208,30 @@ class MemoryParts:
             for place in range(1, count):
                 self.stacker.append(one, _frame_of(window, place))
 
+    def _check_room_for(self, sampler: Sampler | None) -> None:
+        """Raise ``InvalidSettingsError`` if the table of the sampler's slots may take half of the budget."""
+        max_bytes = self.settings.max_bytes
+        if sampler is None or max_bytes is None:
+            return
+        check_is_sampler(sampler)
+        table_bytes = self._table_bytes(sampler)
+        if table_bytes > max_bytes // 2:
+            raise InvalidSettingsError(
+                f"capacity is {self.settings.capacity}: a table for the {type(sampler).__name__} of so many "
+                f"transitions may take {format_bytes(table_bytes)} of {format_bytes(max_bytes)} in max_bytes; lower it "
+                "to at most "
+                f"{max(max_bytes // 2 - SAMPLER_BYTES, 0) * SLOTS_A_BYTE}"
+            )
+
+    def _table_bytes(self, sampler: Sampler) -> int:
+        """Return the bytes of the sampler that do not depend on the number of stored steps."""
+        return SAMPLER_BYTES + self.timeline.num_slots // SLOTS_A_BYTE if sampler.bytes_a_step else 0
+
     def _charge_sampler(self) -> None:
         """Count the sampler's bytes in the budget."""
-        bytes_a_step = self.notified_sampler.sampler.bytes_a_step
-        fixed_bytes = SAMPLER_BYTES + self.timeline.num_slots // SLOTS_A_BYTE if bytes_a_step else 0
-        self.budget.count_sampler(fixed_bytes)
-        self.storage.charge_steps(_step_bytes(self.settings) + math.ceil(bytes_a_step))
+        sampler = self.notified_sampler.sampler
+        self.budget.count_sampler(self._table_bytes(sampler))
+        self.storage.charge_steps(_step_bytes(self.settings) + math.ceil(sampler.bytes_a_step))
 
 
 def _frame_of(window: Frames, place: int) -> Frames:

@@ -23,10 +23,11 @@ from framestow.replay.eviction import (
     segment_frames,
 )
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
-from framestow.storage.frame_storage import SEGMENT_RULE, STORAGES, Storage, usual_frames_per_segment
+from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_segment, usual_frames_per_segment
 
 MAX_STACK = 256  # frames; the history column keeps a byte a slot
 MAX_THREADS = 64
+MAX_CAPACITY = 2**62  # transitions; indices are int64
 MAX_N_STEP = 255  # steps
 
 
@@ -79,7 +80,7 @@ class MemorySettings:
         """Convert each number to ``int`` or ``float``; raise ``InvalidSettingsError`` if one is out of range."""
         whole = (
             ("num_envs", self.num_envs, 1, math.inf, "a memory has at least 1 environment"),
-            ("capacity", self.capacity, 1, math.inf, "a memory stores at least 1 transition"),
+            ("capacity", self.capacity, 1, MAX_CAPACITY, "a memory stores 1 to 2**62 transitions"),
             ("stack", self.stack, 1, MAX_STACK, f"an observation has 1 to {MAX_STACK} frames"),
             ("n_step", self.n_step, 1, MAX_N_STEP, f"a return has 1 to {MAX_N_STEP} rewards"),
             ("threads", self.threads, 1, MAX_THREADS, f"1 to {MAX_THREADS} threads unpack a batch"),
@@ -88,7 +89,7 @@ class MemorySettings:
             object.__setattr__(self, name, whole_number(name, value, least, most, rule=rule))
         object.__setattr__(self, "discount", real_number("discount", self.discount, 0, 1, rule="γ is 0 to 1"))
         if self.frames_per_segment is not None:
-            frames = whole_number("frames_per_segment", self.frames_per_segment, 1, rule=SEGMENT_RULE)
+            frames = check_frames_per_segment(self.frame, self.frames_per_segment)
             object.__setattr__(self, "frames_per_segment", frames)
 
     def _frames_per_segment(self) -> int:

@@ -11,11 +11,18 @@ from framestow.argument_checks import whole_number
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
 
-__all__ = ["SEGMENT_RULE", "STORAGES", "FrameReading", "FrameStorage", "Storage", "usual_frames_per_segment"]
+__all__ = [
+    "STORAGES",
+    "FrameReading",
+    "FrameStorage",
+    "Storage",
+    "check_frames_per_segment",
+    "usual_frames_per_segment",
+]
 
 Storage: TypeAlias = Literal["packed", "raw"]
 STORAGES: tuple[Storage, ...] = get_args(Storage)
-SEGMENT_RULE = "a segment must have at least 1 frame"
+MAX_SEGMENT_FRAMES, MAX_SEGMENT_BYTES = 2**24, 2**31  # limits of a packed segment, the bytes unpacked
 
 
 class FrameStorage(FrameStore):
@@ -82,7 +89,7 @@ class FrameStorage(FrameStore):
             step_bytes: bytes of each frame's step in the timeline, for ``charged_bytes``.
         """
         if frames_per_segment is not None:
-            frames_per_segment = whole_number("frames_per_segment", frames_per_segment, 1, rule=SEGMENT_RULE)
+            frames_per_segment = check_frames_per_segment(spec, frames_per_segment)
         self._spec = spec
         self._is_raw = [storage == "raw" or frame.is_column for frame in spec.leaf_frames]
         leaves = [_native_leaf(frame, is_raw) for frame, is_raw in zip(spec.leaf_frames, self._is_raw, strict=True)]
@@ -162,6 +169,18 @@ class FrameStorage(FrameStore):
     @property
     def _names(self) -> list[str]:
         return [leaf.key for leaf in self._spec.leaves] if isinstance(self._spec, ObservationSpec) else [""]
+
+
+def check_frames_per_segment(spec: AnySpec, frames_per_segment: int) -> int:
+    """Return the number as an ``int``; raise ``InvalidSettingsError`` if a segment cannot have so many frames.
+
+    >>> check_frames_per_segment(FrameSpec((84, 84)), 1280)
+    1280
+    """
+    largest = max(frame.nbytes for frame in spec.leaf_frames)
+    most = min(MAX_SEGMENT_FRAMES, MAX_SEGMENT_BYTES // largest)
+    rule = f"a segment of frames of {largest} bytes has 1 to {most} frames"
+    return whole_number("frames_per_segment", frames_per_segment, 1, most, rule=rule)
 
 
 def usual_frames_per_segment(spec: AnySpec) -> int:

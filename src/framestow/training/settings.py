@@ -275,7 +275,7 @@ def memory_errors_name_options() -> Iterator[None]:
         name = _SETTING_OF_ARGUMENT.get(argument, argument)
         if name not in Settings.__dataclass_fields__:
             raise
-        raise InvalidSettingsError(f"--{_flag(name)} {rest}") from error
+        raise InvalidSettingsError(f"--{_flag(name)} {rest.replace('max_bytes', '--memory-bytes')}") from error
 
 
 _SETTING_OF_ARGUMENT = {"capacity": "memory", "max_bytes": "memory_bytes", "num_envs": "num_envs"}

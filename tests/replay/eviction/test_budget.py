@@ -177,6 +177,19 @@ def test_a_saved_memory_can_be_loaded_with_another_budget(tmp_path):
     )
 
 
+@pytest.mark.skipif("sys.platform != 'linux'", reason="other systems may not map more than they have")
+def test_a_capacity_far_above_the_ram_takes_no_more_than_the_budget():
+    memory = ReplayMemory(10**11, SPEC, 4, max_bytes=2_000_000, seed=0)
+    feed = Feed(memory, noise)
+
+    for _ in range(3_000):
+        list(feed.step())
+
+    assert 1_000 < len(memory) < 2_000
+    assert memory.nbytes <= 2_000_000
+    assert memory.sample(8).index.min() >= 1_000
+
+
 def test_arrays_of_coming_batches_count_against_the_budget():
     memory = ReplayMemory(10**6, SPEC, 4, max_bytes=4_000_000, seed=0)
     feed = Feed(memory, noise)

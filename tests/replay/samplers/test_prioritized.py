@@ -335,6 +335,22 @@ def test_a_budget_includes_the_priorities():
     assert abs(stored["Uniform"] - len(memory)) <= 8 * 64
 
 
+def test_a_capacity_whose_priorities_need_half_of_the_budget_is_refused_with_the_largest_that_does_not():
+    largest = (2**20 // 2 - 2**16) * 64
+    expected = "a table for the Prioritized of so many transitions may take .* of 1.0 MiB in max_bytes; lower it to at "
+
+    with pytest.raises(InvalidSettingsError, match=f"^capacity is {10 * largest}: {expected}most {largest}$"):
+        memory_of_vectors(10 * largest, Prioritized(), max_bytes="1 MiB", frames_per_segment=64)
+    memory = memory_of_vectors(10 * largest, Uniform(), max_bytes="1 MiB", frames_per_segment=64)
+    take_steps(memory, 800)
+    with pytest.raises(InvalidSettingsError, match=expected):
+        memory.sampler = Prioritized()
+
+    assert isinstance(memory.sampler, Uniform)
+    assert 800 == len(memory)
+    memory_of_vectors(largest, Prioritized(), max_bytes="1 MiB", frames_per_segment=64)
+
+
 def test_switching_to_priorities_under_a_budget_evicts_transitions_at_once():
     memory = memory_of_vectors(10**6, Uniform(), max_bytes="1 MiB", frames_per_segment=64)
     take_steps(memory, 40_000)

@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import StepRing
-from framestow.errors import DamagedDataError
+from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.timelines.timeline import (
     Arrays,
     FrameRange,
@@ -34,13 +35,17 @@ from framestow.replay.timelines.timeline import (
 
 CAN_RELEASE_PAGES = sys.platform == "linux"  # MADV_DONTNEED frees pages on Linux only
 
+# Without it, Linux refuses a mapping that is larger than the RAM, also if hardly any of its pages are ever used. Python
+# names MAP_NORESERVE from 3.13 on; 0x4000 is its value on x86-64 and arm64.
+NO_RESERVE: int = getattr(mmap, "MAP_NORESERVE", 0x4000) if sys.platform == "linux" else 0
+
 
 def private_pages(num_bytes: int) -> mmap.mmap:
     """Return at least ``num_bytes`` of private zeroed memory pages; deleting the object frees them at once."""
     size = -(-num_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
     if sys.platform == "win32":
         return mmap.mmap(-1, size)
-    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | NO_RESERVE)
 
 
 class SlotPages:
@@ -111,8 +116,16 @@ class RingTimeline(StepRing, Timeline):
     def __init__(self, steps: StepSettings, releases_pages: bool = False) -> None:
         Timeline.__init__(self, steps.num_streams)
         self.capacity, self.stack = steps.capacity, steps.stack
-        self._pages = SlotPages(steps.capacity, steps.record) if releases_pages else None
-        self._slots = np.zeros(steps.capacity, steps.record) if self._pages is None else self._pages.slots
+        try:
+            self._pages = SlotPages(steps.capacity, steps.record) if releases_pages else None
+            self._slots = np.zeros(steps.capacity, steps.record) if self._pages is None else self._pages.slots
+        except (MemoryError, OSError, OverflowError, ValueError) as error:
+            slot_bytes = steps.record.itemsize
+            raise InvalidSettingsError(
+                f"capacity is {steps.capacity}: the system does not give {format_bytes(steps.capacity * slot_bytes)}, "
+                f"{slot_bytes} bytes for the step of each transition; lower it"
+                + ("" if releases_pages else ", or give max_bytes: then unused steps take no memory")
+            ) from error
         StepRing.__init__(self, steps, self, self._slots.view(np.uint8).reshape(steps.capacity, -1))
 
     @property
