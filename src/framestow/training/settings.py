@@ -275,7 +275,8 @@ def memory_errors_name_options() -> Iterator[None]:
         name = _SETTING_OF_ARGUMENT.get(argument, argument)
         if name not in Settings.__dataclass_fields__:
             raise
-        raise InvalidSettingsError(f"--{_flag(name)} {rest.replace('max_bytes', '--memory-bytes')}") from error
+        rest = rest.replace("max_bytes", "--memory-bytes")
+        raise InvalidSettingsError(f"--{_flag(name)} {rest}") from error
 
 
 _SETTING_OF_ARGUMENT = {"capacity": "memory", "max_bytes": "memory_bytes", "num_envs": "num_envs"}
