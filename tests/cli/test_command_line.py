@@ -351,6 +351,7 @@ def test_a_wrong_count_says_which_ones_work(arguments: str, capsys: pytest.Captu
         ("train Pong --learning-rate fast", "--learning-rate is 'fast': it must be a number; write it as 0.25 or"),
         ("export dqn-replay a --to b --cut-ends x", "--cut-ends is 'x': it must be one of 'refuse', 'terminal', 'new"),
         ("bench Pong --batch-size 0", "--batch-size is 0: it must be above 0"),
+        ("train Pong --recipe rainbov", "--recipe is 'rainbov': no recipe has this name; did you mean 'rainbow'?"),
         ("train Pong --address host", "--address is host: only a distributed run uses a cluster"),
     ],
 )

@@ -240,6 +240,28 @@ def test_invalid_data_is_refused_and_no_folder_is_left(breakout, tmp_path: Path,
     assert "nothing is overwritten" in refused(over, capsys)
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--capacity", "--capacity is 0: a memory stores"),
+        ("--stack", "--stack is 0: an observation has 1 to 256 frames"),
+        ("--num-actions", "--num-actions is 0: the files have actions from 0 to "),
+        ("--blank-slots=-1", "--blank-slots is -1: it must be at least 0; leave it out to count them"),
+    ],
+)
+def test_an_option_of_an_import_that_is_out_of_range_is_refused_by_its_name(option, message, tmp_path: Path, capsys):
+    SmallPlay(((5, "terminated"),)).recorded().memory.save(tmp_path / "store")
+    main(["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "logs")])
+    value = [] if "=" in option else ["0"]
+
+    error = refused(
+        ["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "out"), option, *value], capsys
+    )
+
+    assert error.startswith(f"error: {message}")
+    assert not (tmp_path / "out").exists()
+
+
 def test_data_without_a_complete_step_is_refused(tmp_path: Path, capsys):
     SmallPlay(((1, "cut"),)).recorded().memory.save(tmp_path / "store")
     main(["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "logs")])

@@ -88,7 +88,7 @@ def _run(entry: CommandEntry, arguments: list[str]) -> int:
         raise
     except (FramestowError, OSError, MemoryError) as error:
         message = f"out of memory: {error}" if isinstance(error, MemoryError) else str(error)
-        code = _refuse(_with_option(message, command_type))
+        code = _refuse(_with_option(message, command_type, arguments))
         is_refused = isinstance(error, FramestowError) and not isinstance(error, (CheckpointError, DivergedError))
         return code if is_refused else FAILED
 
@@ -123,14 +123,17 @@ def _with_home_folder(argument: str) -> str:
     return f"{option}{equals}{os.path.expanduser(value)}" if value.startswith("~/") else argument
 
 
-def _with_option(message: str, command_type: type[Any]) -> str:
-    """Replace the name of an argument at the beginning of ``message`` by the option: ``--num-envs is 0: …``."""
+def _with_option(message: str, command_type: type[Any], arguments: list[str]) -> str:
+    """Replace the name of an argument at the beginning of ``message`` by the option: ``--num-envs is 0: …``.
+
+    ``arguments`` are those of the command line, whose options may be wrong before the command's type is known.
+    """
     name, _, rest = message.partition(" ")
+    option = f"--{name.replace('_', '-')}"
     fields = dataclasses.fields(command_type) if dataclasses.is_dataclass(command_type) else ()
-    options = {field.name for field in fields if "Positional" not in str(field.type)}
-    if name in options and re.match(r"(is|has)\b", rest):
-        return f"--{name.replace('_', '-')} {rest}"
-    return message
+    is_option = any(field.name == name and "Positional" not in str(field.type) for field in fields)
+    is_given = any(argument.partition("=")[0] == option for argument in arguments)
+    return f"{option} {rest}" if (is_option or is_given) and re.match(r"(is|has)\b", rest) else message
 
 
 def _refuse(message: str) -> int:

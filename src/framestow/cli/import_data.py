@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 import tyro
 from rich.console import Console
 
+from framestow.argument_checks import whole_number
 from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
@@ -86,6 +87,8 @@ class ImportDqnReplay:
         from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
         from framestow.offline.dqn_replay import DqnReplay  # noqa: PLC0415
 
+        if self.blank_slots is not None:
+            whole_number("blank_slots", self.blank_slots, 0, rule="it must be at least 0; leave it out to count them")
         with ProgressDisplay(console, "reading how the files begin"):
             replay = DqnReplay.open(self.folder, self.checkpoints or None, self.blank_slots, self.num_actions)
         numbers = ", ".join(str(checkpoint.number) for checkpoint in replay.checkpoints)
@@ -98,7 +101,7 @@ class ImportDqnReplay:
 
         def make_memory(folder: Path) -> ReplayMemory:
             return ReplayMemory(
-                self.capacity or max(1, replay.num_slots),
+                max(1, replay.num_slots) if self.capacity is None else self.capacity,
                 replay.frame,
                 replay.num_actions,
                 stack=self.stack,
@@ -158,10 +161,10 @@ class ImportMinari:
 
         def make_memory(folder: Path) -> ReplayMemory:
             return ReplayMemory(
-                self.capacity or data.num_steps,
+                data.num_steps if self.capacity is None else self.capacity,
                 data.frame,
                 data.action,
-                stack=self.stack or depth,
+                stack=depth if self.stack is None else self.stack,
                 stack_padding=data.stack_padding,
                 discount=self.discount,
                 seed=self.seed,

@@ -105,10 +105,11 @@ class DqnReplay:
         opened = tuple(Checkpoint.open(found, number) for number in numbers)
         _check_belong_together(opened)
         largest = max(int(column.max(initial=0)) for column in (opened_one.column("action") for opened_one in opened))
+        rule = f"the files have actions from 0 to {largest}; give at least {largest + 1}"
         return cls(
             opened,
             _blank_slots_before_episodes(opened[0]) if padding is None else padding,
-            largest + 1 if num_actions is None else num_actions,
+            largest + 1 if num_actions is None else whole_number("num_actions", num_actions, largest + 1, rule=rule),
         )
 
     @property
