@@ -607,6 +607,7 @@ class ShardedReplay(Closing):
             frames=_sum([each.frames for each in reports]),
             disk_bytes=sum(each.disk_bytes for each in reports),
             skipped_segments=sum(each.skipped_segments for each in reports),
+            skipped_transitions=sum(each.skipped_transitions for each in reports),
             frame_bytes_by_key=_sum([each.frame_bytes_by_key for each in reports]),
             open_frames=sum(each.open_frames for each in reports),
         )

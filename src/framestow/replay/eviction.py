@@ -7,6 +7,7 @@ Frames are evicted in whole segments. With ``retention="fifo"`` the oldest trans
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
@@ -15,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.argument_checks import one_of
-from framestow.errors import DamagedSegmentError, InvalidSettingsError
+from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.timelines.timeline import Timeline
@@ -111,7 +112,9 @@ class RandomRetention:
 
 
 OnDamage: TypeAlias = Literal["raise", "skip"]
-"""What to do with a damaged segment. ``"raise"``: raise the error. ``"skip"``: evict the segment and count it."""
+"""What to do with damage. ``"raise"``: raise the error. ``"skip"``: leave out what is damaged, count it and log it."""
+
+_log = logging.getLogger(__name__)
 
 
 class DamagedSegments:
@@ -142,7 +145,15 @@ class DamagedSegments:
         first, before = error.segment * length, (error.segment + 1) * length
         self.num_transitions += self._timeline.lose(error.stream, first, before)
         self._storage.evict(error.stream, before, first)
-        self._segments.add((error.stream, error.segment))
+        if (error.stream, error.segment) not in self._segments:
+            self._segments.add((error.stream, error.segment))
+            _log.warning("a damaged segment is skipped: %s", error)
+
+    def skip_steps(self, error: KeyError | DamagedDataError) -> None:
+        """Log the damaged block of steps that ``error`` names, or raise ``error``. The timeline counts its steps."""
+        if not self.are_skipped:
+            raise error
+        _log.warning("a damaged block of steps is skipped: %s", error.args[0])
 
 
 FEWEST_FRAMES = 20  # per segment; shorter segments hardly compress

@@ -107,8 +107,9 @@ class ReplayMemory(Closing):
             resumed: its random generator continues and open episodes are closed as truncated (docs/saving.md).
         flush_every: Seconds between two flushes in the background, with a ``directory``; ``None`` leaves flushing to
             ``flush``.
-        on_damage: What happens when a damaged segment is read: ``"raise"`` raises ``DamagedSegmentError``; ``"skip"``
-            evicts the segment, and ``report()`` counts it.
+        on_damage: What happens when damage is read: ``"raise"`` raises ``DamagedSegmentError`` for a segment, and
+            ``DamagedDataError`` for a block of steps; ``"skip"`` leaves out the segment or block. ``report()`` counts
+            the lost transitions, and a warning of the logger ``framestow`` names the file.
         extras: Extra fields of every step by name, each a NumPy number or boolean dtype, with a shape if it has one:
             ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}`` (docs/sampling.md).
 
@@ -820,6 +821,7 @@ class ReplayMemory(Closing):
                 share_used=self._budget.share_used(self._storage),
                 disk_bytes=self._parts.disk_bytes,
                 skipped_segments=self._parts.damage.num_segments,
+                skipped_transitions=self._parts.damage.num_transitions,
                 frame_bytes_by_key=self._parts.frame_bytes_by_key,
                 open_frames=self._parts.open_frames,
             )

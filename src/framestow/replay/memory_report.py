@@ -30,6 +30,7 @@ class MemoryReport:
     max_bytes               the memory's budget, or None
     share_used              used share of the budget for transitions, from 0 to 1
     skipped_segments        number of damaged segments that were skipped (``on_damage="skip"``)
+    skipped_transitions     number of transitions lost with them, and with damaged blocks of steps
     ======================  ========================================================================================
 
     =============  ===============================================================================================
@@ -57,6 +58,7 @@ class MemoryReport:
     max_bytes: int | None = None
     share_used: float = 0.0
     skipped_segments: int = 0
+    skipped_transitions: int = 0
     frame_bytes_by_key: Mapping[str, int] = field(default_factory=dict)
     open_frames: int = 0
 
@@ -158,8 +160,11 @@ class MemoryReport:
             lines.append(
                 f"when full, about {self.expected_capacity:,} transitions in {format_bytes(self.expected_bytes)}"
             )
-        if self.skipped_segments:
-            lines.append(f"{self.skipped_segments:,} damaged segments were skipped")
+        if self.skipped_segments or self.skipped_transitions:
+            lines.append(
+                f"{self.skipped_segments:,} damaged segments were skipped; with damaged blocks of steps, "
+                f"{self.skipped_transitions:,} transitions are lost"
+            )
         if self.max_bytes is not None:
             lines.append(f"budget {format_bytes(self.max_bytes)}")
         return lines
