@@ -158,5 +158,5 @@ def test_a_damaged_segment_is_skipped_and_ends_the_sequences_that_reach_it(damag
 def test_a_damaged_segment_raises_unless_damage_is_skipped(damaged_folder):
     memory = ReplayMemory.open(damaged_folder[0])
 
-    with pytest.raises(DamagedSegmentError, match="repair the store, or skip what is damaged"):
+    with pytest.raises(DamagedSegmentError, match=r"with `framestow repair .*`, or skip what is damaged"):
         memory.sample_sequences(200, 40)

@@ -533,10 +533,15 @@ namespace {
     const auto stream = static_cast<std::int64_t>(stream_number);
     const std::string fault = segment_name(stream, number) + ": " + damage.what();
     const auto* const in_file = std::get_if<FilePlace>(&place);
-    throw DamagedStoredSegment(in_file == nullptr ? fault + "; it was changed in memory"
-                                                : in_file->file->path() + ", offset " + std::to_string(in_file->offset) +
-                                                      ": " + fault + "; repair the store, or skip what is damaged",
-                             stream, number);
+    if (in_file == nullptr) {
+        throw DamagedStoredSegment(fault + "; it was changed in memory", stream, number);
+    }
+    const std::string path = in_file->file->path();
+    const std::string folder = path.substr(0, path.find_last_of("/\\"));
+    throw DamagedStoredSegment(path + ", offset " + std::to_string(in_file->offset) + ": " + fault +
+                                   "; keep the intact data with `framestow repair " + folder +
+                                   "`, or skip what is damaged",
+                               stream, number);
 }
 
 }  // namespace
