@@ -48,7 +48,6 @@ PASSED_ON = {
     "--{_flag(name)} {rest}",
     "{self._stepping.broken}",
     "{self.dataset.id}: episode {number}: {error}",
-    "{self.findings[-1].message}",
     "{refusals[0]}",
     "{shorten(printed.getvalue(), command)}",
     "{str(error)}",

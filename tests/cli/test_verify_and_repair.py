@@ -116,3 +116,19 @@ def test_a_repair_that_can_keep_nothing_says_why(saved, capsys):
     assert REFUSED == main(["repair", "run"])
 
     assert "so the settings of the memory are unknown; load an older save" in " ".join(capsys.readouterr().err.split())
+
+
+def test_logs_without_a_manifest_and_a_state_file_are_named(saved, capsys):
+    for path in [*saved.glob("MANIFEST.*"), *saved.glob("state.*")]:
+        path.unlink()
+    before = {path: path.read_bytes() for path in saved.glob("*.000001.*")}
+
+    assert DAMAGED == main(["verify", "run"])
+    assert "frames.000001.index: no manifest and no state file says what memory it is of" in capsys.readouterr().out
+    assert REFUSED == main(["repair", "run"])
+    assert REFUSED == main(["inspect", "run"])
+
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "so the settings of the memory are unknown; load an older save" in shown
+    assert "keep the intact data with `framestow repair run/memory`" in shown
+    assert before == {path: path.read_bytes() for path in saved.glob("*.000001.*")}

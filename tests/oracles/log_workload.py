@@ -9,15 +9,21 @@ from pathlib import Path
 import numpy as np
 
 from framestow.storage.files.block_format import BlockKey, LogState
-from framestow.storage.files.block_log import BlockLogWriter
+from framestow.storage.files.block_log import BlockLogWriter, leftover_files
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
+    Begun,
+    begin_generation,
+    begun_generations,
+    end_generation,
     generations,
     next_generation,
+    read_manifest,
     read_newest_manifest,
-    remove_manifest,
-    remove_unfinished,
+    remove_superseded,
+    supersede_manifest,
+    superseded_generations,
     write_manifest,
 )
 
@@ -42,17 +48,24 @@ def blocks_at(commit: int) -> Blocks:
 def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: Callable[[int], object]) -> None:
     """Open or create the log in ``folder``, make ``num_commits`` commits, and call ``committed`` after each."""
     files.make_folder(folder)
-    remove_unfinished(folder, files)
-    if generations(folder, files):
-        manifest = read_newest_manifest(folder, KIND, VERSION, files)
-        for older in generations(folder, files)[:-1]:
-            remove_manifest(folder, older, files)
-        first = manifest["commit"] + 1
-        writer = BlockLogWriter.open(folder, "frames", manifest["log"], file_bytes=FILE_BYTES, files=files)
+    manifests = [
+        read_manifest(folder, KIND, VERSION, generation=number, files=files) for number in generations(folder, files)
+    ]
+    old = [
+        read_manifest(folder, KIND, VERSION, generation=number, is_superseded=True, files=files)
+        for number in superseded_generations(folder, files)
+    ]
+    for begun in begun_generations(folder, files):
+        (folder / begun.unfinished_manifest).unlink(missing_ok=True)
+        for path in leftover_files(folder, "frames", *begun.first_files, [one["log"] for one in manifests], files):
+            files.remove(path)
+    if manifests:
+        state, *others = [one["log"] for one in (*manifests[::-1], *old)]
+        first = manifests[-1]["commit"] + 1
+        writer = BlockLogWriter.open(folder, "frames", state, others, file_bytes=FILE_BYTES, files=files)
     else:
         first = 1
         writer = BlockLogWriter.create(folder, "frames", file_bytes=FILE_BYTES, files=files)
-        writer.remove_unneeded([])
     with writer:
         for commit in range(first, first + num_commits):
             make_commit(folder, writer, commit, files)
@@ -60,6 +73,8 @@ def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: C
 
 
 def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSystem) -> None:
+    generation = next_generation(folder, files)
+    begin_generation(folder, Begun(generation, (writer.next_file,)), files)
     blocks = blocks_at(commit)
     writer.retain(blocks)
     for key, payload in blocks.items():
@@ -67,12 +82,16 @@ def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSy
             writer.append(key, payload)
     writer.compact()
     state = writer.sync()
-    generation = next_generation(folder, files)
     write_manifest(folder, KIND, VERSION, {"commit": commit, "log": state}, generation=generation, files=files)
     for older in generations(folder, files)[:-1]:
-        remove_manifest(folder, older, files)
+        supersede_manifest(folder, older, files)
     files.sync_folder(folder)
     writer.remove_unneeded([state])
+    files.sync_folder(folder)
+    for older in superseded_generations(folder, files):
+        remove_superseded(folder, older, files)
+    for begun in begun_generations(folder, files):
+        end_generation(folder, begun, files)
 
 
 def found(folder: Path) -> tuple[int, Blocks]:

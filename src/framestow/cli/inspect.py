@@ -58,7 +58,10 @@ def show_inspection(inspection: Inspection, console: Console) -> None:
     if inspection.left_over:
         size = format_bytes(sum(inspection.left_over.values()))
         extra = f"{size} in {', '.join(inspection.left_over)} belong to no generation"
-        console.print(Text(f"{extra}: a crash left them, or a process is writing now", "yellow"), soft_wrap=True)
+        console.print(
+            Text(f"{extra}: a crash left them, or a process writes them now, or they are not framestow's", "yellow"),
+            soft_wrap=True,
+        )
 
 
 def show_shards(shards: Sequence[Inspection], console: Console) -> None:

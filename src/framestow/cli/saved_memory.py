@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 
 from framestow.distributed.saved_shards import is_sharded, memory_folders, read_generation
 from framestow.errors import InvalidSettingsError
+from framestow.replay.store.folder_contents import STORE_FILE
 
 MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in a run folder
-_MEMORY_FILE = re.compile(r"MANIFEST\.\d{6,}|state\.\d{6,}(\.repaired)?\.npz")  # damage may have removed one kind
+_MANIFEST = re.compile(r"MANIFEST\.\d{6,}")
 _CHECKPOINT = re.compile(r"step-\d{12}")
 
 
@@ -59,9 +60,9 @@ def _find(path: Path) -> SavedMemory:
         raise InvalidSettingsError(f"{path} is not a folder: a saved memory is a folder; check the path")
     if _CHECKPOINT.match(path.name) or (path / "agent.pt").is_file():
         return _memory_of_checkpoint(path)
-    if _has_manifest(path):
+    if _has_memory(path):
         return SavedMemory(path)
-    if _has_manifest(path / MEMORY):
+    if _has_memory(path / MEMORY):
         return SavedMemory(path / MEMORY)
     checkpoints = [folder for folder in (path / CHECKPOINTS).glob("step-*") if _CHECKPOINT.fullmatch(folder.name)]
     if checkpoints:
@@ -77,7 +78,7 @@ def _find(path: Path) -> SavedMemory:
 def _memory_of_checkpoint(checkpoint: Path) -> SavedMemory:
     generation = _read_unchecked(checkpoint / "MANIFEST").get("memory_generation")
     folder = checkpoint.resolve().parent.parent / MEMORY
-    if not isinstance(generation, int) or not _has_manifest(folder):
+    if not isinstance(generation, int) or not _has_memory(folder):
         raise InvalidSettingsError(
             f"{checkpoint} has no memory: its MANIFEST cannot be read, or {folder} is missing; "
             "give the folder of the memory"
@@ -85,9 +86,10 @@ def _memory_of_checkpoint(checkpoint: Path) -> SavedMemory:
     return SavedMemory(folder, generation)
 
 
-def _has_manifest(folder: Path) -> bool:
+def _has_memory(folder: Path) -> bool:
     return folder.is_dir() and (
-        is_sharded(folder) or any(_MEMORY_FILE.fullmatch(file.name) for file in folder.iterdir())
+        is_sharded(folder)
+        or any(_MANIFEST.fullmatch(file.name) or STORE_FILE.fullmatch(file.name) for file in folder.iterdir())
     )
 
 

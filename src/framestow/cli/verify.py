@@ -65,7 +65,7 @@ def show_verification(verification: Verification, console: Console) -> None:
         f"read {verification.num_blocks:,} {'block' if verification.num_blocks == 1 else 'blocks'}, "
         f"{format_bytes(verification.num_bytes)}, of "
         + ("generation " if len(verification.generations) == 1 else "generations ")
-        + ", ".join(map(str, verification.generations))
+        + (", ".join(map(str, verification.generations)) or "unknown")
     )
     for finding in verification.findings[:MAX_SHOWN]:
         place = finding.file.name + ("" if finding.offset is None else f", offset {finding.offset:,}")

@@ -21,6 +21,7 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.store.folder_contents import newest_generation
 from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, checked_manifest
 from framestow.storage.files.block_format import ENTRY_BYTES, FILE_HEADER_BYTES, INDEX, LOG, file_name
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -56,7 +57,7 @@ def stored_files(folder: Path, generation: int | None = None, files: FileSystem 
     while True:
         listed = generations(folder, files)
         try:
-            if not listed:
+            if newest_generation(folder, files) is None:
                 read_manifest(folder, KIND, VERSION, files=files)  # raises: none exists, or it is of another kind
             return _of_generations(folder, listed, generation, files)
         except FileNotFoundError:  # a writer removed one between listing and reading

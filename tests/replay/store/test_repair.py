@@ -165,6 +165,32 @@ def test_damaged_manifests_cost_nothing_if_the_state_files_are_intact(is_removed
     assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
 
 
+def test_a_lost_newest_manifest_is_rebuilt_beside_an_older_generation(store, stored):
+    before = saved_bytes(store)
+    (store / "MANIFEST.000002").unlink()
+
+    verification = verify_store(store)
+    repair_store(store)
+
+    assert ["MANIFEST.000002"] == [finding.file.name for finding in verification.findings]
+    assert (6_000, 0) == (verification.transitions, verification.lost)
+    assert before == saved_bytes(store)
+    assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, lambda path: flip_bit(path, np.random.default_rng(0))])
+def test_verification_without_a_state_file_counts_what_a_repair_keeps(damage, store):
+    for state in store.glob("state.*"):
+        damage(state)
+
+    verification = verify_store(store)
+    repair_store(store)
+
+    assert 3_000 < verification.transitions < 6_000
+    assert 6_000 == verification.transitions + verification.lost
+    assert verification.transitions == len(ReplayMemory.load(store))
+
+
 def test_a_damaged_state_is_replaced_by_the_generation_before_under_a_new_number(store, stored):
     flip_bit(store / "state.000002.npz", np.random.default_rng(0))
 

@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.storage.files.block_format import BLOCK_HEADER_BYTES, BlockKey, LogState
-from framestow.storage.files.block_log import BlockLogWriter
+from framestow.storage.files.block_log import BlockLogWriter, leftover_files
 from framestow.storage.files.block_log_reader import BlockLogReader
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.watched_disk import WatchedDisk
@@ -89,6 +89,7 @@ class RandomOperations(RuleBasedStateMachine):
         state: LogState = json.loads(json.dumps(self.writer.sync()))
         self.generations = [*(self.generations if keep_previous else []), (state, dict(self.blocks))]
         self.writer.remove_unneeded([state for state, _ in self.generations])
+        self.first_new = self.writer.next_file
         on_disk = sum(path.stat().st_size for path in self.folder.iterdir())
         assert on_disk >= self.writer.live_bytes
         if not keep_previous and not self.has_gone_back:  # skipped data stays until its file is removed
@@ -101,6 +102,8 @@ class RandomOperations(RuleBasedStateMachine):
         self.has_gone_back |= back_to % len(self.generations) > 0
         state, self.blocks = copy.deepcopy(self.generations[-1 - back_to % len(self.generations)])
         kept = [state for state, _ in self.generations]
+        for path in leftover_files(self.folder, "frames", self.first_new, kept):
+            path.unlink()
         self.writer = BlockLogWriter.open(self.folder, "frames", state, kept, file_bytes=self.file_bytes, files=DISK)
         self.writer.retain(self.blocks)
 
@@ -117,23 +120,40 @@ RandomOperations.TestCase.settings = settings(max_examples=40, stateful_step_cou
 TestAnyCourse = RandomOperations.TestCase
 
 
-def test_uncommitted_data_of_a_crash_is_removed_and_listed(tmp_path: Path) -> None:
+def test_uncommitted_bytes_of_a_crash_are_cut_off_and_listed(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 7)
-    state = writer.sync()
+    state, first_new = writer.sync(), writer.next_file
     for number in range(100, 120):
         writer.append(BlockKey(0, number), b"not committed")
     writer.close()
-    (tmp_path / "frames.000001.index.new").write_bytes(b"unfinished")
+    left_over = leftover_files(tmp_path, "frames", first_new, [state])
+    for path in left_over:
+        path.unlink()
 
     with BlockLogWriter.open(tmp_path, "frames", state) as again:
-        left_over = {path.name: size for path, size in again.left_over.items()}
-
-        assert {"frames.000001.index.new", "frames.000003.log", "frames.000004.log", "frames.000004.index"} <= set(
-            left_over
-        )
+        assert {"frames.000003.log", "frames.000004.log", "frames.000004.index"} <= {path.name for path in left_over}
+        assert {"frames.000002.log"} <= {path.name for path in again.left_over}
         assert sorted(blocks) == sorted(BlockKey(s, n) for s in (0, 1) for n in again.numbers(s))
         assert again.file_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
     assert blocks == read_all(tmp_path, state)
+
+
+def test_a_file_that_no_state_names_stays_and_its_number_is_not_used(tmp_path: Path) -> None:
+    writer, _ = filled(tmp_path, 7)
+    state = writer.sync()
+    writer.close()
+    for name in ("frames.000004.log", "frames.000009.index"):
+        (tmp_path / name).write_bytes(b"of somebody else")
+
+    with BlockLogWriter.open(tmp_path, "frames", state, file_bytes=100) as again:
+        place = again.append(BlockKey(0, 100), b"next")
+        again.retain([BlockKey(0, 100)])
+        again.remove_unneeded([again.sync()])
+
+    assert "frames.000010.log" == place.file.name
+    assert {"frames.000004.log", "frames.000009.index", "frames.000010.log", "frames.000010.index"} == {
+        path.name for path in tmp_path.iterdir()
+    }
 
 
 def test_a_lost_index_is_rebuilt_from_the_headers_in_the_log(tmp_path: Path) -> None:
@@ -205,14 +225,15 @@ def test_a_log_with_a_damaged_end_continues_in_a_new_file(tmp_path: Path) -> Non
     writer, blocks = filled(tmp_path, 3, file_bytes=10**6)
     state = writer.sync()
     writer.close()
-    for damaged in ("frames.000001.index", "frames.000001.log"):
+    next_files = {"frames.000001.index": "frames.000002.log", "frames.000001.log": "frames.000003.log"}
+    for damaged, next_file in next_files.items():
         whole = (tmp_path / damaged).read_bytes()
         (tmp_path / damaged).write_bytes(whole[:-1])
         with BlockLogWriter.open(tmp_path, "frames", state) as again:
             place = again.append(BlockKey(0, 9), b"next")
         (tmp_path / damaged).write_bytes(whole)
 
-        assert place.file.name == "frames.000002.log"
+        assert place.file.name == next_file
     assert blocks == read_all(tmp_path, state)
 
 
@@ -289,11 +310,11 @@ def test_a_log_reuses_no_file_number_of_another_log_with_its_name(tmp_path: Path
     state = writer.sync()
     writer.close()
 
-    other, _ = filled(tmp_path, 3)
-    other_state = other.sync()
-    assert blocks == read_all(tmp_path, state)
-    other.remove_unneeded([other_state])
-    other.close()
+    with BlockLogWriter.create(tmp_path, "frames", [state]) as other:
+        other.append(BlockKey(0, 0), b"first")
+        other_state = other.sync()
+        assert blocks == read_all(tmp_path, state)
+        other.remove_unneeded([other_state])
 
     assert {"frames.000003.log", "frames.000003.index"} == {path.name for path in tmp_path.iterdir()}
 

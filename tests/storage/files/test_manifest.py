@@ -10,6 +10,10 @@ import pytest
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
+    Begun,
+    begin_generation,
+    begun_generations,
+    end_generation,
     generations,
     manifest_path,
     next_generation,
@@ -17,7 +21,9 @@ from framestow.storage.files.manifest import (
     read_manifest,
     read_newest_manifest,
     remove_manifest,
-    remove_unfinished,
+    remove_superseded,
+    supersede_manifest,
+    superseded_generations,
     write_checked,
     write_manifest,
 )
@@ -111,14 +117,35 @@ def test_a_folder_without_a_manifest_is_refused_by_name(tmp_path: Path) -> None:
             read_newest_manifest(folder, KIND, VERSION)
 
 
-def test_only_the_unfinished_manifest_of_a_killed_writer_is_removed(tmp_path: Path) -> None:
+def test_a_begun_generation_announces_its_files_until_it_is_ended(tmp_path: Path) -> None:
     write_manifest(tmp_path, KIND, VERSION, {}, generation=1)
-    (tmp_path / "MANIFEST.000002.new").touch()
-    (tmp_path / "MANIFEST.new").touch()
-    (tmp_path / "other.new").touch()
+    begun = Begun(2, (5, 3))
 
-    assert ["MANIFEST.000002.new", "MANIFEST.new"] == remove_unfinished(tmp_path)
-    assert ["MANIFEST.000001", "other.new"] == DISK.names(tmp_path)
+    begin_generation(tmp_path, begun)
+
+    assert ["MANIFEST.000001", "MANIFEST.000002.begun.5.3"] == DISK.names(tmp_path)
+    assert [begun] == begun_generations(tmp_path)
+    assert (3, [1]) == (next_generation(tmp_path), generations(tmp_path))
+    end_generation(tmp_path, begun)
+    assert ["MANIFEST.000001"] == DISK.names(tmp_path)
+
+
+def test_a_file_with_content_announces_nothing(tmp_path: Path) -> None:
+    (tmp_path / "MANIFEST.000002.begun.5.3").write_text("of somebody else")
+
+    assert [] == begun_generations(tmp_path)
+
+
+def test_a_superseded_manifest_stays_readable_and_is_no_generation(tmp_path: Path) -> None:
+    for generation in (1, 2):
+        write_manifest(tmp_path, KIND, VERSION, {"value": generation}, generation=generation)
+
+    supersede_manifest(tmp_path, 1)
+
+    assert ([2], [1]) == (generations(tmp_path), superseded_generations(tmp_path))
+    assert 1 == read_manifest(tmp_path, KIND, VERSION, generation=1, is_superseded=True)["value"]
+    remove_superseded(tmp_path, 1)
+    assert ["MANIFEST.000002"] == DISK.names(tmp_path)
 
 
 def test_a_checked_file_is_read_or_refused_by_name(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 ::
 
     MANIFEST.000007            manifest of generation 7: settings, and how much of each file belongs to the generation
+    MANIFEST.000008.begun.5.3  generation 8 is being written; its new files are frames.000005, steps.000003 and above
+    MANIFEST.000006.old        manifest of a superseded generation, until its files are removed
     frames.000001.log .index   sealed segments of frames, by (stream, number of the segment)
     steps.000001.log .index    sealed blocks of steps, by the timeline's key
     state.000007.npz           small, changing state: open segments, steps of incomplete blocks, a value for each stream
@@ -19,7 +21,7 @@ import numpy as np
 
 from framestow.errors import DamagedDataError, FramestowError
 from framestow.replay.memory_settings import MemorySettings
-from framestow.storage.files.block_format import INDEX, LOG, FileState, LogState, file_name
+from framestow.storage.files.block_format import INDEX, LOG, FileState, LogState, file_name, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import manifest_path, read_manifest
 
@@ -27,7 +29,6 @@ KIND: Final = "framestow memory"
 VERSION: Final = 1
 FRAMES, STEPS = "frames", "steps"  # names of the logs
 LOCK: Final = "LOCK"
-WAY_OUT = "load an older save"
 
 
 class Manifest(NamedTuple):
@@ -50,6 +51,8 @@ class Manifest(NamedTuple):
     """Whether later commits keep this generation too."""
     is_closed: bool
     """Whether no later step is missing: the memory was closed with this commit, or saved to another folder."""
+    follows: list[str]
+    """Commits of the generations that were in the folder; those that are not in ``kept`` are superseded by this one."""
 
 
 def file_names(manifest: Manifest) -> set[str]:
@@ -70,8 +73,10 @@ def manifest_content(manifest: Manifest) -> dict[str, Any]:
     return content
 
 
-def checked_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest:
-    """Read the manifest of a generation and check its fields.
+def checked_manifest(
+    folder: Path, generation: int, files: FileSystem = DISK, *, is_superseded: bool = False
+) -> Manifest:
+    """Read the manifest of a generation and check its fields; ``is_superseded`` reads one that was superseded.
 
     Raises:
         FileNotFoundError: the generation has no manifest.
@@ -79,12 +84,15 @@ def checked_manifest(folder: Path, generation: int, files: FileSystem = DISK) ->
         IncompatibleError: another version wrote it.
     """
     file = str(manifest_path(folder, generation))
+    way_out = repair_hint(folder)
     try:
-        content = read_manifest(folder, KIND, VERSION, generation=generation, files=files)
+        content = read_manifest(
+            folder, KIND, VERSION, generation=generation, is_superseded=is_superseded, files=files, way_out=way_out
+        )
     except FramestowError:
         raise
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedDataError(f"{file}: the file is not a valid manifest ({error}); {WAY_OUT}") from error
+        raise DamagedDataError(f"{file}: the file is not a valid manifest ({error}); {way_out}") from error
     return manifest_of(content, file, generation)
 
 
@@ -105,6 +113,7 @@ def manifest_of(content: Any, file: str, generation: int) -> Manifest:
         kept=fields.integers("kept"),
         is_pinned=fields.boolean("is_pinned"),
         is_closed=fields.boolean("is_closed"),
+        follows=fields.texts("follows") if "follows" in fields.values else [],
     )
 
 
@@ -150,7 +159,7 @@ def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
     except FramestowError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DamagedDataError(f"{file}: settings are damaged ({error}); {WAY_OUT}") from error
+        raise DamagedDataError(f"{file}: settings are damaged ({error}); {_repair_hint(file)}") from error
 
 
 def _check_bounds(action: CheckedFields, name: str) -> None:
@@ -193,7 +202,8 @@ class CheckedFields:
     def __init__(self, values: Any, file: str, place: str = "") -> None:
         if not isinstance(values, dict):
             raise DamagedDataError(
-                f"{file}: {place or 'it'} is {_shown(values)}: it must be an object with named fields; {WAY_OUT}"
+                f"{file}: {place or 'it'} is {_shown(values)}: it must be an object with named fields; "
+                f"{_repair_hint(file)}"
             )
         self.values: dict[str, Any] = values
         self._file, self._place = file, place
@@ -245,6 +255,13 @@ class CheckedFields:
             raise self._refused(name, "a string")
         return value
 
+    def texts(self, name: str) -> list[str]:
+        """Return field ``name``, a list of strings."""
+        value = self.values.get(name)
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise self._refused(name, "a list of strings")
+        return value
+
     def file_name(self, name: str) -> str:
         """Return field ``name``, the name of a file in the same folder."""
         value = self.text(name)
@@ -257,7 +274,13 @@ class CheckedFields:
 
     def _refused(self, name: str, rule: str) -> DamagedDataError:
         shown = _shown(self.values.get(name)) if name in self.values else "missing"
-        return DamagedDataError(f"{self._file}: {self._path(name)} is {shown}: it must be {rule}; {WAY_OUT}")
+        return DamagedDataError(
+            f"{self._file}: {self._path(name)} is {shown}: it must be {rule}; {_repair_hint(self._file)}"
+        )
+
+
+def _repair_hint(file: str) -> str:
+    return repair_hint(Path(file).parent)
 
 
 MAX_SHOWN = 60  # characters of a value in an error message

@@ -14,12 +14,12 @@ import numpy.typing as npt
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.store.folder_contents import newest_generation
 from framestow.replay.store.format import (
     FRAMES,
     KIND,
     STEPS,
     VERSION,
-    WAY_OUT,
     Manifest,
     checked_manifest,
     checked_settings,
@@ -35,7 +35,7 @@ from framestow.replay.store.snapshot import (
     unpack_arrays,
 )
 from framestow.replay.timelines.timeline import StepKey, steps_in_pieces
-from framestow.storage.files.block_format import BlockKey, BlockPlace
+from framestow.storage.files.block_format import BlockKey, BlockPlace, repair_hint
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
@@ -90,6 +90,12 @@ class StoredMemory(Closing):
         """
         while True:
             wanted = _newest(folder, files) if generation is None else generation
+            if generation is not None and generation not in generations(folder, files):
+                _newest(folder, files)  # raises if there is no memory, or if its manifest is lost
+                raise FileNotFoundError(
+                    f"{manifest_path(folder, generation)}: there is no generation {generation}; give one of "
+                    f"{generations(folder, files)}"
+                )
             try:
                 return cls._open(folder, wanted, files)
             except (FileNotFoundError, DamagedDataError):
@@ -100,7 +106,7 @@ class StoredMemory(Closing):
     def _open(cls, folder: Path, generation: int, files: FileSystem) -> StoredMemory:
         manifest = checked_manifest(folder, generation, files)
         state = folder / manifest.state["name"]
-        arrays = unpack_arrays(read_checked(folder, manifest.state, files), str(state))
+        arrays = unpack_arrays(read_checked(folder, manifest.state, files, way_out=repair_hint(folder)), str(state))
         with ExitStack() as on_error:
             logs = []
             for name in (FRAMES, STEPS):
@@ -141,7 +147,8 @@ class StoredMemory(Closing):
         except DamagedDataError as error:
             if str(self._folder) in str(error):
                 raise
-            raise self._inconsistency(str(error)) from error  # the bytes are intact, their meaning is not
+            why = str(error).rpartition("; ")[0] or str(error)
+            raise self._inconsistency(why) from error  # the bytes are intact, their meaning is not
         except FramestowError:
             raise
         except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
@@ -155,10 +162,9 @@ class StoredMemory(Closing):
     def _read_steps(self, parts: MemoryParts, key: StepKey) -> bytes | None:
         try:
             return self.steps.read(BlockKey(*key))
-        except (KeyError, DamagedDataError):
-            if parts.damage.are_skipped:
-                return None
-            raise
+        except (KeyError, DamagedDataError) as error:
+            parts.damage.skip_steps(error)
+            return None
 
     def _fill_sealed(self, parts: MemoryParts, in_files: bool) -> Iterator[DamagedSegmentError]:
         """Restore the sealed segments; yield an error for each damaged one that is skipped."""
@@ -228,12 +234,14 @@ class StoredMemory(Closing):
         return array
 
     def _inconsistency(self, why: str) -> DamagedDataError:
-        return DamagedDataError(f"{self._file}: the files of its generation are inconsistent: {why}; {WAY_OUT}")
+        return DamagedDataError(
+            f"{self._file}: the files of its generation are inconsistent: {why}; {repair_hint(self._folder)}"
+        )
 
 
 def _newest(folder: Path, files: FileSystem) -> int:
-    numbers = generations(folder, files)
-    return numbers[-1] if numbers else int(read_newest_manifest(folder, KIND, VERSION, files)["generation"])  # raises
+    newest = newest_generation(folder, files)
+    return newest or int(read_newest_manifest(folder, KIND, VERSION, files)["generation"])  # raises
 
 
 def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) -> BlockLogReader:
@@ -241,7 +249,7 @@ def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) ->
         return BlockLogReader.open(folder, name, manifest.frames if name == FRAMES else manifest.steps, files)
     except FileNotFoundError as error:
         raise DamagedDataError(
-            f"{error.filename}: the file is missing, and the newest manifest names it; {WAY_OUT}"
+            f"{error.filename}: the file is missing, and the newest manifest names it; {repair_hint(folder)}"
         ) from error
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
@@ -24,6 +23,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import SAMPLERS
 from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.store.folder_contents import STORE_FILE
 from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, file_names, manifest_content
 from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.session import build_memory
@@ -92,9 +92,6 @@ def repair_store(
         return RepairResult(found, actions, plan.moved_to)
 
 
-_STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|state\.\d+(\.repaired)?\.npz")
-
-
 class _RepairPlan:
     """The plan of a repair, and its execution."""
 
@@ -158,7 +155,7 @@ class _RepairPlan:
         self._disk.sync_folder(self._folder)  # removes manifests before the files that they name
         named = {name for manifest in manifests for name in file_names(manifest)}
         for name in self._names:
-            if _STORE_FILE.fullmatch(name) and name not in named:
+            if STORE_FILE.fullmatch(name) and name not in named:
                 self._move(self._folder / name)
         self._disk.sync_folder(self.moved_to)
         self._disk.sync_folder(self._folder)

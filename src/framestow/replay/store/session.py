@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from framestow.argument_checks import real_number
-from framestow.errors import ClosedMemoryError, DamagedDataError, FramestowError, IncompatibleError
+from framestow.errors import ClosedMemoryError, FramestowError, IncompatibleError
 from framestow.replay.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
@@ -343,11 +343,7 @@ class SavedFolders:
         """Write the data that ``path`` lacks; return the generation."""
         folder = Path(path).resolve()
         with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
-            try:
-                writer.read_generations()
-            except DamagedDataError:
-                if keep_previous:
-                    raise
+            writer.read_generations()
             writer.begin(writer.with_commit(self._commits.get(folder, "")))
             kept = set(writer.generations) if keep_previous else set()
             manifest = writer.commit(self._parts, kept, is_pinned=keep_previous, is_closed=True)
@@ -374,6 +370,24 @@ def keep_only(path: str | PathLike[str], generation: int, files: FileSystem = DI
     with StoreWriter(Path(path).resolve(), files=files) as writer:
         writer.read_generations()
         writer.keep_only(generation)
+
+
+def start_over(path: str | PathLike[str], *, keeps_pinned: bool, files: FileSystem = DISK) -> None:
+    """Remove every generation from ``path``, so that a run without a checkpoint can start there again.
+
+    Raises:
+        IncompatibleError: ``keeps_pinned``, and a generation was saved with ``keep_previous``, as checkpoints do.
+        DamagedDataError: a manifest is damaged or missing, so nothing is removed.
+    """
+    with StoreWriter(Path(path).resolve(), files=files) as writer:
+        writer.read_generations()
+        newest = writer.newest
+        if keeps_pinned and newest is not None and (newest.is_pinned or newest.kept):
+            raise IncompatibleError(
+                f"{path}: the memory has {newest.num_transitions:,} transitions of a checkpoint that is missing: "
+                "without a checkpoint a run starts again; put the checkpoint back, or move the memory away"
+            )
+        writer.keep_only(None)
 
 
 @contextmanager

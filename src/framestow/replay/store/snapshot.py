@@ -10,7 +10,6 @@ import io
 import json
 import math
 import re
-import secrets
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +19,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.frames.codec import checksum
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.store.format import Manifest, manifest_content, manifest_of
-from framestow.storage.files.block_format import BlockKey
+from framestow.replay.store.format import Manifest, manifest_content
+from framestow.storage.files.block_format import BlockKey, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import write_checked
 
@@ -120,29 +118,6 @@ def write_state(folder: Path, name: str, manifest: Manifest, arrays: Arrays, fil
     return manifest._replace(state=write_checked(folder / name, content, files))
 
 
-def generations_by_state(folder: Path, files: FileSystem = DISK) -> list[int]:
-    """Return the generations that have a state file in ``folder``, ascending; for folders without manifests."""
-    return sorted({int(name[1]) for name in map(STATE_FILE.fullmatch, files.names(folder)) if name})
-
-
-def manifest_in_state(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest | None:
-    """Rebuild a generation's manifest from its state file, under a new commit name.
-
-    Returns ``None`` if the state file is damaged or missing.
-    """
-    for is_repaired in (False, True):
-        name = state_name(generation, is_repaired=is_repaired)
-        try:
-            content = files.read(folder / name)
-            fields = json.loads(unpack_arrays(content, name)[MANIFEST_ARRAY].tobytes())
-            entry = {"name": name, "bytes": len(content), "checksum": checksum(content)}
-            if fields["generation"] == generation:
-                return manifest_of(fields | {"state": entry, "commit": secrets.token_hex(16)}, name, generation)
-        except (OSError, LookupError, TypeError, ValueError):
-            continue
-    return None
-
-
 def pack_arrays(arrays: Arrays) -> bytes:
     """Return the bytes of an uncompressed .npz file of ``arrays``, which must not contain Python objects.
 
@@ -177,7 +152,8 @@ def unpack_arrays(stored: bytes, name: str) -> Arrays:
             return {member.filename.removesuffix(".npy"): _array_of(archive.read(member)) for member in members}
     except Exception as error:  # zipfile and NumPy raise many types for damaged bytes
         raise DamagedDataError(
-            f"{name}: the file does not contain arrays as framestow writes them ({error}); load an older save"
+            f"{name}: the file does not contain arrays as framestow writes them ({error}); "
+            f"{repair_hint(Path(name).parent)}"
         ) from error
 
 

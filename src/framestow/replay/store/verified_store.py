@@ -18,14 +18,18 @@ from framestow.closing import Closing
 from framestow.errors import DamagedDataError
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import slot_record
+from framestow.replay.store.folder_contents import (
+    generations_by_state,
+    lost_generations,
+    manifest_in_state,
+    unnamed_files,
+)
 from framestow.replay.store.format import FRAMES, KIND, STEPS, Manifest, checked_manifest, checked_settings
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
     OPEN_SEGMENTS,
     OPEN_SIZES,
     Arrays,
-    generations_by_state,
-    manifest_in_state,
     sealed_segments,
     segment_runs,
     unpack_arrays,
@@ -41,7 +45,7 @@ from framestow.replay.store.verified_log import (
 from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK
 from framestow.replay.timelines.timeline import EPISODE_KEYS, Timeline, slots_to_arrays
 from framestow.replay.timelines.timelines import make_timeline
-from framestow.storage.files.block_format import BlockKey
+from framestow.storage.files.block_format import BlockKey, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked
 
@@ -107,9 +111,21 @@ class VerifiedStore(Closing):
                 f"{self.folder}: every manifest and every state file is damaged or missing, so the settings of the "
                 "memory are unknown; load an older save"
             )
-        self._verify_generation(self.manifests[-1], has_state=False)
-        if self.newest is None:
-            raise DamagedDataError(self.findings[-1].message)
+        try:
+            self._add_generation(self._rebuild(self.manifests[-1]))
+        except DamagedDataError as error:
+            raise DamagedDataError(
+                f"{self.folder}: no generation can be rebuilt from the logs ({error}); load an older save"
+            ) from error
+
+    def rebuilt(self) -> VerifiedGeneration | None:
+        """Return what :meth:`salvage` would add; ``None`` if it would raise."""
+        if not self.manifests:
+            return None
+        try:
+            return self._rebuild(self.manifests[-1])
+        except DamagedDataError:
+            return None
 
     def views(self, generation: int) -> tuple[LogView, LogView]:
         """Return the views of a generation on the logs of frames and of steps."""
@@ -132,9 +148,15 @@ class VerifiedStore(Closing):
     def _read_manifests(self) -> list[Manifest]:
         """Return the newest intact manifest and the older ones that it keeps. Ignore leftovers of a crash."""
         self.numbers_at_start = generations(self.folder, self._disk)
-        numbers = self.numbers_at_start or generations_by_state(self.folder, self._disk)
+        numbers = sorted({*self.numbers_at_start, *lost_generations(self.folder, self._disk)})
+        numbers = numbers or generations_by_state(self.folder, self._disk)
         if not numbers:
-            raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
+            unnamed = unnamed_files(self.folder, self._disk)
+            if not unnamed:
+                raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
+            path = self.folder / unnamed[0]
+            message = f"{path}: no manifest and no state file says what memory it is of; load an older save"
+            self.findings.append(Finding(path, None, message, None))
         newest: Manifest | None = None
         kept: list[Manifest] = []
         for number in reversed(numbers):
@@ -162,30 +184,36 @@ class VerifiedStore(Closing):
 
     def _verify_logs(self) -> None:
         newest = self.manifests[-1]
-        settings = checked_settings(newest.memory, str(manifest_path(self.folder, newest.generation)))
+        settings = self._settings(newest)
         in_logs = sum(file["bytes"] for log in self.logs.values() for file in log.union["files"])
         self.num_bytes = in_logs + sum(manifest.state["bytes"] for manifest in self.manifests)
         self._to_do = 2 * in_logs  # one pass over the bytes, one over the blocks
         self.logs[FRAMES].verify(SegmentCheck(settings, newest.frames_per_segment), self._advance)
         self.logs[STEPS].verify(StepsCheck(settings), self._advance)
 
-    def _verify_generation(self, manifest: Manifest, *, has_state: bool = True) -> None:
-        views = self._views[manifest.generation]
-        path = self.folder / manifest.state["name"]
+    def _verify_generation(self, manifest: Manifest) -> None:
         try:
-            settings = checked_settings(manifest.memory, str(manifest_path(self.folder, manifest.generation)))
-            if has_state:
-                arrays = self._arrays(manifest)
-            else:
-                rebuilt = RebuiltState(settings, manifest.frames_per_segment)
-                arrays = rebuilt.arrays(views[FRAMES].intact_keys(), views[STEPS])
-            generation = verify_generation(manifest, settings, arrays, views[FRAMES], views[STEPS])
+            arrays = self._arrays(manifest)
+            generation = verify_generation(manifest, self._settings(manifest), arrays, *self.views(manifest.generation))
         except DamagedDataError as error:
-            self.findings.append(Finding(path, None, str(error), None))
+            self.findings.append(Finding(self.folder / manifest.state["name"], None, str(error), None))
         else:
-            self.generations.append(generation)
-            problems = [*generation.problems, *self._unexplained(generation)]
-            self.findings += [Finding(path, None, f"{path}: {problem}", None) for problem in problems]
+            self._add_generation(generation)
+
+    def _rebuild(self, manifest: Manifest) -> VerifiedGeneration:
+        """Return a generation whose state is rebuilt from the logs."""
+        settings, (frames, steps) = self._settings(manifest), self.views(manifest.generation)
+        arrays = RebuiltState(settings, manifest.frames_per_segment).arrays(frames.intact_keys(), steps)
+        return verify_generation(manifest, settings, arrays, frames, steps)
+
+    def _add_generation(self, generation: VerifiedGeneration) -> None:
+        self.generations.append(generation)
+        path = self.folder / generation.manifest.state["name"]
+        problems = [*generation.problems, *self._unexplained(generation)]
+        self.findings += [Finding(path, None, f"{path}: {problem}", None) for problem in problems]
+
+    def _settings(self, manifest: Manifest) -> MemorySettings:
+        return checked_settings(manifest.memory, str(manifest_path(self.folder, manifest.generation)))
 
     def _unexplained(self, generation: VerifiedGeneration) -> Iterator[str]:
         """Yield blocks that a generation needs and its log lacks, although no known damage explains it."""
@@ -197,7 +225,7 @@ class VerifiedStore(Closing):
     def _state(self, manifest: Manifest) -> bytes | DamagedDataError:
         """Return the content of a state file, or the error of reading it."""
         try:
-            return read_checked(self.folder, manifest.state, self._disk)
+            return read_checked(self.folder, manifest.state, self._disk, way_out=repair_hint(self.folder))
         except DamagedDataError as error:
             return error
 

@@ -23,7 +23,8 @@ class Verification:
     num_bytes: int
     num_blocks: int
     transitions: int
-    """Transitions of the newest readable generation that can still be read."""
+    """Transitions of the newest readable generation that can still be read; without a state file, those that a repair
+    rebuilds from the logs."""
     lost: int
     """Transitions of that generation that cannot be read any more."""
     findings: list[Finding]
@@ -70,7 +71,7 @@ def _needed_names(folder: Path, files: FileSystem) -> set[str]:
 
 def verification_of(store: VerifiedStore) -> Verification:
     """Summarize the findings of a verified store."""
-    newest = store.newest
+    newest = store.newest or store.rebuilt()
     return Verification(
         folder=store.folder,
         generations=[manifest.generation for manifest in store.manifests],

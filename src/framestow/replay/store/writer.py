@@ -7,7 +7,7 @@ is in use.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import RLock
@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.closing import Closing
-from framestow.errors import FramestowError
+from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.store.folder_contents import files_of_begun, free_generation, newest_generation
 from framestow.replay.store.format import (
     FRAMES,
     KIND,
@@ -29,18 +30,23 @@ from framestow.replay.store.format import (
     VERSION,
     Manifest,
     checked_manifest,
+    file_names,
     manifest_content,
 )
-from framestow.replay.store.snapshot import STATE_FILE, Snapshot, segment_runs, state_name, take_snapshot, write_state
+from framestow.replay.store.snapshot import Snapshot, segment_runs, state_name, take_snapshot, write_state
 from framestow.replay.timelines.timeline import StepKey
 from framestow.storage.files.block_format import BlockKey, BlockPlace
 from framestow.storage.files.block_log import FILE_BYTES, BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
+    Begun,
+    begin_generation,
+    begun_generations,
+    end_generation,
     generations,
-    next_generation,
-    remove_manifest,
-    remove_unfinished,
+    remove_superseded,
+    supersede_manifest,
+    superseded_generations,
     write_manifest,
 )
 from framestow.storage.files.writer_lock import WriterLock
@@ -61,6 +67,10 @@ class StoreWriter(Closing):
 
     A block that is evicted between 1 and 2 is written, but no manifest names it. After an interruption at any line, the
     next commit starts from the files on the disk and ignores its earlier state in RAM.
+
+    A writer removes only files that it created, files that a dead writer announced, and files of a superseded
+    generation. Before phase 1 it announces the numbers of its new files. After phase 3 it first renames the manifests
+    of superseded generations, then removes the files that only they name, then these manifests and the announcement.
     """
 
     def __init__(self, folder: Path, *, file_bytes: int = FILE_BYTES, files: FileSystem = DISK) -> None:
@@ -74,6 +84,8 @@ class StoreWriter(Closing):
         self._logs: tuple[BlockLogWriter, BlockLogWriter] | None = None  # of frames and of steps; None after a failure
         self.generations: dict[int, Manifest] = {}
         """Manifests by number: the newest one, and the older ones that it keeps."""
+        self._superseded: dict[int, Manifest] = {}  # manifests whose files are to be removed
+        self._strangers: list[Manifest] = []  # manifests of another memory, whose files stay
         self.left_over: dict[Path, int] = {}
         """Files with uncommitted data of a crash, and the bytes that were removed from each."""
         self.new_places: list[BlockKey] = []
@@ -83,15 +95,27 @@ class StoreWriter(Closing):
         """Read the manifests of the folder.
 
         Raises:
-            DamagedDataError: a manifest is damaged; the message names it.
+            DamagedDataError: a manifest is damaged or missing; the message names it.
             IncompatibleError: another version wrote a manifest.
         """
-        numbers, self.generations = generations(self.folder, self._disk), {}
-        if numbers:
-            newest = checked_manifest(self.folder, numbers[-1], self._disk)
-            kept = [number for number in newest.kept if number in numbers]  # the others remain from a crash
+        newest_number = newest_generation(self.folder, self._disk)
+        numbers, self.generations, self._superseded = generations(self.folder, self._disk), {}, {}
+        self._strangers = []
+        if newest_number is not None:
+            newest = checked_manifest(self.folder, newest_number, self._disk)
+            kept = [number for number in newest.kept if number in numbers]  # the others were pruned
             self.generations = {number: checked_manifest(self.folder, number, self._disk) for number in kept}
             self.generations[newest.generation] = newest
+            for number in set(numbers) - set(self.generations):
+                with suppress(DamagedDataError, IncompatibleError):
+                    older = checked_manifest(self.folder, number, self._disk)
+                    if older.commit in newest.follows:
+                        self._superseded[number] = older
+                    else:
+                        self._strangers.append(older)
+        for number in superseded_generations(self.folder, self._disk):
+            with suppress(DamagedDataError, IncompatibleError):
+                self._superseded[number] = checked_manifest(self.folder, number, self._disk, is_superseded=True)
 
     @property
     def newest(self) -> Manifest | None:
@@ -119,7 +143,9 @@ class StoreWriter(Closing):
     def begin(self, base: Manifest | None) -> None:
         """Continue from generation ``base``, which has the memory's data of then; ``None``: write everything."""
         self._base = base
-        self.left_over |= dict.fromkeys((self.folder / name for name in remove_unfinished(self.folder, self._disk)), 0)
+        for path in self._leftovers():
+            self.left_over[path] = self._disk.size(path)
+            self._disk.remove(path)
         with ExitStack() as on_error:
             frames = self._open_log(FRAMES, base)
             on_error.callback(frames.close)
@@ -162,18 +188,21 @@ class StoreWriter(Closing):
         """
         logs = self._open_logs()
         self._check_exists(generation)
-        self.generations = {number: one for number, one in self.generations.items() if number >= generation}
+        self._supersede(number for number in self.generations if number < generation)
         self._remove_unneeded(logs)
 
-    def keep_only(self, generation: int) -> None:
+    def keep_only(self, generation: int | None) -> None:
         """Continue from ``generation``, instead of ``begin``, and remove all others, newer ones too.
+
+        ``None`` removes every generation.
 
         Raises:
             FileNotFoundError: there is no such generation.
         """
-        self._check_exists(generation)
-        self.generations = {generation: self.generations[generation]}
-        self.begin(self.generations[generation])
+        if generation is not None:
+            self._check_exists(generation)
+        self._supersede(number for number in self.generations if number != generation)
+        self.begin(None if generation is None else self.generations[generation])
         self._remove_unneeded(self._open_logs())
 
     def close(self) -> None:
@@ -190,12 +219,31 @@ class StoreWriter(Closing):
                 f"{sorted(self.generations)}"
             )
 
+    def _supersede(self, numbers: Iterable[int]) -> None:
+        """Keep these generations no longer."""
+        dropped = set(numbers)
+        self._superseded |= {number: self.generations[number] for number in dropped}
+        self.generations = {number: one for number, one in self.generations.items() if number not in dropped}
+
+    def _staying(self) -> list[Manifest]:
+        """Return the manifests whose files stay."""
+        return [*self.generations.values(), *self._strangers]
+
+    def _leftovers(self) -> set[Path]:
+        """Return the files that dead writers announced and created, and that no manifest names."""
+        return {
+            path
+            for begun in begun_generations(self.folder, self._disk)
+            for path in files_of_begun(self.folder, begun, self._staying(), self._disk)
+        }
+
     def _open_log(self, name: str, base: Manifest | None) -> BlockLogWriter:
+        manifests = [*self._staying(), *self._superseded.values()]
+        others = [getattr(manifest, name) for manifest in manifests if manifest is not base]
         if base is None:
-            return BlockLogWriter.create(self.folder, name, file_bytes=self._file_bytes, files=self._disk)
-        kept = [getattr(manifest, name) for manifest in self.generations.values() if manifest is not base]
+            return BlockLogWriter.create(self.folder, name, others, file_bytes=self._file_bytes, files=self._disk)
         state = getattr(base, name)
-        log = BlockLogWriter.open(self.folder, name, state, kept, file_bytes=self._file_bytes, files=self._disk)
+        log = BlockLogWriter.open(self.folder, name, state, others, file_bytes=self._file_bytes, files=self._disk)
         self.left_over |= log.left_over
         return log
 
@@ -219,11 +267,12 @@ class StoreWriter(Closing):
         is_closed: bool,
     ) -> Manifest:
         self._num_frame_streams = parts.settings.num_frame_streams
-        snapshot, segments, new = _update_logs(logs, parts)
         frames, steps = logs
+        generation, self._attempt = free_generation(self.folder, self._disk), secrets.token_hex(16)
+        begin_generation(self.folder, Begun(generation, (frames.next_file, steps.next_file)), self._disk)
+        snapshot, segments, new = _update_logs(logs, parts)
         new += frames.compact()
         steps.compact()
-        generation, self._attempt = next_generation(self.folder, self._disk), secrets.token_hex(16)
         manifest = Manifest(
             generation=generation,
             commit=self._attempt,
@@ -236,31 +285,44 @@ class StoreWriter(Closing):
             kept=sorted(kept & set(self.generations)),
             is_pinned=is_pinned,
             is_closed=is_closed,
+            follows=[one.commit for one in (*self.generations.values(), *self._superseded.values())],
         )
         arrays = snapshot.arrays | segment_runs(segments)
         manifest = write_state(self.folder, state_name(generation), manifest, arrays, self._disk)
         content = manifest_content(manifest)
         write_manifest(self.folder, KIND, VERSION, content, generation=generation, files=self._disk)
         self._base = manifest
-        self.generations = {number: self.generations[number] for number in manifest.kept} | {generation: manifest}
+        self._supersede(self.generations.keys() - set(manifest.kept))
+        self.generations[generation] = manifest
         self.new_places += new
         self._remove_unneeded(logs)
         return manifest
 
     def _remove_unneeded(self, logs: tuple[BlockLogWriter, BlockLogWriter]) -> None:
-        """Remove files that no kept generation needs; retry refused removals at the next commit."""
-        manifests = self.generations.values()
+        """Remove files that no kept generation needs; retry refused removals at the next commit.
+
+        After a crash between two lines, the manifests and announcements that are left still name the files to remove.
+        """
+        manifests = self._staying()
         with suppress(OSError):
-            for number in set(generations(self.folder, self._disk)) - set(self.generations):
-                remove_manifest(self.folder, number, self._disk)
-            self._disk.sync_folder(self.folder)  # removes manifests before the files that they name
-            needed = {manifest.state["name"] for manifest in manifests}
-            for name in self._disk.names(self.folder):
-                if STATE_FILE.fullmatch(name) and name not in needed:
-                    self._disk.remove(self.folder / name)
+            for number in set(generations(self.folder, self._disk)) & set(self._superseded):
+                supersede_manifest(self.folder, number, self._disk)
+            self._disk.sync_folder(self.folder)  # before the files that these manifests name are removed
+            needed = {name for manifest in manifests for name in file_names(manifest)}
+            for state in {manifest.state["name"] for manifest in self._superseded.values()} - needed:
+                self._disk.remove(self.folder / state)
             frames, steps = logs
             frames.remove_unneeded([manifest.frames for manifest in manifests])
             steps.remove_unneeded([manifest.steps for manifest in manifests])
+            self._disk.sync_folder(self.folder)  # before nothing names the removed files any more
+            names = set(self._disk.names(self.folder))
+            for number, manifest in list(self._superseded.items()):
+                if not names & (file_names(manifest) - needed):
+                    remove_superseded(self.folder, number, self._disk)
+                    del self._superseded[number]
+            if not self._leftovers():
+                for begun in begun_generations(self.folder, self._disk):
+                    end_generation(self.folder, begun, self._disk)
 
 
 def file_bytes(settings: MemorySettings) -> int:

@@ -41,7 +41,6 @@ FILE_HEADER_BYTES: Final = 32
 BLOCK_HEADER_BYTES: Final = 32
 ENTRY_BYTES: Final = 32
 
-WAY_OUT: Final = "keep the intact data with `framestow repair`"
 
 _MAGIC = {LOG: b"FSTOWLOG", INDEX: b"FSTOWIDX"}
 _BLOCK_MARKER = b"FBLK"
@@ -54,6 +53,15 @@ ENTRY: Final = np.dtype([("stream", "<u4"), ("number", "<u8"), ("offset", "<u8")
 """An index entry as a NumPy record, without padding."""
 
 Entries = npt.NDArray[np.void]  # of ENTRY
+
+
+def repair_hint(folder: Path) -> str:
+    """Return the way out of a message about damage in the store ``folder``.
+
+    >>> repair_hint(Path("runs/memory"))
+    'keep the intact data with `framestow repair runs/memory`'
+    """
+    return f"keep the intact data with `framestow repair {folder}`"
 
 
 class BlockKey(NamedTuple):
@@ -122,7 +130,7 @@ def pack_file_header(name: str, number: int, ending: str) -> bytes:
 def check_file_header(path: Path, header: bytes, name: str, number: int, ending: str) -> None:
     """Raise ``DamagedDataError`` unless ``header`` belongs to ``path``, ``IncompatibleError`` for another version."""
     if not _is_intact(header, FILE_HEADER_BYTES) or header[:8] != _MAGIC[ending]:
-        raise DamagedDataError(f"{path}: its header, at offset 0, is damaged; {WAY_OUT}")
+        raise DamagedDataError(f"{path}: its header, at offset 0, is damaged; {repair_hint(path.parent)}")
     _, version, stored_number, stored_name = _FILE_HEADER.unpack_from(header)
     if version != FORMAT_VERSION:
         raise IncompatibleError(
@@ -130,7 +138,7 @@ def check_file_header(path: Path, header: bytes, name: str, number: int, ending:
             "use the framestow that wrote it"
         )
     if (stored_number, stored_name.rstrip(b"\0")) != (number, name.encode("ascii")):
-        raise DamagedDataError(f"{path}: its header, at offset 0, belongs to another file; {WAY_OUT}")
+        raise DamagedDataError(f"{path}: its header, at offset 0, belongs to another file; {repair_hint(path.parent)}")
 
 
 def pack_block_header(key: BlockKey, payload: bytes) -> bytes:

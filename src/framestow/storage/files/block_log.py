@@ -20,7 +20,6 @@ from framestow.storage.files.block_format import (
     FILE_HEADER_BYTES,
     INDEX,
     LOG,
-    WAY_OUT,
     BlockKey,
     BlockPlace,
     BlockTable,
@@ -31,6 +30,7 @@ from framestow.storage.files.block_format import (
     pack_entry,
     pack_file_header,
     pack_key,
+    repair_hint,
 )
 from framestow.storage.files.block_log_reader import find_entries, read_block
 from framestow.storage.files.file_system import DISK, AppendFile, FileSystem
@@ -73,16 +73,19 @@ class LogFile:
 class BlockLogWriter(Closing):
     """Appends blocks, drops unneeded ones, and removes files; for one thread at a time.
 
-    A commit has four steps: append the new blocks, :meth:`sync`, write a manifest with the returned state, and call
-    :meth:`remove_unneeded` with that state and those of the kept generations. A crash before the manifest leaves the
-    log as the last manifest names it. Of two blocks with one key the later one counts.
+    A commit has five steps: announce :attr:`next_file` with ``begin_generation``, append the new blocks, :meth:`sync`,
+    write a manifest with the returned state, and call :meth:`remove_unneeded` with that state and those of the kept
+    generations. A crash before the manifest leaves the log as the last manifest names it; :func:`leftover_files` finds
+    the files that no manifest names. Of two blocks with one key the later one counts.
+
+    The log removes files that it created, and files that a state named when it was opened. Other files of its name
+    stay, and it creates none with their numbers.
     """
 
     def __init__(self, folder: Path, name: str, file_bytes: int, files: FileSystem) -> None:
         if not 0 < len(name) <= _NAME_LETTERS:
             raise InvalidSettingsError(f"log {name!r}: a name must have 1 to {_NAME_LETTERS} letters; give another one")
         self._folder, self._name, self._file_bytes, self._disk = folder, name, file_bytes, files
-        self._file_names = re.compile(rf"{re.escape(name)}\.(\d{{6,}})\.({LOG}|{INDEX})(\.new)?")
         self._next_file = 1
         self._files: dict[int, LogFile] = {}
         self._tail: LogTail | None = None
@@ -90,18 +93,26 @@ class BlockLogWriter(Closing):
         self._unsynced: dict[BlockKey, Row | None] = {}  # new since the last sync, with its place before
         self._ends_at_open: dict[int, FileEnd] = {}  # of each file, in the states at the opening
         self.left_over: dict[Path, int] = {}
-        """Files from which :meth:`open` removed uncommitted data of a crash, and the number of bytes."""
+        """Files from which :meth:`open` cut off uncommitted data of a crash, and the number of bytes."""
 
     @classmethod
     def create(
-        cls, folder: Path, name: str, *, file_bytes: int = FILE_BYTES, files: FileSystem = DISK
+        cls,
+        folder: Path,
+        name: str,
+        others: Iterable[LogState] = (),
+        *,
+        file_bytes: int = FILE_BYTES,
+        files: FileSystem = DISK,
     ) -> BlockLogWriter:
-        """Create an empty log in an existing folder.
+        """Create an empty log in an existing folder, beside the files of ``others``.
 
-        The files of an older log of that name stay until :meth:`remove_unneeded` gets no state that names them.
+        The files of these other generations stay until :meth:`remove_unneeded` gets no state that names them.
         """
         writer = cls(folder, name, file_bytes, files)
-        writer._next_file = 1 + max(writer._numbers_on_disk(), default=0)
+        others = list(others)
+        writer._ends_at_open = _committed(others)
+        writer._next_file = max((state["next_file"] for state in others), default=1)
         return writer
 
     @classmethod
@@ -110,23 +121,25 @@ class BlockLogWriter(Closing):
         folder: Path,
         name: str,
         state: LogState,
-        kept: Iterable[LogState] = (),
+        others: Iterable[LogState] = (),
         *,
         file_bytes: int = FILE_BYTES,
         files: FileSystem = DISK,
     ) -> BlockLogWriter:
-        """Continue the log of ``state``, from a manifest; ``kept`` are the states of the other generations.
+        """Continue the log of ``state``, from a manifest; ``others`` are the states of the other generations.
 
-        Removes data that no state names, which remains from a crash, and lists it in :attr:`left_over`. Every block of
-        ``state`` is needed until :meth:`retain` or :meth:`drop`. Other damage is found when it is read.
+        Cuts off what stands behind the named bytes of a file, which remains from a crash, and lists it in
+        :attr:`left_over`. Every block of ``state`` is needed until :meth:`retain` or :meth:`drop`. Other damage is
+        found when it is read.
 
         Raises:
             DamagedDataError: a log file is missing.
         """
         writer = cls(folder, name, file_bytes, files)
-        writer._ends_at_open = ends = _committed([state, *kept])
-        writer._next_file = max(one["next_file"] for one in [state, *kept])
-        writer._remove_left_over(ends)
+        states = [state, *others]
+        writer._ends_at_open = ends = _committed(states)
+        writer._next_file = max(one["next_file"] for one in states)
+        writer._cut_left_over(ends)
         is_intact = writer._load_files(state)
         last = next(reversed(writer._files.values()), None)
         if last is not None and is_intact[last.number] and ends[last.number] == last.end:
@@ -148,6 +161,11 @@ class BlockLogWriter(Closing):
     def file_bytes(self) -> int:
         """Bytes of all files, including those to be removed."""
         return sum(file.bytes for file in self._files.values())
+
+    @property
+    def next_file(self) -> int:
+        """Number of the next file that it creates, above that of every file in the folder."""
+        return max(self._next_file, 1 + max(_files_of(self._folder, self._name, self._disk), default=0))
 
     def numbers(self, stream: int) -> list[int]:
         """Return the numbers of the needed blocks of ``stream``, ascending."""
@@ -233,7 +251,7 @@ class BlockLogWriter(Closing):
         return moved
 
     def remove_unneeded(self, kept: Iterable[LogState]) -> list[Path]:
-        """Remove the files that no state of ``kept`` names; return the removed log files.
+        """Remove the files of this log that no state of ``kept`` names; return the removed log files.
 
         ``kept`` are the states of all kept manifests, including the newest one. If this log continued an older state,
         the ends of files that only newer, removed states named are cut off. On Windows a file in use stays until the
@@ -242,9 +260,10 @@ class BlockLogWriter(Closing):
         ends = _committed(kept)
         needed = {file.number for file in self._files.values() if self._is_needed(file)}
         removed = []
-        for number in sorted(self._numbers_on_disk() - ends.keys() - needed):
+        for number in sorted((self._files.keys() | self._ends_at_open.keys()) - ends.keys() - needed):
             if all(self._disk.remove(self._path(number, ending)) for ending in (INDEX, LOG)):
                 self._files.pop(number, None)
+                self._ends_at_open.pop(number, None)
                 removed.append(self._path(number, LOG))
         self._cut_unnamed(ends)
         return removed
@@ -259,7 +278,8 @@ class BlockLogWriter(Closing):
         if self._tail is not None:
             self._sync_tail(self._tail)
             self.close()
-        number, self._next_file = self._next_file, self._next_file + 1
+        number = self.next_file
+        self._next_file = number + 1
         tail = LogTail.create(self._folder, self._name, number, self._disk)
         self._files[number] = tail.file
         self._tail = tail
@@ -298,27 +318,23 @@ class BlockLogWriter(Closing):
                     is_intact[number] = damage is None and log.size == end.bytes
             except FileNotFoundError as error:
                 raise DamagedDataError(
-                    f"{error.filename}: the file is missing, and {end.blocks} blocks with it; {WAY_OUT}"
+                    f"{error.filename}: the file is missing, and {end.blocks} blocks with it; "
+                    f"{repair_hint(self._folder)}"
                 ) from error
             self._files[number] = LogFile(number, end, end)
         self._table.put_files(entries)
         self._recount()
         return is_intact
 
-    def _remove_left_over(self, ends: dict[int, FileEnd]) -> None:
-        """Remove everything beyond these ends."""
-        for found in filter(None, map(self._file_names.fullmatch, self._disk.names(self._folder))):
-            number, ending, is_unfinished = found.groups()
-            path, end = self._folder / found[0], ends.get(int(number))
-            size = self._disk.size(path)
-            if end is None or is_unfinished:
-                self._disk.remove(path)
-                self.left_over[path] = size
-                continue
-            committed = end.bytes if ending == LOG else end.index_bytes
-            if size > committed:
-                self._disk.open_at(path, committed).close()
-                self.left_over[path] = size - committed
+    def _cut_left_over(self, ends: dict[int, FileEnd]) -> None:
+        """Cut off everything behind these ends."""
+        for number, end in ends.items():
+            for ending, committed in ((LOG, end.bytes), (INDEX, end.index_bytes)):
+                path = self._path(number, ending)
+                with suppress(FileNotFoundError):  # `_load_files` names a missing log; an index is rebuilt
+                    if (size := self._disk.size(path)) > committed:
+                        self._disk.open_at(path, committed).close()
+                        self.left_over[path] = size - committed
 
     def _cut_unnamed(self, ends: dict[int, FileEnd]) -> None:
         """Cut off data that was named when the log was opened, and that neither ``ends`` nor this log name now."""
@@ -329,9 +345,6 @@ class BlockLogWriter(Closing):
                 self._disk.open_at(self._path(number, LOG), end.bytes).close()
                 self._disk.open_at(self._path(number, INDEX), end.index_bytes).close()
                 self._ends_at_open[number] = end
-
-    def _numbers_on_disk(self) -> set[int]:
-        return {int(found[1]) for found in map(self._file_names.fullmatch, self._disk.names(self._folder)) if found}
 
     def _count(self, row: Row | None, sign: int) -> None:
         if row is not None:
@@ -362,6 +375,27 @@ class BlockLogWriter(Closing):
 
     def _path(self, number: int, ending: str) -> Path:
         return self._folder / file_name(self._name, number, ending)
+
+
+def leftover_files(
+    folder: Path, name: str, first_file: int, states: Iterable[LogState], files: FileSystem = DISK
+) -> list[Path]:
+    """Return the files of the log ``name`` with the number ``first_file`` and above that no state names.
+
+    ``first_file`` is what a dead writer announced with ``begin_generation`` before it created the first of them.
+    """
+    named = _committed(states)
+    found = _files_of(folder, name, files)
+    return [path for number in found if number >= first_file and number not in named for path in found[number]]
+
+
+def _files_of(folder: Path, name: str, files: FileSystem) -> dict[int, list[Path]]:
+    """Return the paths of the log's files and indices in a folder, by number."""
+    pattern = re.compile(rf"{re.escape(name)}\.(\d{{6,}})\.(?:{LOG}|{INDEX})")
+    found: dict[int, list[Path]] = {}
+    for match in filter(None, map(pattern.fullmatch, files.names(folder))):
+        found.setdefault(int(match[1]), []).append(folder / match[0])
+    return found
 
 
 def _committed(states: Iterable[LogState]) -> dict[int, FileEnd]:

@@ -23,7 +23,6 @@ from framestow.storage.files.block_format import (
     FILE_HEADER_BYTES,
     INDEX,
     LOG,
-    WAY_OUT,
     BlockHeader,
     BlockKey,
     BlockPlace,
@@ -38,6 +37,7 @@ from framestow.storage.files.block_format import (
     is_intact_entry,
     pack_entry,
     pack_file_header,
+    repair_hint,
     unpack_block_header,
 )
 from framestow.storage.files.file_system import DISK, FileSystem, ReadFile, durable_file
@@ -181,11 +181,14 @@ def read_block(log: ReadFile, key: BlockKey, row: Row) -> bytes:
         block = log.read_at(start, BLOCK_HEADER_BYTES + row.size)
     except OSError as error:
         raise DamagedDataError(
-            f"{log.path}: {_block_name(key)} at offset {row.offset} cannot be read ({error.strerror}); {WAY_OUT}"
+            f"{log.path}: {_block_name(key)} at offset {row.offset} cannot be read ({error.strerror}); "
+            f"{repair_hint(log.path.parent)}"
         ) from error
     header, payload = unpack_block_header(block[:BLOCK_HEADER_BYTES]), block[BLOCK_HEADER_BYTES:]
     if header is None or (header.key, header.size, header.payload_checksum) != (key, row.size, checksum(payload)):
-        raise DamagedDataError(f"{log.path}: {_block_name(key)} at offset {row.offset} is damaged; {WAY_OUT}")
+        raise DamagedDataError(
+            f"{log.path}: {_block_name(key)} at offset {row.offset} is damaged; {repair_hint(log.path.parent)}"
+        )
     return payload
 
 

@@ -2,9 +2,11 @@
 
 ::
 
-    MANIFEST            of a folder that is written once
-    MANIFEST.000007     of generation 7 of a folder that is written repeatedly; the newest one is current
-    MANIFEST….new       a manifest being written; if the writer crashes, the next writer removes it
+    MANIFEST                       of a folder that is written once
+    MANIFEST.000007                of generation 7 of a folder that is written repeatedly; the newest one is current
+    MANIFEST….new                  a manifest being written
+    MANIFEST.000008.begun.5.3      empty: a writer began generation 8, and creates files with these numbers and above
+    MANIFEST.000006.old            of a superseded generation, while its files are removed
 
 A manifest is a line with the CRC-32C of the rest in hexadecimal, then JSON: format, version, generation, content. It is
 written under another name, synced and renamed, so readers find the old or the new one, complete. The files that it
@@ -17,16 +19,18 @@ import json
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.codec import checksum
 from framestow.storage.files.file_system import DISK, FileSystem, durable_file
 
 MANIFEST = "MANIFEST"
-_NEW = ".new"
+NEW, _OLD = ".new", ".old"
 _NUMBERED = re.compile(rf"{MANIFEST}\.(\d{{6,}})")
-_UNFINISHED = re.compile(rf"{MANIFEST}(\.\d{{6,}})?{re.escape(_NEW)}")
+_SUPERSEDED = re.compile(rf"{MANIFEST}\.(\d{{6,}}){re.escape(_OLD)}")
+_BEGUN = re.compile(rf"{MANIFEST}\.(\d{{6,}})\.begun((?:\.\d+)*)")
+LOAD_AN_OLDER_SAVE = "load an older save"
 
 
 def write_checked(path: Path, content: bytes, files: FileSystem = DISK) -> dict[str, Any]:
@@ -36,15 +40,17 @@ def write_checked(path: Path, content: bytes, files: FileSystem = DISK) -> dict[
     return {"name": path.name, "bytes": len(content), "checksum": checksum(content)}
 
 
-def read_checked(folder: Path, entry: dict[str, Any], files: FileSystem = DISK) -> bytes:
+def read_checked(
+    folder: Path, entry: dict[str, Any], files: FileSystem = DISK, *, way_out: str = LOAD_AN_OLDER_SAVE
+) -> bytes:
     """Read the file of a manifest's ``entry``; raise ``DamagedDataError`` naming it if it is damaged."""
     path = folder / entry["name"]
     try:
         content = files.read(path)
     except OSError as error:
-        raise DamagedDataError(f"{path}: the file cannot be read ({error.strerror}); load an older save") from error
+        raise DamagedDataError(f"{path}: the file cannot be read ({error.strerror}); {way_out}") from error
     if (len(content), checksum(content)) != (entry["bytes"], entry["checksum"]):
-        raise DamagedDataError(f"{path}: its checksum is not the one that was written; load an older save")
+        raise DamagedDataError(f"{path}: its checksum is not the one that was written; {way_out}")
     return content
 
 
@@ -88,7 +94,7 @@ def write_manifest(
     numbered = {} if generation is None else {"generation": generation}
     body = json.dumps({"format": kind, "version": version, **numbered, **content}, indent=1).encode()
     path = manifest_path(folder, generation)
-    new = path.with_name(path.name + _NEW)
+    new = path.with_name(path.name + NEW)
     with durable_file(new, files) as file:
         file.append(b"%08x\n" % checksum(body) + body)
     try:
@@ -102,9 +108,18 @@ def write_manifest(
 
 
 def read_manifest(
-    folder: Path, kind: str, version: int, *, generation: int | None = None, files: FileSystem = DISK
+    folder: Path,
+    kind: str,
+    version: int,
+    *,
+    generation: int | None = None,
+    is_superseded: bool = False,
+    files: FileSystem = DISK,
+    way_out: str = LOAD_AN_OLDER_SAVE,
 ) -> dict[str, Any]:
-    """Read the manifest of ``folder``, or of one generation.
+    """Read the manifest of ``folder``, or of one generation; ``is_superseded`` reads what ``supersede_manifest`` kept.
+
+    ``way_out`` ends the message about a damaged manifest.
 
     Raises:
         FileNotFoundError: there is no manifest.
@@ -112,6 +127,8 @@ def read_manifest(
         IncompatibleError: it has another format or version.
     """
     path = manifest_path(folder, generation)
+    if is_superseded:
+        path = path.with_name(path.name + _OLD)
     try:
         stored_checksum, _, body = files.read(path).partition(b"\n")
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -119,7 +136,7 @@ def read_manifest(
             f"{path}: no {kind} was saved in this folder; give the folder that it was saved to"
         ) from error
     if stored_checksum != b"%08x" % checksum(body):
-        raise DamagedDataError(f"{path}: its checksum is not the one that was written; load an older save")
+        raise DamagedDataError(f"{path}: its checksum is not the one that was written; {way_out}")
     manifest: dict[str, Any] = json.loads(body)
     if (manifest["format"], manifest["version"]) != (kind, version):
         raise IncompatibleError(
@@ -128,8 +145,7 @@ def read_manifest(
         )
     if manifest.get("generation") != generation:
         raise DamagedDataError(
-            f"{path}: the file is the manifest of generation {manifest.get('generation')} under another name; "
-            "load an older save"
+            f"{path}: the file is the manifest of generation {manifest.get('generation')} under another name; {way_out}"
         )
     return manifest
 
@@ -152,13 +168,68 @@ def read_newest_manifest(folder: Path, kind: str, version: int, files: FileSyste
 
 
 def remove_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> None:
-    """Remove a generation's manifest. Sync the folder before removing files that only it names."""
+    """Remove the manifest of a generation without files of its own."""
     files.remove(manifest_path(folder, generation))
 
 
-def remove_unfinished(folder: Path, files: FileSystem = DISK) -> list[str]:
-    """Remove unfinished manifests of a dead writer; return their names. Only the writer may call it."""
-    unfinished = [name for name in files.names(folder) if _UNFINISHED.fullmatch(name)]
-    for name in unfinished:
-        files.remove(folder / name)
-    return unfinished
+def supersede_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> None:
+    """Take a generation out of the folder. Its manifest gets another name, and still names the files to remove."""
+    path = manifest_path(folder, generation)
+    files.replace(path, path.with_name(path.name + _OLD))
+
+
+def superseded_generations(folder: Path, files: FileSystem = DISK) -> list[int]:
+    """Return the generations whose manifest :func:`supersede_manifest` renamed, oldest first."""
+    return sorted(int(name[1]) for name in map(_SUPERSEDED.fullmatch, files.names(folder)) if name)
+
+
+def remove_superseded(folder: Path, generation: int, files: FileSystem = DISK) -> None:
+    """Remove a superseded manifest. Remove the files that only it names before, and sync the folder."""
+    path = manifest_path(folder, generation)
+    files.remove(path.with_name(path.name + _OLD))
+
+
+class Begun(NamedTuple):
+    """A generation that a writer began, and for each log the number of the first file that it may create.
+
+    The name of an empty file says it, so that it is written whole or not at all. Every file with such a number that no
+    manifest names was written by this writer.
+    """
+
+    generation: int
+    first_files: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the empty file.
+
+        >>> Begun(8, (5, 3)).name
+        'MANIFEST.000008.begun.5.3'
+        """
+        return ".".join([f"{MANIFEST}.{self.generation:06d}.begun", *map(str, self.first_files)])
+
+    @property
+    def unfinished_manifest(self) -> str:
+        """Name of its manifest while that is being written."""
+        return f"{MANIFEST}.{self.generation:06d}{NEW}"
+
+
+def begin_generation(folder: Path, begun: Begun, files: FileSystem = DISK) -> None:
+    """Announce durably which files a writer creates. Call it before it creates the first one."""
+    files.create(folder / begun.name).close()
+    files.sync_folder(folder)
+
+
+def begun_generations(folder: Path, files: FileSystem = DISK) -> list[Begun]:
+    """Return the announced generations that were not ended: one is being written, or its writer died."""
+    begun = []
+    for name in filter(None, map(_BEGUN.fullmatch, files.names(folder))):
+        with suppress(FileNotFoundError):  # a concurrent writer has ended it
+            if files.size(folder / name[0]) == 0:
+                begun.append(Begun(int(name[1]), tuple(map(int, name[2].split(".")[1:]))))
+    return begun
+
+
+def end_generation(folder: Path, begun: Begun, files: FileSystem = DISK) -> None:
+    """Withdraw the announcement of a generation. Its leftover files must be gone from the disk, or named."""
+    files.remove(folder / begun.name)
