@@ -49,6 +49,10 @@ def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def _contents(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != "LOCK"}
+
+
 def test_a_checkpoint_is_equal_after_writing_and_reading(checkpoints: Path) -> None:
     path = write_checkpoint(checkpoints, run_state(40))
 
@@ -162,6 +166,56 @@ def test_left_over_files_of_a_killed_process_are_removed_and_the_newest_checkpoi
     assert _names(checkpoints) == ["step-000000000080"]
     assert strangers(checkpoints.parent) == []
     _assert_equal_states(grown(run_state(40), 80), read_checkpoint(checkpoints / "step-000000000080", "cpu"))
+
+
+@pytest.mark.parametrize("name", ["MANIFEST", "agent.pt", "state.npz"])
+def test_the_previous_checkpoint_stays_while_the_newest_is_damaged(checkpoints: Path, name: str) -> None:
+    state = run_state(40)
+    previous = write_checkpoint(checkpoints, state)
+    previous.rename(checkpoints / "aside")
+    newest = write_checkpoint(checkpoints, grown(state, 80))
+    (checkpoints / "aside").rename(previous)
+    (newest / name).write_bytes(b"damaged")
+    before = _contents(checkpoints.parent)
+
+    with pytest.raises(DamagedDataError, match=re.escape(str(newest / name))):
+        remove_unfinished(checkpoints)
+
+    assert before == _contents(checkpoints.parent)
+
+
+def test_files_that_framestow_did_not_write_stay_in_an_unfinished_checkpoint(checkpoints: Path) -> None:
+    write_checkpoint(checkpoints, run_state(40))
+    partial = checkpoints / "step-000000000090.partial"
+    partial.mkdir()
+    for name in ("agent.pt", "notes.txt"):
+        (partial / name).write_bytes(b"half")
+
+    remove_unfinished(checkpoints)
+
+    assert ["notes.txt"] == _names(partial)
+
+
+def test_the_memory_of_a_lost_checkpoint_is_not_removed(checkpoints: Path) -> None:
+    shutil.rmtree(write_checkpoint(checkpoints, run_state(40)))
+    before = _contents(checkpoints.parent)
+
+    with pytest.raises(IncompatibleError, match="the memory has 500 transitions of a checkpoint that is missing"):
+        remove_unfinished(checkpoints)
+
+    assert before == _contents(checkpoints.parent)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_again_with_an_empty_memory(checkpoints: Path) -> None:
+    state = run_state(40, memory_store(checkpoints))
+    state.memory.save(memory_store(checkpoints), keep_previous=True)
+    state.memory.close()
+    (checkpoints / "step-000000000040.partial").mkdir(parents=True)
+    (memory_store(checkpoints) / "notes.txt").write_text("of somebody else")
+
+    remove_unfinished(checkpoints)
+
+    assert ([], ["LOCK", "notes.txt"]) == (_names(checkpoints), _names(memory_store(checkpoints)))
 
 
 @pytest.mark.parametrize("name", ["MANIFEST", "agent.pt", "state.npz"])

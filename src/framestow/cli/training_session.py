@@ -21,7 +21,7 @@ from framestow.agents.dqn import trained_state_bytes
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
-from framestow.errors import InvalidSettingsError
+from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
@@ -147,7 +147,8 @@ def train(options: TrainOptions, console: Console) -> int:
                 _print_line(console, "report", _written_report(folder, console))
         finally:
             run.close()
-            folder.remove_unfinished()
+            with contextlib.suppress(FramestowError):  # the next start says it; an error of the training goes first
+                folder.remove_unfinished()
     return 0 if signal_number is None else 128 + signal_number
 
 

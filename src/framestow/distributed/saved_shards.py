@@ -13,12 +13,14 @@ moment leaves a generation whose shards are all complete.
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from framestow.errors import IncompatibleError
+from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.replay.store.session import keep_only as keep_only_generation
+from framestow.replay.store.session import start_over as start_over_in_store
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
     generations,
@@ -73,9 +75,7 @@ def read_generation(folder: Path, generation: int, num_shards: int | None = None
 
 def prune_before(folder: Path, generation: int) -> None:
     """Delete the manifests of the generations before ``generation``."""
-    for number in generations(folder):
-        if number < generation:
-            remove_manifest(folder, number)
+    _remove_manifests(folder, [number for number in generations(folder) if number < generation])
 
 
 def is_sharded(folder: Path) -> bool:
@@ -94,6 +94,19 @@ def keep_only(folder: Path, generation: int) -> None:
     saved = read_generation(folder, generation)
     for number in range(len(saved.generations)):
         keep_only_generation(*saved.of_shard(folder, number))
-    for number in generations(folder):
-        if number != generation:
+    _remove_manifests(folder, [number for number in generations(folder) if number != generation])
+
+
+def start_over(folder: Path, *, keeps_pinned: bool) -> None:
+    """Delete all generations, of the replay and of its shards; raises as ``start_over`` of a store."""
+    for shard in memory_folders(folder):
+        start_over_in_store(shard, keeps_pinned=keeps_pinned)
+    _remove_manifests(folder, generations(folder))
+
+
+def _remove_manifests(folder: Path, numbers: list[int]) -> None:
+    """Delete these manifests, except those that framestow did not write or that are damaged."""
+    for number in numbers:
+        with suppress(DamagedDataError, IncompatibleError):
+            read_manifest(folder, KIND, VERSION, generation=number)
             remove_manifest(folder, number)

@@ -12,17 +12,18 @@
         step-000000030000.partial/  a checkpoint being written; the next start removes it
 
 A checkpoint is written in this order: its files and the generation of the memory, the rename to the final name, the
-removal of the previous checkpoint and its generation. A crash at any moment leaves a complete newest checkpoint.
+removal of the previous checkpoint and its generation. A crash at any moment leaves a complete newest checkpoint. Of a
+checkpoint only the files above are removed, and of a memory only what a store removes: other files stay.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import json
 import math
 import re
-import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,10 +35,17 @@ import torch
 from framestow.distributed import saved_shards
 from framestow.errors import CheckpointError, DivergedError, InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.session import keep_only
+from framestow.replay.store.session import keep_only, start_over
 from framestow.replay.store.snapshot import pack_arrays
 from framestow.storage.files.file_system import DISK
-from framestow.storage.files.manifest import read_checked, read_manifest, write_checked, write_manifest
+from framestow.storage.files.manifest import (
+    MANIFEST,
+    NEW,
+    read_checked,
+    read_manifest,
+    write_checked,
+    write_manifest,
+)
 
 KIND, VERSION = "framestow checkpoint", 1
 AGENT, STATE, MEMORY = "agent.pt", "state.npz", "memory"
@@ -88,10 +96,10 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
             + "free disk space or allow writing there"
         ) from error
     finally:
-        shutil.rmtree(partial, ignore_errors=True)  # exists only after an error or a second Ctrl-C
+        _remove(partial)  # exists only after an error or a second Ctrl-C
     for other in _checkpoints(folder):
         if other != path:
-            shutil.rmtree(other, ignore_errors=True)
+            _remove(other)
     state.memory.prune(memory_store(folder), generation)
     return path
 
@@ -138,20 +146,34 @@ def newest_checkpoint(folder: Path) -> Path | None:
 def remove_unfinished(folder: Path) -> list[Path]:
     """Remove unfinished and previous checkpoints that a killed process left; return their paths.
 
-    The caller must be the only writer of ``folder`` and of the memory beside it.
+    Of the memory only the generation of the newest checkpoint stays. The caller must be the only writer of ``folder``
+    and of the memory beside it.
+
+    Raises:
+        DamagedDataError: the newest checkpoint or the memory is damaged, so nothing is removed.
+        IncompatibleError: the run has no checkpoint, and its memory was saved with one.
     """
-    newest = newest_checkpoint(folder)
-    left_over = list(folder.glob(f"step-*{_PARTIAL}")) + [p for p in _checkpoints(folder) if p != newest]
-    for path in left_over:
-        shutil.rmtree(path, ignore_errors=True)
+    newest, unfinished = newest_checkpoint(folder), list(folder.glob(f"step-*{_PARTIAL}"))
+    previous = [path for path in _checkpoints(folder) if path != newest]
+    if newest and previous:
+        for name in (AGENT, STATE):
+            _read_checked(newest, name)
     store = memory_store(folder)
-    generation = _generation(newest) if newest else None
-    if generation is not None:
-        (saved_shards.keep_only if saved_shards.is_sharded(store) else keep_only)(store, generation)
+    if newest:
+        (saved_shards.keep_only if saved_shards.is_sharded(store) else keep_only)(store, _generation(newest))
     elif store.is_dir():
-        shutil.rmtree(store)
-        left_over.append(store)
-    return left_over
+        (saved_shards.start_over if saved_shards.is_sharded(store) else start_over)(store, keeps_pinned=not unfinished)
+    for path in (*unfinished, *previous):
+        _remove(path)
+    return [*unfinished, *previous]
+
+
+def _remove(checkpoint: Path) -> None:
+    """Remove the files of a checkpoint, and its folder unless it has others."""
+    with contextlib.suppress(OSError):  # the next call tries again
+        for name in (AGENT, STATE, f"{MANIFEST}{NEW}", MANIFEST):
+            (checkpoint / name).unlink(missing_ok=True)
+        checkpoint.rmdir()
 
 
 def read_agent(checkpoint: Path, device: str) -> dict[str, Any]:
@@ -211,8 +233,8 @@ def _write_parts(partial: Path, state: RunState, store: Path) -> int:
 
     The agent is written before the memory: a full disk then fails before a generation is written in vain.
     """
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir()
+    _remove(partial)
+    partial.mkdir(exist_ok=True)
     # torch.save writes to RAM: on a full disk its file writer raises an error that hides the reason.
     agent = io.BytesIO()
     torch.save(state.agent, agent)
