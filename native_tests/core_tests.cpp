@@ -11,6 +11,7 @@
 #include "moving_pictures.hpp"
 #include "frame_store.hpp"
 #include "packings/patch_encoder.hpp"
+#include "pages.hpp"
 #include "window_gather.hpp"
 
 using namespace framestow;
@@ -173,6 +174,22 @@ void frames_of_every_format_are_returned_and_restored() {
             }
         }
     }
+}
+
+void a_vector_keeps_its_values_when_it_gets_pages_of_its_own() {
+    constexpr std::uint32_t kCount = 3U << 20;  // 12 MiB: from the heap to pages, and to huge ones
+    PagedVector<std::uint32_t> values;
+    for (std::uint32_t value = 0; value < kCount; ++value) {
+        values.push_back(value);
+    }
+    const PagedVector<std::uint32_t> copy = values;
+    values.resize(9);
+    values.shrink_to_fit();
+
+    for (std::uint32_t value = 0; value < kCount; ++value) {
+        CHECK(copy[value] == value && (value >= 9 || values[value] == value));
+    }
+    CHECK(huge_bytes(kHugePageBytes - 1) == 0 && round_to_pages(1) == kPageBytes && round_to_pages(kPageBytes) == kPageBytes);
 }
 
 void the_arena_frees_released_segments() {
@@ -388,6 +405,7 @@ int main() {
     segments_are_restored();
     windows_equal_the_appended_frames();
     frames_of_every_format_are_returned_and_restored();
+    a_vector_keeps_its_values_when_it_gets_pages_of_its_own();
     the_arena_frees_released_segments();
     the_arena_names_segments_to_move_out_of_sparse_blocks(20000);
     the_arena_names_segments_to_move_out_of_sparse_blocks(200000);

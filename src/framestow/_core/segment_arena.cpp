@@ -2,20 +2,14 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <new>
 #include <utility>
 
-#if defined(__unix__) || defined(__APPLE__)
-#define FRAMESTOW_HAS_MMAP 1
-#include <sys/mman.h>
-#endif
+#include "pages.hpp"
 
 namespace framestow {
 namespace {
 
 constexpr std::size_t kMostBlockBytes = std::size_t{1024} * 1024;
-constexpr std::size_t kPageBytes = 4096;
-constexpr std::size_t kHugePageBytes = std::size_t{2} * 1024 * 1024;
 
 // Fractions of all live bytes: what may be dead before a block is emptied, and the size of a block. Less is not worth a
 // move.
@@ -23,62 +17,6 @@ constexpr std::size_t kPartOfLive = 32;
 
 // Dead bytes of a block that emptying cannot recover, since its last page and padding are never full.
 constexpr std::size_t kLeastWaste = 2 * kPageBytes + kReadPadding;
-
-constexpr std::size_t round_to_pages(std::size_t size) { return (size + kPageBytes - 1) / kPageBytes * kPageBytes; }
-
-#ifdef FRAMESTOW_HAS_MMAP
-std::uint8_t* map(std::size_t size) {
-    void* const pages = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED) {
-        throw std::bad_alloc();
-    }
-    return static_cast<std::uint8_t*>(pages);
-}
-#endif
-
-// The first bytes of a block of that size that huge pages cover: they are touched a whole page at a time.
-std::size_t huge_bytes(std::size_t size) {
-#if defined(FRAMESTOW_HAS_MMAP) && defined(MADV_HUGEPAGE)
-    return size / kHugePageBytes * kHugePageBytes;
-#else
-    (void)size;
-    return 0;
-#endif
-}
-
-#if defined(FRAMESTOW_HAS_MMAP) && defined(MADV_HUGEPAGE)
-// Large blocks begin at a huge page: raw frames are appended twice as fast, and read a tenth faster.
-std::uint8_t* map_huge(std::size_t size) {
-    std::uint8_t* const pages = map(size + kHugePageBytes);
-    const std::size_t before = (kHugePageBytes - reinterpret_cast<std::uintptr_t>(pages) % kHugePageBytes) % kHugePageBytes;
-    if (before > 0) {
-        munmap(pages, before);
-    }
-    munmap(pages + before + size, kHugePageBytes - before);
-    madvise(pages + before, huge_bytes(size), MADV_HUGEPAGE);  // a hint
-    return pages + before;
-}
-#elif defined(FRAMESTOW_HAS_MMAP)
-std::uint8_t* map_huge(std::size_t size) { return map(size); }
-#endif
-
-// Mapped directly: malloc keeps freed blocks once it has seen a few of this size.
-std::uint8_t* take_pages(std::size_t size) {
-#ifdef FRAMESTOW_HAS_MMAP
-    return huge_bytes(size) > 0 ? map_huge(size) : map(size);
-#else
-    return new std::uint8_t[size];
-#endif
-}
-
-void return_pages(std::uint8_t* pages, std::size_t size) {
-#ifdef FRAMESTOW_HAS_MMAP
-    munmap(pages, size);
-#else
-    (void)size;
-    delete[] pages;
-#endif
-}
 
 }  // namespace
 
@@ -112,11 +50,7 @@ public:
 
     // Records that all taken bytes are written; returns how many bytes of new pages that touches.
     std::size_t touch() {
-#ifdef FRAMESTOW_HAS_MMAP
-        const std::size_t wanted = size - num_free / kPageBytes * kPageBytes;
-#else
-        const std::size_t wanted = size;
-#endif
+        const std::size_t wanted = size - untouched_before(num_free);
         const std::size_t added = wanted > touched ? wanted - touched : 0;
         touched += added;
         return added;
@@ -160,18 +94,13 @@ std::size_t SegmentArena::most_bytes_of(std::size_t num_segments, std::size_t si
 }
 
 std::size_t SegmentArena::untouched_bytes(const StoredSegment& segment, std::size_t written) {
-#ifdef FRAMESTOW_HAS_MMAP
     if (segment.size <= kMostBlockBytes / 2) {
         return 0;
     }
     // A huge page may be a small one where the system has none to give: count it whole, as an upper bound.
     const std::size_t in_huge = std::min((written + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes,
                                          huge_bytes(segment.size));
-    return (segment.size - std::max(written, in_huge)) / kPageBytes * kPageBytes;
-#else
-    (void)segment, (void)written;
-    return 0;
-#endif
+    return untouched_before(segment.size - std::max(written, in_huge));
 }
 
 StoredSegment SegmentArena::allocate(std::size_t size, SegmentOwner owner) {

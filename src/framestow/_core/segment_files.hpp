@@ -17,6 +17,7 @@
 
 #include "bytes.hpp"
 #include "frame_geometry.hpp"
+#include "pages.hpp"
 #include "processor.hpp"
 #include "segment_arena.hpp"
 
@@ -118,7 +119,7 @@ private:
 // A segment that lies in a file, as bytes in RAM that were verified.
 
 // Holds one segment and the padding that decoders may load after it.
-using SegmentBuffer = std::vector<std::uint8_t>;
+using SegmentBuffer = PagedVector<std::uint8_t>;
 
 // Reads a segment of a file into `buffer` and verifies its checksum, also against the known one. Returns a padded span
 // that is valid until the buffer is used again. Throws DamagedSegment.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "../bytes.hpp"
+#include "../pages.hpp"
 #include "patch_format.hpp"
 #include "patches.hpp"
 
@@ -64,7 +65,7 @@ inline OperationEnds ends_of_operation(const patch_format::Codes& codes, const s
 }
 
 // Appends a repeat of `size` bytes of operations at `place`. If it keeps bytes, the caller appends their number.
-inline void append_repeat(std::vector<std::uint8_t>& body, std::size_t place, std::size_t size, bool keeps) {
+inline void append_repeat(PagedVector<std::uint8_t>& body, std::size_t place, std::size_t size, bool keeps) {
     using namespace patch_format;
     const std::size_t excess = size - kMinRepeatBytes;
     const unsigned flag = keeps ? kKeepFlag : 0;

@@ -285,7 +285,7 @@ void PatchesWriter::clear() {
     num_frames_ = 0;
     has_base_ = false;
     std::vector<std::uint8_t>().swap(group_table_);
-    std::vector<std::uint8_t>().swap(body_);
+    PagedVector<std::uint8_t>().swap(body_);
     body_.reserve(kReadPadding);
     repeats_.clear();
     std::vector<Reference>().swap(references_);

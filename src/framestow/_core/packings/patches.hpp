@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "../frame_geometry.hpp"
+#include "../pages.hpp"
 #include "../processor.hpp"
 #include "patch_encoder.hpp"
 #include "repeat_finder.hpp"
@@ -187,7 +188,7 @@ private:
     std::uint32_t group_frames_;
     std::uint32_t num_frames_ = 0;
     std::vector<std::uint8_t> group_table_;
-    std::vector<std::uint8_t> body_;  // its capacity always includes kReadPadding more bytes
+    PagedVector<std::uint8_t> body_;  // its capacity always includes kReadPadding more bytes
     RepeatFinder repeats_;
     bool has_base_ = false;
     std::vector<std::uint8_t> base_frame_;

@@ -33,9 +33,9 @@ RepeatFinder::RepeatFinder() { clear(); }
 
 void RepeatFinder::clear() {
     hash_bits_ = kFirstHashBits;
-    newest_ = std::vector<std::uint32_t>(std::size_t{1} << hash_bits_, kNone);
-    std::vector<Entry>().swap(entries_);
-    std::vector<Written>().swap(repeats_);
+    newest_ = PagedVector<std::uint32_t>(std::size_t{1} << hash_bits_, kNone);
+    PagedVector<Entry>().swap(entries_);
+    PagedVector<Written>().swap(repeats_);
     std::vector<std::size_t>().swap(written_);
 }
 
@@ -45,7 +45,7 @@ std::size_t RepeatFinder::nbytes() const {
 }
 
 RepeatFinder::Repeat RepeatFinder::longest_repeat(const OperationBytes& operations, std::size_t first,
-                                                  const std::vector<std::uint8_t>& body) const {
+                                                  const PagedVector<std::uint8_t>& body) const {
     Repeat longest;
     const std::size_t begin = operations.places[first].begin;
     const std::size_t available = std::min(operations.num_bytes - begin, kMaxRepeatBytes);
@@ -99,7 +99,7 @@ void RepeatFinder::lengthen(const OperationBytes& operations, std::size_t first,
 }
 
 void RepeatFinder::write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
-                                std::vector<std::uint8_t>& body) {
+                                PagedVector<std::uint8_t>& body) {
     repeats_.push_back(Written{static_cast<std::uint32_t>(body.size()), repeat.entry});
     append_repeat(body, entries_[repeat.entry].place(), repeat.size, repeat.has_own_keep);
     if (repeat.has_own_keep) {
@@ -109,7 +109,7 @@ void RepeatFinder::write_repeat(const OperationBytes& operations, std::size_t fi
     }
 }
 
-void RepeatFinder::remember(std::size_t place, const std::vector<std::uint8_t>& body) {
+void RepeatFinder::remember(std::size_t place, const PagedVector<std::uint8_t>& body) {
     if (place > kMaxRepeatPlace || entries_.size() >= kNone || body.size() - place < kWorthwhileBytes) {
         return;
     }
@@ -132,7 +132,7 @@ void RepeatFinder::link(std::size_t number, std::uint64_t hash) {
     newest = static_cast<std::uint32_t>(number);
 }
 
-void RepeatFinder::write_patch(const OperationBytes& operations, std::vector<std::uint8_t>& body) {
+void RepeatFinder::write_patch(const OperationBytes& operations, PagedVector<std::uint8_t>& body) {
     written_.clear();
     std::size_t copied = 0;  // bytes of the operations already written or repeated
     const auto copy_up_to = [&](std::size_t end) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "../pages.hpp"
 #include "patch_encoder.hpp"
 
 namespace framestow {
@@ -32,14 +33,14 @@ public:
     RepeatFinder();
 
     // Appends the operations and the patch's end mark to `body`.
-    void write_patch(const OperationBytes& operations, std::vector<std::uint8_t>& body);
+    void write_patch(const OperationBytes& operations, PagedVector<std::uint8_t>& body);
 
     // Resets the finder for a new body and frees its memory.
     void clear();
 
     // Both ascend by place.
-    const std::vector<Entry>& entries() const { return entries_; }
-    const std::vector<Written>& repeats() const { return repeats_; }
+    const PagedVector<Entry>& entries() const { return entries_; }
+    const PagedVector<Written>& repeats() const { return repeats_; }
 
     std::size_t nbytes() const;
 
@@ -52,18 +53,18 @@ private:
     };
 
     Repeat longest_repeat(const OperationBytes& operations, std::size_t first,
-                          const std::vector<std::uint8_t>& body) const;
+                          const PagedVector<std::uint8_t>& body) const;
     void lengthen(const OperationBytes& operations, std::size_t first, std::size_t agreeing, std::uint32_t entry,
                   Repeat& longest) const;
     void write_repeat(const OperationBytes& operations, std::size_t first, const Repeat& repeat,
-                      std::vector<std::uint8_t>& body);
-    void remember(std::size_t place, const std::vector<std::uint8_t>& body);
+                      PagedVector<std::uint8_t>& body);
+    void remember(std::size_t place, const PagedVector<std::uint8_t>& body);
     void link(std::size_t number, std::uint64_t hash);
 
     unsigned hash_bits_ = 0;             // grows with the number of entries
-    std::vector<std::uint32_t> newest_;  // per first bits of a hash: its newest entry
-    std::vector<Entry> entries_;
-    std::vector<Written> repeats_;
+    PagedVector<std::uint32_t> newest_;  // per first bits of a hash: its newest entry
+    PagedVector<Entry> entries_;
+    PagedVector<Written> repeats_;
     std::vector<std::size_t> written_;  // starts of the current patch's operations in the body
 };
 

@@ -14,7 +14,8 @@ constexpr std::size_t kMostBytesAMove = 5;  // that the body grows by: the longe
 
 }  // namespace
 
-void SharedOperations::gather(const Codes& codes, const RepeatFinder& finder, Bytes& body, Bytes& group_table) {
+void SharedOperations::gather(const Codes& codes, const RepeatFinder& finder, Bytes& body,
+                              std::vector<std::uint8_t>& group_table) {
     codes_ = &codes;
     const std::size_t base_end = load_u32(group_table.data());
     find_stretches(finder, body, base_end);
@@ -100,7 +101,7 @@ void SharedOperations::copy_stretches(const Bytes& body) {
 
 // Replaces each stretch that moves by a repeat, and updates the places of all other repeats. Copies what lies between.
 void SharedOperations::rewrite_groups(const RepeatFinder& finder, const Bytes& body, std::size_t base_end,
-                                      Bytes& group_table) {
+                                      std::vector<std::uint8_t>& group_table) {
     std::size_t copied = base_end;  // of the old body
     std::size_t entry = 0;          // of the group table
     auto stretch = stretches_.begin();

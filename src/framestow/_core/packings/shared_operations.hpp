@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "../bytes.hpp"
+#include "../pages.hpp"
 #include "patch_format.hpp"
 #include "repeat_finder.hpp"
 
@@ -19,7 +20,7 @@ class SharedOperations {
 public:
     // Rewrites a segment's body and its table of group starts (4 bytes each; the base frame ends where the first group
     // starts). `finder` wrote the patches. Changes neither if nothing is shared.
-    void gather(const patch_format::Codes& codes, const RepeatFinder& finder, std::vector<std::uint8_t>& body,
+    void gather(const patch_format::Codes& codes, const RepeatFinder& finder, PagedVector<std::uint8_t>& body,
                 std::vector<std::uint8_t>& group_table);
 
 private:
@@ -37,20 +38,21 @@ private:
         std::size_t most_bytes = 0;
         std::size_t stretch = 0;
     };
-    using Bytes = std::vector<std::uint8_t>;
+    using Bytes = PagedVector<std::uint8_t>;
 
     void find_stretches(const RepeatFinder& finder, const Bytes& body, std::size_t base_end);
     void choose_stretches();
     void copy_stretches(const Bytes& body);
-    void rewrite_groups(const RepeatFinder& finder, const Bytes& body, std::size_t base_end, Bytes& group_table);
+    void rewrite_groups(const RepeatFinder& finder, const Bytes& body, std::size_t base_end,
+                        std::vector<std::uint8_t>& group_table);
     std::size_t rewrite_stretch(const Bytes& body, const Stretch& stretch);
     void copy(const Bytes& body, std::size_t begin, std::size_t end);
 
     const patch_format::Codes* codes_ = nullptr;  // of the body
-    std::vector<Uses> uses_;
-    std::vector<std::uint32_t> uses_of_;  // per entry of the finder: 1 + the number of its uses, or 0
-    std::vector<Stretch> stretches_;  // ascending by `begin`
-    std::vector<std::size_t> moved_;  // numbers of stretches
+    PagedVector<Uses> uses_;
+    PagedVector<std::uint32_t> uses_of_;  // per entry of the finder: 1 + the number of its uses, or 0
+    PagedVector<Stretch> stretches_;  // ascending by `begin`
+    PagedVector<std::size_t> moved_;  // numbers of stretches
     Bytes rewritten_;
 };
 
