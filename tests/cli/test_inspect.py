@@ -111,6 +111,22 @@ def test_a_memory_with_n_step_returns_and_a_user_defined_sampler_is_inspected(tm
     assert {0: 3, 1: 3, 2: 3, 3: 3, 4: 2, 5: 1} == horizons
 
 
+def test_inspect_and_verify_count_the_transitions_that_can_be_sampled(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    memory = numbered_memory(1000, n_step=3)
+    play_episode(memory, 0, 9)
+    memory.save("saved")
+
+    assert [0, 0, 0] == [
+        main(line) for line in (["inspect", "saved"], ["verify", "saved"], ["inspect", "saved", "--json"])
+    ]
+
+    tables, _, content = capsys.readouterr().out.partition("\n{")
+    assert 7 == len(memory) == json.loads("{" + content)["transitions"]
+    assert re.search(r"^transitions +7\n  others wait for their return +2$", tables, re.MULTILINE)
+    assert "all 7 transitions are whole" in tables
+
+
 def test_json_has_everything_and_draws_only_with_filmstrip(saved, capsys):
     assert 0 == main(["inspect", str(saved), "--json"])
     content = json.loads(capsys.readouterr().out)

@@ -109,6 +109,19 @@ def test_each_label_has_its_episodes_returns_and_ages():
     assert Spread(0.0, 0.0, 0.0) == qbert.returns
 
 
+def test_transitions_that_wait_for_their_return_are_counted_apart():
+    memory = numbered_memory(1000, num_envs=3, n_step=4, label=["Pong", "Qbert", "Pong"])
+    play_episode(memory, 0, 9, stream=0)
+    play_episode(memory, 0, 2, stream=1)
+    play_episode(memory, 0, 5, stream=2, truncated=True)
+
+    pong, qbert = inspect_labels(memory._parts)
+
+    assert (6 + 5, 3) == (pong.transitions, pong.waiting)
+    assert (0, 2) == (qbert.transitions, qbert.waiting)
+    assert len(memory) == pong.transitions + qbert.transitions
+
+
 def test_an_empty_memory_has_no_returns_and_no_ages():
     (inspected,) = inspect_labels(numbered_memory(10)._parts)
 

@@ -101,6 +101,19 @@ def test_a_report_has_no_expected_size_before_a_segment_is_sealed():
     assert "when full" not in str(report)
 
 
+def test_a_report_has_no_ratio_before_a_segment_is_sealed():
+    memory = ReplayMemory(10_000, FrameSpec((84, 84)), 4)
+    memory.begin(np.zeros((1, 84, 84), np.uint8))
+
+    shown = {}
+    for step in range(1, 321):
+        memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8))
+        report = memory.report()
+        shown[step] = ("times smaller" in str(report), "bytes each" in str(report), "bytes each" in repr(report))
+
+    assert {step: (step >= 319,) * 3 for step in range(1, 321)} == shown  # a segment has 320 frames
+
+
 def test_an_empty_memory_reports_without_dividing_by_zero():
     report = numbered_memory(10).report()
 

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from framestow.replay.memory import ReplayMemory
 
 NOTHING = "-"
+WAITING = "  others wait for their return"
 MAX_COLUMNS = 3  # labels side by side in 80 characters
 FIELDS: tuple[tuple[str, str, Callable[[LabelInspection], float | None]], ...] = (
     # row name in the table with one column per label; column name in the table with one row per label ("": omitted);
     # value
     ("environments", "", lambda label: label.num_envs),
     ("transitions", "transitions", lambda label: label.transitions),
+    (WAITING, "", lambda label: label.waiting),
     ("frames", "", lambda label: label.frames),
     ("whole episodes", "whole", lambda label: label.whole_episodes),
     ("cut-off episodes", "cut", lambda label: label.cut_episodes),
@@ -129,7 +131,9 @@ def _labels_table(labels: Sequence[LabelInspection]) -> Table:
     if len(labels) <= MAX_COLUMNS:
         table = _table("", *(label.label for label in labels))
         for name, _, value_of in FIELDS:
-            table.add_row(name, *(_cell(value_of(label)) for label in labels))
+            values = [value_of(label) for label in labels]
+            if name != WAITING or any(values):
+                table.add_row(name, *map(_cell, values))
         return table
     shown = [(header, value_of) for _, header, value_of in FIELDS if header]
     table = _table("", *(header for header, _ in shown))

@@ -140,13 +140,15 @@ class LabelInspection:
     An episode is *whole* if its first step and a step that terminated or truncated it are stored. It is *open* if it
     has not ended. Otherwise it is *cut*: its first steps were evicted, or a reset came before its end.
 
-    ``frames`` counts the frames that the transitions reference. ``returns`` (sums of recorded rewards) and ``lengths``
+    ``transitions`` can be sampled; ``waiting`` counts the steps whose n-step return is not complete. ``frames`` counts
+    the frames that both reference. ``returns`` (sums of recorded rewards) and ``lengths``
     (steps) are those of whole episodes, None without any. ``ages`` is None without transitions.
     """
 
     label: str
     num_envs: int
     transitions: int
+    waiting: int
     frames: int
     whole_episodes: int
     cut_episodes: int
@@ -163,6 +165,7 @@ class LabelRuns(NamedTuple):
     num_envs: int
     episodes: EpisodeRuns
     oldest_ages: npt.NDArray[np.int64]
+    num_waiting: int  # steps whose n-step return is not complete
 
 
 def runs_by_label(parts: MemoryParts) -> list[LabelRuns]:
@@ -175,12 +178,13 @@ def runs_by_label(parts: MemoryParts) -> list[LabelRuns]:
     with parts.lock:
         episodes = EpisodeRuns.of(parts.timeline, settings.stack)
         newest_positions = parts.timeline.newest_positions.copy()
+        waiting = parts.timeline.resolve_steps(parts.timeline.pending, with_extras=False)[0][0]  # the stream of each
     found = []
     for label in dict.fromkeys(labels):
         streams = [stream for stream, its_label in enumerate(labels) if its_label == label]
         own = episodes.of_streams(streams)
         oldest_ages = newest_positions[own.runs["stream"]] - own.runs["first"] - 1  # 0 for the newest step
-        found.append(LabelRuns(label, len(streams), own, oldest_ages))
+        found.append(LabelRuns(label, len(streams), own, oldest_ages, int(np.isin(waiting, streams).sum())))
     return found
 
 
@@ -189,13 +193,16 @@ def inspect_labels(parts: MemoryParts) -> list[LabelInspection]:
     return [_inspected_label(*runs) for runs in runs_by_label(parts)]
 
 
-def _inspected_label(label: str, num_envs: int, episodes: EpisodeRuns, ages: npt.NDArray[np.int64]) -> LabelInspection:
+def _inspected_label(
+    label: str, num_envs: int, episodes: EpisodeRuns, ages: npt.NDArray[np.int64], num_waiting: int
+) -> LabelInspection:
     runs, is_whole = episodes.runs, episodes.is_whole
     num_whole, num_open = int(is_whole.sum()), int(runs["is_open"].sum())
     return LabelInspection(
         label=label,
         num_envs=num_envs,
-        transitions=int(runs["length"].sum()),
+        transitions=int(runs["length"].sum()) - num_waiting,
+        waiting=num_waiting,
         frames=int(episodes.num_frames.sum()),
         whole_episodes=num_whole,
         cut_episodes=len(runs) - num_whole - num_open,
@@ -247,8 +254,13 @@ class Inspection:
 
     @property
     def transitions(self) -> int:
-        """Number of stored transitions."""
+        """Number of transitions that can be sampled."""
         return sum(label.transitions for label in self.labels)
+
+    @property
+    def waiting(self) -> int:
+        """Number of stored steps whose n-step return is not complete."""
+        return sum(label.waiting for label in self.labels)
 
     @property
     def nbytes(self) -> int:
@@ -274,7 +286,7 @@ class Inspection:
         """Return everything as JSON-able values."""
         values = asdict(self) | {"settings": self.settings.state(), "folder": str(self.folder)}
         values["written"] = self.written.isoformat(timespec="seconds")
-        names = "transitions", "nbytes", "times_smaller_than_frames", "times_smaller_than_stacked_pairs"
+        names = "transitions", "waiting", "nbytes", "times_smaller_than_frames", "times_smaller_than_stacked_pairs"
         return values | {name: getattr(self, name) for name in names}
 
 

@@ -121,13 +121,18 @@ class MemoryReport:
         more = (self.expected_capacity - self.transitions) * self.growing_bytes_per_transition
         return self.all_bytes + int(more)
 
+    @property
+    def _has_typical_size(self) -> bool:
+        """Whether a segment is sealed; before, the memory is mostly of constant size."""
+        return bool(self.transitions and (self.sealed_frames or not self.open_frames))
+
     def __repr__(self) -> str:
         return one_line(self, self._describe)
 
     def _describe(self) -> Iterator[str]:
         yield f"{self.transitions:,} of {self.capacity:,} transitions"
         yield format_bytes(self.all_bytes)
-        if self.transitions:
+        if self._has_typical_size:
             yield f"{self.bytes_per_transition:,.1f} bytes each"
 
     def __str__(self) -> str:
@@ -146,7 +151,7 @@ class MemoryReport:
 
     def _summary(self) -> list[str]:
         lines = [f"{self.transitions:,} of {self.capacity:,} transitions in {format_bytes(self.all_bytes)}"]
-        if self.transitions:
+        if self._has_typical_size:
             lines[0] += f", {self.bytes_per_transition:,.1f} bytes each"
             lines.append(
                 f"{self.times_smaller_than_frames:,.0f} times smaller than frames, "
@@ -156,7 +161,7 @@ class MemoryReport:
 
     def _outlook(self) -> list[str]:
         lines = []
-        if self.transitions and (self.sealed_frames or not self.open_frames):
+        if self._has_typical_size:
             lines.append(
                 f"when full, about {self.expected_capacity:,} transitions in {format_bytes(self.expected_bytes)}"
             )
