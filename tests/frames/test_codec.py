@@ -90,6 +90,12 @@ def frames_of_every_operation() -> NDArray[np.uint8]:
     return np.concatenate([first, stripes, row, first[:1], noise])
 
 
+def pairs_of_every_operation() -> NDArray[np.uint8]:
+    """The same bytes, as pixels of two bytes."""
+    frames = frames_of_every_operation()
+    return frames.reshape(len(frames), 12, 24, 2)
+
+
 def colours_of_every_operation() -> NDArray[np.uint8]:
     """Colour frames that take every operation: stretches of random lengths, each made as one operation would."""
     rng = np.random.default_rng(13)
@@ -127,10 +133,11 @@ def planes_of_every_operation() -> NDArray[np.uint8]:
     ("frames", "meaning"),
     [
         (frames_of_every_operation, plain_codec.BYTES),
+        (pairs_of_every_operation, plain_codec.BYTES),
         (colours_of_every_operation, plain_codec.PIXELS),
         (planes_of_every_operation, plain_codec.PIXELS),
     ],
-    ids=["grey", "colour", "channels first"],
+    ids=["grey", "two bytes a pixel", "colour", "channels first"],
 )
 def test_a_segment_with_every_kind_of_operation_reads_as_the_format_is_documented(frames, meaning):
     frames = frames()
@@ -313,6 +320,35 @@ def test_near_and_far_pixels_add_to_the_row_above_or_the_patched_frame():
     assert frame[1].tolist() == [[10, 20, 30], [40, 50, 60], [250, 250, 250]]
     assert frame[2].tolist() == [[16, 25, 33], [40, 50, 60], [250, 250, 250]]
     np.testing.assert_array_equal(plain_codec.unpack(segment), frame.reshape(1, -1))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 2), (3, 20, 2), (3, 4, 4), (3, 20, 4)], ids=str)
+def test_a_run_of_pixels_of_several_bytes_counts_bytes(shape):
+    rows, columns, pixel_bytes = shape
+    pixel = bytes(range(1, pixel_bytes + 1))
+    base = bytes([pixel_bytes - 1]) + pixel + bytes([84 + 4]) + END  # a literal pixel, 5 bytes of it, rows below alike
+    patch = bytes([100 + 128, pixel_bytes - 1, 84 + 2]) + END  # after a kept pixel 3 bytes of it
+    segment = one_frame(shape, base + patch, group=len(base))
+    expected = np.zeros((rows, columns * pixel_bytes), np.uint8)
+    expected[:, : pixel_bytes + 5] = list((pixel * 6)[: pixel_bytes + 5])
+
+    unpacked = SegmentCodec(FrameSpec(shape)).unpack(segment)
+
+    np.testing.assert_array_equal(unpacked.reshape(rows, -1), expected)
+    np.testing.assert_array_equal(plain_codec.unpack(segment), unpacked.reshape(1, -1))
+
+
+@pytest.mark.parametrize("shape", [(80, 5), (20, 24), (9, 8, 2)], ids=str)
+def test_an_operation_of_the_base_frame_copies_the_row_above_within_the_base_frame(shape):
+    row_bytes = int(np.prod(shape[1:]))
+    body = bytes([row_bytes - 1]) + bytes(range(1, row_bytes + 1)) + bytes([68 + 3]) + END  # a row, 4 bytes of the base
+
+    frame = SegmentCodec(FrameSpec(shape)).unpack(one_frame(shape, body + END, group=len(body)))
+
+    assert (frame.reshape(shape[0], -1) == np.arange(1, row_bytes + 1)).all()
+    np.testing.assert_array_equal(
+        plain_codec.unpack(one_frame(shape, body + END, group=len(body))), frame.reshape(1, -1)
+    )
 
 
 @pytest.mark.parametrize("shape", [(80, 5), (20, 24), (8, 17, 3)], ids=str)

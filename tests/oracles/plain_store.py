@@ -63,10 +63,21 @@ class PlainStore:
         self._unpacked: dict[tuple[int, int], NDArray[Any]] = {}
 
     def steps(self) -> list[PlainStep]:
-        """All steps whose frames are stored, oldest first."""
+        """All steps whose transitions can be sampled, oldest first."""
         found = self._steps_of_blocks() if "blocks.numbers" in self.state else self._steps_of_ring()
         lost = set(self.state["timeline.lost"].tolist())
-        return [self._step(record) for index, record in found if index not in lost]
+        return [self._step(record) for index, record in found if index not in lost and not self._is_pending(record)]
+
+    def _is_pending(self, record: Any) -> bool:
+        """Whether the episode is running and has too few steps behind this one for its return."""
+        stream, newest = record["stream"], self.state["timeline.newest_positions"]
+        is_new = self._position(record) > int(newest[stream]) - self.settings["n_step"]
+        return is_new and bool(self.state["timeline.is_open"][stream])
+
+    def _position(self, record: Any) -> int:
+        """The number of the step's first frame, of which the record has the low 32 bits."""
+        newest = int(self.state["timeline.newest_positions"][record["stream"]])
+        return newest - (newest - int(record["position"])) % 2**32
 
     def _sealed_segments(self) -> Iterator[tuple[int, int]]:
         runs = iter(self.state["frames.runs"].tolist())
@@ -131,8 +142,7 @@ class PlainStore:
 
     def _step(self, record: Any) -> PlainStep:
         stream, stack = int(record["stream"]), self.settings["stack"]
-        newest = int(self.state["timeline.newest_positions"][stream])
-        position = newest - (newest - int(record["position"])) % 2**32
+        position = self._position(record)
         first = position - int(record["history"])
         observations = [
             [self._window(leaf, stream, max(begin, last - stack + 1), last) for leaf in range(len(self.leaves))]

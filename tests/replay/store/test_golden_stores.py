@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from framestow.errors import IncompatibleError
@@ -34,7 +33,7 @@ from golden.saved_stores import (
 )
 from oracles import plain_codec
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
-from oracles.plain_store import PlainStore
+from oracles.plain_reading import assert_a_plain_reader_finds_the_transitions_of
 
 GOLDEN = sorted(store for store in FORMATS.glob("*/*") if store.is_dir())
 
@@ -64,32 +63,7 @@ def assert_transitions_are_those_of_the_oracle(memory, oracle):
 
 @pytest.mark.parametrize("store", GOLDEN, ids=lambda store: f"{store.name} of format {store.parent.name}")
 def test_a_reader_in_plain_python_finds_the_same_transitions(store):
-    memory, steps = ReplayMemory.load(store), PlainStore(store).steps()
-
-    assert len(memory) == len(steps)
-    if not steps:
-        return
-    batch = memory.get(memory.sampleable_indices())
-    assert [step.reward for step in steps] == batch.reward.tolist()
-    assert [step.terminated for step in steps] == batch.terminated.tolist()
-    assert [step.truncated for step in steps] == batch.truncated.tolist()
-    assert np.array_equal(np.stack([step.action for step in steps]), batch.action)
-    for name, values in batch.extras.items():
-        assert np.array_equal(np.stack([step.extras[name] for step in steps]), values)
-    for observations, name in ((batch.observation, "observation"), (batch.next_observation, "next_observation")):
-        for leaf, stacks in enumerate(leaves_of(observations)):
-            for step, stack in zip(steps, stacks, strict=True):
-                shown = getattr(step, name)[leaf]
-                assert shown.tobytes() == np.ascontiguousarray(stack[-len(shown) :]).tobytes()
-    assert {step.stream for step in steps} <= set(range(memory.num_envs))
-
-
-def leaves_of(observations):
-    """The arrays of a batch's observations, of a dict in the order of its keys."""
-    if isinstance(observations, dict | tuple):
-        parts = observations.values() if isinstance(observations, dict) else observations
-        return [leaf for part in parts for leaf in leaves_of(part)]
-    return [observations]
+    assert_a_plain_reader_finds_the_transitions_of(ReplayMemory.load(store), store)
 
 
 def test_every_golden_play_has_a_store_of_the_format_of_today():

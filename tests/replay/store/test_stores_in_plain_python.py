@@ -1,0 +1,77 @@
+"""A reader that was written from the format pages alone finds what a saved memory has, in the less usual cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.memory import ReplayMemory
+from oracles.plain_reading import assert_a_plain_reader_finds_the_transitions_of
+from oracles.plain_store import PlainStore
+
+SIGNED = ActionSpec((), "int64", -3, 4)
+
+
+def played(capacity: int, num_steps: int, shape=(6, 8), dtype=np.uint8, end_chance=0.05, **settings) -> ReplayMemory:
+    """Frames of stripes and noise, two thirds of each as in the frame before."""
+    random = np.random.default_rng(0)
+    memory = ReplayMemory(capacity, FrameSpec(shape, dtype), SIGNED, stack=3, seed=0, **settings)
+    frame = np.zeros((memory.num_envs, *shape), dtype)
+
+    def next_frames(count: int) -> np.ndarray:
+        frame[:, random.integers(shape[0])] = random.integers(0, 4)
+        frame[:, random.integers(shape[0]), random.integers(shape[1]) :] = random.integers(0, 200)
+        return frame[:count]
+
+    memory.begin(next_frames(memory.num_envs))
+    for _ in range(num_steps):
+        ends, cuts = random.random((2, memory.num_envs)) < end_chance
+        actions, rewards = random.integers(-3, 5, memory.num_envs), random.normal(size=memory.num_envs)
+        memory.append(actions, rewards, ends, cuts, next_frames(memory.num_envs))
+        if (ends | cuts).any():
+            memory.begin(next_frames(int((ends | cuts).sum())), np.flatnonzero(ends | cuts))
+    return memory
+
+
+def test_steps_in_no_sealed_block_may_be_older_than_the_first_sealed_block(tmp_path):
+    memory = played(2_500, 4_000)
+
+    memory.save(tmp_path)
+
+    state = PlainStore(tmp_path).state
+    assert ([1_500, 4_000], [2, 3]) == (state["timeline.span"].tolist(), state["timeline.blocks"].tolist())
+    assert 548 + 928 == len(state["columns.reward"])  # 1,500 to 2,047 and 3,072 to 3,999
+    assert_a_plain_reader_finds_the_transitions_of(memory, tmp_path)
+
+
+def test_a_block_that_is_not_sealed_has_a_record_for_places_without_a_frame(tmp_path):
+    memory = played(500, 700, num_envs=2, retention="random", frames_per_segment=16)
+
+    memory.save(tmp_path)
+
+    state = PlainStore(tmp_path).state
+    is_open = ~state["blocks.are_sealed"]
+    assert len(state["columns.reward"]) == 16 * is_open.sum()
+    assert state["blocks.num_steps"][is_open].sum() < len(state["columns.reward"])
+    assert_a_plain_reader_finds_the_transitions_of(memory, tmp_path)
+
+
+@pytest.mark.parametrize("settings", [{}, {"retention": "random", "frames_per_segment": 16}], ids=["fifo", "random"])
+def test_steps_of_a_running_episode_whose_return_is_not_complete_are_not_sampled(settings, tmp_path):
+    memory = played(500, 600, num_envs=2, n_step=5, end_chance=0.01, **settings)
+
+    memory.save(tmp_path)
+
+    assert_a_plain_reader_finds_the_transitions_of(memory, tmp_path)
+
+
+@pytest.mark.parametrize("dtype", [np.uint16, np.float32, (np.uint8, 2), (np.uint8, 4)], ids=str)
+def test_pixels_of_several_bytes_are_read(dtype, tmp_path):
+    element, channels = np.dtype(dtype).base, np.dtype(dtype).shape
+    memory = played(300, 200, (6, 8, *channels), element, frames_per_segment=64)
+
+    memory.save(tmp_path)
+
+    assert_a_plain_reader_finds_the_transitions_of(memory, tmp_path)
