@@ -12,6 +12,7 @@ from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.storage.frame_storage import FrameReading, FrameStorage
+from oracles.patience import PATIENCE_S
 
 PIXELS = FrameSpec((30, 40))
 MakeStorage = Callable[..., FrameStorage]
@@ -391,7 +392,7 @@ class StorageBattery:
                 storage.evict(stream, position - 250)
         has_ended.set()
         for reader in readers:
-            reader.join(timeout=20)
+            reader.join(PATIENCE_S)
 
         assert failures == []
         assert not any(reader.is_alive() for reader in readers)

@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import psutil
 
+from oracles.patience import PATIENCE_S
+
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -76,9 +78,9 @@ def end(processes: Iterable[Identity]) -> None:
             os.kill(process.pid, signal.SIGKILL)
 
 
-def eventually(is_so: Callable[[], object], seconds: float) -> bool:
-    """Wait until ``is_so()`` is true, at most ``seconds``; return whether it is."""
-    until = time.monotonic() + seconds
+def eventually(is_so: Callable[[], object]) -> bool:
+    """Wait until ``is_so()`` is true, at most ``PATIENCE_S``; return whether it is."""
+    until = time.monotonic() + PATIENCE_S
     while not is_so():
         if time.monotonic() > until:
             return bool(is_so())

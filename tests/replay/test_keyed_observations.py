@@ -18,6 +18,7 @@ from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, join, split
+from oracles.patience import PATIENCE_S
 from replay.test_memory_against_the_oracle import NUM_ACTIONS, MemoryMachine
 
 SMALL = gym.Dict({"camera": gym.Box(0, 255, (4, 5), np.uint8), "pose": gym.Box(-1, 1, (2,), np.float32)})
@@ -299,7 +300,7 @@ def test_all_keys_of_a_batch_sampled_beside_a_writer_are_of_one_moment():
         memory.append([0, 0], [0, 0], [False] * 2, [False] * 2, frames_at(number))
     has_ended.set()
     for reader in readers:
-        reader.join(timeout=20)
+        reader.join(PATIENCE_S)
 
     assert [] == failures
     assert not any(reader.is_alive() for reader in readers)

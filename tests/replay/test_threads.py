@@ -14,6 +14,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_batch_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
+from oracles.patience import PATIENCE_S
 
 SHAPE = (12, 16)
 CAPACITY, NUM_STREAMS, STACK, NUM_ACTIONS = 400, 3, 3, 250
@@ -86,7 +87,7 @@ def running(work: Callable[[int], None], num_threads: int):
     finally:
         has_ended.set()
         for thread in threads:
-            thread.join(timeout=30)
+            thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in threads)
     if failures:
         raise failures[0]

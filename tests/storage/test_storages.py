@@ -12,6 +12,7 @@ import pytest
 from batteries.storage_battery import PIXELS, StorageBattery, append_evicting, noise, segment_numbers
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
+from oracles.patience import PATIENCE_S
 
 RawStorage = partial(FrameStorage, storage="raw")
 
@@ -130,5 +131,5 @@ def test_eviction_waits_for_a_reading_that_keeps_too_much_memory(make):
     reading.windows(np.zeros(1, np.int32), np.array([999]), np.array([1000], np.int32), out)
     np.testing.assert_array_equal(noise(1000), out[0])
     reading.stop()
-    writer.join(timeout=20)
+    writer.join(PATIENCE_S)
     assert not writer.is_alive()

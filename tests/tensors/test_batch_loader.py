@@ -14,6 +14,7 @@ from framestow import FrameSpec, ReplayMemory
 from framestow.errors import InvalidSettingsError
 from framestow.torch.batch_loader import BatchLoader, SequenceLoader
 from framestow.torch.tensor_batch import TensorBatch, to_tensors
+from oracles.patience import PATIENCE_S
 
 SHAPE = (9, 7)
 CPU = torch.device("cpu")
@@ -105,7 +106,7 @@ def test_the_next_batches_are_unpacked_while_the_learner_is_busy():
     with BatchLoader(memory, 8, ahead=3, draw=Watched) as loader:
         next(loader)
         for _ in range(4):  # without another call
-            assert unpacked.acquire(timeout=10)
+            assert unpacked.acquire(timeout=PATIENCE_S)
 
     here = threading.current_thread()
     assert {("draw", here)} == {(what, thread) for what, thread in threads if thread is here}
@@ -141,7 +142,7 @@ def test_a_loader_ends_with_its_block():
         next(loader)
 
     assert [] == list(loader)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE_S
     while any(thread.name.startswith("framestow-loader") for thread in threading.enumerate()):
         assert time.monotonic() < deadline
 

@@ -19,6 +19,7 @@ from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
+from oracles.patience import PATIENCE_S
 from oracles.shadowed_memory import ShadowedMemory
 
 MODES = list(AutoresetMode)
@@ -87,7 +88,7 @@ def test_ctrl_c_while_waiting_for_a_step_leaves_it_in_flight():
 
     class Waiting(NumberedEnv):
         def step(self, action):
-            assert may_step.wait(10)
+            assert may_step.wait(PATIENCE_S)
             return super().step(action)
 
     sink = ListSink(1)

@@ -14,6 +14,7 @@ from framestow.envs import Recorder, SerialVectorEnv, make_atari
 from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, StepTimeoutError
 from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
+from oracles.patience import PATIENCE_S
 
 
 def recorder_over(*envs, mode=AutoresetMode.NEXT_STEP) -> tuple[Recorder, ListSink]:
@@ -38,7 +39,7 @@ class Gate(NumberedEnv):
 
     def step(self, action):
         self.has_entered.set()
-        assert self.may_leave.wait(10)
+        assert self.may_leave.wait(PATIENCE_S)
         return super().step(action)
 
 
@@ -68,7 +69,7 @@ def test_the_environments_step_while_the_caller_does_something_else_and_nothing_
 
     recorder.step_async(actions)
     actions[:] = 0
-    assert gate.has_entered.wait(10)
+    assert gate.has_entered.wait(PATIENCE_S)
     assert sink.num_steps(0) == 0
     gate.may_leave.set()
     _, rewards, *_ = recorder.step_wait()
@@ -254,7 +255,7 @@ def test_a_step_on_the_thread_that_is_late_can_be_waited_for_again():
     with pytest.raises(StepTimeoutError, match="s: it continues; call step_wait"):
         recorder.step_wait(timeout=0.01)
     gate.may_leave.set()
-    recorder.step_wait(timeout=10)
+    recorder.step_wait(timeout=PATIENCE_S)
 
     assert sink.num_steps(0) == 1
     recorder.close()

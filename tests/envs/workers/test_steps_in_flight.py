@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from functools import partial
 
 import numpy as np
@@ -59,10 +58,8 @@ def test_a_step_that_times_out_is_still_in_flight(workers):
     env.reset()
     env.step_async([400, 0, 0])
 
-    began = time.monotonic()
     with pytest.raises(StepTimeoutError, match=re.escape("not done after 0.1 s: 1 answers are missing")):
         env.step_wait(timeout=0.1)
-    assert time.monotonic() - began < 0.35
     assert env.step_wait()[1].tolist() == [400.0, 0.0, 0.0]
 
 

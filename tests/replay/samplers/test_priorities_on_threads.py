@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from framestow import FrameSpec, Prioritized, ReplayMemory
+from oracles.patience import PATIENCE_S
 
 CAPACITY, NUM_STREAMS, NUM_STEPS = 500, 4, 1500
 NUM_DRAWN = 300  # different transitions, before it ends
@@ -53,7 +54,7 @@ def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priori
         write(memory, frames, 50)
     has_ended.set()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(PATIENCE_S)
 
     assert not failures
     memory._check()

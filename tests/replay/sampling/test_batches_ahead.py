@@ -25,6 +25,7 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.sampling import PendingBatch
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.damage import damage_a_segment
+from oracles.patience import PATIENCE_S
 from oracles.recorded_play import recorded
 
 BATCH_SIZE = 16
@@ -69,7 +70,7 @@ def loader_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith("framestow-loader")]
 
 
-def assert_ends(work: Callable[[], object], timeout_s: float = 20) -> None:
+def assert_ends(work: Callable[[], object], timeout_s: float = PATIENCE_S) -> None:
     """``work`` runs on a thread, so that a test of what must not hang fails instead."""
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
@@ -170,7 +171,7 @@ def test_a_writer_beside_damaged_batches_does_not_wait(tmp_path):
     assert [3000, 3000] == sizes
 
 
-def wait_until(holds: Callable[[], bool], timeout_s: float = 10) -> None:
+def wait_until(holds: Callable[[], bool], timeout_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + timeout_s
     while not holds() and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -367,7 +368,7 @@ for number, batch in enumerate(loader):
 @pytest.mark.parametrize(("argument", "code"), [("end", 0), ("interrupt", 1)])
 def test_a_loader_that_is_left_open_lets_the_process_end(argument, code):
     ended = subprocess.run(
-        [sys.executable, "-c", LEFT_OPEN, argument], timeout=30, capture_output=True, text=True, check=False
+        [sys.executable, "-c", LEFT_OPEN, argument], timeout=PATIENCE_S, capture_output=True, text=True, check=False
     )
 
     assert code == abs(ended.returncode) or (argument == "interrupt" and ended.returncode in (-2, 130))

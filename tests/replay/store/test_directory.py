@@ -26,6 +26,7 @@ from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
 from oracles.damage import damage_a_segment
 from oracles.list_memory import ListMemory
+from oracles.patience import PATIENCE_S
 from oracles.recorded_play import SHAPE, play_on, recorded
 
 BY_HAND = {"flush_every": None}
@@ -212,7 +213,7 @@ def test_a_memory_in_a_folder_can_be_saved_to_another_folder(tmp_path):
 
 def test_the_background_flushes_without_a_call(tmp_path):
     memory, oracle = recorded(300, directory=tmp_path / "memory", flush_every=0.02)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE_S
 
     while time.monotonic() < deadline:
         time.sleep(0.02)

@@ -76,6 +76,6 @@ def make_workers(lives: Path) -> Iterator[MakeWorkers]:
     children_left_on_purpose = logged_processes(lives, "child-*")
     end(children_left_on_purpose)
     workers = logged_processes(lives) - children_left_on_purpose
-    assert eventually(lambda: not still_there(workers), 1), still_there(workers)
+    assert eventually(lambda: not still_there(workers)), still_there(workers)
     assert left_in_shared_memory(shared_memory) == []
-    assert eventually(lambda: not Counter(thread_names()) - Counter(threads_before), 1), thread_names()
+    assert eventually(lambda: not Counter(thread_names()) - Counter(threads_before)), thread_names()

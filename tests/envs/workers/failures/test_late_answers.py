@@ -30,12 +30,10 @@ def test_a_step_that_was_not_done_in_time_can_be_waited_for_again(start_method, 
     np.testing.assert_array_equal(expected.reset(), env.reset()[0])
     assert_rows(expected.step([1] * 4), env.step([1] * 4))
     env.step_async([2] * 4)
-    began = time.monotonic()
 
     with pytest.raises(StepTimeoutError):
         env.step_wait(timeout=0.05)
 
-    assert time.monotonic() - began < 0.35
     assert_rows(expected.step([2] * 4), env.step_wait())
     play(env, expected, 20)
 

@@ -101,4 +101,4 @@ def test_a_run_survives_killed_workers_and_its_memory_stores_exactly_the_receive
     assert counts["real"] > num_steps * NUM_ENVS / 2
     assert killer.num_kills >= 10
     assert 0 < counts["lost"] <= 2 * killer.num_kills
-    assert eventually(lambda: not still_there(logged_processes(lives)), 1)
+    assert eventually(lambda: not still_there(logged_processes(lives)))
