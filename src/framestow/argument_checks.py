@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import FramestowError, InvalidSettingsError
+from framestow.errors import FramestowError, InvalidSettingsError, InvalidStepError
 
 INT64_MAX = np.iinfo(np.int64).max
 
@@ -132,6 +132,24 @@ def as_array(
             if hasattr(given, "detach")
             else f"{name} cannot be converted to an array ({error}): its rows must have one shape; give an array"
         ) from error
+
+
+def as_flags(name: str, given: Any) -> npt.NDArray[np.bool_]:
+    """Return ``given`` as an array of booleans; the numbers 0 and 1 are flags, as libraries give them.
+
+    Raises ``InvalidStepError`` for any other value, such as 0.5, NaN or ``"False"``.
+
+    >>> as_flags("done", [0.0, 1.0]).tolist()
+    [False, True]
+    """
+    array = as_array(name, given, InvalidStepError)
+    if array.dtype == np.bool_:
+        return array
+    wrong = array[(array != 0) & (array != 1)] if array.dtype.kind in "iuf" else array
+    if wrong.size or array.dtype.kind not in "iuf":
+        value = wrong.flat[0] if wrong.size and array.dtype.kind in "iuf" else given
+        raise InvalidStepError(f"{name} is {value!r}: it must be True or False (1 or 0); give a boolean")
+    return array.astype(np.bool_)
 
 
 def numpy_dtype(name: str, value: Any) -> np.dtype[Any]:

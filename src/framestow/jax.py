@@ -15,14 +15,15 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.closing import Closing
+from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.lazy_names import missing_extra, public_names
 from framestow.one_line import one_line, plural
-from framestow.replay.batch import Batch, SequenceBatch, describe_batch
-from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
+from framestow.replay.batch import Batch, SequenceBatch, checked_batch, describe_batch
+from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, draw_function, sequence_draw_function
 from framestow.replay.memory import ReplayMemory, checked_batch_size
 from framestow.replay.sampling import aligned_empty
-from framestow.replay.sequences import Borders
+from framestow.replay.sequences import Borders, SequenceShape
 
 try:
     import jax  # an absolute import: JAX, not this module
@@ -147,13 +148,20 @@ def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> Ja
     >>> batch.next_observation.shape, batch.next_observation[0, :, 0, 0].tolist(), batch.reward.dtype
     ((8, 3, 2, 2), [0, 0, 1], dtype('float32'))
     """
-    device = jax.local_devices()[0] if device is None else device
+    batch, device = checked_batch(batch), jax.local_devices()[0] if device is None else checked_device(device)
     convert = _on_cpu if device.platform == "cpu" else partial(jax.device_put, device=device)
     kind = JaxSequenceBatch if isinstance(batch, SequenceBatch) else JaxBatch
     leaves = {name: map_arrays(convert, getattr(batch, name)) for name in _leaves(kind)}
     if isinstance(batch, SequenceBatch):
         return JaxSequenceBatch(index=batch.index, burn_in=batch.burn_in, **leaves)
     return JaxBatch(index=batch.index, **leaves)
+
+
+def checked_device(device: Any) -> Any:
+    """Return ``device``; raise ``InvalidSettingsError`` unless it is a device of JAX, or ``None``."""
+    if device is not None and not isinstance(device, jax.Device):
+        raise InvalidSettingsError(f"device is {device!r}: it must be a device of JAX; give one of jax.devices()")
+    return device
 
 
 Loaded = TypeVar("Loaded")
@@ -163,6 +171,7 @@ class Loader(Closing, Generic[Loaded]):
     """Base class of ``BatchLoader`` and ``SequenceLoader``: an iterator over batches, and a context manager."""
 
     def __init__(self, draw: Callable[[], Pending[Any]], device: jax.Device | None, ahead: int, threads: int) -> None:
+        checked_device(device)
         self._batches: BatchesAhead[Any, Loaded] = BatchesAhead(
             draw, partial(_to_jax_and_wait, device=device), ahead, threads
         )
@@ -235,14 +244,13 @@ class SequenceLoader(Loader[JaxSequenceBatch]):
         ahead: int = 2,
         threads: int = 1,
     ) -> None:
-        draw_function(memory)
-        asked = partial(memory._draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
-        super().__init__(partial(asked, batch_size, length), device, ahead, threads)
+        shape = SequenceShape(length, overlap, burn_in, borders)
+        super().__init__(sequence_draw_function(memory, batch_size, shape), device, ahead, threads)
 
 
 def _to_jax_and_wait(batch: Batch | SequenceBatch, device: jax.Device | None) -> Any:
     """Return ``batch`` as JAX arrays once all copies to the device are done."""
-    arrays: Any = to_jax(checked_batch(batch), device)
+    arrays: Any = to_jax(batch, device)
     jax.block_until_ready(arrays)
     return arrays
 

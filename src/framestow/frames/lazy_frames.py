@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import as_array, one_of
 from framestow.errors import InvalidSettingsError
 
 StackAxis: TypeAlias = Literal["first", "last", "channels"]
@@ -137,7 +138,9 @@ class LazyFrames(LazyArray):
 
         Raises ``InvalidSettingsError`` for frames of different shapes or dtypes, or without the axis to join along.
         """
-        self._frames = tuple(map(np.asarray, frames))
+        if not isinstance(frames, Iterable) or isinstance(frames, (str, bytes, Mapping)):
+            raise InvalidSettingsError(f"frames is {frames!r}: it must be a list of arrays, oldest first; give [frame]")
+        self._frames = tuple(as_array("a frame", frame) for frame in frames)
         self._axis: StackAxis = axis
         if not self._frames:
             raise InvalidSettingsError("frames are empty: a stack needs at least one frame; give them oldest first")
@@ -148,8 +151,7 @@ class LazyFrames(LazyArray):
                     f"frame {place} is {frame.dtype} of shape {frame.shape}: it must be {dtype} of shape {shape} as "
                     "the first frame; give the frames of one environment"
                 )
-        if axis not in STACK_AXES:
-            raise InvalidSettingsError(f"axis is {axis!r}: it must be one of {', '.join(map(repr, STACK_AXES))}")
+        one_of("axis", axis, STACK_AXES)
         if axis == "channels" and not shape:
             raise InvalidSettingsError("frames are scalars: axis='channels' needs frames with an axis; use 'first'")
 
@@ -259,7 +261,12 @@ class LazyFramesBatch(LazyArray):
 
     def __init__(self, observations: Iterable[LazyFrames]) -> None:
         """Create a batch of at least one observation; ``InvalidSettingsError`` for different shapes or dtypes."""
-        self._observations = tuple(observations)
+        given = tuple(observations) if isinstance(observations, Iterable) else (observations,)
+        if not all(isinstance(observation, LazyFrames) for observation in given):
+            raise InvalidSettingsError(
+                f"observations are {observations!r}: each must be LazyFrames; give those of one vector environment"
+            )
+        self._observations = given
         kinds = {(lazy.shape, lazy.dtype) for lazy in self._observations}
         if len(kinds) != 1:
             raise InvalidSettingsError(

@@ -36,7 +36,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 
-from framestow.argument_checks import one_of, whole_number
+from framestow.argument_checks import as_array, one_of, whole_number
 from framestow.envs.recording.recordable import declared_mode, disable_observation_copies
 from framestow.envs.recording.step_recording import RECORDINGS, RecordedStep
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
@@ -95,6 +95,8 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
     ) -> None:
         if isinstance(env, VectorEnv):
             raise InvalidSettingsError(f"env is {env}: a vector environment; use VectorFrameStack(env, stack_size)")
+        if not isinstance(env, gymnasium.Env):
+            raise InvalidSettingsError(f"env is {env!r}: it must be an environment; give gymnasium.make(...)")
         gymnasium.utils.RecordConstructorArgs.__init__(
             self, stack_size=stack_size, padding_type=padding_type, axis=axis
         )
@@ -206,7 +208,7 @@ class RecentFrames:
 
     def copied(self, frame: Any) -> npt.NDArray[Any]:
         """Return a read-only copy of ``frame``; raise ``InvalidStepError`` if it does not match the space."""
-        array = np.asarray(frame)
+        array = as_array("observation", frame, InvalidStepError)
         if array.shape != self._shape or not np.can_cast(array.dtype, self._dtype, "same_kind"):
             raise InvalidStepError(
                 f"observation is {array.dtype} of shape {array.shape}: the observation space requires {self._dtype} of "

@@ -25,14 +25,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import steps_following
-from framestow.integrations.drop_in.row_buffer import RowBuffer
+from framestow.integrations.drop_in.row_buffer import RowBuffer, check_row_arguments
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.lazy_names import public_names
 from framestow.replay.batch import Batch
 from framestow.storage.frame_storage import Storage
+from framestow.torch.tensor_batch import parse_device
 
 warn_of_untested_version("stable-baselines3", "2.7", "2.9")
 
@@ -94,6 +96,20 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         **others: Any,
     ) -> None:
         _refuse(others, type(self).__name__)
+        check_row_arguments(
+            buffer_size,
+            observation_space,
+            action_space,
+            n_envs,
+            optimize_memory_usage,
+            handle_timeout_termination,
+            frame_stack,
+        )
+        if not isinstance(device, str) or device != "auto":
+            parse_device(device)
+        for name, space in (("observation_space", observation_space), ("action_space", action_space)):
+            if not isinstance(space, spaces.Space):
+                raise InvalidSettingsError(f"{name} is {space!r}: it must be a space of Gymnasium; give env.{name}")
         # Skip the parent that allocates arrays.
         super(buffers.ReplayBuffer, self).__init__(buffer_size, observation_space, action_space, device, n_envs)
         self.buffer_size = max(buffer_size // n_envs, 1)
@@ -177,9 +193,8 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
 
     def __init__(self, *args: Any, n_steps: int = 3, gamma: float = 0.99, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        if n_steps < 1:
-            raise InvalidSettingsError(f"n_steps is {n_steps}: it must be at least 1; the default is 3")
-        self.n_steps, self.gamma = n_steps, gamma
+        self.n_steps = whole_number("n_steps", n_steps, 1, rule="a return has at least 1 reward; the default is 3")
+        self.gamma = real_number("gamma", gamma, 0, 1, rule="γ is 0 to 1")
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         steps = steps_following(self._steps, self._draw_indices(batch_inds), self.n_steps)
@@ -237,6 +252,13 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
             threads=threads,
             storage=storage,
         )
+        if env is not None and not hasattr(env, "env_method"):
+            raise InvalidSettingsError(
+                f"env is {env!r}: it must be a VecEnv, whose compute_reward computes rewards; give model.get_env()"
+            )
+        rule = "it is the number of virtual transitions for each real one, 0 or more; the default is 4"
+        n_sampled_goal = whole_number("n_sampled_goal", n_sampled_goal, 0, rule=rule)
+        copy_info_dict = truth_value("copy_info_dict", copy_info_dict)
         self.env, self.n_sampled_goal, self.copy_info_dict = env, n_sampled_goal, copy_info_dict
         self.goal_selection_strategy = _goal_strategy(goal_selection_strategy)
         self.her_ratio = 1 - 1 / (n_sampled_goal + 1)

@@ -32,6 +32,9 @@ def describe_batch(batch: Any, device: str = "") -> str:
     return one_line(batch, details)
 
 
+from framestow.errors import InvalidSettingsError
+
+
 @dataclass(frozen=True, init=False)
 class Batch:
     """A batch of ``B`` transitions, whose observations and next observations share memory; ``copy`` separates them.
@@ -189,3 +192,13 @@ def copied(batch: AnyBatch) -> AnyBatch:
         return field if isinstance(field, int) else map_arrays(lambda array: array.copy(), field)
 
     return type(batch)(**{name: copy_of(field) for name, field in vars(batch).items()})
+
+
+def checked_batch(given: Any) -> Batch | SequenceBatch:
+    """Return ``given``; raise ``InvalidSettingsError`` unless it is a ``Batch`` or a ``SequenceBatch``."""
+    if not isinstance(given, (Batch, SequenceBatch)):
+        raise InvalidSettingsError(
+            f"a batch is {given!r}: it must be a Batch or a SequenceBatch; give what sample() returns, or unpack what "
+            "memory._draw_ahead(...) returns"
+        )
+    return given

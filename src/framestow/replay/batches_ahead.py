@@ -7,12 +7,15 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from framestow.argument_checks import check_callable, whole_number
 from framestow.closing import Closing
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError
-from framestow.replay.batch import Batch, SequenceBatch
+from framestow.replay.batch import SequenceBatch
+from framestow.replay.memory import checked_batch_size
+from framestow.replay.sequences import SequenceShape
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -157,21 +160,21 @@ def draw_function(memory: Any, draw: Any = None) -> Callable[[int], Pending[Any]
     return function
 
 
+def sequence_draw_function(memory: Any, batch_size: int, shape: SequenceShape) -> Callable[[], Pending[SequenceBatch]]:
+    """Return a function that draws sequences ahead; raise ``InvalidSettingsError`` for arguments that cannot work."""
+    draw_function(memory)
+    batch_size = checked_batch_size(batch_size)
+    shape.check()
+    draw: Any = partial(memory._draw_sequences_ahead, overlap=shape.overlap, burn_in=shape.burn_in)
+    return partial(draw, batch_size, shape.length, borders=shape.borders)
+
+
 def check_is_pending(given: Any) -> None:
     """Raise ``InvalidSettingsError`` unless ``given`` is a ``Pending``."""
     if not all(callable(getattr(given, name, None)) for name in ("unpack", "redraw", "stop")):
         raise InvalidSettingsError(
             f"draw returned {given!r}: it must return a draw that is not unpacked yet; return memory._draw_ahead(...)"
         )
-
-
-def checked_batch(given: Any) -> Batch | SequenceBatch:
-    """Return ``given``; raise ``InvalidSettingsError`` unless it is a ``Batch`` or a ``SequenceBatch``."""
-    if not isinstance(given, (Batch, SequenceBatch)):
-        raise InvalidSettingsError(
-            f"the draw was unpacked to {given!r}: it must be a Batch or a SequenceBatch; return memory._draw_ahead(...)"
-        )
-    return given
 
 
 def _unpack_and_prepare(pending: Pending[Any], prepare: Callable[[Any], Ready]) -> Ready:

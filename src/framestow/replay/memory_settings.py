@@ -64,7 +64,6 @@ class MemorySettings:
                 f"capacity is {self.capacity}: {self.n_step} steps of each of the {self.num_envs} environments must "
                 f"fit to complete a return of {self.n_step} rewards; raise it to {self.n_step * self.num_envs}"
             )
-        one_of("storage", self.storage, STORAGES, "take 'packed'")
         if self.frames_per_segment is not None:
             check_segment_frames(self.retention, self.frames_per_segment, self.stack)
         check_retention(self.retention, self.capacity, self.num_envs, self.stack, self.frames_per_segment)
@@ -83,10 +82,10 @@ class MemorySettings:
             ("capacity", self.capacity, 1, MAX_CAPACITY, "a memory stores 1 to 2**62 transitions"),
             ("stack", self.stack, 1, MAX_STACK, f"an observation has 1 to {MAX_STACK} frames"),
             ("n_step", self.n_step, 1, MAX_N_STEP, f"a return has 1 to {MAX_N_STEP} rewards"),
-            ("threads", self.threads, 1, MAX_THREADS, f"1 to {MAX_THREADS} threads unpack a batch"),
         )
         for name, value, least, most, rule in whole:
             object.__setattr__(self, name, whole_number(name, value, least, most, rule=rule))
+        object.__setattr__(self, "threads", check_unpacking(self.storage, self.threads))
         object.__setattr__(self, "discount", real_number("discount", self.discount, 0, 1, rule="γ is 0 to 1"))
         if self.frames_per_segment is not None:
             frames = check_frames_per_segment(self.frame, self.frames_per_segment)
@@ -147,6 +146,12 @@ class MemorySettings:
             "n_step",
         )
         return given | {name: getattr(self, name) for name in names}
+
+
+def check_unpacking(storage: Any, threads: Any) -> int:
+    """Return ``threads`` as an ``int``; raise ``InvalidSettingsError`` unless it and ``storage`` can work."""
+    one_of("storage", storage, STORAGES, "take 'packed'")
+    return whole_number("threads", threads, 1, MAX_THREADS, rule=f"1 to {MAX_THREADS} threads unpack a batch")
 
 
 def labels_of(label: str | Sequence[str], num_envs: int) -> tuple[str, ...]:

@@ -16,12 +16,18 @@ from torch import Tensor
 
 from framestow.argument_checks import truth_value, whole_number
 from framestow.closing import Closing
-from framestow.errors import InvalidSettingsError
 from framestow.one_line import one_line, plural
-from framestow.replay.batch import Batch
-from framestow.replay.batches_ahead import AHEAD_RULE, BatchesAhead, DrawsAhead, Pending, checked_batch, draw_function
+from framestow.replay.batch import Batch, checked_batch
+from framestow.replay.batches_ahead import (
+    AHEAD_RULE,
+    BatchesAhead,
+    DrawsAhead,
+    Pending,
+    draw_function,
+    sequence_draw_function,
+)
 from framestow.replay.memory import ReplayMemory, checked_batch_size
-from framestow.replay.sequences import Borders
+from framestow.replay.sequences import Borders, SequenceShape
 from framestow.torch.tensor_batch import (
     AnyBatch,
     AnyTensors,
@@ -30,6 +36,7 @@ from framestow.torch.tensor_batch import (
     converted,
     to_tensors,
     transfer_buffer_of,
+    usable_device,
 )
 
 if TYPE_CHECKING:
@@ -188,7 +195,7 @@ class Loader(Closing, Generic[Loaded]):
     ) -> None:
         pin_memory = truth_value("pin_memory", pin_memory)
         ahead = whole_number("ahead", ahead, 1, rule=AHEAD_RULE)
-        copies = _copies_to(_device(device), pin_memory, ahead)
+        copies = _copies_to(usable_device(device), pin_memory, ahead)
         self._receive: Callable[[Any], Any] = copies.receive
         self._batches: BatchesAhead[Any, Any] = BatchesAhead(draw, partial(_sent, copies), ahead, threads)
         self._details = f"batches on {device}", f"{ahead} ahead", plural(threads, "thread")
@@ -289,18 +296,8 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
         threads: int = 1,
         pin_memory: bool = True,
     ) -> None:
-        draw_function(memory)
-        asked = partial(memory._draw_sequences_ahead, overlap=overlap, burn_in=burn_in, borders=borders)
-        super().__init__(partial(asked, batch_size, length), device, ahead, threads, pin_memory)
-
-
-def _device(device: torch.device | str) -> torch.device:
-    try:
-        return torch.device(device)
-    except (RuntimeError, TypeError) as error:
-        raise InvalidSettingsError(
-            f"device is {device!r}: PyTorch does not know this device ({error}); give 'cpu' or 'cuda'"
-        ) from error
+        shape = SequenceShape(length, overlap, burn_in, borders)
+        super().__init__(sequence_draw_function(memory, batch_size, shape), device, ahead, threads, pin_memory)
 
 
 def _sent(copies: CopiesAhead | ImmediateCopies, batch: Any) -> Any:

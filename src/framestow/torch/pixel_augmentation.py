@@ -26,11 +26,12 @@ of the pixels' device.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
-from framestow.argument_checks import real_number, whole_number
+from framestow.argument_checks import real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.one_line import one_line, plain_arguments
 
@@ -47,7 +48,9 @@ def scale_pixels(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     >>> scale_pixels(torch.tensor([0, 51, 255], dtype=torch.uint8))
     tensor([0.0000, 0.2000, 1.0000])
     """
-    floats = pixels.to(dtype)
+    if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+        raise InvalidSettingsError(f"dtype is {dtype!r}: it must be a floating-point dtype; give torch.float32")
+    floats = _checked(pixels).to(dtype)
     return floats.div_(_LARGEST_PIXEL) if pixels.dtype == torch.uint8 else floats
 
 
@@ -67,8 +70,8 @@ class RandomShift(Augmentation):
     """
 
     def __init__(self, pad: int = 4, generator: Generator | None = None, *, channels_last: bool = False) -> None:
-        pad = whole_number("pad", pad, 0, rule="images are shifted by 0 pixels or more; DrQ uses 4")
-        self.pad, self.generator, self.channels_last = pad, generator, channels_last
+        self.pad = whole_number("pad", pad, 0, rule="images are shifted by 0 pixels or more; DrQ uses 4")
+        self.generator, self.channels_last = _checked_options(generator, channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return shifted ``pixels`` of the same shape and dtype, contiguous."""
@@ -88,7 +91,8 @@ class RandomCrop(Augmentation):
     def __init__(
         self, height: int, width: int, generator: Generator | None = None, *, channels_last: bool = False
     ) -> None:
-        self.height, self.width, self.generator, self.channels_last = height, width, generator, channels_last
+        self.height, self.width = _checked_crop(height, width)
+        self.generator, self.channels_last = _checked_options(generator, channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return cropped ``pixels``; raises ``InvalidSettingsError`` if they are smaller than the crop."""
@@ -106,7 +110,8 @@ class CenterCrop(Augmentation):
     """
 
     def __init__(self, height: int, width: int, *, channels_last: bool = False) -> None:
-        self.height, self.width, self.channels_last = height, width, channels_last
+        self.height, self.width = _checked_crop(height, width)
+        self.channels_last = truth_value("channels_last", channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return a view of ``pixels``; raises ``InvalidSettingsError`` if they are smaller than the crop."""
@@ -123,10 +128,12 @@ class Intensity(Augmentation):
     """
 
     def __init__(self, scale: float = 0.1, generator: Generator | None = None) -> None:
-        self.scale, self.generator = scale, generator
+        self.scale = real_number("scale", scale, 0, rule="it is a number from 0 up; DrQ uses 0.1")
+        self.generator, _ = _checked_options(generator)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return brighter or darker ``pixels`` of the same shape and dtype."""
+        pixels = _checked(pixels)
         normal = torch.randn(len(pixels), generator=self.generator, device=_drawn_on(pixels, self.generator))
         factors = normal.clamp_(-2, 2).mul_(self.scale).add_(1).to(pixels.device)
         factors = _for_each_row(factors, pixels)
@@ -145,11 +152,12 @@ class HorizontalFlip(Augmentation):
         self, probability: float = 0.1, generator: Generator | None = None, *, channels_last: bool = False
     ) -> None:
         rule = "it must be between 0 and 1; DrQ uses 0.1"
-        probability = real_number("probability", probability, 0, 1, rule=rule)
-        self.probability, self.generator, self.channels_last = probability, generator, channels_last
+        self.probability = real_number("probability", probability, 0, 1, rule=rule)
+        self.generator, self.channels_last = _checked_options(generator, channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return ``pixels`` with some rows mirrored, of the same shape and dtype."""
+        _size(pixels, self.channels_last)
         chances = torch.rand(len(pixels), generator=self.generator, device=_drawn_on(pixels, self.generator))
         is_flipped = _for_each_row((chances < self.probability).to(pixels.device), pixels)
         return torch.where(is_flipped, pixels.flip(_axes(self.channels_last)[1]), pixels)
@@ -178,11 +186,16 @@ class Cutout(Augmentation):
             raise InvalidSettingsError(f"smallest is {smallest} and largest {largest}: {rule}")
         fill = real_number("fill", fill, -math.inf, rule="it must be a finite number")
         self.smallest, self.largest, self.fill = smallest, largest, fill
-        self.generator, self.channels_last = generator, channels_last
+        self.generator, self.channels_last = _checked_options(generator, channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return ``pixels`` with a filled box; raises ``InvalidSettingsError`` if they are smaller than ``largest``."""
         _spare(pixels, self.largest, self.largest, self.channels_last)
+        if not pixels.dtype.is_floating_point and (self.fill % 1 or self.fill < 0 or self.fill > _LARGEST_PIXEL):
+            raise InvalidSettingsError(
+                f"fill is {self.fill:g} for pixels of {pixels.dtype}: it must be a whole number from 0 to "
+                f"{_LARGEST_PIXEL}; scale the pixels first, or give another fill"
+            )
         height, width = _size(pixels, self.channels_last)
         is_row_in_box, is_column_in_box = self._in_box(height, pixels), self._in_box(width, pixels)
         is_in_box = is_row_in_box[:, :, None] & is_column_in_box[:, None, :]
@@ -197,6 +210,28 @@ class Cutout(Augmentation):
         return (places >= starts) & (places < starts + sides[:, None])
 
 
+def _checked(pixels: Any) -> Tensor:
+    if not isinstance(pixels, Tensor) or not pixels.dim():
+        raise InvalidSettingsError(
+            f"pixels are {pixels!r}: they must be a tensor of images; give those of a TensorBatch, or "
+            "torch.from_numpy(array)"
+        )
+    return pixels
+
+
+def _checked_options(generator: Any, channels_last: Any = False) -> tuple[Generator | None, bool]:
+    if generator is not None and not isinstance(generator, Generator):
+        raise InvalidSettingsError(
+            f"generator is {generator!r}: it must be a torch.Generator; give torch.Generator().manual_seed(0), or None"
+        )
+    return generator, truth_value("channels_last", channels_last)
+
+
+def _checked_crop(height: Any, width: Any) -> tuple[int, int]:
+    rule = "a crop has at least 1 pixel on each side; CURL uses 84"
+    return whole_number("height", height, 1, rule=rule), whole_number("width", width, 1, rule=rule)
+
+
 def _axes(channels_last: bool) -> tuple[int, int]:
     """Return the axes of height and width."""
     return (-3, -2) if channels_last else (-2, -1)
@@ -204,7 +239,7 @@ def _axes(channels_last: bool) -> tuple[int, int]:
 
 def _size(pixels: Tensor, channels_last: bool) -> tuple[int, int]:
     height_axis, width_axis = _axes(channels_last)
-    if pixels.dim() < 1 - height_axis:
+    if _checked(pixels).dim() < 1 - height_axis:
         axes = "(batch, ..., height, width, channels)" if channels_last else "(batch, ..., height, width)"
         raise InvalidSettingsError(
             f"pixels have shape {tuple(pixels.shape)}: the shape must be {axes}; add the missing axis"

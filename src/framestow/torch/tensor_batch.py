@@ -15,8 +15,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
-from framestow.replay.batch import Batch, SequenceBatch, describe_batch
+from framestow.replay.batch import Batch, SequenceBatch, checked_batch, describe_batch
 
 _ALIGNMENT = 64  # bytes, enough for every dtype and every load of a device
 
@@ -177,6 +178,30 @@ AnyBatch: TypeAlias = Batch | SequenceBatch
 AnyTensors: TypeAlias = TensorBatch | TensorSequenceBatch
 
 
+def parse_device(device: Any) -> torch.device:
+    """Return ``device`` as PyTorch's object; raise ``InvalidSettingsError`` for a value that names no device."""
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise InvalidSettingsError(
+            f"device is {device!r}: PyTorch does not know this device ({error}); give 'cpu' or 'cuda'"
+        ) from error
+
+
+def usable_device(device: Any) -> torch.device:
+    """Return ``device`` as PyTorch's object; raise ``InvalidSettingsError`` if no tensor can be created there."""
+    parsed = parse_device(device)
+    if parsed.type != "cpu":
+        try:
+            torch.empty(0, device=parsed)
+        except (AssertionError, NotImplementedError, RuntimeError) as error:
+            raise InvalidSettingsError(
+                f"device is {device!r}: PyTorch cannot use this device here ({error}); give 'cpu', or install a "
+                "PyTorch build for the device"
+            ) from error
+    return parsed
+
+
 @overload
 def to_tensors(batch: Batch, device: torch.device | str = "cpu") -> TensorBatch: ...
 
@@ -191,10 +216,10 @@ def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensor
     CPU: nothing is copied. CUDA: the arrays are copied as one block of pinned memory, asynchronously on the current
     stream. Kernels queued after this call see the complete batch.
     """
-    device = torch.device(device)
+    device = usable_device(device)
     if device.type != "cuda":
-        return converted(batch, lambda array: pixels_to_device(array, device))
-    buffer = transfer_buffer_of(batch)
+        return converted(checked_batch(batch), lambda array: pixels_to_device(array, device))
+    buffer = transfer_buffer_of(checked_batch(batch))
     # The caching host allocator does not reuse a pinned block before the copy that reads it is done.
     staging = torch.empty(buffer.nbytes, dtype=torch.uint8, pin_memory=True)
     buffer.write_to(staging)

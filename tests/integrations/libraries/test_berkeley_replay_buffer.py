@@ -312,5 +312,5 @@ def test_an_empty_buffer_refuses_samples_and_observations():
         buffer.encode_recent_observation()
     with pytest.raises(InvalidStepError, match="idx is 0: no frame was stored yet"):
         buffer.store_effect(0, 0, 0.0, False)
-    with pytest.raises(InvalidSettingsError, match="size is 0 and frame_history_len 4"):
+    with pytest.raises(InvalidSettingsError, match="size is 0: a buffer stores at least 1"):
         ReplayBuffer(0, 4)

@@ -269,7 +269,7 @@ def test_missing_experiences_are_refused():
     buffer = MemoryEfficientAtariBuffer(5, 2)
     with pytest.raises(NothingToSampleError, match="the buffer is empty"):
         buffer[0]
-    with pytest.raises(InvalidStepError, match="experience has 4 parts"):
+    with pytest.raises(InvalidStepError, match="experience is of type tuple with 4 parts"):
         buffer.append((stacks_of(1, 1), 0, 0.0, 1.0))
     buffer.append((stacks_of(1, 1), 0, 0.0, 1.0, stacks_of(1, 2)))
     for index in (-1, 1):
@@ -277,8 +277,11 @@ def test_missing_experiences_are_refused():
             buffer[index]
     with pytest.raises(ValueError, match="num_samples is 2: the buffer has 1 experiences with 0 following ones"):
         buffer.sample(2)
-    for indices, num_steps in (([], 1), ([0], 0)):
-        with pytest.raises(InvalidSettingsError, match="both numbers must be at least 1"):
+    for indices, num_steps, message in (
+        ([], 1, r"indices is \[\]: at least 1 experience is returned"),
+        ([0], 0, "num_steps is 0: at least 1 step is returned"),
+    ):
+        with pytest.raises(InvalidSettingsError, match=message):
             buffer.sample_indices(indices, num_steps)
-    with pytest.raises(InvalidSettingsError, match="capacity is 0 and stacked_frames 4"):
+    with pytest.raises(InvalidSettingsError, match="capacity is 0: a buffer stores at least 1 experience"):
         MemoryEfficientAtariBuffer(0)

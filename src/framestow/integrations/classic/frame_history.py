@@ -9,12 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
+from framestow.argument_checks import as_array, as_flags, checked_seed, truth_value, whole_number
+from framestow.errors import InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import MAX_CHANNELS_LAST, FrameSpec
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes, num_steps_taken
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.memory import ReplayMemory, describe_memory
+from framestow.replay.memory import ReplayMemory, checked_batch_size, describe_memory
+from framestow.replay.memory_settings import MAX_STACK, check_unpacking
 from framestow.replay.sampling import OutputPool
 from framestow.replay.step_checks import LARGEST_REWARD
 from framestow.storage.frame_storage import Storage
@@ -92,12 +94,11 @@ class ReplayBuffer:
         threads: int = 1,
         seed: int | None = None,
     ) -> None:
-        if size < 1 or frame_history_len < 1:
-            raise InvalidSettingsError(
-                f"size is {size} and frame_history_len {frame_history_len}: both must be at least 1; "
-                "give larger numbers"
-            )
-        self.size, self.frame_history_len, self.lander = size, frame_history_len, lander
+        self.size = whole_number("size", size, 1, rule="a buffer stores at least 1 transition")
+        rule = f"an observation has 1 to {MAX_STACK} frames"
+        self.frame_history_len = whole_number("frame_history_len", frame_history_len, 1, MAX_STACK, rule=rule)
+        self.lander, seed = truth_value("lander", lander), checked_seed(seed)
+        check_unpacking(storage, threads)
         self._storage, self._threads = storage, threads
         self._generator = None if seed is None else random.Random(seed)
         self._memory: ReplayMemory | None = None
@@ -193,7 +194,7 @@ class ReplayBuffer:
         another slot, or if the action or reward is not one number.
         """
         newest = (self._num_frames - 1) % self.size
-        if self._num_frames == 0 or idx != newest:
+        if self._num_frames == 0 or _only_number("idx", idx, "iu") != newest:
             raise InvalidStepError(
                 f"idx is {idx}: "
                 + (f"the newest frame is in slot {newest}" if self._num_frames else "no frame was stored yet")
@@ -201,7 +202,12 @@ class ReplayBuffer:
             )
         last = None if last_frame is None else self._as_stored(last_frame)[None].copy()
         self._effect = Effect(
-            _checked_action(action), _checked_reward(reward), bool(done), bool(truncated), last, self._num_steps
+            _checked_action(action),
+            _checked_reward(reward),
+            _checked_flag("done", done),
+            _checked_flag("truncated", truncated),
+            last,
+            self._num_steps,
         )
 
     def encode_recent_observation(self) -> npt.NDArray[Any]:
@@ -214,7 +220,7 @@ class ReplayBuffer:
 
     def can_sample(self, batch_size: int) -> bool:
         """Return whether the buffer has at least ``batch_size`` transitions."""
-        return batch_size <= self._num_sampleable
+        return whole_number("batch_size", batch_size, 0, rule="it is a number of transitions") <= self._num_sampleable
 
     def sample(
         self, batch_size: int
@@ -237,7 +243,7 @@ class ReplayBuffer:
         ``(B, frame_history_len, H, W)``, so PyTorch gets channels-first stacks without a copy. Raises
         ``NothingToSampleError`` if there are fewer than ``batch_size`` transitions.
         """
-        if not self.can_sample(batch_size):
+        if not self.can_sample(checked_batch_size(batch_size)):
             raise NothingToSampleError(
                 f"batch_size is {batch_size}: the buffer has {self._num_sampleable} transitions whose next frame is "
                 "stored; check can_sample first"
@@ -287,7 +293,12 @@ class ReplayBuffer:
 
     def _as_stored(self, frame: npt.ArrayLike) -> npt.NDArray[Any]:
         """Return ``frame`` in the buffer's dtype. With ``lander``, floats may lose precision."""
-        given = np.asarray(frame)
+        given = as_array("frame", frame, InvalidStepError)
+        if given.dtype.kind not in "biuf" or not given.ndim:
+            raise InvalidStepError(
+                f"frame has shape {given.shape} and dtype {given.dtype}: it must be an array of numbers; give the "
+                "pixels (H, W, C) or the vector that the environment returned"
+            )
         if self._frame_shape is not None and given.shape != self._frame_shape:
             raise InvalidStepError(
                 f"frame has shape {given.shape}: it must be {self._frame_shape}, as the first frame; create another "
@@ -340,14 +351,14 @@ def _channels_last(
 
 
 def _checked_action(action: Any) -> int:
-    number = action if type(action) is int else _only_number(action, "iub")
+    number = action if type(action) is int else _only_number("action", action, "iub")
     if number is None or not INT32.min <= number <= INT32.max:
         raise InvalidStepError(f"action is {action!r}: it must be one 32-bit integer; give the action's number")
     return int(number)
 
 
 def _checked_reward(reward: Any) -> float:
-    number = reward if type(reward) is float else _only_number(reward, "fiub")
+    number = reward if type(reward) is float else _only_number("reward", reward, "fiub")
     if number is None or not abs(number) <= LARGEST_REWARD:
         raise InvalidStepError(
             f"reward is {reward!r}: it must be one number, finite in float32; correct the environment"
@@ -355,7 +366,14 @@ def _checked_reward(reward: Any) -> float:
     return float(number)
 
 
-def _only_number(value: Any, kinds: str) -> Any:
+def _checked_flag(name: str, flag: Any) -> bool:
+    array = as_flags(name, flag)
+    if array.size != 1:
+        raise InvalidStepError(f"{name} is {flag!r}: it must be one flag of one environment; give a boolean")
+    return bool(array.item())
+
+
+def _only_number(name: str, value: Any, kinds: str) -> Any:
     """Return the only element of ``value`` as a Python number; ``None`` if there are more, or of other dtypes."""
-    array = np.asarray(value)
+    array = as_array(name, value, InvalidStepError)
     return array.item() if array.size == 1 and array.dtype.kind in kinds else None

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import pickle
 import sys
-from collections.abc import Iterator, Sequence
-from operator import index as as_integer
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import as_array, checked_indices, checked_seed, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, describe_memory
+from framestow.replay.memory_settings import MAX_STACK, check_unpacking
 from framestow.replay.observation_layouts import ObservationLayout, Stacks
 from framestow.replay.step_checks import LARGEST_REWARD
 from framestow.storage.frame_storage import Storage
@@ -160,12 +161,11 @@ class MemoryEfficientAtariBuffer:
         threads: int = 1,
         seed: int | None = None,
     ) -> None:
-        if capacity < 1 or stacked_frames < 1:
-            raise InvalidSettingsError(
-                f"capacity is {capacity} and stacked_frames {stacked_frames}: both must be at least 1; "
-                "give larger numbers"
-            )
-        self._capacity, self._stacked_frames = capacity, stacked_frames
+        self._capacity = whole_number("capacity", capacity, 1, rule="a buffer stores at least 1 experience")
+        rule = f"an observation has 1 to {MAX_STACK} frames"
+        self._stacked_frames = whole_number("stacked_frames", stacked_frames, 1, MAX_STACK, rule=rule)
+        seed = checked_seed(seed)
+        check_unpacking(storage, threads)
         self._storage, self._threads = storage, threads
         self._generator = None if seed is None and "nnabla_rl" in sys.modules else np.random.default_rng(seed)
         self._steps: PairedSteps | None = None
@@ -199,9 +199,11 @@ class MemoryEfficientAtariBuffer:
 
         Arrays are copied. Raises ``InvalidStepError`` before anything is stored.
         """
-        if len(experience) < 5:
+        num_parts = len(experience) if isinstance(experience, (tuple, list)) else 0
+        if num_parts < 5:
             raise InvalidStepError(
-                f"experience has {len(experience)} parts: it must have at least 5; give (s, a, r, non_terminal, s_next)"
+                f"experience is of type {type(experience).__name__} with {num_parts} parts: it must have at least 5; "
+                "give (s, a, r, non_terminal, s_next)"
             )
         s, a, r, non_terminal, s_next, *extras = experience
         observation, following = _as_float32("s", s), _as_float32("s_next", s_next)
@@ -237,12 +239,14 @@ class MemoryEfficientAtariBuffer:
 
     def append_all(self, experiences: Sequence[Experience]) -> None:
         """Store several experiences, oldest first."""
+        if not isinstance(experiences, Iterable):
+            raise InvalidStepError(f"experiences is {experiences!r}: it must be a list of them; give [experience]")
         for experience in experiences:
             self.append(experience)
 
     def __getitem__(self, index: int) -> Experience:
         """Return experience ``index``; 0 is the oldest. Raises ``NothingToSampleError`` if it does not exist."""
-        return self._experiences(np.array([as_integer(index)], np.int64))[0]
+        return self._experiences(checked_indices(index, most_axes=0).reshape(1))[0]
 
     def __iter__(self) -> Iterator[Experience]:
         return (self[index] for index in range(len(self)))
@@ -254,6 +258,8 @@ class MemoryEfficientAtariBuffer:
 
         Returns the same as ``sample_indices``. Raises ``InvalidSettingsError``, a ``ValueError``, if there are fewer.
         """
+        num_samples = whole_number("num_samples", num_samples, 1, rule="at least 1 experience is sampled")
+        num_steps = whole_number("num_steps", num_steps, 1, rule="at least 1 step is sampled")
         num_starts = len(self) - num_steps + 1
         if num_samples > num_starts:
             raise InvalidSettingsError(
@@ -271,12 +277,10 @@ class MemoryEfficientAtariBuffer:
         With ``num_steps`` > 1, return a tuple of ``num_steps`` sequences: the experiences, the next ones, and so on,
         also across ends of episodes. Raises ``InvalidSettingsError``, a ``ValueError``, for no index or no step.
         """
-        if len(indices) == 0 or num_steps < 1:
-            raise InvalidSettingsError(
-                f"{len(indices)} indices and num_steps {num_steps} were given: both numbers must be at least 1; "
-                "give larger ones"
-            )
-        starts = np.asarray(indices, np.int64)
+        starts = checked_indices(indices, most_axes=1)
+        num_steps = whole_number("num_steps", num_steps, 1, rule="at least 1 step is returned")
+        if starts.size == 0:
+            raise InvalidSettingsError(f"indices is {indices!r}: at least 1 experience is returned; give its number")
         weights = {"weights": np.ones([len(starts), 1])}
         if num_steps == 1:
             return self._experiences(starts), weights
@@ -321,7 +325,7 @@ class MemoryEfficientAtariBuffer:
     def _prepare(self, shape: tuple[int, ...], action: Any, extras: tuple[Any, ...]) -> None:
         """Create the memory for observations and actions like those of the first experience."""
         self._extras = ExtraFields(self._capacity, extras)
-        first = np.asarray(action)
+        first = as_array("a", action, InvalidStepError)
         self._has_plain_actions = isinstance(action, (int, float))
         self._action = ActionSpec(first.shape, first.dtype.name)
         self._checked_action(action)
@@ -346,7 +350,7 @@ class MemoryEfficientAtariBuffer:
         )
 
     def _checked_action(self, action: Any) -> npt.NDArray[Any]:
-        given = np.asarray(action)
+        given = as_array("a", action, InvalidStepError)
         if (
             given.dtype.kind not in "fiu"
             or given.shape != self._action.shape
@@ -361,7 +365,7 @@ class MemoryEfficientAtariBuffer:
 
 def _as_float32(name: str, observation: Any) -> npt.NDArray[np.float32]:
     """Return an observation as ``float32``; ``uint8`` pixels are divided by 255."""
-    given: npt.NDArray[Any] = np.asarray(observation)
+    given = as_array(name, observation, InvalidStepError)
     if given.dtype == np.float32:
         return given
     if given.dtype == np.uint8:
@@ -379,7 +383,7 @@ def _as_float32(name: str, observation: Any) -> npt.NDArray[np.float32]:
 def _checked_number(name: str, value: Any) -> float:
     if type(value) is float:
         return value
-    given = np.asarray(value)
+    given = as_array(name, value, InvalidStepError)
     if given.size != 1 or given.dtype.kind not in "fiub":
         raise InvalidStepError(f"{name} is {value!r}: it must be one number; give a float")
     return float(given.item())

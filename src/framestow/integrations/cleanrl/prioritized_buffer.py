@@ -12,17 +12,19 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from framestow.argument_checks import as_array, as_flags, real_number, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.cleanrl.replay_buffer import copied_tensor
-from framestow.integrations.drop_in.paired_steps import PairedSteps, steps_following
+from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack, steps_following
 from framestow.integrations.drop_in.row_buffer import as_rows_of
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.memory import ReplayMemory, describe_memory
+from framestow.replay.memory import ReplayMemory, checked_batch_size, describe_memory
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import checked_priorities
 from framestow.storage.frame_storage import Storage
+from framestow.torch.tensor_batch import usable_device
 
 Indices = npt.NDArray[np.int64]
 
@@ -182,15 +184,21 @@ class PrioritizedReplayBuffer:
         threads: int = 1,
         storage: Storage = "packed",
     ) -> None:
-        num_rows = capacity // num_envs if num_envs > 0 else 0
-        if num_rows < 1 or not 1 <= n_step <= num_rows:
+        capacity = whole_number("capacity", capacity, 1, rule="a buffer stores at least 1 transition")
+        num_envs = whole_number("num_envs", num_envs, 1, rule="a buffer has at least 1 environment")
+        n_step = whole_number("n_step", n_step, 1, rule="a return has at least 1 reward")
+        gamma = real_number("gamma", gamma, 0, 1, rule="γ is 0 to 1")
+        eps = real_number("eps", eps, 0, rule="it is added to each priority, and is 0 or more; CleanRL uses 1e-6")
+        check_frame_stack(frame_stack)
+        num_rows = capacity // num_envs
+        if n_step > num_rows:
             raise InvalidSettingsError(
                 f"capacity is {capacity}, num_envs {num_envs} and n_step {n_step}: the capacity must be at least "
                 "n_step * num_envs, and n_step at least 1; increase the capacity"
             )
-        self.device, self.gamma, self.beta = device, gamma, beta
+        self.device, self.gamma, self.beta = usable_device(device), gamma, beta
         self.capacity, self._n_step = capacity, n_step
-        self._frame = FrameSpec(tuple(obs_shape))
+        self._frame = FrameSpec(obs_shape)
         # The newest n_step - 1 steps of each environment have no complete return yet. One more row is stored, because
         # the memory evicts the oldest row before it stores the next one, and Ctrl-C may come in between.
         self._steps = PairedSteps(
@@ -256,7 +264,7 @@ class PrioritizedReplayBuffer:
         was truncated, ``next_obs`` is its last observation. ``done`` is true if the episode terminated.
         """
         num_envs = self.memory.num_envs
-        terminated = _each("dones", done, num_envs).astype(bool)
+        terminated = _each("dones", as_flags("done", done), num_envs)
         self._steps.add(
             as_rows_of(obs, num_envs, self._frame),
             _each("actions", action, num_envs),
@@ -275,13 +283,14 @@ class PrioritizedReplayBuffer:
 
         Raises ``NothingToSampleError`` if no transition is complete.
         """
+        batch_size = checked_batch_size(batch_size)
         self._settle_rows()
         if not self.size:
             raise NothingToSampleError(
                 f"the buffer has no transition with all of its {self.n_step} steps: there is nothing to sample; add "
                 "more steps first"
             )
-        self._sampler.beta = float(self.beta)
+        self._sampler.beta = real_number("beta", self.beta, 0, 1, rule="it is 0 to 1")
         numbers, weights = self._sampler.draw(batch_size, self._settled, cast(np.random.Generator, _GlobalGenerator()))
         first = self._steps.indices(*np.divmod(numbers, self.memory.num_envs))
         steps = steps_following(self._steps, first, self.n_step)
@@ -381,7 +390,7 @@ class _GlobalGenerator:
 
 def _each(name: str, values: Any, num_envs: int) -> Array:
     """Return one value per environment; a single value is repeated."""
-    array = np.asarray(values)
+    array = as_array(name, values, InvalidStepError)
     if array.shape == (num_envs,):
         return array
     if array.shape not in ((), (1,)):

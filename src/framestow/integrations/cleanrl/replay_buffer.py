@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sized
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
+from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import map_arrays
-from framestow.integrations.drop_in.row_buffer import RowBuffer
+from framestow.integrations.drop_in.row_buffer import RowBuffer, check_row_arguments
 from framestow.storage.frame_storage import Storage
+from framestow.torch.tensor_batch import parse_device
+
+NUM_FIELDS = 6  # of a row: the arguments of ``add``
 
 
 def copied_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
@@ -24,7 +29,7 @@ def copied_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
 
 def chosen_device(device: Any) -> torch.device:
     """Return the device: ``"auto"`` and CUDA devices become the CPU if there is no GPU, as in CleanRL."""
-    chosen = torch.device("cuda" if device == "auto" else device)
+    chosen = parse_device("cuda" if isinstance(device, str) and device == "auto" else device)
     return chosen if chosen.type != "cuda" or torch.cuda.is_available() else torch.device("cpu")
 
 
@@ -93,6 +98,15 @@ class ReplayBuffer(RowBuffer):
         threads: int = 1,
         storage: Storage = "packed",
     ) -> None:
+        check_row_arguments(
+            buffer_size,
+            observation_space,
+            action_space,
+            n_envs,
+            optimize_memory_usage,
+            handle_timeout_termination,
+            frame_stack,
+        )
         self.observation_space, self.action_space = observation_space, action_space
         self.buffer_size, self.n_envs = max(buffer_size // n_envs, 1), n_envs
         self.device = chosen_device(device)
@@ -107,6 +121,12 @@ class ReplayBuffer(RowBuffer):
 
     def extend(self, *rows: Any) -> None:
         """Add several rows; each argument is a sequence of arguments of ``add``."""
+        lengths = [len(values) if isinstance(values, Sized) else "no" for values in rows]
+        if len(rows) != NUM_FIELDS or len(set(lengths)) != 1 or "no" in lengths:
+            raise InvalidStepError(
+                f"extend was given {len(rows)} arguments of {lengths} values: it takes the {NUM_FIELDS} arguments of "
+                "add, each as a list with one value for each row; give lists of one length"
+            )
         for row in zip(*rows, strict=True):
             self.add(*row)
 

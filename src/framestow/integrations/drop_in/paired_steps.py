@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import checked_indices
+from framestow.argument_checks import checked_indices, whole_number
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.memory_settings import MAX_STACK
 from framestow.replay.observation_layouts import ObservationLayout, layouts_of_depth, layouts_to_try
 from framestow.replay.sampling import OutputPool
 from framestow.replay.unstacking import Unstacker
@@ -47,6 +48,13 @@ def memory_from_bytes(files: dict[str, bytes], threads: int = 1) -> ReplayMemory
 def num_steps_taken(memory: ReplayMemory) -> int:
     """Return how many steps were ever added to a memory with ``retention="fifo"``: the index of the next one."""
     return int(memory._timeline.next_index)  # type: ignore[attr-defined]  # of a ring
+
+
+def check_frame_stack(frame_stack: Any) -> None:
+    """Raise ``InvalidSettingsError`` unless ``frame_stack`` is a number of frames, or ``None`` to detect it."""
+    if frame_stack is not None:
+        rule = f"an observation has 1 to {MAX_STACK} frames; leave frame_stack out to detect them"
+        whole_number("frame_stack", frame_stack, 1, MAX_STACK, rule=rule)
 
 
 class PairedSteps:

@@ -6,7 +6,7 @@ from a memory: observations as ``RingObservations``, other columns as new arrays
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import EllipsisType
 from typing import Any
@@ -14,39 +14,79 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import as_array, as_flags, truth_value, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.drop_in.paired_steps import PairedSteps
+from framestow.frames.observation_spec import observation_spec
+from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
-from framestow.replay.memory import ReplayMemory, describe_memory
+from framestow.replay.memory import ReplayMemory, checked_batch_size, describe_memory
 from framestow.storage.frame_storage import Storage
 
 Array = npt.NDArray[Any]
 
 
+def check_row_arguments(
+    buffer_size: Any,
+    observation_space: Any,
+    action_space: Any,
+    n_envs: Any,
+    optimize_memory_usage: Any,
+    handle_timeout_termination: Any,
+    frame_stack: Any,
+) -> None:
+    """Raise ``InvalidSettingsError`` for arguments of a ``RowBuffer``'s constructor that cannot work."""
+    whole_number("buffer_size", buffer_size, 1, rule="a buffer stores at least 1 transition")
+    whole_number("n_envs", n_envs, 1, rule="a buffer has at least 1 environment")
+    truth_value("optimize_memory_usage", optimize_memory_usage)
+    truth_value("handle_timeout_termination", handle_timeout_termination)
+    check_frame_stack(frame_stack)
+    parts = getattr(observation_space, "spaces", None)
+    is_of_arrays = isinstance(parts, Mapping) and not any(hasattr(part, "spaces") for part in parts.values())
+    is_text = isinstance(observation_space, str)
+    if isinstance(observation_space, (Mapping, Sequence)) and not is_text and not is_of_arrays:
+        raise InvalidSettingsError(
+            f"observation_space is {observation_space!r}: it must be a Box, a Discrete or another space of one array, "
+            "or a Dict of these; give the observation_space of the environment"
+        )
+    if getattr(observation_space, "shape", None) != ():  # of a Discrete, whose numbers are stored as vectors
+        observation_spec(observation_space)
+    if not hasattr(action_space, "shape") or not hasattr(action_space, "dtype"):
+        raise InvalidSettingsError(
+            f"action_space is {action_space!r}: it must be a space with a shape and a dtype; give the action_space of "
+            "the environment"
+        )
+    ActionSpec.from_space(action_space)
+
+
 def as_rows_of(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
-    """Return ``observations`` as ``(num_envs, *frame)`` of the frame's dtype, broadcast as in a NumPy assignment.
+    """Return ``observations`` as ``(num_envs, *frame)`` of the frame's dtype; axes of length 1 may be missing.
 
     Raises ``InvalidStepError`` if the shape does not fit or the dtype would change a value. Floats may lose precision.
     """
-    array, shape = np.asarray(observations), (num_envs, *frame.shape)
+    array, shape = as_array("observations", observations, InvalidStepError), (num_envs, *frame.shape)
     if array.dtype != frame.dtype:
         array = _cast(array, frame.dtype)
     if array.shape == shape:
         return array
-    if frame.shape == (1,) and array.shape == (num_envs,):
-        return array[:, None]
-    try:
-        return np.broadcast_to(array, shape)
-    except ValueError:
+    if _longer_axes(array.shape) != _longer_axes(shape):
         raise InvalidStepError(
             f"observations have shape {array.shape}: {num_envs} environments have {shape}; give one observation each"
-        ) from None
+        )
+    return array.reshape(shape)
+
+
+def _longer_axes(shape: tuple[int, ...]) -> list[int]:
+    return [side for side in shape if side != 1]
 
 
 def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
+    if array.dtype.kind not in "biuf":
+        raise InvalidStepError(
+            f"observations have dtype {array.dtype}: the observation space has {dtype}; convert them"
+        )
     with np.errstate(all="ignore"):  # checked below
         cast = array.astype(dtype)
     if not np.can_cast(array.dtype, dtype, "same_kind") and not np.array_equal(cast, array):
@@ -274,31 +314,57 @@ class RowBuffer:
         self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: Sequence[dict[str, Any]]
     ) -> None:
         """Store one step of every environment; all arrays are copied."""
-        terminated, truncated = self._row(done, np.bool_), self._no_flags
-        timeouts = [info.get("TimeLimit.truncated", False) for info in infos] if self.handle_timeout_termination else []
+        terminated, truncated = self._row("done", as_flags("done", done), np.bool_), self._no_flags
+        timeouts = self._timeouts(infos) if self.handle_timeout_termination else []
         if any(timeout is not False for timeout in timeouts):  # arrays, too
-            truncated = self._row(np.array(timeouts), np.bool_)
+            name = "TimeLimit.truncated"
+            truncated = self._row(name, as_flags(name, timeouts), np.bool_)
             terminated = terminated & ~truncated
-        actions = np.asarray(action).reshape(self.n_envs, self.action_dim)
+        actions = as_array("actions", action, InvalidStepError)
+        if actions.size != self.n_envs * self.action_dim:
+            raise InvalidStepError(
+                f"actions have shape {actions.shape}: {self.n_envs} environments have "
+                f"{(self.n_envs, self.action_dim)}; give one action for each environment"
+            )
+        actions = actions.reshape(self.n_envs, self.action_dim)
         self.memory.add(
             self._as_stored(obs),
             actions if self._arguments["action_space"].shape else actions[:, 0],
-            self._row(reward, np.float32),
+            self._row("reward", reward, np.float32),
             self._as_stored(next_obs),
             terminated,
             truncated,
         )
 
-    def _row(self, values: Any, dtype: Any) -> Array:
-        """Return one value of each environment, assigned as to a row of an array."""
+    def _row(self, name: str, values: Any, dtype: Any) -> Array:
+        """Return one number of each environment, assigned as to a row of an array."""
         if type(values) is np.ndarray and values.dtype == dtype and values.shape == (self.n_envs,):
             return values
-        row = np.zeros(self.n_envs, dtype)
-        row[:] = values
+        array, row = as_array(name, values, InvalidStepError), np.zeros(self.n_envs, dtype)
+        if array.dtype.kind not in "biuf" or _longer_axes(array.shape) not in ([], _longer_axes(row.shape)):
+            raise InvalidStepError(
+                f"{name} has shape {array.shape} and dtype {array.dtype}: it must be numbers of shape "
+                f"({self.n_envs},); give one for each environment"
+            )
+        row[:] = array.reshape(-1)
         return row
+
+    def _timeouts(self, infos: Any) -> list[Any]:
+        """Return ``TimeLimit.truncated`` of each environment's info, False where it is missing."""
+        try:
+            timeouts = [info.get("TimeLimit.truncated", False) for info in infos]
+        except (AttributeError, TypeError):
+            timeouts = []
+        if len(timeouts) not in (1, self.n_envs):  # extend() of Stable-Baselines3 gives one dict with arrays
+            raise InvalidStepError(
+                f"infos is {infos!r}: handle_timeout_termination needs a list of {self.n_envs} dicts, one for each "
+                "environment; give such a list, or create the buffer with handle_timeout_termination=False"
+            )
+        return timeouts
 
     def _draw_rows(self, batch_size: int) -> Array:
         """Draw uniform rows of the ring with ``np.random``; raise ``NothingToSampleError`` if it is empty."""
+        batch_size = checked_batch_size(batch_size)
         num_stored = self._num_stored
         if not num_stored:
             raise NothingToSampleError("the buffer is empty: there is nothing to sample; add steps first")
@@ -368,6 +434,12 @@ class RowBuffer:
 
     def _as_stored(self, observations: Any) -> Any:
         if isinstance(self._frames, dict):
+            if not isinstance(observations, Mapping) or not self._frames.keys() <= observations.keys():
+                keys = ", ".join(observations) if isinstance(observations, Mapping) and observations else "none"
+                raise InvalidStepError(
+                    f"observations have the keys {keys}: the observation space has {', '.join(self._frames)}; give a "
+                    "dict with one array for each key"
+                )
             return {key: as_rows_of(observations[key], self.n_envs, frame) for key, frame in self._frames.items()}
         return as_rows_of(observations, self.n_envs, self._frames)
 

@@ -1,0 +1,86 @@
+"""Values that are wrong for most arguments, and what a refusal of one says.
+
+A table of ``Call`` names the few values that an argument does take; every other one must be refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from framestow.errors import FramestowError
+
+WRONG = {
+    "0": 0,
+    "-1": -1,
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "None": None,
+    "'a'": "a",
+    "2.5": 2.5,
+    "True": True,
+    "[1]": [1],
+    "dict": {"a": 1},
+    "ragged": [[1, 2], [3]],
+    "array": np.zeros((2, 3)),
+    "class": object,
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call that works with ``arguments``, or with those that they return.
+
+    ``takes`` has the names in ``WRONG`` of what each argument takes, such as ``{"seed": "0 None"}``. ``refuses`` has
+    further wrong values of an argument.
+    """
+
+    function: Callable[..., Any]
+    arguments: Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+    takes: Mapping[str, str] = field(default_factory=dict)
+    refuses: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    unchecked: str = ""  # arguments that take anything
+
+    def with_argument(self, name: str, value: Any) -> Any:
+        """Call the function with another value of one argument."""
+        arguments = self.arguments() if callable(self.arguments) else self.arguments
+        return self.function(**{**arguments, name: value})
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the checked arguments."""
+        arguments = self.arguments() if callable(self.arguments) else self.arguments
+        return [name for name in arguments if name not in self.unchecked.split()]
+
+
+def each_argument(calls: Mapping[str, Call]) -> list[Any]:
+    """Return a parameter for each checked argument of each call."""
+    return [pytest.param(call, name, id=f"{kind}-{name}") for kind, call in calls.items() for name in call.names]
+
+
+def assert_wrong_values_are_refused(call: Call, name: str) -> None:
+    """Call with each wrong value of an argument; each must raise framestow's error, which shows the value."""
+    taken = call.takes.get(name, "").split()
+    assert set(taken) <= set(WRONG)
+    for value in [*(value for key, value in WRONG.items() if key not in taken), *call.refuses.get(name, ())]:
+        with pytest.raises(FramestowError) as refused:
+            call.with_argument(name, value)
+        message = str(refused.value)
+        assert any(mark in message for mark in marks_of(value)), f"{value!r}: {message}"
+    for key in taken:
+        call.with_argument(name, WRONG[key])
+
+
+def marks_of(value: Any) -> set[str]:
+    """Return what a message may show of a value: the value, its shape or dtype, or its type or that of its parts."""
+    if value is WRONG["ragged"]:
+        return {repr(value), "cannot be converted to an array", "of shape (1,)", "type list"}
+    parts = value if isinstance(value, (list, tuple)) else ()
+    kinds = {type(each).__name__ for each in (value, *parts)}
+    marks = {repr(value), str(value), *(f"a {kind}" for kind in kinds), *(f"type {kind}" for kind in kinds)}
+    array = np.asarray(value)
+    return marks | {f"shape {array.shape}", f"{str(array.shape)[1:-1]})", f"dtype {array.dtype}", f"is {array.dtype}"}
