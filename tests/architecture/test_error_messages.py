@@ -51,6 +51,7 @@ PASSED_ON = {
     "{refusals[0]}",
     "{shorten(printed.getvalue(), command)}",
     "{str(error)}",
+    "{text}",
     "{why}",
 }
 

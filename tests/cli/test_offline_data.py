@@ -234,7 +234,8 @@ def test_invalid_data_is_refused_and_no_folder_is_left(breakout, tmp_path: Path,
     to = ["--to", str(tmp_path / "out")]
 
     assert "the folder does not exist" in refused(["import", "dqn-replay", str(tmp_path / "nowhere"), *to], capsys)
-    assert "use cut_ends='terminal'" in refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
+    cut = refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
+    assert "use --cut-ends terminal, as Dopamine does, or the lossless --cut-ends new_checkpoint" in cut
     assert not (tmp_path / "out").exists()
     over = ["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "store"), "--cut-ends", "terminal"]
     assert "nothing is overwritten" in refused(over, capsys)
@@ -260,6 +261,23 @@ def test_an_option_of_an_import_that_is_out_of_range_is_refused_by_its_name(opti
 
     assert error.startswith(f"error: {message}")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["dqn-replay", "--slots-per-checkpoint", "0"], "error: --slots-per-checkpoint is 0: it must be at least 1"),
+        (["dqn-replay", "--compression-level", "10"], "error: --compression-level is 10: gzip has 0 (none) to 9"),
+        (["minari", "--dataset-id", "made/here"], "error: --dataset-id is 'made/here': Minari does not accept it"),
+        (["minari", "--dataset-id", "made/here-v0", "--environment", "No-v0"], "error: --environment is 'No-v0': "),
+    ],
+)
+def test_an_error_of_an_export_names_the_option(arguments, message, tmp_path: Path, capsys):
+    SmallPlay(((3, "terminated"),)).recorded().memory.save(tmp_path / "store")
+
+    error = refused(["export", *arguments, str(tmp_path / "store"), "--to", str(tmp_path / "out")], capsys)
+
+    assert message in error
 
 
 def test_data_without_a_complete_step_is_refused(tmp_path: Path, capsys):

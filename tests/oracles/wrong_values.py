@@ -32,29 +32,38 @@ WRONG = {
 
 
 @dataclass(frozen=True)
+class Made:
+    """An argument that each call makes anew."""
+
+    make: Callable[[], Any]
+
+
+@dataclass(frozen=True)
 class Call:
-    """A call that works with ``arguments``, or with those that they return.
+    """A call that works with ``arguments``.
 
     ``takes`` has the names in ``WRONG`` of what each argument takes, such as ``{"seed": "0 None"}``. ``refuses`` has
-    further wrong values of an argument.
+    further wrong values of an argument, and ``skips`` those in ``WRONG`` that another rule decides.
     """
 
     function: Callable[..., Any]
-    arguments: Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+    arguments: Mapping[str, Any]
     takes: Mapping[str, str] = field(default_factory=dict)
     refuses: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    skips: Mapping[str, str] = field(default_factory=dict)
     unchecked: str = ""  # arguments that take anything
 
     def with_argument(self, name: str, value: Any) -> Any:
         """Call the function with another value of one argument."""
-        arguments = self.arguments() if callable(self.arguments) else self.arguments
-        return self.function(**{**arguments, name: value})
+        arguments = {**self.arguments, name: value}  # in the order of the table
+        return self.function(
+            **{key: given.make() if isinstance(given, Made) else given for key, given in arguments.items()}
+        )
 
     @property
     def names(self) -> list[str]:
         """Names of the checked arguments."""
-        arguments = self.arguments() if callable(self.arguments) else self.arguments
-        return [name for name in arguments if name not in self.unchecked.split()]
+        return [name for name in self.arguments if name not in self.unchecked.split()]
 
 
 def each_argument(calls: Mapping[str, Call]) -> list[Any]:
@@ -64,9 +73,10 @@ def each_argument(calls: Mapping[str, Call]) -> list[Any]:
 
 def assert_wrong_values_are_refused(call: Call, name: str) -> None:
     """Call with each wrong value of an argument; each must raise framestow's error, which shows the value."""
-    taken = call.takes.get(name, "").split()
-    assert set(taken) <= set(WRONG)
-    for value in [*(value for key, value in WRONG.items() if key not in taken), *call.refuses.get(name, ())]:
+    taken, skipped = call.takes.get(name, "").split(), call.skips.get(name, "").split()
+    assert set(taken + skipped) <= set(WRONG)
+    wrong = [value for key, value in WRONG.items() if key not in taken + skipped]
+    for value in [*wrong, *call.refuses.get(name, ())]:
         with pytest.raises(FramestowError) as refused:
             call.with_argument(name, value)
         message = str(refused.value)
@@ -78,9 +88,10 @@ def assert_wrong_values_are_refused(call: Call, name: str) -> None:
 def marks_of(value: Any) -> set[str]:
     """Return what a message may show of a value: the value, its shape or dtype, or its type or that of its parts."""
     if value is WRONG["ragged"]:
-        return {repr(value), "cannot be converted to an array", "of shape (1,)", "type list"}
-    parts = value if isinstance(value, (list, tuple)) else ()
+        return {repr(value), "cannot be converted to an array", "of shape (1,)", "type list", "is [1, 2]"}
+    parts = tuple(value) if isinstance(value, (list, tuple, dict)) or np.ndim(value) == 2 else ()
     kinds = {type(each).__name__ for each in (value, *parts)}
     marks = {repr(value), str(value), *(f"a {kind}" for kind in kinds), *(f"type {kind}" for kind in kinds)}
     array = np.asarray(value)
+    marks |= {f"is {part!r}" for part in (array.tolist(), *parts)} | {f"has {len(parts)} " for _ in parts}
     return marks | {f"shape {array.shape}", f"{str(array.shape)[1:-1]})", f"dtype {array.dtype}", f"is {array.dtype}"}

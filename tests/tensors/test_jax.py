@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from framestow import FrameSpec, ReplayMemory
-from framestow.errors import InvalidSettingsError
 from framestow.replay.batch import Batch
 from framestow.replay.sampling import OutputPool
 
@@ -22,6 +21,7 @@ from framestow.jax import (  # noqa: E402 -- it needs JAX
     SequenceLoader,
     to_jax,
 )
+from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument  # noqa: E402
 
 SHAPE = (12, 7)
 FIELDS = [
@@ -215,9 +215,22 @@ def test_a_sequence_loader_gives_what_sample_sequences_gives(borders):
     assert [3] == burn_ins
 
 
-def test_an_empty_batch_is_refused():
-    with pytest.raises(InvalidSettingsError, match="batch_size is 0: a batch has at least 1 transition"):
-        BatchLoader(filled(), 0)
+LOADER = {"batch_size": 4, "device": None, "ahead": 2, "threads": 1}
+CALLS = {
+    "BatchLoader": Call(lambda **given: BatchLoader(filled(), **given).close(), LOADER, {"device": "None"}),
+    "SequenceLoader": Call(
+        lambda **given: SequenceLoader(filled(), **given).close(),
+        LOADER | {"length": 3, "overlap": 1, "burn_in": 0, "borders": "mask"},
+        {"device": "None", "overlap": "0 None", "burn_in": "0"},
+        {"device": ["cpu", "gpu"]},
+    ),
+    "to_jax": Call(to_jax, {"batch": Made(lambda: filled().sample(2)), "device": None}, {"device": "None"}),
+}
+
+
+@pytest.mark.parametrize(("call", "name"), each_argument(CALLS))
+def test_a_wrong_argument_is_refused_with_its_value(call, name):
+    assert_wrong_values_are_refused(call, name)
 
 
 def test_the_example_of_the_docs_prints_its_documented_output(capsys):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +14,7 @@ import tyro
 from rich.console import Console
 
 from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
+from framestow.errors import InvalidSettingsError
 
 if TYPE_CHECKING:
     from framestow.offline.transfer import Progress, Transferred
@@ -57,7 +60,8 @@ class ExportDqnReplay:
                 progress=show,
             )
 
-        return _export(console, "DQN Replay", self.store, self.to, write)
+        with _options_in_errors(ExportDqnReplay):
+            return _export(console, "DQN Replay", self.store, self.to, write)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +112,8 @@ class ExportMinari:
         def write(memory: ReplayMemory, folder: Path, show: Progress) -> Transferred:
             return export_minari(memory, folder, description, show)
 
-        return _export(console, "Minari", self.store, self.to / self.dataset_id, write)
+        with _options_in_errors(ExportMinari):
+            return _export(console, "Minari", self.store, self.to / self.dataset_id, write)
 
     def _metadata(self) -> dict[str, Any]:
         given = {
@@ -119,6 +124,23 @@ class ExportMinari:
             "code_permalink": self.code_permalink,
         }
         return {name: value for name, value in given.items() if value}
+
+
+@contextmanager
+def _options_in_errors(command: type) -> Iterator[None]:
+    """Write the options of ``command`` in an ``InvalidSettingsError`` that names Python arguments.
+
+    ``cut_ends='terminal'`` becomes ``--cut-ends terminal``, and ``dataset_id is`` becomes ``--dataset-id is``.
+    """
+    try:
+        yield
+    except InvalidSettingsError as error:
+        text = str(error)
+        for field in dataclasses.fields(command):
+            option = f"--{field.name.replace('_', '-')}"
+            text = re.sub(rf"\b{field.name}='(\w+)'", rf"{option} \1", text)
+            text = re.sub(rf"\b{field.name}\b" if "_" in field.name else rf"^{field.name}(?= is )", option, text)
+        raise InvalidSettingsError(text) from error
 
 
 def _export(

@@ -8,12 +8,12 @@ from typing import Any, Literal, overload
 from gymnasium.vector import AutoresetMode
 
 from framestow.argument_checks import whole_number
-from framestow.envs.atari.atari_env import AtariEnv, RenderMode
+from framestow.envs.atari.atari_env import AtariEnv, RenderMode, check_render_mode
 from framestow.envs.atari.games import find_rom
 from framestow.envs.atari.presets import Preset, PresetName, find_preset
-from framestow.envs.vector.autoreset import AutoresetName
+from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.envs.vector.serial import SerialVectorEnv
-from framestow.envs.workers.pool import OnWorkerLost, StartMethod
+from framestow.envs.workers.pool import OnWorkerLost, StartMethod, check_worker_settings
 from framestow.envs.workers.worker_vector_env import WorkerVectorEnv
 from framestow.errors import InvalidSettingsError
 
@@ -96,6 +96,9 @@ def make_atari(
     if num_envs is not None:
         num_envs = whole_number("num_envs", num_envs, 1, rule="it must be 1 or more; None makes one plain environment")
     workers = _checked_workers(workers, num_envs)
+    check_render_mode(render_mode)
+    find_mode(autoreset_mode)
+    check_worker_settings(start_method, step_timeout, on_worker_lost)
     if num_envs is None:
         return AtariEnv(rom, recipe, seed, render_mode=render_mode)
     factory: Any = partial(AtariEnv, rom, recipe, render_mode=render_mode)
@@ -113,10 +116,11 @@ def make_atari(
 
 
 def _checked_workers(workers: Any, num_envs: int | None) -> int:
+    rule = f"it must be from 0 (this process) to the number of environments, {num_envs or 1}"
+    workers = whole_number("workers", workers, 0, rule=rule)
     if num_envs is None and workers:
         raise InvalidSettingsError(
             f"workers is {workers!r} and num_envs is None: workers step vector environments; give num_envs too, for "
             "example num_envs=8, or leave workers out"
         )
-    rule = f"it must be from 0 (this process) to the number of environments, {num_envs or 1}"
     return whole_number("workers", workers, 0, num_envs or 0, rule=rule)

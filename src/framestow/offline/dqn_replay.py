@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import one_of, whole_number
+from framestow.argument_checks import checked_indices, folder_path, one_of, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
@@ -30,7 +30,14 @@ from framestow.offline.dqn_checkpoint import (
     count_file_of,
     file_of,
 )
-from framestow.offline.transfer import Progress, Transferred, count_left_out, no_progress, unfinished_folder
+from framestow.offline.transfer import (
+    Progress,
+    Transferred,
+    check_transfer,
+    count_left_out,
+    no_progress,
+    unfinished_folder,
+)
 from framestow.one_line import one_line, plural
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
@@ -94,8 +101,11 @@ class DqnReplay:
 
         Raises ``InvalidSettingsError`` if files are missing or inconsistent, ``DamagedDataError`` if a file is damaged.
         """
-        found = _folder_of(Path(folder))
-        numbers = checkpoint_numbers(found) if checkpoints is None else sorted(set(checkpoints))
+        if padding is not None:
+            padding = whole_number("padding", padding, 0, rule="it is a number of blank slots; None detects it")
+        found = _folder_of(folder_path("folder", folder))
+        chosen = None if checkpoints is None else checked_indices(checkpoints, most_axes=1).tolist()
+        numbers = checkpoint_numbers(found) if chosen is None else sorted(set(chosen))
         missing = [number for number in numbers if number not in checkpoint_numbers(found)]
         if missing or not numbers:
             raise InvalidSettingsError(
@@ -138,6 +148,7 @@ class DqnReplay:
         ``progress`` counts bytes of files. An episode that is open at the end stays open. Raises ``DamagedDataError``
         for a damaged file. Some damage is only detected at the end of the file; then discard the memory.
         """
+        check_transfer(memory, progress)
         importer = _SlotImporter(memory, self.padding)
         total = sum(checkpoint.bytes_to_read for checkpoint in self.checkpoints)
         done = 0
@@ -318,7 +329,9 @@ def export_dqn_replay(
     Raises ``InvalidSettingsError``, before anything is written, for an unsuitable memory or folder or because of
     ``cut_ends``; ``OSError`` if writing fails.
     """
+    check_transfer(memory, progress)
     _check_fits(memory, cut_ends, slots_per_checkpoint, compression_level)
+    folder = folder_path("folder", folder)
     places = _planned(memory, cut_ends, slots_per_checkpoint)
     transferred = Transferred(notes=_notes(memory, places, cut_ends))
     num_slots = Counter[int]()

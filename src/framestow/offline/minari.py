@@ -12,17 +12,25 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from framestow.argument_checks import folder_path, one_of
 from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, map_arrays, observation_spec
-from framestow.frames.stacking import StackPadding
+from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.lazy_names import missing_extra
-from framestow.offline.transfer import Progress, Transferred, bytes_of_folder, no_progress, unfinished_folder
+from framestow.offline.transfer import (
+    Progress,
+    Transferred,
+    bytes_of_folder,
+    check_transfer,
+    no_progress,
+    unfinished_folder,
+)
 from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layouts import StackedOn, Stacks
+from framestow.replay.observation_layouts import STACKED_ON, StackedOn, Stacks
 
 
 def load_minari() -> Any:
@@ -42,7 +50,7 @@ def open_dataset(dataset: str | Path) -> Any:
     ``DamagedDataError`` if Minari cannot read it.
     """
     minari = load_minari()
-    folder = _folder_of(Path(dataset))
+    folder = _folder_of(folder_path("dataset", dataset))
     try:
         return minari.load_dataset(str(dataset)) if folder is None else minari.MinariDataset(folder)
     except FileNotFoundError as error:
@@ -144,6 +152,9 @@ class MinariData:
         Raises ``InvalidSettingsError`` if the dataset does not exist or has unsupported spaces, ``MissingExtraError``
         if Minari is not installed, ``DamagedDataError`` if the dataset cannot be read.
         """
+        one_of("stacked_on", stacked_on, STACKED_ON)
+        if stack_padding is not None:
+            one_of("stack_padding", stack_padding, STACK_PADDINGS, "leave it out to detect it")
         opened = open_dataset(dataset)
         space = opened.observation_space
         stacks, frame = _kind_of(opened.id, space, stacked_on)
@@ -194,6 +205,7 @@ class MinariData:
             InvalidSettingsError: observations are not stacks as given by ``stacked_on`` and ``stack_padding``.
             DamagedDataError: an episode cannot be read or is inconsistent.
         """
+        check_transfer(memory, progress)
         self._check_memory(memory)
         transferred = Transferred(notes=list(self.notes))
         total = (self.num_steps + int(self.dataset.total_episodes)) * self.frame.nbytes
@@ -357,6 +369,16 @@ class MinariDescription:
     metadata: dict[str, Any] = field(default_factory=dict)
     """Further entries with Minari's names: description, algorithm_name, author (a set), code_permalink, ..."""
 
+    def __post_init__(self) -> None:
+        if self.environment is not None and not isinstance(self.environment, str):
+            raise InvalidSettingsError(
+                f"environment is {self.environment!r}: it must be the id of an environment; give 'ALE/Breakout-v5'"
+            )
+        if not isinstance(self.metadata, dict):
+            raise InvalidSettingsError(
+                f"metadata is {self.metadata!r}: it must be a dict; give {{'description': '...'}}"
+            )
+
 
 def export_minari(
     memory: ReplayMemory, folder: str | Path, description: MinariDescription, progress: Progress = no_progress
@@ -385,6 +407,12 @@ def export_minari(
     Raises ``InvalidSettingsError``, before anything is written, for an invalid id, an unknown environment, an empty
     memory or an existing ``folder``; ``MissingExtraError`` if Minari or a package for the file format is missing.
     """
+    check_transfer(memory, progress)
+    folder = folder_path("folder", folder)
+    if not isinstance(description, MinariDescription):
+        raise InvalidSettingsError(
+            f"description is {description!r}: it must be a MinariDescription; give MinariDescription('name-v0')"
+        )
     minari = load_minari()
     if not len(memory):
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
@@ -516,7 +544,7 @@ def _action_space(action: ActionSpec) -> Any:
 def _check_id(minari: Any, dataset_id: str) -> None:
     try:
         minari.dataset.minari_dataset.parse_dataset_id(dataset_id)
-    except (ValueError, TypeError) as error:  # TypeError for an id without a version
+    except (ValueError, TypeError) as error:  # TypeError for an id without a version, and for what is no text
         raise InvalidSettingsError(
             f"dataset_id is {dataset_id!r}: Minari does not accept it; give a name with a "
             "version, such as 'atari/breakout/mixed-v0'"

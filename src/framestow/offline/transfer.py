@@ -8,14 +8,25 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
+from framestow.argument_checks import check_callable, folder_path
 from framestow.errors import InvalidSettingsError
+from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the number of bytes done and in total, several times a second."""
+
+
+def check_transfer(memory: Any, progress: Any) -> None:
+    """Raise ``InvalidSettingsError`` unless ``memory`` is a memory and ``progress`` can be called."""
+    if not isinstance(memory, ReplayMemory):
+        raise InvalidSettingsError(
+            f"memory is {memory!r}: it must be a ReplayMemory; give one, or ReplayMemory.load(path)"
+        )
+    check_callable("progress", progress, "a function of the bytes done and in total")
 
 
 def no_progress(done: int, total: int) -> None:
@@ -50,7 +61,7 @@ def unfinished_folder(path: str | Path) -> Iterator[Path]:
 
     Raises ``InvalidSettingsError`` if ``path`` exists, ``IncompatibleError`` while another process writes it.
     """
-    final = Path(path).resolve()
+    final = folder_path("folder", path).resolve()
     _check_is_free(final)
     made_above = [folder for folder in final.parents if not folder.exists()]
     work = final.with_name(f".{final.name}.unfinished")

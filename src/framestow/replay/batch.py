@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.one_line import one_line, plural, shapes
 
@@ -30,9 +31,6 @@ def describe_batch(batch: Any, device: str = "") -> str:
             yield f"on {device}"
 
     return one_line(batch, details)
-
-
-from framestow.errors import InvalidSettingsError
 
 
 @dataclass(frozen=True, init=False)

@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import check_callable, one_of, real_number
+from framestow.argument_checks import as_array, check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec, Leaf
 from framestow.one_line import one_line
@@ -232,7 +232,7 @@ def _goal_arguments(
 
 def _one_each(name: str, values: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
     """Return ``values`` as an array ``(count,)``; raise ``InvalidSettingsError`` for other shapes and NaN."""
-    array = np.asarray(values)
+    array = as_array(f"the result of {name}", values)
     if array.shape != (count,) or array.dtype.kind not in "biuf":
         raise InvalidSettingsError(
             f"{name} returned shape {array.shape} and dtype {array.dtype} for {count} transitions: it must return "

@@ -16,7 +16,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations import classic, cleanrl
 from framestow.integrations import gymnasium as wrappers
 from framestow.integrations import stable_baselines3 as sb3
-from oracles.wrong_values import Call, assert_wrong_values_are_refused, each_argument
+from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument
 
 SHAPE = (4, 6, 5)
 NAN = float("nan")
@@ -242,7 +242,7 @@ CALLS = {
     "gymnasium.FrameStack": Call(wrappers.FrameStack, {"env": Frames(), **STACKED}, unchecked="padding_type"),
     "gymnasium.VectorFrameStack": Call(
         wrappers.VectorFrameStack,
-        lambda: {"env": gymnasium.vector.SyncVectorEnv([Frames]), **STACKED, "autoreset_mode": None},
+        {"env": Made(lambda: gymnasium.vector.SyncVectorEnv([Frames])), **STACKED, "autoreset_mode": None},
         {"autoreset_mode": "None"},
         unchecked="padding_type",
     ),

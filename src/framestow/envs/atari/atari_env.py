@@ -32,6 +32,12 @@ _KEYS = frozenset(
 _FIELDS_OUTSIDE_THE_ENV = frozenset(("name", "source", "stack_padding", "evaluation_epsilon"))
 
 
+def check_render_mode(render_mode: Any) -> None:
+    """Raise ``InvalidSettingsError`` unless Atari environments can render like this."""
+    if render_mode is not None and not (isinstance(render_mode, str) and render_mode == "rgb_array"):
+        raise InvalidSettingsError(f"render_mode is {render_mode!r}: it must be 'rgb_array' or None")
+
+
 class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     """An Atari game with the settings of a preset; an observation is one frame, ``uint8`` of the preset's shape.
 
@@ -73,8 +79,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         self.rom, self.preset = find_rom(game), find_preset(preset)
         first_seed = checked_seed(seed)
         self._pending_seed = int(np.random.SeedSequence(first_seed).entropy)  # type: ignore[arg-type]
-        if render_mode not in (None, "rgb_array"):
-            raise InvalidSettingsError(f"render_mode is {render_mode!r}: it must be 'rgb_array' or None")
+        check_render_mode(render_mode)
         self.render_mode = render_mode
         self.metadata = {  # type: ignore[misc]
             "render_modes": ["rgb_array"],

@@ -91,7 +91,10 @@ class Preset:
 
     def __post_init__(self) -> None:
         for field, allowed in _CHOICES.items():
-            _require(getattr(self, field) in allowed, field, getattr(self, field), f"it must be one of {allowed}")
+            is_allowed = isinstance(getattr(self, field), str) and getattr(self, field) in allowed
+            _require(is_allowed, field, getattr(self, field), f"it must be one of {allowed}")
+        for field in ("name", "source"):
+            _require(isinstance(getattr(self, field), str), field, getattr(self, field), "it must be a text")
         _check_shape(self.frame_shape)
         object.__setattr__(self, "frame_shape", tuple(map(int, self.frame_shape)))
         for field, least, rule in (

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.argument_checks import real_number
+from framestow.argument_checks import as_array, real_number
 from framestow.envs.recording.recordable import (
     NO_STATE,
     NOT_IN_MEMORY,
@@ -31,7 +31,13 @@ from framestow.envs.recording.recordable import (
 )
 from framestow.envs.recording.step_recording import RECORDINGS, Flags, RecordedStep, StepSink, open_episodes
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
-from framestow.envs.vector.calls import ClosedError, NoStepPendingError, StepPendingError
+from framestow.envs.vector.calls import (
+    ClosedError,
+    NoStepPendingError,
+    StepPendingError,
+    check_options,
+    checked_timeout,
+)
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
 from framestow.one_line import one_line
 
@@ -52,7 +58,9 @@ class PendingExtras:
 
     def add_extras(self, extras: Mapping[str, npt.ArrayLike]) -> None:
         """Add a copy of ``extras`` to those of the next step."""
-        self._pending |= {name: np.array(values) for name, values in extras.items()}
+        self._pending |= {
+            name: as_array(f"extra {name!r}", values, InvalidStepError).copy() for name, values in extras.items()
+        }
 
     def checked(self, num_rows: int) -> Extras | None:
         """Return the pending extras in the memory's dtypes, ``num_rows`` rows each; ``None`` if it stores no extras.
@@ -311,7 +319,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             StepTimeoutError: the step is not done after ``timeout`` seconds; it is still in flight.
             NoStepPendingError: no step is in flight.
         """
-        actions = self._async_step.wait(timeout)
+        actions = self._async_step.wait(checked_timeout(timeout))
         with _RequireResetOnError(self, unless=self._async_step.in_flight_after):
             answer = self._async_step.take()
         with _RequireResetOnError(self):
@@ -393,7 +401,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     def _one_each(self, actions: Any) -> npt.NDArray[Any]:
         """Return a copy of ``actions``, one for each environment; Gymnasium checks only after it has sent some."""
-        copied = np.array(actions)
+        copied = as_array("actions", actions, InvalidStepError).copy()
         if copied.shape[:1] != (self.num_envs,):
             raise InvalidStepError(
                 f"actions have shape {copied.shape}: {self.num_envs} environments need one each; give exactly so many"
@@ -401,9 +409,10 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return copied
 
     def _checked_mask(self, options: Mapping[str, Any] | None) -> Flags:
+        check_options(options)
         if options is None or "reset_mask" not in options:
             return np.ones(self.num_envs, np.bool_)
-        mask = np.array(options["reset_mask"])
+        mask = as_array("reset_mask", options["reset_mask"], InvalidStepError).copy()
         if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
             raise InvalidStepError(
                 f"reset_mask is {mask.tolist()}: it must hold {self.num_envs} booleans; leave it out to reset all"

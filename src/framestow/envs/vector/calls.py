@@ -13,7 +13,7 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
-from framestow.argument_checks import check_callable
+from framestow.argument_checks import as_array, check_callable, real_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.one_line import plural
 
@@ -135,7 +135,7 @@ def one_action_each(
 def _checked_numbers(
     actions: Any, single_space: gymnasium.spaces.Discrete, batched_space: gymnasium.Space[Any]
 ) -> npt.NDArray[np.integer[Any]]:
-    numbers = np.asarray(actions)
+    numbers = as_array("actions", actions, InvalidStepError)
     if numbers.shape != batched_space.shape:
         raise InvalidStepError(
             f"actions have shape {numbers.shape}: they must have shape {batched_space.shape}; "
@@ -154,7 +154,7 @@ def _checked_numbers(
 
 
 def _checked_array(actions: Any, batched_space: gymnasium.Space[Any]) -> npt.NDArray[Any]:
-    array = np.asarray(actions)
+    array = as_array("actions", actions, InvalidStepError)
     if array.shape != batched_space.shape:
         raise InvalidStepError(
             f"actions have shape {array.shape}: they must have shape {batched_space.shape}; "
@@ -165,6 +165,23 @@ def _checked_array(actions: Any, batched_space: gymnasium.Space[Any]) -> npt.NDA
     return array
 
 
+def check_options(options: Any) -> None:
+    """Raise ``InvalidStepError`` unless ``options`` of a reset are a dict, or ``None``."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidStepError(
+            f"options is {options!r}: it must be a dict or None; give {{'reset_mask': mask}} to reset some environments"
+        )
+
+
+def checked_timeout(timeout: Any) -> float | None:
+    """Return the seconds to wait, or ``None`` for no limit; raise ``InvalidSettingsError`` for another value."""
+    if timeout is None:
+        return None
+    rule = "it is a number of seconds from 0 up; give None to wait without a limit"
+    seconds = real_number("timeout", timeout, 0, rule=rule, may_be_infinite=True)
+    return None if math.isinf(seconds) else seconds
+
+
 def split_options(
     options: Mapping[str, Any] | None, num_envs: int
 ) -> tuple[npt.NDArray[np.bool_], dict[str, Any] | None]:
@@ -173,9 +190,10 @@ def split_options(
     Raises:
         InvalidStepError: ``options["reset_mask"]`` is not an array of ``num_envs`` booleans, or all are False.
     """
+    check_options(options)
     if options is None or "reset_mask" not in options:
         return np.ones(num_envs, np.bool_), None if options is None else dict(options)
-    mask = np.asarray(options["reset_mask"])
+    mask = as_array("reset_mask", options["reset_mask"], InvalidStepError)
     if mask.shape != (num_envs,) or mask.dtype != np.bool_ or not mask.any():
         raise InvalidStepError(
             f"reset_mask is {mask.tolist()}: it must have {num_envs} booleans, at least one of them True; "

@@ -11,12 +11,12 @@ import weakref
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from framestow.argument_checks import whole_number
+from framestow.argument_checks import one_of, real_number, whole_number
 from framestow.envs.vector.calls import EnvSpaces, batched_spaces, check_equal_spaces
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, shared_nbytes
 from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factories, pickled
@@ -273,12 +273,20 @@ def failure_of(request: Request) -> EnvFailure:
     return EnvFailure(*pickle.loads(request.answer or b""))
 
 
+def check_worker_settings(start_method: Any, step_timeout: Any, on_worker_lost: Any) -> None:
+    """Raise ``InvalidSettingsError`` for arguments of a `WorkerVectorEnv` that cannot work."""
+    checked_start_method(start_method)
+    rule = "it must be a number of seconds above 0; math.inf for no limit"
+    real_number("step_timeout", step_timeout, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
+    one_of("on_worker_lost", on_worker_lost, get_args(OnWorkerLost))
+
+
 def checked_start_method(start_method: StartMethod | None) -> str:
     """Return the start method of that name, or the default: ``forkserver`` if the system has it, else ``spawn``."""
     methods = multiprocessing.get_all_start_methods()
     if start_method is None:
         return "forkserver" if "forkserver" in methods else "spawn"
-    if start_method not in methods:
+    if not isinstance(start_method, str) or start_method not in methods:
         raise InvalidSettingsError(
             f"start_method is {start_method!r}: it must be one of this system's methods, {', '.join(methods)}"
         )

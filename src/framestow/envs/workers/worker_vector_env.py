@@ -5,13 +5,13 @@ from __future__ import annotations
 import pickle
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.argument_checks import checked_seed, one_of, real_number
+from framestow.argument_checks import checked_seed, truth_value
 from framestow.envs.seeding import seed_of_each
 from framestow.envs.vector.autoreset import POLICIES, AutoresetName, find_mode
 from framestow.envs.vector.calls import (
@@ -19,6 +19,7 @@ from framestow.envs.vector.calls import (
     NoStepPendingError,
     StepPendingError,
     checked_factories,
+    checked_timeout,
     describe_vector_env,
     one_action_each,
     require_none_left_idle,
@@ -31,7 +32,7 @@ from framestow.envs.vector.vector_state import (
     restart_stateless_envs,
     vector_state,
 )
-from framestow.envs.workers.pool import OnWorkerLost, StartMethod, WorkerPool, failure_as_error
+from framestow.envs.workers.pool import OnWorkerLost, StartMethod, WorkerPool, check_worker_settings, failure_as_error
 from framestow.envs.workers.stepping import Infos, Stepping
 from framestow.envs.workers.wire import Command, EnvFactory, pickled
 from framestow.envs.workers.worker import Request
@@ -105,9 +106,8 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
         self._pending_seed = checked_seed(seed)
-        rule = "it must be a number of seconds above 0; math.inf for no limit"
-        real_number("step_timeout", step_timeout, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
-        one_of("on_worker_lost", on_worker_lost, get_args(OnWorkerLost))
+        check_worker_settings(start_method, step_timeout, on_worker_lost)
+        daemon = truth_value("daemon", daemon)
         self._pool = WorkerPool(
             checked_factories(env_fns),
             mode,
@@ -207,6 +207,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             EnvironmentFailedError, WorkerLostError: as ``step``.
         """
         self._require_working()
+        timeout = checked_timeout(timeout)
         if self._in_flight is None:
             raise NoStepPendingError(
                 "no step is in flight: step_wait() ends a step that step_async() began; call it first"
