@@ -147,7 +147,7 @@ def as_flags(name: str, given: Any) -> npt.NDArray[np.bool_]:
         return array
     wrong = array[(array != 0) & (array != 1)] if array.dtype.kind in "iuf" else array
     if wrong.size or array.dtype.kind not in "iuf":
-        value = wrong.flat[0] if wrong.size and array.dtype.kind in "iuf" else given
+        value = wrong.flat[0].item() if wrong.size and array.dtype.kind in "iuf" else given
         raise InvalidStepError(f"{name} is {value!r}: it must be True or False (1 or 0); give a boolean")
     return array.astype(np.bool_)
 

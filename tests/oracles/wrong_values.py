@@ -88,10 +88,18 @@ def assert_wrong_values_are_refused(call: Call, name: str) -> None:
 def marks_of(value: Any) -> set[str]:
     """Return what a message may show of a value: the value, its shape or dtype, or its type or that of its parts."""
     if value is WRONG["ragged"]:
-        return {repr(value), "cannot be converted to an array", "of shape (1,)", "type list", "is [1, 2]"}
+        ways = ("cannot be converted to an array", "of shape (1,)", "type list", "is [1, 2]", "list([1, 2])")
+        return {repr(value), "dtype object", *ways}
     parts = tuple(value) if isinstance(value, (list, tuple, dict)) or np.ndim(value) == 2 else ()
     kinds = {type(each).__name__ for each in (value, *parts)}
-    marks = {repr(value), str(value), *(f"a {kind}" for kind in kinds), *(f"type {kind}" for kind in kinds)}
     array = np.asarray(value)
-    marks |= {f"is {part!r}" for part in (array.tolist(), *parts)} | {f"has {len(parts)} " for _ in parts}
-    return marks | {f"shape {array.shape}", f"{str(array.shape)[1:-1]})", f"dtype {array.dtype}", f"is {array.dtype}"}
+    return {
+        repr(value),
+        str(value),
+        f"shape {array.shape}",
+        f"{str(array.shape)[1:-1]})",  # within a longer shape
+        *(f"{verb} {array.dtype}" for verb in ("dtype", "is", "are")),
+        *(f"{article} {kind}" for article in ("a", "type") for kind in kinds),
+        *(f"is {part!r}" for part in (array.tolist(), *parts, *np.ravel(array).tolist())),
+        *(f"has {len(parts)} " for _ in parts),
+    }

@@ -15,6 +15,7 @@ from tianshou.data import Batch
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations import tianshou as packed
 from integrations.libraries.tianshou_play import DEPTH, Play, assert_same
+from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument
 
 SIZE = 13  # slots per stream, a prime
 
@@ -390,8 +391,115 @@ def test_invalid_settings_are_refused():
         _ = packed.ReplayBuffer(10).memory
     with pytest.raises(InvalidSettingsError, match="call it on the vector buffer"):
         packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
-    with pytest.raises(InvalidSettingsError, match=re.escape("main_buffer is a ReplayBuffer, cached_buffer_num is 0")):
+    with pytest.raises(InvalidSettingsError, match="cached_buffer_num is 0: it is the number of environments"):
         packed.CachedReplayBuffer(packed.ReplayBuffer(10), 0, 5)
+
+
+BUFFER = {
+    "stack_num": 1,
+    "ignore_obs_next": False,
+    "save_only_last_obs": False,
+    "sample_avail": False,
+    "random_seed": 42,
+    "frame_stack": None,
+    "threads": 1,
+    "storage": "packed",
+}
+BUFFER_TAKES = {
+    "ignore_obs_next": "True",
+    "save_only_last_obs": "True",
+    "sample_avail": "True",
+    "random_seed": "0 None",
+    "frame_stack": "None",
+}
+PRIORITIES = {"alpha": 0.6, "beta": 0.4, "weight_norm": True}
+PRIORITIES_TAKE = {"alpha": "2.5", "beta": "0 2.5", "weight_norm": "True"}
+OBSERVATION = np.zeros((DEPTH, 3, 2), np.uint8)
+STEP = {"obs": OBSERVATION, "obs_next": OBSERVATION, "rew": 0.5, "terminated": False, "truncated": False}
+ROWS = {name: np.stack([value] * 2) for name, value in STEP.items()}
+# Tianshou stores rewards of any shape; not a number is found by its ``hasnull``.
+STEP_TAKES = {
+    "rew": "0 -1 nan inf 2.5 True [1]",
+    "terminated": "0 True [1]",
+    "truncated": "0 True [1]",
+    "obs_next": "None",
+}
+
+
+def one(num_steps=2):
+    buffer = packed.ReplayBuffer(10)
+    for _ in range(num_steps):
+        buffer.add(Batch(act=1, **STEP))
+    return buffer
+
+
+def several(num_steps=2):
+    buffer = packed.VectorReplayBuffer(10, 2)
+    for _ in range(num_steps):
+        buffer.add(Batch(act=[1, 1], **ROWS))
+    return buffer
+
+
+CALLS = {
+    "ReplayBuffer": Call(packed.ReplayBuffer, {"size": 10, **BUFFER}, {"size": "0", **BUFFER_TAKES}),
+    "PrioritizedReplayBuffer": Call(
+        packed.PrioritizedReplayBuffer,
+        {"size": 10, **BUFFER, **PRIORITIES},
+        {"size": "0", **BUFFER_TAKES, **PRIORITIES_TAKE},
+    ),
+    "VectorReplayBuffer": Call(
+        packed.VectorReplayBuffer,
+        {"total_size": 10, "buffer_num": 2, **BUFFER},
+        BUFFER_TAKES,
+        {"total_size": [-5, 1e6]},
+    ),
+    "PrioritizedVectorReplayBuffer": Call(
+        packed.PrioritizedVectorReplayBuffer,
+        {"total_size": 10, "buffer_num": 2, **BUFFER, **PRIORITIES},
+        BUFFER_TAKES | PRIORITIES_TAKE,
+    ),
+    "CachedReplayBuffer": Call(
+        packed.CachedReplayBuffer,
+        {
+            "main_buffer": Made(lambda: packed.ReplayBuffer(10)),
+            "cached_buffer_num": 2,
+            "max_episode_length": 5,
+            "frame_stack": None,
+            "threads": 1,
+            "storage": "packed",
+        },
+        {"frame_stack": "None"},
+    ),
+    "add": Call(
+        lambda **step: one().add(Batch(act=1, **step)),
+        STEP,
+        STEP_TAKES,
+        {"terminated": [2, 0.5], "truncated": [2, 0.5]},
+        {"obs": "dict", "obs_next": "dict", "rew": "array"},  # the keys are named; Tianshou refuses another shape
+    ),
+    "add of several": Call(
+        lambda **step: several().add(Batch(act=[1, 1], **step)),
+        ROWS,
+        {"obs_next": "None"},
+        {"terminated": [np.array([2, 0.5])]},
+        {"rew": "array"},  # of two environments, which Tianshou refuses
+    ),
+    "add to some": Call(
+        lambda buffer_ids: several().add(Batch(act=[1, 1], **ROWS), buffer_ids),
+        {"buffer_ids": [0, 1]},
+        {"buffer_ids": "None"},
+        {"buffer_ids": [[0, 2]]},
+        {"buffer_ids": "[1]"},  # the batch has two rows
+    ),
+    "sample": Call(lambda batch_size: one().sample(batch_size), {"batch_size": 2}, {"batch_size": "0 None"}),
+    "get": Call(lambda stack_num: one().get(0, "obs", stack_num=stack_num), {"stack_num": 1}, {"stack_num": "None"}),
+    "update": Call(lambda buffer: one().update(buffer), {"buffer": Made(one)}),
+}
+
+
+@pytest.mark.parametrize(("call", "name"), each_argument(CALLS))
+def test_a_wrong_argument_is_refused_with_its_value(call, name):
+    assert_wrong_values_are_refused(call, name)
 
 
 def test_reading_episodes_of_any_length_leaves_few_pooled_arrays():

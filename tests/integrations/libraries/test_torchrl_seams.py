@@ -20,6 +20,7 @@ from torchrl.envs.transforms import MultiStepTransform
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.integrations.torchrl import FramestowStorage
 from integrations.libraries.torchrl_play import Play, assert_equal
+from oracles.wrong_values import Call, assert_wrong_values_are_refused, each_argument
 
 SIZE = 45
 
@@ -267,6 +268,36 @@ def test_unsupported_writers_and_settings_are_refused():
         buffer_of(FramestowStorage(SIZE)).extend(frames.exclude(("next", "pixels")).reshape(-1))
     with pytest.raises(InvalidSettingsError, match=r"^compilable is True"):
         FramestowStorage(SIZE, compilable=True)
+
+
+STORAGE = {
+    "max_size": 20,
+    "device": "cpu",
+    "ndim": 1,
+    "compilable": False,
+    "consolidated": False,
+    "shared_init": False,
+    "cleanup_memmap": True,
+    "frame_stack": None,
+    "dim": -3,
+    "padding": "same",
+    "pixels": None,
+    "threads": 1,
+    "storage": "packed",
+}
+STORAGES = {
+    "FramestowStorage": Call(
+        FramestowStorage,
+        STORAGE,
+        {"cleanup_memmap": "True", "frame_stack": "None", "dim": "-1", "pixels": "None 'a'"},
+        {"device": ["gpu"], "pixels": [[], ["a", 5], ("a", 5)], "threads": [65], "storage": ["zip"]},
+    )
+}
+
+
+@pytest.mark.parametrize(("call", "name"), each_argument(STORAGES))
+def test_a_wrong_argument_is_refused_with_its_value(call, name):
+    assert_wrong_values_are_refused(call, name)
 
 
 def test_reading_a_whole_storage_unpacks_only_the_used_pixels(monkeypatch):

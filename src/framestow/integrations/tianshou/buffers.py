@@ -6,7 +6,8 @@ the module combine it with Tianshou's classes. ``StoredObservations`` is ``buffe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 
 import numpy as np
@@ -19,11 +20,14 @@ from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVe
 from tianshou.data import ReplayBuffer as TianshouBuffer
 from tianshou.data import VectorReplayBuffer as TianshouVector
 
-from framestow.errors import InvalidSettingsError
+from framestow.argument_checks import as_array, as_flags, real_number, truth_value, whole_number
+from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.observation_spec import map_arrays
+from framestow.integrations.drop_in.paired_steps import check_frame_stack
 from framestow.integrations.tianshou.observation_store import ObservationStep, ObservationStore
 from framestow.one_line import one_line
 from framestow.replay.memory import ReplayMemory, describe_memory
+from framestow.replay.memory_settings import MAX_STACK
 from framestow.storage.frame_storage import Storage
 
 
@@ -162,10 +166,11 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         if not {"obs", "act", "rew", "terminated", "truncated"} <= set(batch.get_keys()):
             return cast(Added, super().add(batch, buffer_ids))  # raises Tianshou's error
         streams, is_one = self._streams_that_step(buffer_ids)
+        _check_rewards(batch.rew, len(streams), is_one)
         step = ObservationStep(
-            self._frames(batch.obs, is_one),
-            self._frames(batch.get("obs_next"), is_one),
-            *(np.asarray(batch[key], bool).reshape(len(streams)) for key in ("terminated", "truncated")),
+            self._frames(batch.obs, is_one, len(streams)),
+            self._frames(batch.get("obs_next"), is_one, len(streams)),
+            *(_flags(key, batch[key], len(streams)) for key in ("terminated", "truncated")),
         )
         numbers = self._observations.add(streams, step)
         numbered = Batch()
@@ -176,6 +181,8 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
 
     def sample(self, batch_size: int | None) -> tuple[Batch, npt.NDArray[Any]]:
         """Sample a batch with Tianshou's generator; return its transitions and their slots."""
+        if batch_size is not None:
+            batch_size = whole_number("batch_size", batch_size, 0, rule="0 or None gives all transitions")
         self._observations.batch_size = batch_size or 0
         return cast("tuple[Batch, npt.NDArray[Any]]", super().sample(batch_size))
 
@@ -183,6 +190,8 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None
     ) -> Batch | npt.NDArray[Any]:
         """Return the values of ``key`` in these slots, stacked as Tianshou does."""
+        if stack_num is not None:
+            whole_number("stack_num", stack_num, 1, MAX_STACK, rule=f"an observation has 1 to {MAX_STACK} frames")
         if key not in OBSERVATIONS or not self.memories:
             return super().get(index, key, default_value, stack_num)
         return self._pair(index, stack_num)[key == "obs_next"]
@@ -217,6 +226,8 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
 
     def update(self, buffer: Any) -> npt.NDArray[Any]:
         """Add all steps of another buffer, Tianshou's or one of these; return their slots in this buffer."""
+        if not isinstance(buffer, TianshouBuffer):
+            raise InvalidSettingsError(f"buffer is {buffer!r}: it must be a buffer of Tianshou; give one with steps")
         knows_next = buffer._observations.knows_next if isinstance(buffer, NumberedSlots) else buffer._save_obs_next
         stack_num, buffer.stack_num = buffer.stack_num, 1
         try:
@@ -286,12 +297,13 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
     def _streams_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         return np.full(len(slots), self._first_stream)
 
-    def _frames(self, observations: Any, is_one: bool) -> Any:
+    def _frames(self, observations: Any, is_one: bool, num_envs: int) -> Any:
         """Return observations as ``(n, *shape)``; with ``save_only_last_obs`` the newest frame of each stack."""
         if (arrays := _tree(observations)) is None:
             return None
         if is_one:
             arrays = map_arrays(lambda part: part[None], arrays)
+        map_arrays(partial(_check_rows, "obs", num_envs), arrays)
         return map_arrays(lambda part: part[:, -1], arrays) if self._stores_last_frame else arrays
 
     def _pair(self, index: Any, stack_num: int | None) -> tuple[Any, Any]:
@@ -348,7 +360,7 @@ class NumberedSlotsOfParts(NumberedSlots):
             part._observations, part._first_stream, part._is_part = self._observations, stream, True
 
     def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
-        return [int(stream) for stream in (range(self.buffer_num) if buffer_ids is None else buffer_ids)], False
+        return _checked_ids(buffer_ids, self.buffer_num), False
 
     def _streams_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         streams: npt.NDArray[np.int64] = np.searchsorted(self._offset, slots, "right") - 1
@@ -398,7 +410,64 @@ def _tree(observations: Any) -> Any:
     """Return observations as arrays or dicts of arrays; ``None`` if there are none."""
     if isinstance(observations, Batch):
         observations = observations.to_dict() or None
-    return None if observations is None else map_arrays(np.asarray, observations)
+    as_arrays = partial(as_array, "observations", error_class=InvalidStepError)
+    return None if observations is None else map_arrays(as_arrays, observations)
+
+
+def _check_rows(name: str, num_envs: int, array: npt.NDArray[Any]) -> None:
+    if array.shape[:1] != (num_envs,):
+        raise InvalidStepError(
+            f"{name} has shape {array.shape}: its first axis must have length {num_envs}; give a row for each of them"
+        )
+
+
+def _check_rewards(rewards: Any, num_envs: int, is_one: bool) -> None:
+    array = as_array("rew", rewards, InvalidStepError)
+    if array.dtype.kind not in "biuf":
+        raise InvalidStepError(f"rew is {rewards!r}: rewards must be numbers; give one for each environment")
+    if not is_one:
+        _check_rows("rew", num_envs, array)
+
+
+def _flags(name: str, values: Any, num_envs: int) -> npt.NDArray[np.bool_]:
+    flags = as_flags(name, values)
+    if flags.size != num_envs:
+        raise InvalidStepError(
+            f"{name} has shape {flags.shape}: there must be {num_envs} flags; give one boolean for each environment"
+        )
+    return flags.reshape(num_envs)
+
+
+def _checked_ids(buffer_ids: Any, num_buffers: int) -> list[int]:
+    """Return the numbers of the buffers that step, all of them for ``None``."""
+    if buffer_ids is None:
+        return list(range(num_buffers))
+    ids = as_array("buffer_ids", buffer_ids, InvalidStepError)
+    if ids.ndim != 1 or ids.dtype.kind not in "iu" or not ids.size or ids.min() < 0 or ids.max() >= num_buffers:
+        raise InvalidStepError(
+            f"buffer_ids is {buffer_ids!r}: it must be a list of numbers from 0 to {num_buffers - 1}; give [0], or "
+            "None for all"
+        )
+    return [int(number) for number in ids]
+
+
+def _check_settings(
+    name: str, size: Any, stack_num: Any, frame_stack: Any, random_seed: Any, flags: Mapping[str, Any]
+) -> None:
+    """Raise ``InvalidSettingsError`` for arguments of a buffer that cannot work; ``name`` is that of its ``size``."""
+    whole_number(name, size, 0, rule="it is a number of transitions")
+    whole_number("stack_num", stack_num, 1, MAX_STACK, rule=f"an observation has 1 to {MAX_STACK} frames")
+    check_frame_stack(frame_stack)
+    if random_seed is not None:
+        whole_number("random_seed", random_seed, 0, 2**32 - 1, rule="NumPy takes seeds from 0 to 2**32 - 1")
+    for flag, value in flags.items():
+        truth_value(flag, value)
+
+
+def _check_priorities(alpha: Any, beta: Any, weight_norm: Any) -> None:
+    real_number("alpha", alpha, 0, rule="it is a number above 0; Tianshou's examples have 0.6", is_least_excluded=True)
+    real_number("beta", beta, 0, rule="it is a number from 0 up; Tianshou's examples have 0.4")
+    truth_value("weight_norm", weight_norm)
 
 
 def _shaped(observations: Any, shape: tuple[int, ...]) -> Any:
@@ -443,6 +512,12 @@ class ReplayBuffer(NumberedSlots):
         threads: int = 1,
         storage: Storage = "packed",
     ) -> None:
+        flags = {
+            "ignore_obs_next": ignore_obs_next,
+            "save_only_last_obs": save_only_last_obs,
+            "sample_avail": sample_avail,
+        }
+        _check_settings("size", size, stack_num, frame_stack, random_seed, flags)
         TianshouBuffer.__init__(self, size, stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed)
         self._init_observations([self.maxsize], frame_stack, threads, storage)
 
@@ -466,6 +541,13 @@ class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  #
         threads: int = 1,
         storage: Storage = "packed",
     ) -> None:
+        flags = {
+            "ignore_obs_next": ignore_obs_next,
+            "save_only_last_obs": save_only_last_obs,
+            "sample_avail": sample_avail,
+        }
+        _check_settings("size", size, stack_num, frame_stack, random_seed, flags)
+        _check_priorities(alpha, beta, weight_norm)
         TianshouPrioritized.__init__(
             self,
             size,
@@ -494,6 +576,7 @@ class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[
         storage: Storage = "packed",
         **kwargs: Any,
     ) -> None:
+        check_frame_stack(frame_stack)
         size = _part_size(total_size, buffer_num)
         parts = [ReplayBuffer(size, **kwargs) for _ in range(buffer_num)]
         ReplayBufferManager.__init__(self, parts)
@@ -517,6 +600,7 @@ class PrioritizedVectorReplayBuffer(
         storage: Storage = "packed",
         **kwargs: Any,
     ) -> None:
+        check_frame_stack(frame_stack)
         size = _part_size(total_size, buffer_num)
         parts = [PrioritizedReplayBuffer(size, **kwargs) for _ in range(buffer_num)]
         PrioritizedReplayBufferManager.__init__(self, parts)
@@ -536,12 +620,16 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         threads: int = 1,
         storage: Storage = "packed",
     ) -> None:
-        if not isinstance(main_buffer, ReplayBuffer) or cached_buffer_num < 1:
+        if not isinstance(main_buffer, ReplayBuffer):
             raise InvalidSettingsError(
-                f"main_buffer is a {type(main_buffer).__name__}, cached_buffer_num is {cached_buffer_num}: main_buffer "
-                "must be a ReplayBuffer, and cached_buffer_num at least 1; import it from "
+                f"main_buffer is {main_buffer!r}: it must be a ReplayBuffer; import it from "
                 "framestow.integrations.tianshou"
             )
+        rule = "it is the number of environments; there is at least 1"
+        cached_buffer_num = whole_number("cached_buffer_num", cached_buffer_num, 1, rule=rule)
+        rule = "it is a number of steps; an episode has at least 1"
+        max_episode_length = whole_number("max_episode_length", max_episode_length, 1, rule=rule)
+        check_frame_stack(frame_stack)
         cached = [ReplayBuffer(max_episode_length, **main_buffer.options) for _ in range(cached_buffer_num)]
         ReplayBufferManager.__init__(self, [main_buffer, *cached])
         self.main_buffer, self.cached_buffers = self.buffers[0], self.buffers[1:]
@@ -549,13 +637,11 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         self._share_observations(frame_stack, threads, storage)
 
     def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
-        streams = range(self.cached_buffer_num) if buffer_ids is None else buffer_ids
-        return [int(stream) + 1 for stream in streams], False  # stream 0 is the main buffer
+        streams = _checked_ids(buffer_ids, self.cached_buffer_num)
+        return [stream + 1 for stream in streams], False  # stream 0 is the main buffer
 
 
 def _part_size(total_size: int, buffer_num: int) -> int:
-    if buffer_num < 1:
-        raise InvalidSettingsError(
-            f"buffer_num is {buffer_num}: it must be at least 1; give the number of environments"
-        )
+    buffer_num = whole_number("buffer_num", buffer_num, 1, rule="it is the number of environments; there is at least 1")
+    total_size = whole_number("total_size", total_size, 1, rule="a buffer stores at least 1 transition")
     return -(-total_size // buffer_num)

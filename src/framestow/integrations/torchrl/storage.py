@@ -20,6 +20,7 @@ from torch.utils._pytree import tree_map
 from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage
 from torchrl.data.replay_buffers.checkpointers import TensorStorageCheckpointer
 
+from framestow.argument_checks import one_of, truth_value, whole_number
 from framestow.errors import (
     DamagedDataError,
     IncompatibleError,
@@ -28,12 +29,19 @@ from framestow.errors import (
     NothingToSampleError,
 )
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.paired_steps import BatchCopies, memory_from_bytes, memory_to_bytes
+from framestow.integrations.drop_in.paired_steps import (
+    BatchCopies,
+    check_frame_stack,
+    memory_from_bytes,
+    memory_to_bytes,
+)
 from framestow.integrations.torchrl.pixel_steps import PixelSteps
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, num_streams_for, possible_layouts
 from framestow.one_line import one_line
 from framestow.replay.memory import ReplayMemory, describe_memory
+from framestow.replay.memory_settings import check_unpacking
 from framestow.storage.frame_storage import Storage
+from framestow.torch.tensor_batch import parse_device
 
 Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 """Returns the pixels of steps, ``(*steps.shape, *shape)``, by their indices."""
@@ -229,6 +237,8 @@ def _checksum(path: Path) -> int:
 Index: TypeAlias = Any
 """An index of a TensorDict: a number, a slice, a sequence or tensor of numbers, a mask, or a tuple of these."""
 
+MAX_AXES = 64  # of a tensor
+
 STEP = "_framestow_step"
 """Internal key of the storage: the memory's index of each step."""
 
@@ -300,13 +310,20 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         threads: int = 1,
         storage: Storage = "packed",
     ) -> None:
+        max_size = whole_number("max_size", max_size, 1, rule="a storage has at least 1 step")
+        ndim = whole_number("ndim", ndim, 1, rule="a storage has at least 1 dimension; 2 are time and environment")
+        check_frame_stack(frame_stack)
+        dim = whole_number("dim", dim, -MAX_AXES, -1, rule="it is the axis of the channels; give -3 or -1")
+        check_unpacking(storage, threads)
+        truth_value("cleanup_memmap", cleanup_memmap)
+        one_of("padding", padding, tuple(PADDINGS), "as in CatFrames")
+        if not isinstance(device, str) or device != "auto":
+            parse_device(device)
         for name, value in (("compilable", compilable), ("consolidated", consolidated), ("shared_init", shared_init)):
-            if value:
+            if truth_value(name, value):
                 raise InvalidSettingsError(
                     f"{name} is {value!r}: not supported, because pixels are not in one tensor; leave it out"
                 )
-        if padding not in PADDINGS:
-            raise InvalidSettingsError(f"padding is {padding!r}: it must be 'same' or 'constant', as in CatFrames")
         super().__init__(max_size, device=device, ndim=ndim, cleanup_memmap=cleanup_memmap)
         self._frame_stack, self._dim, self._padding = frame_stack, dim, PADDINGS[padding]
         self._asked_keys = _as_keys(pixels)
@@ -505,5 +522,11 @@ def _as_keys(pixels: str | Key | Sequence[str | Key] | None) -> list[Key] | None
     """Return the given keys as tuples: a tuple of names is one nested key, a list has several keys."""
     if pixels is None:
         return None
-    asked = [pixels] if isinstance(pixels, str | tuple) else list(pixels)
-    return [(key,) if isinstance(key, str) else tuple(key) for key in asked]
+    asked = [pixels] if isinstance(pixels, str | tuple) else pixels
+    keys = [(key,) if isinstance(key, str) else key for key in asked] if isinstance(asked, list) else []
+    if not keys or not all(isinstance(key, tuple) and all(isinstance(name, str) for name in key) for key in keys):
+        raise InvalidSettingsError(
+            f"pixels is {pixels!r}: it must be a key of the TensorDicts, or a list of keys; give 'pixels', or "
+            "[('agents', 'pixels')] for a nested key"
+        )
+    return keys
