@@ -148,7 +148,7 @@ def test_a_stored_episode_shows_its_length_and_total_reward():
 
 
 def test_a_report_is_one_line_in_repr_and_a_table_in_a_notebook():
-    report = filled(label="a <b>").report()
+    report = filled(label="a <b>", frames_per_segment=16).report()
 
     assert repr(report).startswith("MemoryReport(60 of 1,000 transitions, ")
     assert repr(report).endswith(" bytes each)")
