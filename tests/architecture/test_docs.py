@@ -14,8 +14,9 @@ import pytest
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 API = sorted((ROOT / "docs" / "api").glob("*.md"))
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 TOP_PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
-PAGES = [*TOP_PAGES, ROOT / "benchmarks" / "README.md", *DOCS, *API]
+PAGES = [*TOP_PAGES, ROOT / "benchmarks" / "README.md", *DOCS, *DECISIONS, *API]
 WITH_CODE = [page for page in [ROOT / "README.md", *DOCS] if page.name != "libraries.md"]  # test_libraries_page.py
 INTEGRATIONS = [
     f"integrations.{library}"
@@ -96,15 +97,21 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
 
 
 def test_the_index_links_every_page():
-    linked = set(re.findall(r"\]\(([\w-]+\.md|api/index\.md)\)", text_of(ROOT / "docs" / "index.md")))
+    linked = set(re.findall(r"\]\(([\w-]+\.md|\w+/index\.md)\)", text_of(ROOT / "docs" / "index.md")))
 
-    assert linked == {page.name for page in DOCS} - {"index.md"} | {"api/index.md"}
+    assert linked == {page.name for page in DOCS} - {"index.md"} | {"api/index.md", "decisions/index.md"}
+
+
+def test_the_index_of_decisions_links_every_page_of_them():
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", text_of(ROOT / "docs" / "decisions" / "index.md")))
+
+    assert linked == {page.name for page in DECISIONS} - {"index.md"}
 
 
 def test_the_navigation_of_the_site_has_every_page():
     listed = set(re.findall(r"^ +- ([\w/-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE))
 
-    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*DOCS, *API]}
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*DOCS, *API, *DECISIONS]}
 
 
 def test_the_api_pages_have_every_public_name_and_no_other():

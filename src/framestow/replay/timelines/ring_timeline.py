@@ -108,7 +108,7 @@ class RingTimeline(StepRing, Timeline):
     A full memory overwrites the oldest transition of all streams, so indices ``oldest`` to ``next_index`` (excluded)
     are stored. All of them are sampleable except lost and pending ones.
 
-    The native ``StepRing`` does the work on NumPy arrays that Python allocates (docs/decisions.md has the gain). A
+    The native ``StepRing`` does the work on NumPy arrays that Python allocates (docs/decisions/core.md has the gain). A
     store's block n has the steps of indices ``n * STEPS_PER_BLOCK`` to ``(n + 1) * STEPS_PER_BLOCK`` (excluded). A
     block is sealed while all its steps are in the ring. The rest of a partly overwritten block is saved with the state.
     """
