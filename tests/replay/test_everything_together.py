@@ -49,7 +49,8 @@ class PriorityLists:
         self.weights = {index: self.weights.get(index, self.largest) for index in held.tolist()}
 
     def update(self, indices: np.ndarray, errors: np.ndarray) -> None:
-        for index, error in zip(indices.tolist(), errors.tolist(), strict=True):
+        last = dict(zip(indices.tolist(), errors.tolist(), strict=True))  # the last row of a repeated index counts
+        for index, error in last.items():
             if index in self.weights:
                 self.weights[index] = (abs(error) + self.epsilon) ** self.alpha
                 self.largest = max(self.largest, self.weights[index])
