@@ -219,8 +219,7 @@ class MemoryParts:
             raise InvalidSettingsError(
                 f"capacity is {self.settings.capacity}: a table for the {type(sampler).__name__} of so many "
                 f"transitions may take {format_bytes(table_bytes)} of {format_bytes(max_bytes)} in max_bytes; lower it "
-                "to at most "
-                f"{max(max_bytes // 2 - SAMPLER_BYTES, 0) * SLOTS_A_BYTE}"
+                f"to at most {max(max_bytes // 2 - SAMPLER_BYTES, 0) * SLOTS_A_BYTE}"
             )
 
     def _table_bytes(self, sampler: Sampler) -> int:
