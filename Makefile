@@ -31,7 +31,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 # If this variable is set, Python saves no bytecode, and each of a thousand test processes compiles its imports again.
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: help install train test quick prepared check native-tests sanitized-module harnesses films \
+.PHONY: help install train test quick prepared check native-tests sanitized-module harnesses frame_sequences \
         exhaustive crashes sanitize kills distributed fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites docs notebook wheel release-check clean
 
 help:           ## list the targets
@@ -63,7 +63,7 @@ train: $(STAMPS)/train-$(NAMES)  ## train DQN on Breakout; GAME=Pong ARGS='--ste
 	$(BIN)/framestow train $(GAME) $(ARGS)
 
 test: $(STAMPS)/build-tools  ## lint, types, native tests, a little fuzzing and all tests
-	@$(MAKE) $(BESIDE) check native-tests harnesses sanitized-module films
+	@$(MAKE) $(BESIDE) check native-tests harnesses sanitized-module frame_sequences
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not exhaustive"
 
 prepared: $(STAMPS)/test-$(NAMES)  # .venv with the packages for the tests
@@ -120,14 +120,14 @@ native-tests: $(STAMPS)/build-tools
 sanitized-module: native-tests $(STAMPS)/test-$(NAMES)
 	native_tests/sanitized_module.sh tests/core tests/replay/test_memory_against_the_oracle.py
 
-fuzz: harnesses films  ## run the fuzz corpus, then new random inputs; SECONDS=600 sets how long
+fuzz: harnesses frame_sequences  ## run the fuzz corpus, then new random inputs; SECONDS=600 sets how long
 
 harnesses: $(STAMPS)/build-tools
 	native_tests/fuzz/run.sh $(SECONDS)
 
-films: $(STAMPS)/test-$(NAMES)
+frame_sequences: $(STAMPS)/test-$(NAMES)
 	EXAMPLES=$$((20 * $(SECONDS))) $(BIN)/python -m pytest -q -n 2 --hypothesis-profile=search \
-		tests/core/test_random_films.py
+		tests/core/test_random_frame_sequences.py
 
 corpus: $(STAMPS)/build-tools  ## rebuild the fuzz corpus after a change of the packed format; SECONDS=600 sets how long
 	native_tests/fuzz/run.sh --renew $(SECONDS)

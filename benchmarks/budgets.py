@@ -3,11 +3,11 @@
     python benchmarks/budgets.py                   Breakout, results/budgets.json
     python benchmarks/budgets.py --game pong       another game, printed only
 
-Three memories of 84x84 frames store the same frames (atari_frames.py) in turn, with 1 and with 8 streams. One is full
-at a budget of 10 MB per stream, one at a capacity of equally many transitions, and one has that capacity but skips the
-comparison with the budget. A fourth stores first, so that the frames are cached for all three. A figure is the mean of
-a turn's appends, which includes the work per segment (eviction, emptying sparse blocks, returning pages), over the
-quickest quarter of the turns, since other work of the machine slows the rest.
+Three memories of 84x84 frames store the same frames (atari_frames.py) in turn, with 1 and with 8 environments. One is
+full at a budget of 10 MB per environment, one at a capacity of equally many transitions, and one has that capacity but
+skips the comparison with the budget. A fourth stores first, so that the frames are cached for all three. A figure is
+the mean of a turn's appends, which includes the work per segment (eviction, emptying sparse blocks, returning pages),
+over the quickest quarter of the turns, since other work of the machine slows the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from framestow.replay.step_checks import stage_step
 from steps import NUM_FRAMES, SHAPE, appending, rows_of
 
 RESULTS = Path(__file__).parent / "results"
-BUDGET = 10_000_000  # bytes per stream
+BUDGET = 10_000_000  # bytes per environment
 NUM_STREAMS = (1, 8)
 ROUNDS, CALLS = 400, 400
 
@@ -38,13 +38,13 @@ class Unchecked(ReplayMemory):
         """Append without the comparison."""
         with self._lock:
             step = env_ids, actions, rewards, terminated, truncated, frames
-            numbers, new_frames = stage_step(self._timeline, self._settings, step)
+            numbers, new_frames = stage_step(self._steps, self._settings, step)
 
-            if self._timeline.evict_for_staged():
-                evict_unreferenced_frames(self._storage, self._timeline)
+            if self._steps.evict_for_staged():
+                evict_unreferenced_frames(self._storage, self._steps)
             self._storage.append(numbers, new_frames)
             self._stacker.append(numbers, new_frames)
-            self._timeline.append_staged()
+            self._steps.append_staged()
 
 
 def microseconds(game: str, num_envs: int) -> dict[str, float]:
@@ -80,9 +80,9 @@ def main() -> None:
     game = parser.parse_args().game
     figures = {}
     for num_envs in NUM_STREAMS:
-        figures[f"{num_envs} streams"] = measured = microseconds(game or "breakout", num_envs)
+        figures[f"{num_envs} environments"] = measured = microseconds(game or "breakout", num_envs)
         bare = measured["without a look"]
-        print(f"{num_envs} streams: an append takes {bare:.2f} us")
+        print(f"{num_envs} environments: an append takes {bare:.2f} us")
         for name in ("full at its capacity", "full at its budget"):
             print(f"  {name}: {measured[name] / bare - 1:+.1%}")
     if game is None:

@@ -3,9 +3,9 @@
     python benchmarks/checkpoints.py                     both, results/checkpoints.json
     python benchmarks/checkpoints.py --rounds 2          quicker and noisier, printed only
 
-*Saving.* A memory of 1,000,000 transitions of Breakout (20,000 frames of sticky random play, repeated, 8 streams) is
-saved to an empty folder, which is the cost of a full save. Then, five times, 10,000 steps are appended and it is saved
-to the same folder. The same is measured for a whole checkpoint: agent, environments, memory.
+*Saving.* A memory of 1,000,000 transitions of Breakout (20,000 frames of sticky random play, repeated, 8 environments)
+is saved to an empty folder, which is the cost of a full save. Then, five times, 10,000 steps are appended and it is
+saved to the same folder. The same is measured for a whole checkpoint: agent, environments, memory.
 
 *Flushing.* A memory in files with 100,000 transitions is flushed after every 1,248 new ones: as many as a training of
 250 agent steps per second makes between two flushes. Measured are wall time and the flushing thread's processor time,
@@ -53,7 +53,7 @@ def new_memory(**settings: Any) -> ReplayMemory:
 
 
 class RecordedPlay:
-    """Appends recorded frames to a memory, each stream from another place of the recording."""
+    """Appends recorded frames to a memory, each environment from another place of the recording."""
 
     def __init__(self, memory: ReplayMemory) -> None:
         self._memory = memory
@@ -62,7 +62,7 @@ class RecordedPlay:
         memory.begin(self._frames[self._places])
 
     def append(self, num_steps: int) -> None:
-        """Append that many steps over all streams."""
+        """Append that many steps over all environments."""
         going = np.zeros(NUM_STREAMS, np.bool_)
         for _ in range(num_steps // NUM_STREAMS):
             self._places = (self._places + 1) % NUM_FRAMES

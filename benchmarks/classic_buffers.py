@@ -142,11 +142,11 @@ def measured(name: str, game: str, num_transitions: int, rounds: int) -> dict[st
     for mine, other in zip(*(each.given() for each in calls.values()), strict=True):
         np.testing.assert_array_equal(mine, other)
 
-    streams = {system: taken_by(played(game)) for system in calls}
+    env_ids = {system: taken_by(played(game)) for system in calls}
     waiting: dict[str, list[Any]] = {system: [] for system in calls}
 
     def fill(system: str) -> None:
-        waiting[system][:] = reversed(list(islice(streams[system], STRETCH)))
+        waiting[system][:] = reversed(list(islice(env_ids[system], STRETCH)))
 
     turns = interleaved_turns(
         {system: partial(lambda system: calls[system].store(waiting[system].pop()), system) for system in calls},

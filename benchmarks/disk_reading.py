@@ -3,11 +3,11 @@
     python benchmarks/disk_reading.py             results/disk_reading.json
     python benchmarks/disk_reading.py --rounds 3  quicker, printed only
 
-A packed store of 128 MB of segments of a recorded game (filled as in packing.py, with more streams) is read from RAM,
-and from one file of the same segments in the same order. Batches of 32 and 256 windows of five frames at random places
-are read by one thread and by two, in turn. *Warm*: the file is in the system's page cache. *Cold*: the cache is dropped
-before each batch, so that every segment is read from the disk; `read_mib` is the amount read per batch. Medians of wall
-time and of the process's processor time, in microseconds.
+A packed store of 128 MB of segments of a recorded game (filled as in packing.py, with more environments) is read from
+RAM, and from one file of the same segments in the same order. Batches of 32 and 256 windows of five frames at random
+places are read by one thread and by two, in turn. *Warm*: the file is in the system's page cache. *Cold*: the cache is
+dropped before each batch, so that every segment is read from the disk; `read_mib` is the amount read per batch. Medians
+of wall time and of the process's processor time, in microseconds.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ class Stores:
         self.in_ram, self.in_file = (FrameStore(self.num_envs, [(side, side, 1)]) for _ in range(2))
         self.path, self.frame_bytes = path, side * side
         with path.open("wb") as file:
-            for stream in range(self.num_envs):
+            for env_id in range(self.num_envs):
                 for number, segment in enumerate(segments):
-                    self.in_ram.restore(stream, number, segment)
-                    self.in_file.restore_in_file(stream, number, os.fsencode(path), file.tell(), len(segment))
+                    self.in_ram.restore(env_id, number, segment)
+                    self.in_file.restore_in_file(env_id, number, os.fsencode(path), file.tell(), len(segment))
                     file.write(segment)
             file.flush()
             os.fsync(file.fileno())
@@ -70,9 +70,9 @@ class Stores:
         counts = np.full(num_windows, LENGTH, np.int32)
         out = np.empty((num_windows, LENGTH, self.frame_bytes), np.uint8)
         shape = (NUM_BATCHES, num_windows)
-        streams = cycle(list(rng.integers(self.num_envs, size=shape).astype(np.int32)))
+        env_ids = cycle(list(rng.integers(self.num_envs, size=shape).astype(np.int32)))
         last_positions = cycle(list(rng.integers(LENGTH - 1, self.num_frames, shape)))
-        return lambda: packed.windows(next(streams), next(last_positions), counts, out, threads=threads)
+        return lambda: packed.windows(next(env_ids), next(last_positions), counts, out, threads=threads)
 
 
 def bytes_read_from_disk() -> int:

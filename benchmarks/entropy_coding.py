@@ -3,7 +3,7 @@
     python benchmarks/entropy_coding.py                     the ten games, results/entropy_coding.json
     python benchmarks/entropy_coding.py --games pong        some of them, printed only
 
-Needs `pip install zstandard`. 12,800 frames of sticky random play (atari_frames.py) are packed into one stream, in
+Needs `pip install zstandard`. 12,800 frames of sticky random play (atari_frames.py) are packed into one environment, in
 segments of 320 and of 1,280 frames. The last 2,560 frames are compressed with Zstandard, level 6:
 
     whole         each segment as one piece
@@ -41,21 +41,21 @@ WINDOWS, LENGTH, ROUNDS = 32, 5, 100
 HEADER_BYTES, GROUP_FRAMES = 24, 4
 
 
-def packed_stream(frames: NDArray[np.uint8], frames_per_segment: int) -> FrameStore:
+def packed_env(frames: NDArray[np.uint8], frames_per_segment: int) -> FrameStore:
     spec = FrameSpec(frames.shape[1:])
     store = FrameStore(1, [(spec.rows, spec.row_bytes, spec.pixel_bytes)], frames_per_segment)
-    stream = np.zeros(1, np.int32)
+    env_id = np.zeros(1, np.int32)
     for frame in frames.reshape(len(frames), 1, spec.nbytes):
-        store.append(stream, frame)
+        store.append(env_id, frame)
     return store
 
 
 def window_seconds(store: FrameStore, frame_bytes: int) -> float:
     """Return the processor time of one window of a batch."""
     random, out = np.random.default_rng(0), np.empty((WINDOWS, LENGTH, frame_bytes), np.uint8)
-    streams, counts = np.zeros(WINDOWS, np.int32), np.full(WINDOWS, LENGTH, np.int32)
+    env_ids, counts = np.zeros(WINDOWS, np.int32), np.full(WINDOWS, LENGTH, np.int32)
     lasts = random.integers(LENGTH - 1, store.next_position(0), (ROUNDS, WINDOWS))
-    return processor_seconds(lambda: [store.windows(streams, each, counts, out) for each in lasts]) / lasts.size
+    return processor_seconds(lambda: [store.windows(env_ids, each, counts, out) for each in lasts]) / lasts.size
 
 
 def processor_seconds(call: Callable[[], object]) -> float:
@@ -136,7 +136,7 @@ def entropy(segments: list[bytes]) -> float:
 
 def measure(game: str, frames_per_segment: int) -> dict[str, float]:
     frames = recording(game).frames[:NUM_FRAMES]
-    store = packed_stream(frames, frames_per_segment)
+    store = packed_env(frames, frames_per_segment)
     contents = [store.segment(0, number) for number in range(NUM_FRAMES // frames_per_segment)]
     compressed = contents[-COMPRESSED_FRAMES // frames_per_segment :]
     segments = [Segment(content) for content in compressed]

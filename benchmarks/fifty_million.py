@@ -6,7 +6,7 @@
 The memory is built in a folder (`--folder`, beside this file by default) that is removed afterwards; with `--keep` the
 folder stays and the next run uses it. Ten environments, one per game of docs/packing.md, play takes of 300 to 3,000
 frames as episodes. The takes come from recordings of random play (atari_frames.py), 20,000 frames of each; start,
-length and orientation of each take are random (varied_film.py). Rewards and actions are random. After a flush the
+length and orientation of each take are random (varied_frames.py). Rewards and actions are random. After a flush the
 writer continues and is killed with SIGKILL.
 
 Another process then opens the folder. A memory control group limits it together with the page cache of the files that
@@ -37,7 +37,7 @@ from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import resident_bytes
 from memory_limit import MemoryLimit
-from varied_film import VariedFilm
+from varied_frames import VariedFilm
 
 HERE = Path(__file__).parent
 BLOCK_STEPS = 64  # steps made at once
@@ -54,22 +54,22 @@ def memory_in(folder: Path, capacity: int) -> ReplayMemory:
 
 def build(folder: Path, capacity: int) -> None:
     """Fill a memory, flush it, report that, and continue until this process is killed."""
-    films = [VariedFilm(recorded(game), stream) for stream, game in enumerate(GAMES)]
+    frame_sequences = [VariedFilm(recorded(game), env_id) for env_id, game in enumerate(GAMES)]
     memory = memory_in(folder, capacity)
-    memory.begin(np.stack([film.first_frame() for film in films]))
+    memory.begin(np.stack([frame_sequence.first_frame() for frame_sequence in frame_sequences]))
     block = np.empty((BLOCK_STEPS, NUM_STREAMS, *SPEC.shape), np.uint8)
     random, nothing = np.random.default_rng(0), np.zeros(NUM_STREAMS, np.bool_)
     start = shown = time.monotonic()
     is_full = False
     while True:
-        endings = [film.fill(block[:, stream]) for stream, film in enumerate(films)]
+        endings = [frame_sequence.fill(block[:, env_id]) for env_id, frame_sequence in enumerate(frame_sequences)]
         for step in range(BLOCK_STEPS):
             ended = np.array([step in ends for ends in endings])
             actions = random.integers(NUM_ACTIONS, size=NUM_STREAMS)
             memory.append(actions, random.random(NUM_STREAMS, np.float32), ended, nothing, block[step])
             if ended.any():
-                streams = np.flatnonzero(ended)
-                memory.begin(np.stack([endings[stream][step] for stream in streams]), env_ids=streams)
+                env_ids = np.flatnonzero(ended)
+                memory.begin(np.stack([endings[env_id][step] for env_id in env_ids]), env_ids=env_ids)
         if time.monotonic() - shown > 20:
             shown = time.monotonic()
             print(f"{len(memory):>11,} transitions, {len(memory) / (shown - start):,.0f} a second", file=sys.stderr)

@@ -3,11 +3,13 @@
     python benchmarks/flushing.py                    results/flushing.json
     python benchmarks/flushing.py --folder FOLDER    on the disk of that folder; of the temporary files otherwise
 
-Two questions, on recorded frames of Breakout (saving.py feeds the memory), 8 streams, a ring of 200,000 transitions:
+Two questions, on recorded frames of Breakout (saving.py feeds the memory), 8 environments, a ring of 200,000
+transitions:
 
 - How long does a step wait while 20,000 new ones are flushed? A thread appends a step every 200 µs and does nothing
   else, in turn without flushes and beside flushes; the result has the longest append of each.
-- What does a flush every 5 seconds cost a loop that acts and learns: a step of all streams, then a batch of 32? Rounds
+- What does a flush every 5 seconds cost a loop that acts and learns: a step of all environments, then a batch of 32?
+Rounds
   of the loop with and without a flush in the background alternate in one process. Compared are the processor time of
   the whole process, flushes included, and the wall time. One flush per round of 5 seconds.
 """

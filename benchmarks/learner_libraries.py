@@ -28,7 +28,7 @@ from learner_workload import (
 
 
 def filled_memory(workload: Workload, n_step: int) -> ReplayMemory:
-    """Return a packed memory of one stream that stores the workload."""
+    """Return a packed memory of one environment that stores the workload."""
     memory = ReplayMemory(
         workload.num_steps,
         FrameSpec(workload.play.frames.shape[1:]),

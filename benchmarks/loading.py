@@ -65,7 +65,7 @@ SETTINGS = (
 
 
 def filled_memory(game: str, dtype: str) -> ReplayMemory:
-    """Return a full memory of one stream of the game's frames, repeated, as pixels or divided by 255."""
+    """Return a full memory of one environment of the game's frames, repeated, as pixels or divided by 255."""
     frames = recorded(game)
     is_scaled = dtype == "float32"
     memory = ReplayMemory(

@@ -50,7 +50,7 @@ def counted(game: str) -> Marks:
     """Play, and count bytes at intervals."""
     env = make_atari(game, preset="machado2018", seed=0)
     random = np.random.default_rng(0)
-    storage, stream = FrameStorage(FrameSpec(env.preset.frame_shape), 1), np.zeros(1, np.int32)
+    storage, env_id = FrameStorage(FrameSpec(env.preset.frame_shape), 1), np.zeros(1, np.int32)
     marks, num_steps, has_ended = [], 0, True
     for num_frames in range(1, NUM_FRAMES + 1):
         if has_ended:
@@ -60,7 +60,7 @@ def counted(game: str) -> Marks:
             frame, _, terminated, truncated, _ = env.step(int(random.integers(env.action_space.n)))
             has_ended = terminated or truncated
             num_steps += 1
-        storage.append(stream, frame[None])
+        storage.append(env_id, frame[None])
         if num_frames % MARK == 0:
             marks.append([num_frames, num_steps, storage.nbytes["frames"]])
     env.close()

@@ -8,11 +8,11 @@
     python benchmarks/packing.py --games krull up_n_down     some games in one table
 
 Frames: 20,000 of each, in the set "colour" 1,280 (atari_frames.py, record_scenes.py, synthetic_frames.py), recorded
-once. They are appended to one stream frame by frame. Then its segments are restored into stream after stream, until the
-packed store has 64 MB or 1,000,000 frames, too many for a cache. A window is 5 consecutive frames, a batch 32 windows
-at random places. In turn with every gather, the bare copy copies as many windows from an uncompressed array of 4 GiB
-with one np.take into a reused output. Medians; `pack` is the time of one append of one frame from Python, as the median
-and, in processor time, as the mean, which includes occasional work such as sealing.
+once. They are appended to one environment frame by frame. Then its segments are restored into environment after
+environment, until the packed store has 64 MB or 1,000,000 frames, too many for a cache. A window is 5 consecutive
+frames, a batch 32 windows at random places. In turn with every gather, the bare copy copies as many windows from an
+uncompressed array of 4 GiB with one np.take into a reused output. Medians; `pack` is the time of one append of one
+frame from Python, as the median and, in processor time, as the mean, which includes occasional work such as sealing.
 
 `of raw` is bytes over uncompressed bytes, headers and index included; `raw` is the share of segments stored as raw
 frames, since packing would not make them smaller.
@@ -65,7 +65,7 @@ PROTOTYPE_BARE = 88  # microseconds
 
 @dataclass(frozen=True)
 class FilledStore:
-    """The same frames in each of ``num_envs`` streams, and the time of appending them to the first."""
+    """The same frames in each of ``num_envs`` environments, and the time of appending them to the first."""
 
     packed: FrameStore
     num_envs: int
@@ -86,26 +86,26 @@ class FilledStore:
 
 
 def segment_numbers(packed: FrameStore) -> range:
-    """Return the segments of the first stream, the open one included."""
+    """Return the segments of the first environment, the open one included."""
     return range(-(-packed.next_position(0) // packed.frames_per_segment))
 
 
 def filled_store(frames: NDArray[np.uint8]) -> FilledStore:
     spec = FrameSpec(frames.shape[1:])
-    most_streams = STORE_FRAMES // len(frames)
-    packed = FrameStore(most_streams, [(spec.rows, spec.row_bytes, spec.pixel_bytes, False, 0, spec.has_colour_planes)])
+    most_envs = STORE_FRAMES // len(frames)
+    packed = FrameStore(most_envs, [(spec.rows, spec.row_bytes, spec.pixel_bytes, False, 0, spec.has_colour_planes)])
     rows = frames.reshape(len(frames), spec.nbytes)
-    first_stream = np.zeros(1, np.int32)
+    first_env_id = np.zeros(1, np.int32)
     seconds = np.empty(len(frames))
     processor_start = time.process_time()
     for index in range(len(frames)):
         frame = rows[index : index + 1]
         start = time.perf_counter()
-        packed.append(first_stream, frame)
+        packed.append(first_env_id, frame)
         seconds[index] = time.perf_counter() - start
     processor_seconds = (time.process_time() - processor_start) / len(frames)
     num_envs = 1
-    while num_envs < most_streams and packed.sealed_nbytes < STORE_BYTES:
+    while num_envs < most_envs and packed.sealed_nbytes < STORE_BYTES:
         for number in segment_numbers(packed):
             packed.restore(num_envs, number, packed.segment(0, number))
         num_envs += 1
@@ -128,11 +128,11 @@ def gathering(store: FilledStore, frame_bytes: int) -> Callable[[], None]:
         ]
     )
 
-    def gather() -> None:
-        streams, last_positions = next(batches)
-        store.packed.windows(streams, last_positions, counts, out)
+    def read() -> None:
+        env_ids, last_positions = next(batches)
+        store.packed.windows(env_ids, last_positions, counts, out)
 
-    return gather
+    return read
 
 
 def bare_copying(uncompressed: NDArray[np.uint8], frame_bytes: int) -> Callable[[], None]:
@@ -154,16 +154,16 @@ def measure(frames: NDArray[np.uint8], uncompressed: NDArray[np.uint8], rounds: 
     """Return bytes per frame and microseconds of one recording."""
     frame_bytes = int(np.prod(frames.shape[1:]))
     store = filled_store(frames)
-    candidates = {"gather": gathering(store, frame_bytes), "bare": bare_copying(uncompressed, frame_bytes)}
+    candidates = {"read": gathering(store, frame_bytes), "bare": bare_copying(uncompressed, frame_bytes)}
     medians = interleaved_medians(candidates, rounds=rounds, calls=5)
     bytes_per_frame = (store.packed.sealed_nbytes + store.packed.index_nbytes) / store.sealed_frames
     return {
         "frame_bytes": frame_bytes,
         "bytes_per_frame": bytes_per_frame,
         "of_raw": bytes_per_frame / frame_bytes,
-        "gather_us": medians["gather"],
+        "read_us": medians["read"],
         "bare_copy_us": medians["bare"],
-        "ratio_to_bare_copy": medians["gather"] / medians["bare"],
+        "ratio_to_bare_copy": medians["read"] / medians["bare"],
         "pack_us": store.append_seconds * 1e6,
         "pack_mean_us": store.append_processor_seconds * 1e6,
         "raw_segments": store.raw_share,
@@ -173,7 +173,7 @@ def measure(frames: NDArray[np.uint8], uncompressed: NDArray[np.uint8], rounds: 
 
 def geometric_means(rows: Sequence[dict[str, float]]) -> dict[str, float]:
     """Return the geometric means of the figures that are never 0."""
-    names = ("bytes_per_frame", "of_raw", "gather_us", "bare_copy_us", "ratio_to_bare_copy", "pack_us", "pack_mean_us")
+    names = ("bytes_per_frame", "of_raw", "read_us", "bare_copy_us", "ratio_to_bare_copy", "pack_us", "pack_mean_us")
     return {name: float(np.exp(np.mean([np.log(row[name]) for row in rows]))) for name in names}
 
 
@@ -193,7 +193,7 @@ def print_row(name: str, row: dict[str, float], prototype: tuple[float, float] |
     raw = f"{row['raw_segments']:4.0%}" if "raw_segments" in row else ""
     print(
         f"{name:31s} {row['bytes_per_frame']:8.1f} {nbytes:>5s} {row['of_raw']:7.2%} {raw:>5s} | "
-        f"{row['gather_us']:7.1f} {microseconds:>5s} | {row['ratio_to_bare_copy']:5.2f} {ratio:>5s} | "
+        f"{row['read_us']:7.1f} {microseconds:>5s} | {row['ratio_to_bare_copy']:5.2f} {ratio:>5s} | "
         f"{row['pack_us']:6.2f} {row['pack_mean_us']:6.2f}",
         flush=True,
     )

@@ -39,7 +39,7 @@ RESULTS = Path(__file__).parent / "results"
 CAPACITY = 1_000_000  # transitions
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-6
 BATCHES = (32, 256)
-NUM_STREAMS = 100  # streams of framestow's memory
+NUM_STREAMS = 100  # environments of framestow's memory
 CHECKED = 50_000  # draws
 SLACK = 0.01  # of their mean: five standard deviations
 
@@ -66,9 +66,9 @@ def framestow_systems() -> dict[str, System]:
     for step in range(CAPACITY // NUM_STREAMS):
         memory.append(actions, rewards, going, going, np.full((NUM_STREAMS, 1, 1), step % 256, np.uint8))
     memory.sample(1)
-    steps, generator = memory._parts.timeline, np.random.default_rng(0)
+    steps, generator = memory._parts.steps, np.random.default_rng(0)
     tree, slots = Priorities(ALPHA, EPSILON), np.arange(CAPACITY)
-    tree.take_note(slots, slots)
+    tree.mark_changed(slots, slots)
     return {
         "framestow, tree": System(lambda size: tree.draw(generator.random(size), BETA)[0], tree.update, np.asarray),
         "framestow, sampler": System(

@@ -4,7 +4,7 @@
     python benchmarks/retention.py --game pong  another game, printed only
 
 Frames: 20,000 of sticky random play (atari_frames.py), repeated; an episode has 500 steps. Memories of 100,000
-transitions of 84x84 frames, stack 4, one stream or eight, are filled four times, one with each retention. In turn:
+transitions of 84x84 frames, stack 4, one environment or eight, are filled four times, one with each retention. In turn:
 appends (also their mean, since a segment is evicted once in 320 steps) and sample(32).
 
 Then, without frames: how many of a million transitions are sampleable after ten million steps of endless episodes. The
@@ -28,8 +28,8 @@ from framestow.benchmarking.timing import interleaved_turns
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.eviction import RandomRetention
-from framestow.replay.timelines.block_timeline import BlockTimeline
-from framestow.replay.timelines.timeline import StepSettings
+from framestow.replay.steps.block_steps import BlockSteps
+from framestow.replay.steps.step_store import StepSettings
 
 RESULTS = Path(__file__).parent / "results"
 NUM_FRAMES = 20_000  # recorded
@@ -40,7 +40,7 @@ MANY = 1_000_000  # transitions of the memory without frames
 
 
 def appending(memory: ReplayMemory, frames: NDArray[np.uint8]) -> Callable[[], object]:
-    """Return a call that stores one step of every stream; all episodes end together."""
+    """Return a call that stores one step of every environment; all episodes end together."""
     count = memory.num_envs
     starts = np.arange(count) * (len(frames) // count)
     rows = [frames[(starts + step) % len(frames)] for step in range(len(frames) // count)]
@@ -60,20 +60,20 @@ def appending(memory: ReplayMemory, frames: NDArray[np.uint8]) -> Callable[[], o
 def share_drawable(segment_frames: int) -> dict[str, float]:
     """Return the shares of the capacity that are sampleable and beside gaps; means over the last million steps."""
     frame = FrameSpec((1, 1))
-    timeline = BlockTimeline(
+    steps = BlockSteps(
         StepSettings(MANY, 1, STACK, frame, ActionSpec.from_space(4), 0.99, segment_frames), RandomRetention(seed=0)
     )
-    timeline.begin(np.zeros(1, np.int64))
+    steps.begin(np.zeros(1, np.int64))
     step = [0], [0.0], [False], [False], np.zeros((1, *frame.shape), frame.dtype)
     drawable, beside_holes = [], []
     for number in range(10 * MANY):
-        timeline.stage([0], *step)
-        if timeline.evict_for_staged():
-            timeline.clear_unreferenced_frames()
-        timeline.append_staged()
+        steps.stage([0], *step)
+        if steps.evict_for_staged():
+            steps.clear_unreferenced_frames()
+        steps.append_staged()
         if number >= 9 * MANY and number % 97 == 0:
-            drawable.append(len(timeline) / MANY)
-            beside_holes.append((timeline.num_steps - len(timeline)) / MANY)
+            drawable.append(len(steps) / MANY)
+            beside_holes.append((steps.num_steps - len(steps)) / MANY)
     return {"drawable": float(np.mean(drawable)), "beside holes": float(np.mean(beside_holes))}
 
 
@@ -94,7 +94,7 @@ def main() -> None:
             append = appending(memory, frames)
             for _ in range(FILLED_TIMES * CAPACITY // num_envs):
                 append()
-            name = f"{retention}, streams: {num_envs}"
+            name = f"{retention}, environments: {num_envs}"
             candidates[f"append, {name}"] = append
             candidates[f"sample({BATCH}), {name}"] = lambda memory=memory: memory.sample(BATCH)
             bytes_each[name] = round(memory.report().bytes_per_transition, 1)

@@ -23,7 +23,7 @@ import ray
 from ray.rllib.policy.sample_batch import SampleBatch
 from ray.rllib.utils.replay_buffers import MultiAgentPrioritizedReplayBuffer
 
-STREAMS, STACK, FRAGMENT, BATCH, EPISODE = 8, 4, 50, 256, 1_000
+ENVS, STACK, FRAGMENT, BATCH, EPISODE = 8, 4, 50, 256, 1_000
 
 
 class ReplayActor(MultiAgentPrioritizedReplayBuffer):
@@ -35,14 +35,14 @@ class ReplayActor(MultiAgentPrioritizedReplayBuffer):
 
 
 def fragments(frames: np.ndarray, num_transitions: int):
-    """Yield fragments of each stream in turn: the steps that ``saving.Player`` plays."""
+    """Yield fragments of each environment in turn: the steps that ``saving.Player`` plays."""
     random, num = np.random.default_rng(0), len(frames)
-    for first in range(0, num_transitions // STREAMS, FRAGMENT):
-        for stream in range(STREAMS):
+    for first in range(0, num_transitions // ENVS, FRAGMENT):
+        for env_id in range(ENVS):
             steps = np.arange(first, first + FRAGMENT)
             starts = steps // EPISODE * EPISODE  # of each step's episode
             places = np.maximum(steps[:, None] + np.arange(1 - STACK, 2), starts[:, None])
-            windows = frames[(stream * (num // STREAMS) + places) % num]
+            windows = frames[(env_id * (num // ENVS) + places) % num]
             stacks = np.ascontiguousarray(windows.transpose(0, 2, 3, 1))  # RLlib's networks take channels last
             yield SampleBatch(
                 {

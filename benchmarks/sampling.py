@@ -73,7 +73,7 @@ def main() -> None:
         seed=0,
     )
     print(f"{'':15s}   bytes   sample  x bare   append, µs a step from")
-    print(f"{'':15s} a trans.     µs    copy 1 stream  8 streams")
+    print(f"{'':15s} a trans.     µs    copy 1 environment  8 environments")
     rows = {}
     for game in arguments.games:
         rows[game] = measured(game, settings)

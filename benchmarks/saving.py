@@ -4,9 +4,9 @@
     python benchmarks/saving.py --transitions N      another size, printed only
     python benchmarks/saving.py --folder FOLDER      on the disk of that folder; of the temporary files otherwise
 
-Eight streams fill the memory with 20,000 recorded frames of sticky random play (atari_frames.py), repeated, each stream
-from another place of the game. Every save ends with its bytes on disk (fsync). Peaks are the operating system's peak of
-the process's memory (VmHWM), above its memory before the save, or after loading.
+Eight environments fill the memory with 20,000 recorded frames of sticky random play (atari_frames.py), repeated, each
+environment from another place of the game. Every save ends with its bytes on disk (fsync). Peaks are the operating
+system's peak of the process's memory (VmHWM), above its memory before the save, or after loading.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Player:
         self._step = 0
 
     def play(self, memory: ReplayMemory, num_transitions: int) -> None:
-        """Append that many transitions over all streams."""
+        """Append that many transitions over all environments."""
         for _ in range(num_transitions // NUM_STREAMS):
             if self._step % EPISODE == 0:
                 memory.begin(self._rows(self._step))

@@ -4,10 +4,10 @@
     python benchmarks/sequences.py --game pong  another game, printed only
 
 Frames: 20,000 of sticky random play (atari_frames.py), repeated, in a memory of 100,000 transitions, stack 4, of one
-stream or eight; an episode has 500 steps. In turn: sequences of 80 steps, masked at the end of an episode, and the bare
-copy of as many windows of 84 frames, with one np.take into a reused output. Measured besides: sequences that overlap by
-40 steps, sequences inside an episode, sequences across episodes, where every step has its own window, and as many
-single transitions.
+environment or eight; an episode has 500 steps. In turn: sequences of 80 steps, masked at the end of an episode, and the
+bare copy of as many windows of 84 frames, with one np.take into a reused output. Measured besides: sequences that
+overlap by 40 steps, sequences inside an episode, sequences across episodes, where every step has its own window, and as
+many single transitions.
 """
 
 from __future__ import annotations
@@ -94,8 +94,10 @@ def main() -> None:
                 medians = interleaved_medians(timed, arguments.rounds, calls=10)
                 for name, value in medians.items():
                     ratio = value / medians[BARE]
-                    print(f"{name:<20} batch {batch_size}, streams: {num_envs} {value:>9.0f} µs, {ratio:.2f} x bare")
-                    microseconds.setdefault(f"{name}, batch {batch_size}, streams: {num_envs}", value)
+                    print(
+                        f"{name:<20} batch {batch_size}, environments: {num_envs} {value:>9.0f} µs, {ratio:.2f} x bare"
+                    )
+                    microseconds.setdefault(f"{name}, batch {batch_size}, environments: {num_envs}", value)
     if arguments.game == "breakout":
         figures = {"game": arguments.game, "transitions": CAPACITY, "length": LENGTH, "microseconds": microseconds}
         write_result(RESULTS / "sequences.json", figures)

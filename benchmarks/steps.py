@@ -43,13 +43,13 @@ def bare_store(num_envs: int) -> FrameStore:
 
 
 def rows_of(frames: NDArray[np.uint8], num_envs: int) -> list[NDArray[np.uint8]]:
-    """Yield ``(num_envs, 84, 84)`` per step, each stream from another place of the game."""
+    """Yield ``(num_envs, 84, 84)`` per step, each environment from another place of the game."""
     starts = np.arange(num_envs) * (len(frames) // num_envs)
     return [frames[(starts + step) % len(frames)] for step in range(len(frames) // num_envs)]
 
 
 def appending(memory: ReplayMemory, rows: list[NDArray[np.uint8]], as_lists: bool) -> Callable[[], object]:
-    """Return a call that stores one step of every stream, with occasional ends of episodes."""
+    """Return a call that stores one step of every environment, with occasional ends of episodes."""
     count = memory.num_envs
     going = np.zeros(count, np.bool_)
     steps = [(np.full(count, step % 4), np.full(count, step % 3 - 1.0), going, going) for step in range(12)]
@@ -61,15 +61,15 @@ def appending(memory: ReplayMemory, rows: list[NDArray[np.uint8]], as_lists: boo
 
 def packing(num_envs: int, rows: list[NDArray[np.uint8]]) -> Callable[[], object]:
     """Return a call that appends the same frames to a bare store of the memory's length."""
-    store, streams, frames = bare_store(num_envs), np.arange(num_envs, dtype=np.int32), cycle(rows)
+    store, env_ids, frames = bare_store(num_envs), np.arange(num_envs, dtype=np.int32), cycle(rows)
     kept = CAPACITY // num_envs
 
     def pack() -> None:
-        store.append(streams, next(frames))
+        store.append(env_ids, next(frames))
         next_position = store.next_position(0)
         if next_position % 64 == 0:
-            for stream in range(num_envs):
-                store.evict(stream, next_position - kept)
+            for env_id in range(num_envs):
+                store.evict(env_id, next_position - kept)
 
     for _ in range(kept):
         pack()
@@ -82,9 +82,9 @@ def gathering(frames: NDArray[np.uint8], n_step: int = 1) -> Callable[[], object
         store.append(zeros[:1], frame[None])
     random, length = np.random.default_rng(0), STACK + n_step
     lasts = cycle(random.integers(STACK - 1 + n_step, CAPACITY, (NUM_BATCHES, BATCH)))
-    streams, counts = np.zeros(BATCH, np.int32), np.full(BATCH, length, np.int32)
+    env_ids, counts = np.zeros(BATCH, np.int32), np.full(BATCH, length, np.int32)
     out = np.empty((BATCH, length, *SHAPE), np.uint8)
-    return lambda: store.windows(streams, next(lasts), counts, out)
+    return lambda: store.windows(env_ids, next(lasts), counts, out)
 
 
 def main() -> None:
@@ -103,9 +103,9 @@ def main() -> None:
         for _ in range(CAPACITY // num_envs + 100):
             append()
         given = ("lists" if as_lists else "arrays") + (f", n_step: {n_step}" if n_step > 1 else "")
-        candidates[f"append, streams: {num_envs}, {given}"] = append
+        candidates[f"append, environments: {num_envs}, {given}"] = append
         if not as_lists and n_step == 1:
-            candidates[f"packing alone, streams: {num_envs}"] = packing(num_envs, rows)
+            candidates[f"packing alone, environments: {num_envs}"] = packing(num_envs, rows)
     for n_step, name in ((1, ""), (N_STEP, f", n_step: {N_STEP}")):
         sampled = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, n_step=n_step, seed=0)
         fill = appending(sampled, rows_of(frames, 1), as_lists=False)
@@ -119,14 +119,15 @@ def main() -> None:
     for name, microseconds in medians.items():
         print(f"{name:<40} {microseconds:>7.1f} µs")
     beside = {
-        "append, 1 stream": medians["append, streams: 1, arrays"] - medians["packing alone, streams: 1"],
-        "append of lists, 1 stream": medians["append, streams: 1, lists"] - medians["packing alone, streams: 1"],
-        f"append, 1 stream, n_step: {N_STEP}": medians[f"append, streams: 1, arrays, n_step: {N_STEP}"]
-        - medians["packing alone, streams: 1"],
+        "append, 1 environment": medians["append, environments: 1, arrays"] - medians["packing alone, environments: 1"],
+        "append of lists, 1 environment": medians["append, environments: 1, lists"]
+        - medians["packing alone, environments: 1"],
+        f"append, 1 environment, n_step: {N_STEP}": medians[f"append, environments: 1, arrays, n_step: {N_STEP}"]
+        - medians["packing alone, environments: 1"],
     }
     for name in ("", f", n_step: {N_STEP}"):
-        beside[f"append, 8 streams, a step{name}"] = (
-            medians[f"append, streams: 8, arrays{name}"] - medians["packing alone, streams: 8"]
+        beside[f"append, 8 environments, a step{name}"] = (
+            medians[f"append, environments: 8, arrays{name}"] - medians["packing alone, environments: 8"]
         ) / 8
         beside[f"sample({BATCH}){name}"] = medians[f"sample({BATCH}){name}"] - medians[f"gathering alone{name}"]
     for name, microseconds in beside.items():

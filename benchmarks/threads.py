@@ -50,9 +50,9 @@ def gathering(store: FilledStore, threads: int) -> Callable[[], None]:
     counts = np.full(WINDOWS, LENGTH, np.int32)
     out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
     num_frames = store.packed.next_position(0)
-    streams = cycle(list(rng.integers(store.num_envs, size=(NUM_BATCHES, WINDOWS)).astype(np.int32)))
+    env_ids = cycle(list(rng.integers(store.num_envs, size=(NUM_BATCHES, WINDOWS)).astype(np.int32)))
     last_positions = cycle(list(rng.integers(LENGTH - 1, num_frames, (NUM_BATCHES, WINDOWS))))
-    return lambda: store.packed.windows(next(streams), next(last_positions), counts, out, threads=threads)
+    return lambda: store.packed.windows(next(env_ids), next(last_positions), counts, out, threads=threads)
 
 
 def bare_copying() -> Callable[[], object]:
@@ -65,7 +65,7 @@ def bare_copying() -> Callable[[], object]:
     return lambda: np.take(frames, next(batches), axis=0, out=out, mode="clip")
 
 
-def gather_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dict[str, float]:
+def read_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dict[str, float]:
     """Return microseconds per batch on one thread, on two, and of the bare copy."""
     store = filled_store(recorded(game))
     candidates = {f"threads_{count}": gathering(store, count) for count in (1, 2)}
@@ -74,7 +74,7 @@ def gather_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dic
 
 
 def filled_memory(frames: NDArray[np.uint8]) -> ReplayMemory:
-    """Return a full memory of one stream of ``frames``, repeated."""
+    """Return a full memory of one environment of ``frames``, repeated."""
     memory = ReplayMemory(CAPACITY, FrameSpec((FRAME_SIDE, FRAME_SIDE)), 4, seed=0)
     memory.begin(frames[:1])
     for step in range(CAPACITY):
@@ -124,7 +124,7 @@ def main() -> None:
     print(f"{'256 windows, µs':15s} {'1 thread':>9s} {'2 threads':>9s} {'bare copy':>9s}  2 threads to bare copy")
     gathers = {}
     for game in arguments.games:
-        row = gathers[game] = gather_times(game, bare_copy, arguments.rounds)
+        row = gathers[game] = read_times(game, bare_copy, arguments.rounds)
         print(
             f"{game:15s} " + " ".join(f"{row[name]:9.0f}" for name in ("threads_1", "threads_2", "bare_copy")), end=""
         )
@@ -141,7 +141,7 @@ def main() -> None:
         row = appends[str(num_samplers)] = append_times(memory, frames, num_samplers)
         print(f"{num_samplers:8d} {row['median_us']:19.1f} {row['percentile_99_us']:17.1f} {row['batches_a_s']:15.0f}")
     if arguments.games == list(GAMES):
-        result = {"gather": gathers, "two_threads_to_bare_copy": ratio, "append_beside_samplers": appends}
+        result = {"read": gathers, "two_threads_to_bare_copy": ratio, "append_beside_samplers": appends}
         print("written:", write_result(RESULTS / "threads.json", result))
 
 

@@ -1,6 +1,6 @@
 """Draw the pictures of docs/how-it-works.md into docs/drawings: ``python docs/drawings.py``.
 
-The sizes in them are measured: the film below is packed by framestow's own codec.
+The sizes in them are measured: the frame sequence below is packed by framestow's own codec.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Drawing:
         return "\n".join([*self._parts, "</svg>"]) + "\n"
 
 
-def film(num_frames: int, side: int) -> npt.NDArray[np.uint8]:
+def frame_sequence(num_frames: int, side: int) -> npt.NDArray[np.uint8]:
     """Return ``num_frames`` of a small ball game: a wall of bricks, a ball that bounces, a paddle that follows it."""
     frames = np.full((num_frames, side, side), 20, np.uint8)
     size, paddle = max(2, side // 28), side // 5
@@ -114,7 +114,7 @@ def film(num_frames: int, side: int) -> npt.NDArray[np.uint8]:
 
 def patch_drawing() -> str:
     """A frame, the next one, and the pixels that differ."""
-    before, after = film(12, 28)[-2:]
+    before, after = frame_sequence(12, 28)[-2:]
     drawing, side = Drawing(234, "A patch has the pixels that differ from the frame before"), 5.6
     panel = 28 * side
     for number, (frame, words) in enumerate([(before, "frame 10"), (after, "frame 11")]):
@@ -132,7 +132,7 @@ def patch_drawing() -> str:
 
 def segment_drawing() -> str:
     """A packed segment to scale, with one group enlarged."""
-    frames = film(320, 84)
+    frames = frame_sequence(320, 84)
     segment = SegmentCodec(FrameSpec((84, 84))).pack(frames)
     num_groups = math.ceil(len(frames) / GROUP_FRAMES)
     starts = struct.unpack_from(f"<{num_groups}I", segment, HEADER_BYTES)

@@ -12,7 +12,7 @@
 #include "frame_store.hpp"
 #include "packings/patch_encoder.hpp"
 #include "pages.hpp"
-#include "window_gather.hpp"
+#include "window_reader.hpp"
 
 using namespace framestow;
 
@@ -67,7 +67,7 @@ void segments_are_restored() {
     }
 }
 
-// A stream as a plain list of frames.
+// An environment as a plain list of frames.
 void windows_equal_the_appended_frames() {
     std::mt19937 random(3);
     for (const FrameGeometry& geometry : kGeometries) {
@@ -75,8 +75,8 @@ void windows_equal_the_appended_frames() {
         const std::vector<std::uint8_t> frames = moving_pictures(geometry, 100, random);
         FrameStore packed(2, geometry, 7);
         for (std::size_t index = 0; index < 100; ++index) {
-            const std::int32_t stream = 1;
-            packed.append(&stream, frames.data() + index * frame_bytes, 1);
+            const std::int32_t env_id = 1;
+            packed.append(&env_id, frames.data() + index * frame_bytes, 1);
         }
         packed.evict(1, 20);
         CHECK(packed.first_position(1) == 14 && packed.next_position(1) == 100 && packed.next_position(0) == 0);
@@ -85,9 +85,9 @@ void windows_equal_the_appended_frames() {
         for (int round = 0; round < 200; ++round) {
             const auto count = static_cast<std::int32_t>(1 + random() % kLength);
             const std::int64_t last = 14 + count - 1 + static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(87 - count));
-            const std::int32_t stream = 1;
-            const WindowRequests requests{&stream, &last, &count, 1};
-            gather_windows(packed, requests, kLength, StackPadding::kFirstFrame, out.data());
+            const std::int32_t env_id = 1;
+            const WindowRequests requests{&env_id, &last, &count, 1};
+            read_windows(packed, requests, kLength, StackPadding::kFirstFrame, out.data());
             for (std::size_t place = 0; place < kLength; ++place) {
                 const auto back = static_cast<std::int64_t>(kLength - 1 - place);
                 const std::int64_t position = std::max(last - back, last - count + 1);
@@ -116,10 +116,10 @@ void refuse_every_damage(FrameStore& store, std::int64_t number, const std::vect
         FrameStore other(1, store.format(), store.frames_per_segment());
         try {
             other.restore(0, number, ByteSpan{damaged.data(), damaged.size()});
-            const std::int32_t stream = 0, count = 1;
+            const std::int32_t env_id = 0, count = 1;
             for (std::int64_t last = other.first_position(0); last < other.next_position(0); ++last) {
                 std::vector<std::uint8_t> out(store.format().frame_bytes());
-                gather_windows(other, WindowRequests{&stream, &last, &count, 1}, 1, StackPadding::kZeros, out.data());
+                read_windows(other, WindowRequests{&env_id, &last, &count, 1}, 1, StackPadding::kZeros, out.data());
             }
         } catch (const DamagedSegment&) {
             continue;
@@ -150,9 +150,9 @@ void frames_of_every_format_are_returned_and_restored() {
                 const FrameFormat format(geometry, is_raw, scaled_bytes);
                 const std::vector<std::uint8_t> frames = frames_of(format, kFrames, random);
                 FrameStore store(1, format, kSegment), restored(1, FrameFormat(geometry, !is_raw, scaled_bytes), kSegment);
-                const std::int32_t stream = 0;
+                const std::int32_t env_id = 0;
                 for (std::size_t index = 0; index < kFrames; ++index) {
-                    store.append(&stream, frames.data() + index * format.frame_bytes(), 1);
+                    store.append(&env_id, frames.data() + index * format.frame_bytes(), 1);
                 }
                 store.evict(0, 2 * kSegment);
                 for (std::int64_t number = 2; number <= kFrames / kSegment; ++number) {
@@ -165,7 +165,7 @@ void frames_of_every_format_are_returned_and_restored() {
                     for (std::int64_t last = 2 * kSegment + 4; last < kFrames; ++last) {
                         const std::int32_t count = 5;
                         std::vector<std::uint8_t> out(count * format.frame_bytes());
-                        gather_windows(*each, WindowRequests{&stream, &last, &count, 1}, count, StackPadding::kZeros,
+                        read_windows(*each, WindowRequests{&env_id, &last, &count, 1}, count, StackPadding::kZeros,
                                        out.data());
                         CHECK(std::equal(out.begin(), out.end(),
                                          frames.begin() + (last - 4) * static_cast<std::ptrdiff_t>(format.frame_bytes())));
@@ -255,12 +255,12 @@ void windows_that_are_not_stored_are_refused() {
     const FrameGeometry geometry{4, 4, 1};
     FrameStore packed(1, geometry, 8);
     std::uint8_t out[16] = {};
-    const std::int32_t stream = 0;
+    const std::int32_t env_id = 0;
     const std::int32_t count = 1;
     const std::int64_t last = 0;
     bool was_refused = false;
     try {
-        gather_windows(packed, WindowRequests{&stream, &last, &count, 1}, 1, StackPadding::kFirstFrame, out);
+        read_windows(packed, WindowRequests{&env_id, &last, &count, 1}, 1, StackPadding::kFirstFrame, out);
     } catch (const std::out_of_range&) {
         was_refused = true;
     }

@@ -14,14 +14,14 @@ using namespace framestow;
 namespace {
 
 struct ListedStep {
-    std::size_t stream;
+    std::size_t env_id;
     std::int64_t first;  // first frame of its observation
     std::int64_t start;
     std::size_t episode;
     bool is_readable;
 };
 
-constexpr std::size_t kStreams = 3;
+constexpr std::size_t kEnvs = 3;
 constexpr std::int64_t kStack = 4;
 constexpr std::int64_t kSegment = 10;
 
@@ -31,42 +31,42 @@ StepRules rules_of(std::int64_t n_step) {
     return rules;
 }
 
-// The stream arrays, a player that steps the streams, and a list of every step; a step's reward is its number in the
+// The environment arrays, a player that steps the environments, and a list of every step; a step's reward is its number in the
 // list.
 struct Play {
-    explicit Play(std::int64_t most_steps) : n_step(most_steps), is_open(new bool[kStreams]()) {}
+    explicit Play(std::int64_t most_steps) : n_step(most_steps), is_open(new bool[kEnvs]()) {}
 
-    StreamMemory memory() { return {newest.data(), starts.data(), unreadable.data(), is_open.get(), kStreams}; }
+    EnvMemory memory() { return {newest.data(), starts.data(), unreadable.data(), is_open.get(), kEnvs}; }
 
     template <typename Core>
-    void begin(Core& core, std::int32_t stream) {
-        core.begin(&stream, 1);
-        episode[static_cast<std::size_t>(stream)] = episodes.size();
+    void begin(Core& core, std::int32_t env_id) {
+        core.begin(&env_id, 1);
+        episode[static_cast<std::size_t>(env_id)] = episodes.size();
         episodes.emplace_back();
-        episode_start[static_cast<std::size_t>(stream)] = newest[static_cast<std::size_t>(stream)];
+        episode_start[static_cast<std::size_t>(env_id)] = newest[static_cast<std::size_t>(env_id)];
     }
 
     // Sometimes an episode ends or is truncated before the step.
     template <typename Core, typename MakeRoom>
     void step(Core& core, std::mt19937& random, MakeRoom evict_for_staged) {
-        const auto stream = static_cast<std::int32_t>(random() % kStreams);
-        const auto at = static_cast<std::size_t>(stream);
+        const auto env_id = static_cast<std::int32_t>(random() % kEnvs);
+        const auto at = static_cast<std::size_t>(env_id);
         if (random() % 40 == 0) {
-            begin(core, stream);
+            begin(core, env_id);
         }
         const std::uint8_t flags = random() % 9 == 0 ? kTerminated : std::uint8_t{0};
         const std::uint8_t action = 1;
         const auto reward = static_cast<float>(steps.size());
         const std::int64_t first = std::max(episode_start[at], newest[at] - kStack + 1);
-        CHECK(core.may_append(&stream, 1));
+        CHECK(core.may_append(&env_id, 1));
         evict_for_staged();
         const bool is_readable = first >= lost_before[at];
         const std::int64_t start = newest[at];
-        core.append(Steps{&stream, &action, &reward, &flags, 1});
+        core.append(Steps{&env_id, &action, &reward, &flags, 1});
         episodes[episode[at]].push_back(steps.size());
         steps.push_back(ListedStep{at, first, start, episode[at], is_readable});
         if (flags != 0) {
-            begin(core, stream);
+            begin(core, env_id);
         }
     }
 
@@ -81,27 +81,27 @@ struct Play {
 
     bool is_sampleable(std::size_t number) const {
         const ListedStep& step = steps[number];
-        const bool goes_on = episode[step.stream] == step.episode;
+        const bool goes_on = episode[step.env_id] == step.episode;
         return step.is_readable && (!goes_on || return_of(number).size() == static_cast<std::size_t>(n_step));
     }
 
-    void leave(std::size_t stream, std::int64_t from, std::int64_t before) {
+    void leave(std::size_t env_id, std::int64_t from, std::int64_t before) {
         for (std::size_t number = 0; number < steps.size(); ++number) {
             ListedStep& step = steps[number];
             step.is_readable = step.is_readable &&
-                               !(step.stream == stream && step.first < before && last_of(number) >= from);
+                               !(step.env_id == env_id && step.first < before && last_of(number) >= from);
         }
     }
 
     template <typename Core>
     void lose(Core& core, std::mt19937& random) {
-        const std::size_t stream = random() % kStreams;
+        const std::size_t env_id = random() % kEnvs;
         const auto back = [&](unsigned most) { return static_cast<std::int64_t>(random() % most); };
-        const std::int64_t before = std::max<std::int64_t>(0, newest[stream] + 1 - back(20));
+        const std::int64_t before = std::max<std::int64_t>(0, newest[env_id] + 1 - back(20));
         const std::int64_t from = std::max<std::int64_t>(0, before - 1 - back(15));
-        core.lose(stream, from, before);
-        leave(stream, from, before);
-        lost_before[stream] = std::max(lost_before[stream], before);
+        core.lose(env_id, from, before);
+        leave(env_id, from, before);
+        lost_before[env_id] = std::max(lost_before[env_id], before);
     }
 
     template <typename Core>
@@ -119,7 +119,7 @@ struct Play {
         for (std::size_t row = 0; row < count; ++row) {
             const auto number = static_cast<std::size_t>(alone.rewards[row]);
             CHECK(is_sampleable(number) && numbers.insert(number).second);
-            CHECK(static_cast<std::size_t>(alone.streams[row]) == steps[number].stream);
+            CHECK(static_cast<std::size_t>(alone.env_ids[row]) == steps[number].env_id);
             CHECK(alone.lasts[row] == steps[number].start + 1);
             CHECK(alone.lasts[row] - alone.counts[row] + 1 == steps[number].first);
             compare_transition(number, row, count, transitions);
@@ -136,15 +136,15 @@ struct Play {
 
     struct Columns {
         explicit Columns(std::size_t count)
-            : streams(2 * count), counts(2 * count), lasts(2 * count), actions(count), rewards(count),
+            : env_ids(2 * count), counts(2 * count), lasts(2 * count), actions(count), rewards(count),
               discounts(count), terminated(new bool[count]), truncated(new bool[count]) {}
 
         ResolvedSteps out() {
-            return {streams.data(), lasts.data(),     counts.data(),    reinterpret_cast<std::uint8_t*>(actions.data()),
+            return {env_ids.data(), lasts.data(),     counts.data(),    reinterpret_cast<std::uint8_t*>(actions.data()),
                     rewards.data(), discounts.data(), terminated.get(), truncated.get()};
         }
 
-        std::vector<std::int32_t> streams, counts;
+        std::vector<std::int32_t> env_ids, counts;
         std::vector<std::int64_t> lasts, actions;
         std::vector<float> rewards, discounts;
         std::unique_ptr<bool[]> terminated, truncated;
@@ -168,17 +168,17 @@ struct Play {
         CHECK(columns.lasts[row] == steps[number].start && columns.lasts[row + count] == last_of(number));
         CHECK(columns.lasts[row] - columns.counts[row] + 1 == steps[number].first);
         CHECK(columns.lasts[row + count] - columns.counts[row + count] + 1 == next_first);
-        CHECK(columns.streams[row + count] == columns.streams[row]);
+        CHECK(columns.env_ids[row + count] == columns.env_ids[row]);
     }
 
     std::int64_t n_step;
-    std::vector<std::int64_t> newest = std::vector<std::int64_t>(kStreams, -1);
-    std::vector<std::int64_t> starts = std::vector<std::int64_t>(kStreams, 0);
-    std::vector<std::int64_t> unreadable = std::vector<std::int64_t>(kStreams, 0);
+    std::vector<std::int64_t> newest = std::vector<std::int64_t>(kEnvs, -1);
+    std::vector<std::int64_t> starts = std::vector<std::int64_t>(kEnvs, 0);
+    std::vector<std::int64_t> unreadable = std::vector<std::int64_t>(kEnvs, 0);
     std::unique_ptr<bool[]> is_open;
-    std::vector<std::int64_t> episode_start = std::vector<std::int64_t>(kStreams, 0);
-    std::vector<std::int64_t> lost_before = std::vector<std::int64_t>(kStreams, 0);
-    std::vector<std::size_t> episode = std::vector<std::size_t>(kStreams, 0);
+    std::vector<std::int64_t> episode_start = std::vector<std::int64_t>(kEnvs, 0);
+    std::vector<std::int64_t> lost_before = std::vector<std::int64_t>(kEnvs, 0);
+    std::vector<std::size_t> episode = std::vector<std::size_t>(kEnvs, 0);
     std::vector<std::vector<std::size_t>> episodes;  // per episode: numbers of its steps
     std::vector<ListedStep> steps;
 };
@@ -187,15 +187,15 @@ void blocks_store_what_lists_store(std::int64_t n_step) {
     std::mt19937 random(1);
     Play play(n_step);
     StepBlocks blocks(300, play.memory(), rules_of(n_step));
-    for (std::int32_t stream = 0; stream < static_cast<std::int32_t>(kStreams); ++stream) {
-        play.begin(blocks, stream);
+    for (std::int32_t env_id = 0; env_id < static_cast<std::int32_t>(kEnvs); ++env_id) {
+        play.begin(blocks, env_id);
     }
     for (int turn = 0; turn < 4000; ++turn) {
         play.step(blocks, random, [&] {
             while (blocks.staged_exceeds_capacity(1)) {
                 const Eviction gone = blocks.evict_sealed(random() % blocks.num_sealed());
                 CHECK(gone.before - gone.first == kSegment);
-                play.leave(static_cast<std::size_t>(gone.stream), gone.first, gone.before);
+                play.leave(static_cast<std::size_t>(gone.env_id), gone.first, gone.before);
             }
         });
         if (random() % 200 == 0) {
@@ -212,8 +212,8 @@ void blocks_are_restored_unchanged(std::int64_t n_step) {
     std::mt19937 random(2);
     Play play(n_step);
     StepBlocks blocks(300, play.memory(), rules_of(n_step));
-    for (std::int32_t stream = 0; stream < static_cast<std::int32_t>(kStreams); ++stream) {
-        play.begin(blocks, stream);
+    for (std::int32_t env_id = 0; env_id < static_cast<std::int32_t>(kEnvs); ++env_id) {
+        play.begin(blocks, env_id);
     }
     for (int turn = 0; turn < 1000; ++turn) {
         play.step(blocks, random, [&] {
@@ -224,7 +224,7 @@ void blocks_are_restored_unchanged(std::int64_t n_step) {
     }
     StepBlocks other(300, play.memory(), rules_of(n_step));
     for (const StepBlock* block : blocks.blocks()) {
-        other.restore(block->number, block->stream, block->segment, block->records.data());
+        other.restore(block->number, block->env_id, block->segment, block->records.data());
     }
     other.restore_next_number(blocks.next_number());
     other.lose_indices(blocks.lost_indices());
@@ -238,10 +238,10 @@ void rings_skip_lost_steps(std::int64_t n_step) {
     std::mt19937 random(3);
     Play play(n_step);
     const std::size_t capacity = n_step == 25 ? 40 : 200;  // 40: steps are evicted while they are pending
-    std::vector<std::uint8_t> slots(capacity * StepRecords::record_bytes(kStreams, rules_of(n_step)));
+    std::vector<std::uint8_t> slots(capacity * StepRecords::record_bytes(kEnvs, rules_of(n_step)));
     StepRing ring(slots.data(), capacity, play.memory(), rules_of(n_step));
-    for (std::int32_t stream = 0; stream < static_cast<std::int32_t>(kStreams); ++stream) {
-        play.begin(ring, stream);
+    for (std::int32_t env_id = 0; env_id < static_cast<std::int32_t>(kEnvs); ++env_id) {
+        play.begin(ring, env_id);
     }
     std::vector<Eviction> evictions;
     for (int turn = 0; turn < 3000; ++turn) {

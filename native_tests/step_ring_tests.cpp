@@ -15,7 +15,7 @@ using namespace framestow;
 namespace {
 
 struct ListedStep {
-    std::int32_t stream;
+    std::int32_t env_id;
     std::int64_t position;
     std::int64_t episode_start;
     float reward;
@@ -31,12 +31,12 @@ std::uint8_t column_byte(std::uint8_t number, std::size_t column, std::size_t at
 
 struct Shape {
     std::size_t capacity;
-    std::size_t num_streams;
+    std::size_t num_envs;
     std::int64_t stack;
     std::int64_t segment_frames;
     std::size_t integer_bytes;  // per integer of an action
     bool is_signed;
-    std::int64_t first_position;  // position of every stream's first frame
+    std::int64_t first_position;  // position of every environment's first frame
     std::size_t num_integers = 1;
     std::vector<std::size_t> column_bytes = {};
 
@@ -51,39 +51,39 @@ class TwinRings {
 public:
     explicit TwinRings(const Shape& shape)
         : shape_(shape),
-          slots_(shape.capacity * StepRecords::record_bytes(shape.num_streams, shape.rules())),
-          newest_(shape.num_streams, shape.first_position - 1),
-          starts_(shape.num_streams, 0),
-          unreadable_(shape.num_streams, 0),
-          is_open_(new bool[shape.num_streams]()),
-          let_go_(shape.num_streams, 0),
+          slots_(shape.capacity * StepRecords::record_bytes(shape.num_envs, shape.rules())),
+          newest_(shape.num_envs, shape.first_position - 1),
+          starts_(shape.num_envs, 0),
+          unreadable_(shape.num_envs, 0),
+          is_open_(new bool[shape.num_envs]()),
+          let_go_(shape.num_envs, 0),
           ring_(slots_.data(), shape.capacity,
-                StreamMemory{newest_.data(), starts_.data(), unreadable_.data(), is_open_.get(), shape.num_streams},
+                EnvMemory{newest_.data(), starts_.data(), unreadable_.data(), is_open_.get(), shape.num_envs},
                 shape.rules()) {
-        for (std::size_t stream = 0; stream < shape.num_streams; ++stream) {
-            begin(static_cast<std::int32_t>(stream));
+        for (std::size_t env_id = 0; env_id < shape.num_envs; ++env_id) {
+            begin(static_cast<std::int32_t>(env_id));
         }
     }
 
-    void begin(std::int32_t stream) {
-        ring_.begin(&stream, 1);
-        CHECK(ring_.may_append(&stream, 1));
+    void begin(std::int32_t env_id) {
+        ring_.begin(&env_id, 1);
+        CHECK(ring_.may_append(&env_id, 1));
     }
 
-    // Steps a random choice of the streams with an open episode; ended episodes restart.
+    // Steps a random choice of the environments with an open episode; ended episodes restart.
     void step(std::mt19937& random) {
-        std::vector<std::int32_t> streams;
-        for (std::size_t stream = 0; stream < shape_.num_streams; ++stream) {
-            if (streams.size() < shape_.capacity && random() % 4 != 0) {
-                streams.push_back(static_cast<std::int32_t>(stream));
+        std::vector<std::int32_t> env_ids;
+        for (std::size_t env_id = 0; env_id < shape_.num_envs; ++env_id) {
+            if (env_ids.size() < shape_.capacity && random() % 4 != 0) {
+                env_ids.push_back(static_cast<std::int32_t>(env_id));
             }
         }
-        std::shuffle(streams.begin(), streams.end(), random);
-        std::vector<std::uint8_t> actions(streams.size() * shape_.action_bytes());
+        std::shuffle(env_ids.begin(), env_ids.end(), random);
+        std::vector<std::uint8_t> actions(env_ids.size() * shape_.action_bytes());
         std::vector<std::uint8_t> columns;
-        std::vector<float> rewards(streams.size());
-        std::vector<std::uint8_t> flags(streams.size());
-        for (std::size_t row = 0; row < streams.size(); ++row) {
+        std::vector<float> rewards(env_ids.size());
+        std::vector<std::uint8_t> flags(env_ids.size());
+        for (std::size_t row = 0; row < env_ids.size(); ++row) {
             std::vector<std::int64_t> action;
             for (std::size_t at = 0; at < shape_.num_integers; ++at) {
                 action.push_back(random_integer(random));
@@ -98,18 +98,18 @@ public:
             }
             rewards[row] = static_cast<float>(random() % 100);
             flags[row] = random() % 5 == 0 ? static_cast<std::uint8_t>(random() % 4) : std::uint8_t{0};
-            const auto stream = static_cast<std::size_t>(streams[row]);
-            listed_.push_back(ListedStep{streams[row], newest_[stream], starts_[stream], rewards[row], flags[row],
+            const auto env_id = static_cast<std::size_t>(env_ids[row]);
+            listed_.push_back(ListedStep{env_ids[row], newest_[env_id], starts_[env_id], rewards[row], flags[row],
                                          action, number});
         }
-        CHECK(ring_.may_append(streams.data(), streams.size()));
-        evict_for_staged(streams.size());
-        ring_.append(Steps{streams.data(), actions.data(), rewards.data(), flags.data(), streams.size(),
+        CHECK(ring_.may_append(env_ids.data(), env_ids.size()));
+        evict_for_staged(env_ids.size());
+        ring_.append(Steps{env_ids.data(), actions.data(), rewards.data(), flags.data(), env_ids.size(),
                            columns.data()});
-        for (std::size_t row = 0; row < streams.size(); ++row) {
-            CHECK(ring_.may_append(&streams[row], 1) == (flags[row] == 0));
+        for (std::size_t row = 0; row < env_ids.size(); ++row) {
+            CHECK(ring_.may_append(&env_ids[row], 1) == (flags[row] == 0));
             if (flags[row] != 0) {
-                begin(streams[row]);
+                begin(env_ids[row]);
             }
         }
     }
@@ -122,7 +122,7 @@ public:
         const std::size_t count = indices.size();
         CHECK(count == listed_.size());
         CHECK(!ring_.is_sampleable(ring_.oldest() - 1) && !ring_.is_sampleable(ring_.next_index()));
-        std::vector<std::int32_t> streams(count), counts(count);
+        std::vector<std::int32_t> env_ids(count), counts(count);
         std::vector<std::int64_t> lasts(count), actions(count * shape_.num_integers);
         std::vector<float> rewards(count), discounts(count);
         const std::unique_ptr<bool[]> terminated(new bool[count]), truncated(new bool[count]);
@@ -133,12 +133,12 @@ public:
             column_places.push_back(columns.back().data());
         }
         ring_.resolve(indices.data(), count,
-                      ResolvedSteps{streams.data(), lasts.data(), counts.data(),
+                      ResolvedSteps{env_ids.data(), lasts.data(), counts.data(),
                                     reinterpret_cast<std::uint8_t*>(actions.data()), rewards.data(), discounts.data(),
                                     terminated.get(), truncated.get(), column_places.data()});
         for (std::size_t row = 0; row < count; ++row) {
             const ListedStep& step = listed_[row];
-            CHECK(streams[row] == step.stream && lasts[row] == step.position + 1);
+            CHECK(env_ids[row] == step.env_id && lasts[row] == step.position + 1);
             CHECK(counts[row] == std::min(step.position - step.episode_start, shape_.stack - 1) + 2);
             CHECK(rewards[row] == step.reward);
             CHECK(std::equal(step.action.begin(), step.action.end(),
@@ -152,7 +152,7 @@ public:
             CHECK(terminated[row] == ((step.flags & kTerminated) != 0));
             CHECK(truncated[row] == ((step.flags & kTruncated) != 0));
             CHECK(discounts[row] == (terminated[row] ? 0.0F : 0.5F));
-            CHECK(lasts[row] - counts[row] + 1 >= let_go_[static_cast<std::size_t>(step.stream)]);
+            CHECK(lasts[row] - counts[row] + 1 >= let_go_[static_cast<std::size_t>(step.env_id)]);
         }
     }
 
@@ -174,7 +174,7 @@ private:
             listed_.pop_front();
         }
         for (const Eviction& eviction : evictions) {
-            std::int64_t& before = let_go_[static_cast<std::size_t>(eviction.stream)];
+            std::int64_t& before = let_go_[static_cast<std::size_t>(eviction.env_id)];
             CHECK(eviction.before / shape_.segment_frames > before / shape_.segment_frames);  // each segment is reported once
             before = eviction.before;
         }
@@ -214,19 +214,19 @@ void steps_that_may_not_be_appended_are_refused() {
     std::int64_t starts[] = {0, 0, 0};
     std::int64_t unreadable[] = {0, 0, 0};
     bool is_open[] = {false, false, false};
-    StepRing ring(slots, 4, StreamMemory{newest, starts, unreadable, is_open, 3}, rules);
+    StepRing ring(slots, 4, EnvMemory{newest, starts, unreadable, is_open, 3}, rules);
     const std::int32_t begun[] = {0, 2};
     ring.begin(begun, 2);
-    const auto may = [&](std::vector<std::int32_t> streams) { return ring.may_append(streams.data(), streams.size()); };
+    const auto may = [&](std::vector<std::int32_t> env_ids) { return ring.may_append(env_ids.data(), env_ids.size()); };
     CHECK(may({}) && may({0}) && may({2, 0}));
     CHECK(!may({1}) && !may({0, 1}));          // no episode has begun
-    CHECK(!may({0, 0}) && !may({2, 0, 2}));    // a repeated stream
+    CHECK(!may({0, 0}) && !may({2, 0, 2}));    // a repeated environment
     CHECK(!may({-1}) && !may({3}) && may({0}));
 }
 
 void stream_numbers_take_the_fewest_bytes() {
-    CHECK(StepRecords::stream_bytes(1) == 1 && StepRecords::stream_bytes(256) == 1 && StepRecords::stream_bytes(257) == 2);
-    CHECK(StepRecords::stream_bytes(65536) == 2 && StepRecords::stream_bytes(65537) == 4);
+    CHECK(StepRecords::env_id_bytes(1) == 1 && StepRecords::env_id_bytes(256) == 1 && StepRecords::env_id_bytes(257) == 2);
+    CHECK(StepRecords::env_id_bytes(65536) == 2 && StepRecords::env_id_bytes(65537) == 4);
 }
 
 void stacks_show_the_last_frames_padded(StackPadding padding) {
@@ -235,12 +235,12 @@ void stacks_show_the_last_frames_padded(StackPadding padding) {
         std::vector<std::uint8_t> recent(2 * depth * kFrameBytes, 0), out(recent.size());
         std::vector<std::int64_t> ages(2, -1);
         const FrameStacks stacks{recent.data(), ages.data(), 2, depth, kFrameBytes, padding};
-        const std::int32_t stream = 1;
+        const std::int32_t env_id = 1;
         for (int episode = 0; episode < 3; ++episode) {
             for (int age = 0; age < 12; ++age) {
                 const auto shade = static_cast<std::uint8_t>(20 * episode + age + 1);
                 const std::vector<std::uint8_t> frame(kFrameBytes, shade);
-                age == 0 ? stacks.begin(&stream, frame.data(), 1) : stacks.append(&stream, frame.data(), 1);
+                age == 0 ? stacks.begin(&env_id, frame.data(), 1) : stacks.append(&env_id, frame.data(), 1);
                 stacks.write(out.data());
                 for (std::size_t place = 0; place < depth; ++place) {
                     const int wanted = age - static_cast<int>(depth - 1 - place);

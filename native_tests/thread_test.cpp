@@ -15,7 +15,7 @@
 #include "check.hpp"
 #include "fair_gate.hpp"
 #include "frame_store.hpp"
-#include "window_gather.hpp"
+#include "window_reader.hpp"
 #include "worker_pool.hpp"
 
 using namespace framestow;
@@ -24,33 +24,33 @@ namespace {
 
 constexpr std::size_t kLength = 5;
 
-// Writes a frame whose every byte encodes its stream and position, so a mixture of two frames equals neither.
-void write_frame(std::int64_t stream, std::int64_t position, std::size_t size, std::uint8_t* out) {
+// Writes a frame whose every byte encodes its environment and position, so a mixture of two frames equals neither.
+void write_frame(std::int64_t env_id, std::int64_t position, std::size_t size, std::uint8_t* out) {
     for (std::size_t index = 0; index < size; ++index) {
         const auto place = static_cast<std::int64_t>(index / 16);
-        out[index] = static_cast<std::uint8_t>(31 * stream + position + (place % 7 == position % 7 ? place : 0));
+        out[index] = static_cast<std::uint8_t>(31 * env_id + position + (place % 7 == position % 7 ? place : 0));
     }
 }
 
-void append_next(FrameStore& packed, std::int32_t stream) {
+void append_next(FrameStore& packed, std::int32_t env_id) {
     std::vector<std::uint8_t> frame(packed.geometry().frame_bytes());
-    write_frame(stream, packed.next_position(stream), frame.size(), frame.data());
-    packed.append(&stream, frame.data(), 1);
+    write_frame(env_id, packed.next_position(env_id), frame.size(), frame.data());
+    packed.append(&env_id, frame.data(), 1);
 }
 
 // Windows at random positions of the frames stored at construction.
 struct Wanted {
     Wanted(const FrameStore& packed, std::size_t num_windows, std::mt19937& random) {
         std::vector<std::int64_t> firsts, stops;
-        for (std::size_t stream = 0; stream < packed.num_streams(); ++stream) {
-            firsts.push_back(packed.first_position(static_cast<std::int64_t>(stream)));
-            stops.push_back(packed.next_position(static_cast<std::int64_t>(stream)));
+        for (std::size_t env_id = 0; env_id < packed.num_envs(); ++env_id) {
+            firsts.push_back(packed.first_position(static_cast<std::int64_t>(env_id)));
+            stops.push_back(packed.next_position(static_cast<std::int64_t>(env_id)));
         }
         for (std::size_t window = 0; window < num_windows; ++window) {
-            const std::size_t stream = random() % packed.num_streams();
-            const std::int64_t first = firsts[stream];
-            const std::int64_t num_held = stops[stream] - first;
-            streams.push_back(static_cast<std::int32_t>(stream));
+            const std::size_t env_id = random() % packed.num_envs();
+            const std::int64_t first = firsts[env_id];
+            const std::int64_t num_held = stops[env_id] - first;
+            env_ids.push_back(static_cast<std::int32_t>(env_id));
             // Mostly the oldest and newest positions: those being evicted and those being written.
             const auto few = static_cast<std::int64_t>(random() % 6);
             const std::int64_t places[] = {few, num_held - 1 - few, static_cast<std::int64_t>(random()) % num_held};
@@ -61,16 +61,16 @@ struct Wanted {
     }
 
     WindowRequests requests() const {
-        return WindowRequests{streams.data(), last_positions.data(), counts.data(), streams.size()};
+        return WindowRequests{env_ids.data(), last_positions.data(), counts.data(), env_ids.size()};
     }
 
     void check(const std::vector<std::uint8_t>& out, std::size_t frame_bytes) const {
         std::vector<std::uint8_t> expected(frame_bytes);
-        for (std::size_t window = 0; window < streams.size(); ++window) {
+        for (std::size_t window = 0; window < env_ids.size(); ++window) {
             const std::int64_t first = last_positions[window] - counts[window] + 1;
             for (std::size_t place = 0; place < kLength; ++place) {
                 const auto back = static_cast<std::int64_t>(kLength - 1 - place);
-                write_frame(streams[window], std::max(first, last_positions[window] - back), frame_bytes,
+                write_frame(env_ids[window], std::max(first, last_positions[window] - back), frame_bytes,
                             expected.data());
                 CHECK(std::memcmp(out.data() + (window * kLength + place) * frame_bytes, expected.data(),
                                   frame_bytes) == 0);
@@ -78,7 +78,7 @@ struct Wanted {
         }
     }
 
-    std::vector<std::int32_t> streams;
+    std::vector<std::int32_t> env_ids;
     std::vector<std::int64_t> last_positions;
     std::vector<std::int32_t> counts;
 };
@@ -86,10 +86,10 @@ struct Wanted {
 struct Load {
     FrameGeometry geometry;
     std::uint32_t frames_per_segment;
-    std::int64_t num_kept;      // frames per stream
-    std::int64_t num_appended;  // frames appended to each stream
+    std::int64_t num_kept;      // frames per environment
+    std::int64_t num_appended;  // frames appended to each environment
     std::size_t num_windows;
-    std::size_t threads_a_gather;
+    std::size_t threads_a_read;
     bool moves_to_files;
     bool is_raw = false;
 };
@@ -99,12 +99,12 @@ void read_until(const std::atomic<bool>& has_ended, FrameStore& packed, const Lo
     const std::size_t frame_bytes = load.geometry.frame_bytes();
     std::vector<std::uint8_t> out(load.num_windows * kLength * frame_bytes);
     do {
-        const Reading reading(packed);
+        const Snapshot snapshot(packed);
         const Wanted wanted(packed, load.num_windows, random);
         if (random() % 4 == 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(300));  // some frames are evicted meanwhile
         }
-        gather_windows(reading, wanted.requests(), kLength, StackPadding::kFirstFrame, load.threads_a_gather,
+        read_windows(snapshot, wanted.requests(), kLength, StackPadding::kFirstFrame, load.threads_a_read,
                        out.data());
         wanted.check(out, frame_bytes);
     } while (!has_ended.load());
@@ -117,20 +117,20 @@ public:
     explicit Mover(FrameStore& packed) : packed_(packed) {}
 
     void run_until(const std::atomic<bool>& has_ended) {
-        std::vector<std::int64_t> next(packed_.num_streams());
+        std::vector<std::int64_t> next(packed_.num_envs());
         std::mt19937 random(7);
         while (!has_ended.load()) {
-            const auto stream = static_cast<std::int64_t>(random() % packed_.num_streams());
-            std::int64_t& number = next[static_cast<std::size_t>(stream)];
+            const auto env_id = static_cast<std::int64_t>(random() % packed_.num_envs());
+            std::int64_t& number = next[static_cast<std::size_t>(env_id)];
             const std::int64_t frames = packed_.frames_per_segment();
-            number = std::max(number, packed_.first_position(stream) / frames);
-            if (number >= packed_.next_position(stream) / frames) {
+            number = std::max(number, packed_.first_position(env_id) / frames);
+            if (number >= packed_.next_position(env_id) / frames) {
                 std::this_thread::yield();
                 continue;
             }
-            move(stream, number);
+            move(env_id, number);
             if (number % 2 == 0) {
-                move(stream, number);
+                move(env_id, number);
             }
             ++number;
         }
@@ -140,9 +140,9 @@ public:
     std::size_t num_moved() const { return num_moved_; }
 
 private:
-    void move(std::int64_t stream, std::int64_t number) {
+    void move(std::int64_t env_id, std::int64_t number) {
         try {
-            const std::vector<std::uint8_t> segment = packed_.segment(stream, number);
+            const std::vector<std::uint8_t> segment = packed_.segment(env_id, number);
             if (num_moved_ % 20 == 0) {
                 std::remove(path_.c_str());
                 path_ = "thread_test." + std::to_string(num_moved_) + ".log";
@@ -151,7 +151,7 @@ private:
             std::FILE* const file = std::fopen(path_.c_str(), "ab");
             CHECK(file != nullptr && std::fwrite(segment.data(), 1, segment.size(), file) == segment.size());
             std::fclose(file);
-            packed_.move_to_file(stream, number, path_, offset_, segment.size());
+            packed_.move_to_file(env_id, number, path_, offset_, segment.size());
             offset_ += segment.size();
             ++num_moved_;
         } catch (const std::out_of_range&) {  // evicted meanwhile
@@ -169,12 +169,12 @@ private:
 };
 
 void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load) {
-    constexpr std::int32_t kStreams = 3;
-    FrameStore packed(kStreams, FrameFormat(load.geometry, load.is_raw), load.frames_per_segment);
+    constexpr std::int32_t kEnvs = 3;
+    FrameStore packed(kEnvs, FrameFormat(load.geometry, load.is_raw), load.frames_per_segment);
     Mover mover(packed);
-    for (std::int32_t stream = 0; stream < kStreams; ++stream) {
+    for (std::int32_t env_id = 0; env_id < kEnvs; ++env_id) {
         for (int position = 0; position < 10; ++position) {
-            append_next(packed, stream);
+            append_next(packed, env_id);
         }
     }
     std::atomic<bool> has_ended{false};
@@ -187,9 +187,9 @@ void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load)
     }
     const auto waits_for_mover = [&] { return load.moves_to_files && mover.num_moved() == 0; };
     for (std::int64_t round = 0; round < load.num_appended || (waits_for_mover() && round < 10'000'000); ++round) {
-        for (std::int32_t stream = 0; stream < kStreams; ++stream) {
-            append_next(packed, stream);
-            packed.evict(stream, packed.next_position(stream) - load.num_kept);
+        for (std::int32_t env_id = 0; env_id < kEnvs; ++env_id) {
+            append_next(packed, env_id);
+            packed.evict(env_id, packed.next_position(env_id) - load.num_kept);
         }
         packed.nbytes();
     }
@@ -203,7 +203,7 @@ void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load)
 void retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped() {
     FrameStore packed(1, FrameGeometry{6, 16, 1}, 1);
     append_next(packed, 0);
-    Reading reading(packed);
+    Snapshot snapshot(packed);
     std::size_t num_retired = 0;
     while (packed.evict_without_waiting(0, packed.next_position(0))) {
         append_next(packed, 0);
@@ -212,9 +212,9 @@ void retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped() {
     }
     CHECK(num_retired == RetiredSegments::kMaxSegments);
     std::vector<std::uint8_t> out(96), expected(96);
-    const std::int32_t stream = 0, count = 1;
+    const std::int32_t env_id = 0, count = 1;
     const std::int64_t last = 0;
-    gather_windows(reading, WindowRequests{&stream, &last, &count, 1}, 1, StackPadding::kFirstFrame, 1, out.data());
+    read_windows(snapshot, WindowRequests{&env_id, &last, &count, 1}, 1, StackPadding::kFirstFrame, 1, out.data());
     write_frame(0, 0, 96, expected.data());
     CHECK(out == expected);
 
@@ -225,7 +225,7 @@ void retired_bytes_are_bounded_and_freed_when_their_readers_have_stopped() {
     });
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     CHECK(!was_evicted.load());
-    reading.stop();
+    snapshot.stop();
     writer.join();
     CHECK(packed.first_position(0) == packed.next_position(0));
 }
@@ -235,19 +235,19 @@ void a_later_reading_is_refused_frames_that_an_older_one_sees() {
     for (int position = 0; position < 9; ++position) {
         append_next(packed, 0);
     }
-    const Reading older(packed);
+    const Snapshot older(packed);
     packed.evict(0, 4);
-    const Reading later(packed);
+    const Snapshot later(packed);
     std::vector<std::uint8_t> out(16), expected(16);
-    const std::int32_t stream = 0, count = 1;
+    const std::int32_t env_id = 0, count = 1;
     const std::int64_t last = 3;
-    const WindowRequests requests{&stream, &last, &count, 1};
-    gather_windows(older, requests, 1, StackPadding::kFirstFrame, 1, out.data());
+    const WindowRequests requests{&env_id, &last, &count, 1};
+    read_windows(older, requests, 1, StackPadding::kFirstFrame, 1, out.data());
     write_frame(0, 3, 16, expected.data());
     CHECK(out == expected);
     bool was_refused = false;
     try {
-        gather_windows(later, requests, 1, StackPadding::kFirstFrame, 1, out.data());
+        read_windows(later, requests, 1, StackPadding::kFirstFrame, 1, out.data());
     } catch (const std::out_of_range&) {
         was_refused = true;
     }
@@ -262,7 +262,7 @@ void overlapping_readers_let_a_writer_in() {
     for (int index = 0; index < 4; ++index) {
         readers.emplace_back([&] {
             while (!has_ended.load()) {
-                const std::shared_lock<FairGate> reading(gate);
+                const std::shared_lock<FairGate> snapshot(gate);
                 const std::int64_t before = written;
                 std::this_thread::sleep_for(std::chrono::microseconds(200));
                 CHECK(written == before);
@@ -344,14 +344,14 @@ void read_segments_until(const std::atomic<bool>& has_ended, FrameStore& packed,
     const std::int64_t segment_frames = packed.frames_per_segment();
     std::vector<std::uint8_t> out(8 * kLength * frame_bytes), expected(frame_bytes);
     do {
-        const Reading reading(packed);
+        const Snapshot snapshot(packed);
         const std::vector<std::int64_t> numbers = packed.sealed_numbers(0);
-        const std::vector<std::int32_t> streams(8, 0), counts(8, static_cast<std::int32_t>(kLength));
+        const std::vector<std::int32_t> env_ids(8, 0), counts(8, static_cast<std::int32_t>(kLength));
         std::vector<std::int64_t> lasts;
         for (int window = 0; window < 8; ++window) {
             lasts.push_back((numbers[random() % numbers.size()] + 1) * segment_frames - 1);
         }
-        gather_windows(reading, WindowRequests{streams.data(), lasts.data(), counts.data(), 8}, kLength,
+        read_windows(snapshot, WindowRequests{env_ids.data(), lasts.data(), counts.data(), 8}, kLength,
                        StackPadding::kFirstFrame, 1, out.data());
         for (std::size_t window = 0; window < 8; ++window) {
             write_noise(lasts[window], frame_bytes, expected.data());
@@ -367,11 +367,11 @@ void readers_get_true_frames_of_segments_that_move() {
     FrameStore packed(1, FrameGeometry{32, 32, 1}, 8);
     const std::size_t frame_bytes = packed.geometry().frame_bytes();
     std::vector<std::uint8_t> frame(frame_bytes);
-    const std::int32_t stream = 0;
+    const std::int32_t env_id = 0;
     const auto append_segment = [&] {
         for (int count = 0; count < 8; ++count) {
             write_noise(packed.next_position(0), frame_bytes, frame.data());
-            packed.append(&stream, frame.data(), 1);
+            packed.append(&env_id, frame.data(), 1);
         }
     };
     for (std::int64_t number = 0; number < kHeld; ++number) {

@@ -12,7 +12,7 @@ Each class also derives from a built-in error, so ``except ValueError`` works to
     ├── ClosedMemoryError (ValueError)         a step or a flush of a memory that is closed or read-only
     ├── NothingToSampleError (LookupError)     the memory does not have the requested transitions
     ├── DamagedDataError (OSError)             stored bytes differ from what was written
-    │   └── DamagedSegmentError                bytes of a segment of frames; has its stream and number
+    │   └── DamagedSegmentError                bytes of a segment of frames; has its environment and number
     ├── CheckpointError (OSError)              a checkpoint could not be written; the previous one is intact
     ├── DivergedError (ArithmeticError)         loss or weights of a training are not finite
     ├── IncompatibleError (ValueError)         a saved memory or run has other settings
@@ -80,10 +80,10 @@ class DamagedDataError(FramestowError, OSError):
 class DamagedSegmentError(DamagedDataError):
     """The bytes of a segment of frames differ from what was written. The message has the file and offset, if any."""
 
-    def __init__(self, message: str, stream: int, segment: int) -> None:
+    def __init__(self, message: str, env_id: int, segment: int) -> None:
         super().__init__(message)
-        self.stream = stream
-        """Number of the stream of frames; for observations of one array, the number of the environment."""
+        self.env_id = env_id
+        """Number of the track; for observations of one array, the number of the environment."""
         self.segment = segment
         """Number of the segment: its first frame's position divided by ``frames_per_segment``."""
 

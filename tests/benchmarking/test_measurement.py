@@ -16,7 +16,7 @@ from framestow.benchmarking.libraries import (
     System,
     chosen_libraries,
 )
-from framestow.benchmarking.measurement import GIB, BenchSettings, append_us_of_streams, measure
+from framestow.benchmarking.measurement import GIB, BenchSettings, append_us_of_envs, measure
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.storage.frame_storage import STORAGES
 from oracles.numbered_play import numbered_play
@@ -27,8 +27,8 @@ LAZY_FRAMES = LIBRARIES["lazy-frames"]
 
 @pytest.fixture(autouse=True)
 def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let ``measure`` append 64 times to 8 streams, not 2,048 times: each test would take a second longer."""
-    monkeypatch.setattr(measurement, "append_us_of_streams", partial(append_us_of_streams, num_calls=64))
+    """Let ``measure`` append 64 times to 8 environments, not 2,048 times: each test would take a second longer."""
+    monkeypatch.setattr(measurement, "append_us_of_envs", partial(append_us_of_envs, num_calls=64))
 
 
 class Shuffling(LazyFramesList):
@@ -135,7 +135,7 @@ def test_the_bare_copy_takes_no_more_than_a_third_of_the_bytes():
 
 
 def test_several_environments_append_different_parts_of_the_play():
-    assert append_us_of_streams(PLAY, num_envs=5, stack=2, num_calls=64) > 0
+    assert append_us_of_envs(PLAY, num_envs=5, stack=2, num_calls=64) > 0
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,9 @@ with_matplotlib = pytest.mark.skipif(
 
 @pytest.fixture
 def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Append 64 times to 8 streams, not 2,048 times."""
-    shorter = partial(measurement.append_us_of_streams, num_calls=64)
-    monkeypatch.setattr(measurement, "append_us_of_streams", shorter)
+    """Append 64 times to 8 environments, not 2,048 times."""
+    shorter = partial(measurement.append_us_of_envs, num_calls=64)
+    monkeypatch.setattr(measurement, "append_us_of_envs", shorter)
 
 
 @with_matplotlib

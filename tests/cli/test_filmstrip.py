@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from framestow.cli.filmstrip import STRIP_WIDTH, chosen_leaf, frame_pictures, write_filmstrip
+from framestow.cli.filmstrip import STRIP_WIDTH, choose_array, frame_pictures, write_filmstrip
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.inspection import DrawnTransition
@@ -164,4 +164,4 @@ def test_the_largest_picture_is_drawn_unless_a_key_is_given(tmp_path):
     ):
         write_filmstrip(tmp_path / "none", DrawnTransition(batch, 0, 1, 1), spec, "Arm", "c")
     with pytest.raises(InvalidSettingsError, match="key is 'c': the observations have one array without a key"):
-        chosen_leaf(FrameSpec((4, 4)), "c")
+        choose_array(FrameSpec((4, 4)), "c")

@@ -24,8 +24,8 @@ from oracles.numbered_steps import numbered_memory, play_episode
 
 def played_memory() -> ReplayMemory:
     memory = numbered_memory(1000, num_envs=2, label=["Pong", "Qbert"])
-    play_episode(memory, 0, 4, stream=0, terminated=True)
-    play_episode(memory, 0, 5, stream=1)
+    play_episode(memory, 0, 4, env_id=0, terminated=True)
+    play_episode(memory, 0, 5, env_id=1)
     return memory
 
 
@@ -58,8 +58,8 @@ def test_inspect_prints_each_game_and_draws_a_transition_into_the_current_folder
 
 def test_the_charts_show_every_transition_and_every_whole_episode(tmp_path):
     memory = numbered_memory(1000, num_envs=3, label=["Pong", "Qbert", "Pong"])
-    for stream, length in enumerate((4, 30, 7)):
-        play_episode(memory, 0, length, stream=stream, terminated=stream != 1)
+    for env_id, length in enumerate((4, 30, 7)):
+        play_episode(memory, 0, length, env_id=env_id, terminated=env_id != 1)
     memory.save(tmp_path / "saved")
 
     inspection, opened = inspect_memory(tmp_path / "saved")
@@ -240,7 +240,7 @@ def test_other_generations_and_files_left_by_a_crash_are_printed(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     memory = played_memory()
     memory.save("saved", keep_previous=True)
-    play_episode(memory, 1, 3, stream=0, terminated=True)
+    play_episode(memory, 1, 3, env_id=0, terminated=True)
     memory.save("saved", keep_previous=True)
     Path("saved/state.000003.npz").write_bytes(bytes(300))
 
@@ -258,7 +258,7 @@ def test_the_folder_of_a_checkpoint_selects_its_generation(tmp_path, capsys):
     write_manifest(checkpoint, "framestow checkpoint", 1, {"memory_generation": 1})
     memory = played_memory()
     memory.save(tmp_path / "run" / "memory", keep_previous=True)
-    play_episode(memory, 1, 3, stream=0, terminated=True)
+    play_episode(memory, 1, 3, env_id=0, terminated=True)
     memory.save(tmp_path / "run" / "memory", keep_previous=True)
 
     contents = []

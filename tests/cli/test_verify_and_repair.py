@@ -51,7 +51,7 @@ def test_each_damage_is_printed_with_file_offset_and_lost_transitions(saved, cap
     assert DAMAGED == main(["verify", "run"])
 
     shown = capsys.readouterr().out
-    assert re.search(r"^  frames\.000001\.log, offset 64: block 0 of stream 0 .* is damaged", shown, re.MULTILINE)
+    assert re.search(r"^  frames\.000001\.log, offset 64: block 0 of track 0 .* is damaged", shown, re.MULTILINE)
     assert re.search(r"^  steps\.000001\.log, offset 64: .*\(1,024 transitions lost\)$", shown, re.MULTILINE)
     assert re.search(r"^  steps\.000001\.index, offset 32: the entry .* is damaged", shown, re.MULTILINE)
     assert "damaged in 3 places: 1,076 transitions are whole, 1,024 are lost" in shown

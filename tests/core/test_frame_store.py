@@ -12,34 +12,34 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from framestow._core import FrameStore, verify_segment
 from framestow.errors import DamagedDataError
-from oracles import pixel_streams
+from oracles import pixel_envs
 
 ROWS, ROW_BYTES = 6, 20
 FRAME = ROWS * ROW_BYTES
 SEGMENT = 5  # frames, so that few steps cross many borders
 
 
-def new_streams(num_streams=2, frames_per_segment=SEGMENT):
-    return FrameStore(num_streams, [(ROWS, ROW_BYTES, 1)], frames_per_segment)
+def new_env_ids(num_envs=2, frames_per_segment=SEGMENT):
+    return FrameStore(num_envs, [(ROWS, ROW_BYTES, 1)], frames_per_segment)
 
 
 def frames_of(kind, count, seed):
-    return pixel_streams.MAKERS[kind](np.random.default_rng(seed), count, (ROWS, ROW_BYTES)).reshape(count, FRAME)
+    return pixel_envs.MAKERS[kind](np.random.default_rng(seed), count, (ROWS, ROW_BYTES)).reshape(count, FRAME)
 
 
-def filled(count, num_streams=1, kind="sprites", frames_per_segment=SEGMENT):
-    streams = new_streams(num_streams, frames_per_segment)
-    frames = [frames_of(kind, count, seed) for seed in range(num_streams)]
+def filled(count, num_envs=1, kind="sprites", frames_per_segment=SEGMENT):
+    env_ids = new_env_ids(num_envs, frames_per_segment)
+    frames = [frames_of(kind, count, seed) for seed in range(num_envs)]
     for index in range(count):
-        streams.append(np.arange(num_streams, dtype=np.int32), np.stack([own[index] for own in frames]))
-    return streams, frames
+        env_ids.append(np.arange(num_envs, dtype=np.int32), np.stack([own[index] for own in frames]))
+    return env_ids, frames
 
 
-def gathered(streams, windows, length, **options):
-    """Return the arrays of windows ``(stream, last position, count)``."""
+def gathered(env_ids, windows, length, **options):
+    """Return the arrays of windows ``(env_id, last position, count)``."""
     out = np.full((len(windows), length, FRAME), 171, np.uint8)
     columns = np.array(windows, np.int64).reshape(-1, 3)
-    streams.windows(
+    env_ids.windows(
         columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out, **options
     )
     return out
@@ -51,92 +51,92 @@ def expected_window(frames, last, count, length, padding="first_frame"):
     return np.stack([before] * (length - count) + window)
 
 
-def numbers(streams, stream):
+def numbers(env_ids, env_id):
     """Return the numbers of the segments with frames, if none was evicted among them."""
-    return range(streams.first_position(stream) // SEGMENT, -(-streams.next_position(stream) // SEGMENT))
+    return range(env_ids.first_position(env_id) // SEGMENT, -(-env_ids.next_position(env_id) // SEGMENT))
 
 
 class AgainstLists(RuleBasedStateMachine):
-    """Two streams beside plain lists; a segment border every five frames."""
+    """Two environments beside plain lists; a segment border every five frames."""
 
-    @initialize(seed=st.integers(0, 2**16), kind=st.sampled_from(list(pixel_streams.MAKERS)))
+    @initialize(seed=st.integers(0, 2**16), kind=st.sampled_from(list(pixel_envs.MAKERS)))
     def begin(self, seed, kind):
-        self.native = new_streams()
+        self.native = new_env_ids()
         self.source = [frames_of(kind, 400, seed), frames_of(kind, 400, seed + 1)]
         self.stored = [[], []]  # positions
         self.count = [0, 0]
 
     def not_empty(self):
-        return [stream for stream in (0, 1) if self.stored[stream]]
+        return [env_id for env_id in (0, 1) if self.stored[env_id]]
 
     @rule(pattern=st.lists(st.sampled_from([0, 1]), min_size=1, max_size=12))
     def append(self, pattern):
         frames = []
-        for stream in pattern:
-            frames.append(self.source[stream][self.count[stream] % 400])
-            self.stored[stream].append(self.count[stream])
-            self.count[stream] += 1
+        for env_id in pattern:
+            frames.append(self.source[env_id][self.count[env_id] % 400])
+            self.stored[env_id].append(self.count[env_id])
+            self.count[env_id] += 1
         self.native.append(np.array(pattern, np.int32), np.stack(frames))
 
     @precondition(lambda self: self.not_empty())
     @rule(choice=st.data(), length=st.integers(1, 8), padding=st.sampled_from(["first_frame", "zeros"]))
-    def gather(self, choice, length, padding):
+    def read(self, choice, length, padding):
         windows = []
         for _ in range(choice.draw(st.integers(1, 6))):
-            stream = choice.draw(st.sampled_from(self.not_empty()))
-            last = choice.draw(st.sampled_from(self.stored[stream]))
+            env_id = choice.draw(st.sampled_from(self.not_empty()))
+            last = choice.draw(st.sampled_from(self.stored[env_id]))
             count = choice.draw(st.integers(1, length))
-            while not set(range(last - count + 1, last + 1)) <= set(self.stored[stream]):
+            while not set(range(last - count + 1, last + 1)) <= set(self.stored[env_id]):
                 count -= 1
-            windows.append((stream, last, count))
+            windows.append((env_id, last, count))
 
         out = gathered(self.native, windows, length, padding=padding)
 
-        for window, (stream, last, count) in zip(out, windows, strict=True):
-            frames = {position: self.source[stream][position % 400] for position in self.stored[stream]}
+        for window, (env_id, last, count) in zip(out, windows, strict=True):
+            frames = {position: self.source[env_id][position % 400] for position in self.stored[env_id]}
             np.testing.assert_array_equal(window, expected_window(frames, last, count, length, padding))
 
     @precondition(lambda self: self.not_empty())
     @rule(choice=st.data())
-    def gather_what_is_not_held(self, choice):
-        stream = choice.draw(st.sampled_from(self.not_empty()))
-        last = choice.draw(st.integers(-1, self.count[stream] + 2))
+    def read_what_is_not_held(self, choice):
+        env_id = choice.draw(st.sampled_from(self.not_empty()))
+        last = choice.draw(st.integers(-1, self.count[env_id] + 2))
         count = choice.draw(st.integers(1, 8))
-        if set(range(last - count + 1, last + 1)) <= set(self.stored[stream]):
+        if set(range(last - count + 1, last + 1)) <= set(self.stored[env_id]):
             return
 
         with pytest.raises(IndexError, match=f"window 0 wants the {count} frames up to position {last} of"):
-            gathered(self.native, [(stream, last, count)], 8)
+            gathered(self.native, [(env_id, last, count)], 8)
 
-    @rule(stream=st.sampled_from([0, 1]), before=st.integers(-3, 120), first=st.integers(-3, 60))
-    def evict(self, stream, before, first):
-        sealed_end = self.count[stream] // SEGMENT * SEGMENT
+    @rule(env_id=st.sampled_from([0, 1]), before=st.integers(-3, 120), first=st.integers(-3, 60))
+    def evict(self, env_id, before, first):
+        sealed_end = self.count[env_id] // SEGMENT * SEGMENT
         left = range(-(-max(first, 0) // SEGMENT) * SEGMENT, min(before, sealed_end) // SEGMENT * SEGMENT)
-        stay = [position for position in self.stored[stream] if position not in left]
+        stay = [position for position in self.stored[env_id] if position not in left]
 
-        assert self.native.evict(stream, before, first) == len(self.stored[stream]) - len(stay)
-        self.stored[stream] = stay
+        assert self.native.evict(env_id, before, first) == len(self.stored[env_id]) - len(stay)
+        self.stored[env_id] = stay
 
     @rule()
     def save_and_restore(self):
-        restored = new_streams()
-        for stream in (0, 1):
-            for number in sorted({position // SEGMENT for position in self.stored[stream]}):
-                segment = self.native.segment(stream, number)
-                restored.restore(stream, number, segment)
-                assert restored.segment(stream, number) == segment
-            # An empty stream does not record its position. One whose last sealed segment was evicted continues after
-            # the segment before, so the caller of restore gives the number.
-            self.count[stream] = restored.next_position(stream)
+        restored = new_env_ids()
+        for env_id in (0, 1):
+            for number in sorted({position // SEGMENT for position in self.stored[env_id]}):
+                segment = self.native.segment(env_id, number)
+                restored.restore(env_id, number, segment)
+                assert restored.segment(env_id, number) == segment
+            # An empty environment does not record its position. One whose last sealed segment was evicted continues
+            # after the segment before, so the caller of restore gives the number.
+            self.count[env_id] = restored.next_position(env_id)
         self.native = restored
 
     @invariant()
     def what_is_held_agrees(self):
         assert self.native.num_frames_of(0)[0] == sum(map(len, self.stored))
-        for stream in (0, 1):
-            open_start = self.count[stream] // SEGMENT * SEGMENT
-            assert self.native.first_position(stream) == min(self.stored[stream], default=open_start)
-            assert self.native.next_position(stream) == self.count[stream]
+        for env_id in (0, 1):
+            open_start = self.count[env_id] // SEGMENT * SEGMENT
+            assert self.native.first_position(env_id) == min(self.stored[env_id], default=open_start)
+            assert self.native.next_position(env_id) == self.count[env_id]
 
 
 AgainstLists.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None, derandomize=True)
@@ -144,11 +144,11 @@ TestAgainstLists = AgainstLists.TestCase
 
 
 def test_windows_cross_segment_borders_anywhere():
-    streams, (frames,) = filled(23)
+    env_ids, (frames,) = filled(23)
 
     for count in range(1, 13):
         for last in range(count - 1, 23):
-            out = gathered(streams, [(0, last, count)], 12)
+            out = gathered(env_ids, [(0, last, count)], 12)
             np.testing.assert_array_equal(out[0], expected_window(frames, last, count, 12))
 
 
@@ -156,14 +156,14 @@ def test_windows_cross_segment_borders_anywhere():
 @pytest.mark.parametrize("place", ["in RAM", "in files"])
 def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(place, num_pairs, tmp_path):
     segment_frames, num_sealed = 40, 5  # several groups each
-    streams, frames = filled(num_sealed * segment_frames + 25, 2, frames_per_segment=segment_frames)
+    env_ids, frames = filled(num_sealed * segment_frames + 25, 2, frames_per_segment=segment_frames)
     if place == "in files":
         for number in range(num_sealed):
-            segment = streams.segment(1, number)
+            segment = env_ids.segment(1, number)
             file = tmp_path / str(number % 2)
             with file.open("ab") as stored:
                 stored.write(segment)
-            streams.move_to_file(1, number, bytes(file), file.stat().st_size - len(segment), len(segment))
+            env_ids.move_to_file(1, number, bytes(file), file.stat().st_size - len(segment), len(segment))
     rng = np.random.default_rng(num_pairs)
     for _ in range(40):
         first = rng.integers(4, len(frames[1]) - 25, num_pairs)
@@ -171,15 +171,15 @@ def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(place, num_p
         windows = [
             (1, int(last), int(count)) for last, count in zip(lasts, rng.integers(1, 5, len(lasts)), strict=True)
         ]
-        for window, found in zip(windows, gathered(streams, windows, 4), strict=True):
+        for window, found in zip(windows, gathered(env_ids, windows, 4), strict=True):
             np.testing.assert_array_equal(found, expected_window(frames[1], window[1], window[2], 4), str(window))
 
 
 def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros():
-    streams, (frames,) = filled(8)
+    env_ids, (frames,) = filled(8)
 
-    repeated = gathered(streams, [(0, 6, 2)], 4)
-    zeros = gathered(streams, [(0, 6, 2)], 4, padding="zeros")
+    repeated = gathered(env_ids, [(0, 6, 2)], 4)
+    zeros = gathered(env_ids, [(0, 6, 2)], 4, padding="zeros")
 
     np.testing.assert_array_equal(repeated[0], frames[[5, 5, 5, 6]])
     np.testing.assert_array_equal(zeros[0, :2], np.zeros((2, FRAME)))
@@ -187,12 +187,12 @@ def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros():
 
 
 def test_an_unknown_padding_is_refused_before_anything_is_written():
-    streams, _ = filled(8)
+    env_ids, _ = filled(8)
     out = np.full((1, 4, FRAME), 171, np.uint8)
     one = np.zeros(1, np.int32)
 
     with pytest.raises(ValueError, match="padding is 'edge': must be 'first_frame' or 'zeros'"):
-        streams.windows(one, one.astype(np.int64), one + 1, out, "edge")
+        env_ids.windows(one, one.astype(np.int64), one + 1, out, "edge")
 
     assert (out == 171).all()
 
@@ -200,44 +200,50 @@ def test_an_unknown_padding_is_refused_before_anything_is_written():
 @pytest.mark.parametrize(
     ("window", "fault"),
     [
-        ((0, 8, 1), "window 1 wants the 1 frames up to position 8 of stream 0: not all are stored; stored are 0 to 7"),
-        ((0, 1, 3), "window 1 wants the 3 frames up to position 1 of stream 0: not all are stored; stored are 0 to 7"),
+        (
+            (0, 8, 1),
+            "window 1 wants the 1 frames up to position 8 of environment 0: not all are stored; stored are 0 to 7",
+        ),
+        (
+            (0, 1, 3),
+            "window 1 wants the 3 frames up to position 1 of environment 0: not all are stored; stored are 0 to 7",
+        ),
         ((0, -1, 1), "window 1 wants the 1 frames up to position -1"),
         ((0, 2**63 - 1, 1), "window 1 wants the 1 frames up to position 9223372036854775807"),
         ((0, -(2**63), 4), "window 1 wants the 4 frames"),
-        ((1, 3, 1), "window 1 is of stream 1: must be 0 to 0"),
-        ((-1, 3, 1), "window 1 is of stream -1"),
+        ((1, 3, 1), "window 1 is of environment 1: must be 0 to 0"),
+        ((-1, 3, 1), "window 1 is of environment -1"),
         ((0, 3, 0), "window 1 has 0 frames: must be 1 to 4"),
         ((0, 7, 5), "window 1 has 5 frames: must be 1 to 4"),
     ],
 )
 def test_a_window_that_is_not_stored_is_refused_before_anything_is_written(window, fault):
-    streams, _ = filled(8)
+    env_ids, _ = filled(8)
     out = np.full((2, 4, FRAME), 171, np.uint8)
     columns = np.array([(0, 7, 4), window], np.int64)
 
     with pytest.raises(IndexError, match=re.escape(fault)):
-        streams.windows(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out)
+        env_ids.windows(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out)
     assert (out == 171).all()
 
 
 def test_the_first_window_that_is_not_wholly_stored_is_found():
-    streams, _ = filled(6 * SEGMENT + 2, num_streams=2)
-    streams.evict(1, 3 * SEGMENT, SEGMENT)
+    env_ids, _ = filled(6 * SEGMENT + 2, num_envs=2)
+    env_ids.evict(1, 3 * SEGMENT, SEGMENT)
     stored = [range(6 * SEGMENT + 2), [*range(SEGMENT), *range(3 * SEGMENT, 6 * SEGMENT + 2)]]
     windows = [
-        (stream, last, count) for stream in (0, 1) for last in range(-1, 6 * SEGMENT + 4) for count in (0, 1, 4, 5)
+        (env_id, last, count) for env_id in (0, 1) for last in range(-1, 6 * SEGMENT + 4) for count in (0, 1, 4, 5)
     ]
     is_stored = [
-        1 <= count <= 4 and set(range(last - count + 1, last + 1)) <= set(stored[stream])
-        for stream, last, count in windows
+        1 <= count <= 4 and set(range(last - count + 1, last + 1)) <= set(stored[env_id])
+        for env_id, last, count in windows
     ]
 
     np.random.default_rng(0).shuffle(order := np.arange(len(windows)))
-    found, reading = [], streams.start_reading()
+    found, snapshot = [], env_ids.take_snapshot()
     while len(order):
         columns = np.array([windows[place] for place in order], np.int64)
-        first = reading.find_missing_window(
+        first = snapshot.find_missing_window(
             columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), 4
         )
         found += [(place, True) for place in order[:first]] + [(place, False) for place in order[first : first + 1]]
@@ -250,19 +256,19 @@ def test_the_first_window_that_is_not_wholly_stored_is_found():
 
 
 def test_an_evicted_frame_is_refused():
-    streams, _ = filled(12)
+    env_ids, _ = filled(12)
 
-    assert streams.evict(0, 7) == SEGMENT
+    assert env_ids.evict(0, 7) == SEGMENT
     with pytest.raises(IndexError, match=re.escape("stored are 5 to 11")):
-        gathered(streams, [(0, 5, 2)], 4)
+        gathered(env_ids, [(0, 5, 2)], 4)
 
 
 @pytest.mark.parametrize(
-    ("streams", "frames", "error", "fault"),
+    ("env_ids", "frames", "error", "fault"),
     [
-        (np.zeros(1, np.int64), np.zeros((1, FRAME), np.uint8), TypeError, "pass streams.astype(np.int32)"),
-        ([0], np.zeros((1, FRAME), np.uint8), TypeError, "streams is not an array"),
-        (np.zeros((1, 1), np.int32), np.zeros((1, FRAME), np.uint8), ValueError, "streams has shape (1, 1)"),
+        (np.zeros(1, np.int64), np.zeros((1, FRAME), np.uint8), TypeError, "pass env_ids.astype(np.int32)"),
+        ([0], np.zeros((1, FRAME), np.uint8), TypeError, "env_ids is not an array"),
+        (np.zeros((1, 1), np.int32), np.zeros((1, FRAME), np.uint8), ValueError, "env_ids has shape (1, 1)"),
         (np.zeros(1, np.int32), [0] * FRAME, TypeError, "frames is not an array in C order"),
         (np.zeros(1, np.int32), (np.zeros((1, FRAME), np.uint8),) * 2, ValueError, "frames is not a tuple of 1 arrays"),
         (
@@ -274,32 +280,32 @@ def test_an_evicted_frame_is_refused():
         (np.zeros(1, np.int32), np.zeros((2, FRAME), np.uint8), ValueError, "frames has 240 bytes"),
         (np.zeros(2, np.int32), np.zeros((1, 2 * FRAME), np.uint8), ValueError, "must have the shape (2, *frame)"),
         (np.zeros(1, np.int32), np.zeros((1, 2 * FRAME), np.uint8)[:, ::2], TypeError, "frames is not an array in C"),
-        (np.array([2], np.int32), np.zeros((1, FRAME), np.uint8), IndexError, "stream is 2: must be 0 to 1"),
-        (np.array([0, -1], np.int32), np.zeros((2, FRAME), np.uint8), IndexError, "stream is -1: must be 0 to 1"),
+        (np.array([2], np.int32), np.zeros((1, FRAME), np.uint8), IndexError, "environment is 2: must be 0 to 1"),
+        (np.array([0, -1], np.int32), np.zeros((2, FRAME), np.uint8), IndexError, "environment is -1: must be 0 to 1"),
     ],
 )
-def test_a_wrong_argument_is_refused_before_anything_is_appended(streams, frames, error, fault):
-    native = new_streams()
+def test_a_wrong_argument_is_refused_before_anything_is_appended(env_ids, frames, error, fault):
+    native = new_env_ids()
 
     with pytest.raises(error, match=re.escape(fault)):
-        native.append(streams, frames)
+        native.append(env_ids, frames)
     assert native.next_position(0) == 0
 
 
 def test_a_read_only_output_is_refused():
-    streams, _ = filled(3)
+    env_ids, _ = filled(3)
     out = np.zeros((1, 2, FRAME), np.uint8)
     out.flags.writeable = False
     one = np.zeros(1, np.int32)
 
     with pytest.raises(TypeError, match="out is not a writable array"):
-        streams.windows(one, one.astype(np.int64), one + 1, out)
+        env_ids.windows(one, one.astype(np.int64), one + 1, out)
 
 
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
-        ((0, [(4, 4, 1)]), "num_streams is 0"),
+        ((0, [(4, 4, 1)]), "num_envs is 0"),
         ((1, [(0, 4, 1)]), "rows, row_bytes and pixel_bytes must be at least 1"),
         ((1, [(4, 4, 5)]), "pixel_bytes must be at most row_bytes"),
         ((1, [(4, 4, 1, False, 0, True)]), "three planes must have pixels of one byte and a number of rows that 3"),
@@ -315,7 +321,7 @@ def test_an_impossible_geometry_is_refused(arguments, fault):
 
 def test_appending_continues_after_a_restore_as_without_one():
     frames = frames_of("sprites", 14, seed=3)
-    never_saved, restored = new_streams(1), new_streams(1)
+    never_saved, restored = new_env_ids(1), new_env_ids(1)
     one = np.zeros(1, np.int32)
     for frame in frames[:8]:
         never_saved.append(one, frame[None])
@@ -328,76 +334,76 @@ def test_appending_continues_after_a_restore_as_without_one():
     assert [restored.segment(0, place) for place in range(3)] == [never_saved.segment(0, place) for place in range(3)]
 
 
-def test_a_stream_restored_in_its_middle_keeps_its_positions():
-    streams, (frames,) = filled(18)
-    streams.evict(0, 11)
-    restored = new_streams(1)
-    for number in numbers(streams, 0):
-        restored.restore(0, number, streams.segment(0, number))
+def test_an_environment_restored_in_its_middle_keeps_its_positions():
+    env_ids, (frames,) = filled(18)
+    env_ids.evict(0, 11)
+    restored = new_env_ids(1)
+    for number in numbers(env_ids, 0):
+        restored.restore(0, number, env_ids.segment(0, number))
 
     assert (restored.first_position(0), restored.next_position(0)) == (10, 18)
     np.testing.assert_array_equal(gathered(restored, [(0, 17, 8)], 8)[0], frames[10:18])
 
 
 def test_segments_are_restored_in_order_only():
-    streams, _ = filled(12)
-    restored = new_streams(1)
-    restored.restore(0, 0, streams.segment(0, 0))
+    env_ids, _ = filled(12)
+    restored = new_env_ids(1)
+    restored.restore(0, 0, env_ids.segment(0, 0))
 
-    with pytest.raises(ValueError, match="segment 0 of stream 0 does not follow"):
-        restored.restore(0, 0, streams.segment(0, 1))
-    restored.restore(0, 1, streams.segment(0, 2))  # not full, so it becomes the open one
+    with pytest.raises(ValueError, match="segment 0 of environment 0 does not follow"):
+        restored.restore(0, 0, env_ids.segment(0, 1))
+    restored.restore(0, 1, env_ids.segment(0, 2))  # not full, so it becomes the open one
     with pytest.raises(ValueError, match="nothing after one that is not full"):
-        restored.restore(0, 2, streams.segment(0, 0))
+        restored.restore(0, 2, env_ids.segment(0, 0))
 
 
 def test_a_damaged_or_foreign_segment_is_not_restored():
-    streams, _ = filled(6)
-    segment = bytearray(streams.segment(0, 0))
+    env_ids, _ = filled(6)
+    segment = bytearray(env_ids.segment(0, 0))
     other = FrameStore(1, [(ROW_BYTES, ROWS, 1)], SEGMENT)
-    restored = new_streams(1)
+    restored = new_env_ids(1)
     segment[40] ^= 4
 
     with pytest.raises(DamagedDataError, match="does not match its checksum"):
         restored.restore(0, 0, segment)
     with pytest.raises(DamagedDataError, match=re.escape("expected 20 rows of 6 bytes")):
-        other.restore(0, 0, streams.segment(0, 0))
+        other.restore(0, 0, env_ids.segment(0, 0))
     assert restored.num_frames_of(0)[0] == 0
     assert restored.next_position(0) == 0
 
 
 def test_frames_that_do_not_shrink_are_stored_raw_and_read_the_same():
-    streams, (frames,) = filled(12, kind="noise")
-    segment = streams.segment(0, 0)
+    env_ids, (frames,) = filled(12, kind="noise")
+    segment = env_ids.segment(0, 0)
 
     verify_segment(segment)
     assert len(segment) == 24 + SEGMENT * FRAME
-    np.testing.assert_array_equal(gathered(streams, [(0, 11, 12)], 12)[0], frames)
+    np.testing.assert_array_equal(gathered(env_ids, [(0, 11, 12)], 12)[0], frames)
 
 
 def test_memory_of_evicted_segments_is_freed():
-    streams = FrameStore(1, [(84, 84, 1)], 64)
+    env_ids = FrameStore(1, [(84, 84, 1)], 64)
     noise = np.random.default_rng(0).integers(0, 256, (64, 84 * 84), dtype=np.uint8)
     zeros = np.zeros(64, np.int32)
     sizes = []
     for round_number in range(40):
-        streams.append(zeros, noise)
-        streams.evict(0, 64 * (round_number - 3))
-        sizes.append(streams.sealed_nbytes)
+        env_ids.append(zeros, noise)
+        env_ids.evict(0, 64 * (round_number - 3))
+        sizes.append(env_ids.sealed_nbytes)
 
     assert max(sizes) <= 8 * (noise.nbytes + 4096)
-    assert streams.evict(0, 2**40) > 0
-    assert streams.sealed_nbytes <= 2 * 2**20
+    assert env_ids.evict(0, 2**40) > 0
+    assert env_ids.sealed_nbytes <= 2 * 2**20
 
 
 def test_nbytes_counts_the_stored_bytes():
-    streams = FrameStore(3, [(84, 84, 1)], 64)
-    empty = streams.sealed_nbytes, streams.open_nbytes
-    frames = pixel_streams.sprites(np.random.default_rng(1), 200, (84, 84))
-    streams.append(np.zeros(200, np.int32), frames)
-    stored_bytes = sum(len(streams.segment(0, place)) for place in range(3))
+    env_ids = FrameStore(3, [(84, 84, 1)], 64)
+    empty = env_ids.sealed_nbytes, env_ids.open_nbytes
+    frames = pixel_envs.sprites(np.random.default_rng(1), 200, (84, 84))
+    env_ids.append(np.zeros(200, np.int32), frames)
+    stored_bytes = sum(len(env_ids.segment(0, place)) for place in range(3))
 
     assert empty[0] == 0
-    assert stored_bytes <= streams.sealed_nbytes <= stored_bytes + 2 * 4096
-    assert streams.open_nbytes >= empty[1] >= 3 * 2 * 84 * 84
-    assert streams.index_nbytes > 0
+    assert stored_bytes <= env_ids.sealed_nbytes <= stored_bytes + 2 * 4096
+    assert env_ids.open_nbytes >= empty[1] >= 3 * 2 * 84 * 84
+    assert env_ids.index_nbytes > 0

@@ -27,7 +27,7 @@ class PlainPriorities:
     def __init__(self, alpha: float) -> None:
         self.alpha, self.weights, self.largest = alpha, np.zeros(SLOTS), 1.0
 
-    def take_note(self, slots: np.ndarray, indices: np.ndarray) -> None:
+    def mark_changed(self, slots: np.ndarray, indices: np.ndarray) -> None:
         self.weights[slots] = np.where(indices < 0, 0.0, self.largest)
 
     def update(self, slots: np.ndarray, priorities: np.ndarray) -> None:
@@ -47,8 +47,8 @@ def test_weights_and_draws_equal_those_of_a_plain_array(made, alpha, dtype):
         if kind == "note":
             slots = np.unique(slots)
             indices = random.integers(-1, 2, len(slots))
-            native.take_note(slots, indices)
-            plain.take_note(slots, indices)
+            native.mark_changed(slots, indices)
+            plain.mark_changed(slots, indices)
         else:
             priorities = (random.normal(size=count) * 10.0 ** random.integers(-9, 9, count)).astype(dtype)
             assert native.update(slots, priorities)
@@ -80,7 +80,7 @@ def assert_drawn_in_proportion(native: Priorities, weights: np.ndarray) -> None:
 def test_a_weight_of_zero_is_never_drawn_even_at_the_ends():
     priorities = Priorities(1.0, 0.0)
     slots = np.arange(10_000)
-    priorities.take_note(slots, slots)
+    priorities.mark_changed(slots, slots)
     priorities.update(slots, (slots % 7 == 3).astype(np.float64))
 
     for random in (np.zeros(5000), np.full(5000, 1 - 2**-53)):

@@ -37,7 +37,10 @@ def ring_of(arrays):
     [
         ({"slots": np.zeros((5, 11), np.uint8)}, "slots has 5 rows of 11 bytes: it must have at least one, of 12"),
         ({"slots": np.zeros((5, 24), np.uint8)[:, ::2]}, "slots is no such array: must be writable"),
-        ({"is_open": np.zeros(3, bool)}, "is_open has 3 entries: every array of streams must have one entry a stream"),
+        (
+            {"is_open": np.zeros(3, bool)},
+            "is_open has 3 entries: every array of environments must have one entry an environment",
+        ),
         ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions is no such array: must be writable"),
         ({"stack": 257}, "stack and segment_frames are 257 and 1"),
         ({"segment_frames": 0}, "stack and segment_frames are 4 and 0"),
@@ -59,8 +62,8 @@ def test_a_ring_keeps_its_arrays_alive():
     ring.append_staged()
     assert 1 == len(ring)
 
-    (streams, lasts, counts), (actions, rewards, *_) = ring.resolve(np.array([0]))
-    assert [0, 1, 2, 3, 1.0] == [column[0] for column in (streams, lasts, counts, actions, rewards)]
+    (env_ids, lasts, counts), (actions, rewards, *_) = ring.resolve(np.array([0]))
+    assert [0, 1, 2, 3, 1.0] == [column[0] for column in (env_ids, lasts, counts, actions, rewards)]
 
 
 def test_a_refused_step_is_not_staged():
@@ -79,12 +82,12 @@ def test_a_transition_that_is_not_stored_is_named():
         ring_of(ARRAYS).resolve(np.array([0]))
 
 
-def test_stacks_refuse_streams_and_frames_that_do_not_fit():
+def test_stacks_refuse_environments_and_frames_that_do_not_fit():
     stacks = FrameStacks(np.zeros((2, 3, 4), np.uint8), np.full(2, -1, np.int64))
 
-    with pytest.raises(IndexError, match="stream is 2: must be 0 to 1"):
+    with pytest.raises(IndexError, match="environment is 2: must be 0 to 1"):
         stacks.begin(np.array([2]), np.zeros((1, 4), np.uint8))
-    with pytest.raises(ValueError, match="one frame of 4 bytes for each of 1 streams"):
+    with pytest.raises(ValueError, match="one frame of 4 bytes for each of 1 environments"):
         stacks.append(np.array([0]), np.zeros((1, 5), np.uint8))
     with pytest.raises(ValueError, match="out does not fit"):
         stacks.write(np.zeros((2, 3, 3), np.uint8))

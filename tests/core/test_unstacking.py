@@ -10,7 +10,7 @@ OPEN = np.ones(2, bool)
 
 
 class Rings:
-    """Two streams whose stacks have the frames ``1, 2, .., 6``, as arrays of one dtype and shape."""
+    """Two environments whose stacks have the frames ``1, 2, .., 6``, as arrays of one dtype and shape."""
 
     def __init__(self, shape, dtype, depth, padding="first_frame", num_frames=6):
         self.recent, self.ages = np.zeros((2, depth, *shape), dtype), np.full(2, -1, np.int64)
@@ -22,10 +22,10 @@ class Rings:
         for frames in self.frames[1:num_frames]:
             self.stacks.append(both, frames)
 
-    def flags(self, observations, next_observations, depth, piece_bytes, streams=(0, 1), is_open=OPEN):
-        newest = np.empty((len(streams), *self.recent.shape[2:]), self.recent.dtype)
-        flags = np.full(len(streams), CONTINUES | SHIFTED, np.uint8)
-        arrays = np.array(streams, np.int32), is_open, observations, next_observations
+    def flags(self, observations, next_observations, depth, piece_bytes, env_ids=(0, 1), is_open=OPEN):
+        newest = np.empty((len(env_ids), *self.recent.shape[2:]), self.recent.dtype)
+        flags = np.full(len(env_ids), CONTINUES | SHIFTED, np.uint8)
+        arrays = np.array(env_ids, np.int32), is_open, observations, next_observations
         are_usual = unstack(self.recent, self.ages, self.padding, *arrays, depth, piece_bytes, newest, flags)
         assert are_usual == bool((flags == (CONTINUES | SHIFTED)).all())
         return flags.tolist(), newest
@@ -88,7 +88,7 @@ def test_the_first_stacks_of_an_episode_are_compared_with_their_padding(padding,
         assert [0, CONTINUES] == [flag & CONTINUES for flag in flags]
 
 
-def test_a_stream_that_is_closed_or_has_no_frame_is_not_continued():
+def test_an_environment_that_is_closed_or_has_no_frame_is_not_continued():
     rings = Rings((3, 5), np.uint8, 2)
     now = observations_of(rings.frames[4:6], "first")
     assert [0, CONTINUES] == rings.flags(now, now, 2, 15, is_open=np.array([False, True]))[0]
@@ -97,18 +97,18 @@ def test_a_stream_that_is_closed_or_has_no_frame_is_not_continued():
 
 
 @pytest.mark.parametrize(
-    ("streams", "depth", "piece_bytes", "message"),
+    ("env_ids", "depth", "piece_bytes", "message"),
     [
-        ([0, 2], 2, 15, "streams has 2"),
-        ([-1, 0], 2, 15, "streams has -1"),
+        ([0, 2], 2, 15, "env_ids has 2"),
+        ([-1, 0], 2, 15, "env_ids has -1"),
         ([0], 2, 15, "an argument does not fit"),
         ([0, 1], 3, 15, "depth and piece_bytes do not fit"),
         ([0, 1], 2, 4, "depth and piece_bytes do not fit"),
         ([0, 1], 1, 15, "an argument does not fit"),
     ],
 )
-def test_arguments_that_do_not_fit_are_refused(streams, depth, piece_bytes, message):
+def test_arguments_that_do_not_fit_are_refused(env_ids, depth, piece_bytes, message):
     rings = Rings((3, 5), np.uint8, 2)
     now = observations_of(rings.frames[4:6], "first")
     with pytest.raises(ValueError, match=message):
-        rings.flags(now, now, depth, piece_bytes, streams)
+        rings.flags(now, now, depth, piece_bytes, env_ids)

@@ -68,9 +68,9 @@ def everything_in(target: ReplayMemory) -> dict[str, np.ndarray]:
     positions = [parts.storage.stored_positions(env_id) for env_id in range(target.num_envs)]
     fields = {name: getattr(batch, name) for name in ("observation", "next_observation", "discount")}
     return {
-        **parts.timeline.state(),
+        **parts.steps.state(),
         **fields,
-        "slots": parts.timeline.slots_of(batch.index),
+        "slots": parts.steps.slots_of(batch.index),
         "stacks": target.observations(),
         "positions": np.array([(each.start, each.stop) for each in positions]),
     }
@@ -101,11 +101,11 @@ def test_packed_segments_give_the_memory_that_single_steps_give(settings):
     settings = {"num_envs": 2, "frames_per_segment": LENGTH} | settings
     of_segments, of_steps = memory(**settings), memory(**settings)
     length, has_extras = settings["frames_per_segment"], "extras" in settings
-    streams = [packed(env_id, 130, length, has_extras) for env_id in range(settings["num_envs"])]
+    env_ids = [packed(env_id, 130, length, has_extras) for env_id in range(settings["num_envs"])]
 
-    for turn in range(min(map(len, streams))):
-        for env_id in range(len(streams)) if turn % 3 else reversed(range(len(streams))):
-            segment, steps = streams[env_id][turn]
+    for turn in range(min(map(len, env_ids))):
+        for env_id in range(len(env_ids)) if turn % 3 else reversed(range(len(env_ids))):
+            segment, steps = env_ids[env_id][turn]
             assert of_segments._takes_segments(env_id)
             of_segments._append_segment(env_id, segment, steps)
             play_singly(of_steps, env_id, segment, steps)

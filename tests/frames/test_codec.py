@@ -15,17 +15,17 @@ from framestow._core import pack_segment
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.codec import SegmentCodec, checksum
 from framestow.frames.frame_spec import FrameSpec
-from oracles import pixel_streams, plain_codec
+from oracles import pixel_envs, plain_codec
 
-SMALL_SHAPES = pixel_streams.SHAPES[:-1]
+SMALL_SHAPES = pixel_envs.SHAPES[:-1]
 
 
 def drawn(kind, shape, count, seed):
-    return pixel_streams.MAKERS[kind](np.random.default_rng(seed), count, shape)
+    return pixel_envs.MAKERS[kind](np.random.default_rng(seed), count, shape)
 
 
-@pytest.mark.parametrize("kind", pixel_streams.MAKERS)
-@pytest.mark.parametrize("shape", [*pixel_streams.SHAPES, (210, 160, 3)], ids=str)
+@pytest.mark.parametrize("kind", pixel_envs.MAKERS)
+@pytest.mark.parametrize("shape", [*pixel_envs.SHAPES, (210, 160, 3)], ids=str)
 def test_every_frame_is_unpacked_byte_for_byte(kind, shape):
     codec = SegmentCodec(FrameSpec(shape))
     frames = drawn(kind, shape, 20, seed=1)
@@ -37,7 +37,7 @@ def test_every_frame_is_unpacked_byte_for_byte(kind, shape):
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(
-    kind=st.sampled_from(list(pixel_streams.MAKERS)),
+    kind=st.sampled_from(list(pixel_envs.MAKERS)),
     shape=st.one_of(
         st.tuples(st.integers(1, 40), st.integers(1, 70)),
         st.tuples(st.integers(1, 12), st.integers(1, 20), st.integers(1, 4)),
@@ -61,7 +61,7 @@ def test_frames_of_any_bytes_are_unpacked_unchanged(frames):
     np.testing.assert_array_equal(codec.unpack(codec.pack(pictures)), pictures)
 
 
-@pytest.mark.parametrize("kind", pixel_streams.MAKERS)
+@pytest.mark.parametrize("kind", pixel_envs.MAKERS)
 @pytest.mark.parametrize("shape", SMALL_SHAPES, ids=str)
 def test_a_segment_reads_as_the_format_is_documented(kind, shape):
     frames = drawn(kind, shape, 40, seed=2)
@@ -157,8 +157,8 @@ def test_a_segment_of_a_large_frame_reads_as_the_format_is_documented():
     np.testing.assert_array_equal(plain_codec.unpack(segment), frames.reshape(len(frames), -1))
 
 
-@pytest.mark.parametrize("kind", pixel_streams.MAKERS)
-@pytest.mark.parametrize("shape", pixel_streams.SHAPES, ids=str)
+@pytest.mark.parametrize("kind", pixel_envs.MAKERS)
+@pytest.mark.parametrize("shape", pixel_envs.SHAPES, ids=str)
 def test_a_full_segment_is_never_one_percent_larger_than_its_frames(kind, shape):
     codec = SegmentCodec(FrameSpec(shape))
     frames = drawn(kind, shape, codec.frames_per_segment, seed=4)

@@ -35,10 +35,10 @@ def test_the_order_of_keys_in_a_space_does_not_change_the_leaves():
     turned = observation_spec(dict(reversed(NESTED.spaces.items())))
 
     assert spec == turned
-    assert ["counts", "depth", "wrist.0", "wrist.1.a", "wrist.1.b"] == [leaf.key for leaf in spec.leaves]
+    assert ["counts", "depth", "wrist.0", "wrist.1.a", "wrist.1.b"] == [array.key for array in spec.arrays]
     expected = [((3,), "int64"), ((4, 4), "float32"), ((6, 7, 3), "uint8"), ((1,), "int64"), ((3,), "int8")]
-    assert expected == [(frame.shape, frame.dtype.name) for frame in spec.leaf_frames]
-    assert [False, True, False, False, False] == [frame.is_scaled for frame in spec.leaf_frames]
+    assert expected == [(frame.shape, frame.dtype.name) for frame in spec.frame_specs]
+    assert [False, True, False, False, False] == [frame.is_scaled for frame in spec.frame_specs]
 
 
 def test_samples_of_a_space_are_flattened_and_rebuilt():
@@ -53,13 +53,13 @@ def test_samples_of_a_space_are_flattened_and_rebuilt():
         "counts": np.stack([sample["counts"] for sample in samples]),
     }
 
-    flat = tuple(leaf.as_stored(part) for leaf, part in zip(spec.leaves, spec.flattened(frames), strict=True))
+    flat = tuple(array.as_stored(part) for array, part in zip(spec.arrays, spec.flattened(frames), strict=True))
     rebuilt = spec.rebuilt(flat)
 
-    assert [(4, *frame.shape) for frame in spec.leaf_frames] == [part.shape for part in flat]
+    assert [(4, *frame.shape) for frame in spec.frame_specs] == [part.shape for part in flat]
     np.testing.assert_equal(frames, rebuilt)
-    for leaf, part in zip(spec.leaves, flat, strict=True):
-        np.testing.assert_array_equal(part, leaf.of(rebuilt))
+    for array, part in zip(spec.arrays, flat, strict=True):
+        np.testing.assert_array_equal(part, array.of(rebuilt))
 
 
 def test_an_observation_spec_is_restored_from_its_state():

@@ -46,7 +46,7 @@ def test_an_unknown_padding_is_refused():
 
 
 @pytest.mark.parametrize("padding", STACK_PADDINGS)
-def test_streams_have_independent_stacks(padding):
+def test_environments_have_independent_stacks(padding):
     stacker = FrameStacker(FrameSpec((1, 1)), 3, 3, padding)
     stacker.begin(np.array([0, 2]), frames(10, 30))
     stacker.append(np.array([2]), frames(31))
@@ -58,7 +58,7 @@ def test_streams_have_independent_stacks(padding):
 
 
 def test_a_returned_stack_does_not_change_later():
-    stacker = FrameStacker(FrameSpec((1, 1)), 2, num_streams=1)
+    stacker = FrameStacker(FrameSpec((1, 1)), 2, num_envs=1)
     stacker.begin(np.array([0]), frames(1))
     handed_out = stacker.stacks()
     stacker.append(np.array([0]), frames(2))

@@ -35,41 +35,41 @@ DRAWS = "draws.json"
 BATCH_SIZES = (8, 1, 5)  # of what is drawn after a memory was saved
 SAMPLED_BEFORE = 5  # so that a memory's generator has moved on
 
-Frames = Callable[[int, int], np.ndarray]  # of a stream and how many frames it has had
+Frames = Callable[[int, int], np.ndarray]  # of an environment and how many frames it has had
 Play = tuple["ReplayMemory | MemoryOfBytes", ListMemory]
 
 
-def pixels(stream: int, number: int) -> np.ndarray:
+def pixels(env_id: int, number: int) -> np.ndarray:
     """A dot that walks over a picture of 20 x 30."""
-    frame = np.full((20, 30), 40 + 3 * stream, np.uint8)
+    frame = np.full((20, 30), 40 + 3 * env_id, np.uint8)
     frame[number % 20, (7 * number) % 30] = number % 251
     return frame
 
 
-def colours(stream: int, number: int) -> np.ndarray:
-    return ((np.arange(60) * (number % 5 + 1) + stream) % 256).astype(np.uint8).reshape(5, 4, 3)
+def colours(env_id: int, number: int) -> np.ndarray:
+    return ((np.arange(60) * (number % 5 + 1) + env_id) % 256).astype(np.uint8).reshape(5, 4, 3)
 
 
-def walking_square(stream: int, number: int) -> np.ndarray:
+def walking_square(env_id: int, number: int) -> np.ndarray:
     """A square of one colour that walks over a gradient."""
     frame = np.empty((10, 12, 3), np.uint8)
-    frame[:] = np.arange(36).reshape(12, 3) * (stream + 5)
+    frame[:] = np.arange(36).reshape(12, 3) * (env_id + 5)
     frame[number % 8 : number % 8 + 3, number % 9 : number % 9 + 4] = (200, number % 251, 30)
     return frame
 
 
-def scaled(stream: int, number: int) -> np.ndarray:
+def scaled(env_id: int, number: int) -> np.ndarray:
     """Pixels over 255, and every seventh frame something else."""
     levels = (np.arange(42, dtype=np.float32).reshape(6, 7) + number % 100) / np.float32(255)
     return levels * np.float32(0.7) if number % 7 == 3 else levels
 
 
-def vectors(stream: int, number: int) -> np.ndarray:
-    return np.array([stream, number / 3, -number], np.float64)
+def vectors(env_id: int, number: int) -> np.ndarray:
+    return np.array([env_id, number / 3, -number], np.float64)
 
 
-def bytes_of_arrays(stream: int, number: int) -> np.ndarray:
-    return np.random.default_rng((stream, number // 3)).integers(0, 256, NUM_BYTES, dtype=np.uint8)
+def bytes_of_arrays(env_id: int, number: int) -> np.ndarray:
+    return np.random.default_rng((env_id, number // 3)).integers(0, 256, NUM_BYTES, dtype=np.uint8)
 
 
 def count_actions(number: int) -> int:
@@ -93,27 +93,32 @@ def extras_of(number: int) -> dict[str, np.ndarray]:
 
 
 def packed_pixels() -> Play:
-    """Two streams, the ring gone round, one episode open and one ended."""
+    """Two environments, the ring gone round, one episode open and one ended."""
     return _played(700, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=500)
 
 
 def every_operation() -> Play:
-    """One stream, with every kind of operation in its sealed segment."""
-    return _played_film(frames_of_every_operation(), num_steps=260)
+    """One environment, with every kind of operation in its sealed segment."""
+    return _played_frames(frames_of_every_operation(), num_steps=260)
 
 
 def every_operation_on_pixels() -> Play:
     """The same in colour."""
-    return _played_film(colours_of_every_operation(), num_steps=140)
+    return _played_frames(colours_of_every_operation(), num_steps=140)
 
 
-def _played_film(film: np.ndarray, num_steps: int) -> Play:
-    options: dict[str, Any] = {"num_envs": 1, "num_steps": num_steps, "frames_per_segment": len(film)}
-    return _played(300, FrameSpec(film.shape[1:]), lambda _, number: film[(number - 1) % len(film)], **options)
+def _played_frames(frame_sequence: np.ndarray, num_steps: int) -> Play:
+    options: dict[str, Any] = {"num_envs": 1, "num_steps": num_steps, "frames_per_segment": len(frame_sequence)}
+    return _played(
+        300,
+        FrameSpec(frame_sequence.shape[1:]),
+        lambda _, number: frame_sequence[(number - 1) % len(frame_sequence)],
+        **options,
+    )
 
 
 def packed_colours() -> Play:
-    """Two streams in colour, of several segments each."""
+    """Two environments in colour, of several segments each."""
     return _played(300, FrameSpec((10, 12, 3)), walking_square, num_envs=2, num_steps=200, frames_per_segment=64)
 
 
@@ -124,18 +129,18 @@ def packed_planes() -> Play:
 
 
 def random_retention() -> Play:
-    """Two streams, with segments evicted at random among those that stayed."""
+    """Two environments, with segments evicted at random among those that stayed."""
     return _played(300, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=300, retention="random")
 
 
 def raw_colours() -> Play:
-    """One stream, uncompressed, shorter than a segment, padded by zeros."""
+    """One environment, uncompressed, shorter than a segment, padded by zeros."""
     options = {"storage": "raw", "stack_padding": "zeros", "stack": 3}
     return _played(50, FrameSpec((5, 4, 3)), colours, num_envs=1, num_steps=80, **options)
 
 
 def scaled_floats() -> Play:
-    """Three streams of floats, frames among them that are no pixels."""
+    """Three environments of floats, frames among them that are no pixels."""
     return _played(150, FrameSpec((6, 7), np.float32, is_scaled=True), scaled, num_envs=3, num_steps=90)
 
 
@@ -159,12 +164,12 @@ def extra_columns() -> Play:
 
 
 def just_begun() -> Play:
-    """An episode open on one stream, nothing on the other, no step yet."""
+    """An episode open on one environment, nothing on the other, no step yet."""
     return _played(10, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=0)
 
 
 def prioritized_pixels() -> Play:
-    """Two streams, the ring gone round, drawn by priorities; some are zero, and β is on its way."""
+    """Two environments, the ring gone round, drawn by priorities; some are zero, and β is on its way."""
     sampler = Prioritized(alpha=0.5, beta=0.4, final_beta=1.0, annealed_over=10, epsilon=0.0)
     memory, oracle = _played(300, FrameSpec((20, 30)), pixels, num_envs=2, num_steps=250, sampler=sampler)
     stored = memory.sampleable_indices()
@@ -230,23 +235,23 @@ def _played(
         memory.observe_evictions(oracle.frames_evicted)
     counts = [0] * num_envs
 
-    def next_frame(stream: int) -> np.ndarray:
-        counts[stream] += 1
-        return frames(stream, counts[stream])[None]
+    def next_frame(env_id: int) -> np.ndarray:
+        counts[env_id] += 1
+        return frames(env_id, counts[env_id])[None]
 
-    def begin(stream: int) -> None:
-        first = next_frame(stream)
-        memory.begin(first, [stream])
-        oracle.begin(first, [stream])
+    def begin(env_id: int) -> None:
+        first = next_frame(env_id)
+        memory.begin(first, [env_id])
+        oracle.begin(first, [env_id])
 
     begin(0)
     for step in range(num_steps):
-        for stream in range(num_envs):
-            if not oracle.is_open[stream]:
-                begin(stream)
-            number = step * num_envs + stream
+        for env_id in range(num_envs):
+            if not oracle.is_open[env_id]:
+                begin(env_id)
+            number = step * num_envs + env_id
             terminated, truncated = number % 37 == 36, number % 53 == 52
-            row = ([actions(number)], [number / 4], [terminated], [truncated], next_frame(stream), [stream])
+            row = ([actions(number)], [number / 4], [terminated], [truncated], next_frame(env_id), [env_id])
             memory.append(*row, extras_of(number))
             oracle.append(*row, extras_of(number))
     if num_steps:

@@ -108,7 +108,7 @@ def assert_holds(memory: ReplayMemory, log: DopamineLog, expected: list) -> None
 
 
 @settings(max_examples=12)
-@given(small_plays(max_streams=1, ends=("terminated",)))
+@given(small_plays(max_envs=1, ends=("terminated",)))
 def test_an_export_can_be_imported_again(small_play: SmallPlay):
     play = small_play.recorded(stack_padding="zeros")
     with tempfile.TemporaryDirectory() as scratch:

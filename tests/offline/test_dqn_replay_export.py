@@ -38,8 +38,8 @@ def assert_dopamine_draws_what_was_played(play: RecordedPlay, drawn: list[Drawn]
     assert len(expected) == len(drawn)
     for (episode, step), actual in zip(expected, drawn, strict=True):
         assert (int(episode.actions[step]), episode.rewards[step]) == (actual.action, actual.reward)
-        is_last_of_stream = episode is play.episodes[episode.stream][-1]
-        is_marked = marks_cuts and step == len(episode.indices) - 1 and not is_last_of_stream
+        is_last_of_env = episode is play.episodes[episode.env_id][-1]
+        is_marked = marks_cuts and step == len(episode.indices) - 1 and not is_last_of_env
         assert (episode.terminated[step] or is_marked) == actual.terminal
         np.testing.assert_array_equal(stacked(episode.frames, step, play.stack), actual.state)
         if not actual.terminal:

@@ -40,13 +40,13 @@ class BitFlipping:
         self.state, self.goal = np.zeros((2, num_envs, num_bits), np.float32)
         self.begin(np.arange(num_envs))
 
-    def begin(self, streams: np.ndarray) -> None:
+    def begin(self, env_ids: np.ndarray) -> None:
         self.age = 0
-        self.state[streams], self.goal[streams] = self.random.integers(0, 2, (2, len(streams), self.num_bits))
-        self.memory.begin({"achieved_goal": self.state[streams], "desired_goal": self.goal[streams]}, streams)
+        self.state[env_ids], self.goal[env_ids] = self.random.integers(0, 2, (2, len(env_ids), self.num_bits))
+        self.memory.begin({"achieved_goal": self.state[env_ids], "desired_goal": self.goal[env_ids]}, env_ids)
 
     def play(self, q: Network, exploration: float) -> float:
-        """One episode of every stream, all of ``n`` steps; gives the share of streams that were at their goal."""
+        """One episode of ``n`` steps of every environment; gives the share of them that were at their goal."""
         was_there = is_reached(self.state, self.goal)
         for step in range(self.num_bits):
             actions = q.values(self.state, self.goal).argmax(-1)

@@ -41,8 +41,10 @@ def assert_memory_is_what_the_oracle_holds(memory: ReplayMemory, oracle: ListMem
     if len(indices):
         assert_batch_is_what_the_oracle_holds(memory.get(indices), oracle)
     stacks = memory.observations()
-    for stream, stack in enumerate(stacks):
-        expected = oracle.observation(stream)
+    for env_id, stack in enumerate(stacks):
+        expected = oracle.observation(env_id)
         np.testing.assert_array_equal(
-            np.zeros_like(stack) if expected is None else expected, stack, f"what the policy sees on stream {stream}"
+            np.zeros_like(stack) if expected is None else expected,
+            stack,
+            f"what the policy sees on environment {env_id}",
         )

@@ -58,7 +58,7 @@ OBSERVATIONS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Settings of a memory, and the steps of each stream before each of its generations."""
+    """Settings of a memory, and the steps of each environment before each of its generations."""
 
     steps: tuple[int, ...]
     observations: str = "pictures"
@@ -96,7 +96,7 @@ class Kind:
         )
 
 
-class StoredLife:
+class StoredRun:
     """A memory that was saved to ``folder`` after each generation, and the recording in plain lists.
 
     Each step has its number as an extra field.
@@ -124,29 +124,29 @@ class StoredLife:
             self.numbers[back.save(folder, keep_previous=True)] = set(numbers_of(back))
 
     def play(self, memory: ReplayMemory, num_steps: int) -> None:
-        """Record random steps on all streams with short episodes; begin those that are closed in ``memory``."""
-        self.begin(memory, np.flatnonzero(~memory._parts.timeline.is_open))
+        """Record random steps on all environments with short episodes; begin those that are closed in ``memory``."""
+        self.begin(memory, np.flatnonzero(~memory._parts.steps.is_open))
         for _ in range(num_steps):
-            streams = np.arange(self.kind.num_envs)
-            ends = self._random.random((3, len(streams))) < 1 / EPISODE_STEPS / 3
-            frames, first = self._noise(len(streams)), len(self.oracle.steps)
-            numbers, rewards = first + streams, self._random.integers(-3, 4, len(streams)).astype(np.float32)
+            env_ids = np.arange(self.kind.num_envs)
+            ends = self._random.random((3, len(env_ids))) < 1 / EPISODE_STEPS / 3
+            frames, first = self._noise(len(env_ids)), len(self.oracle.steps)
+            numbers, rewards = first + env_ids, self._random.integers(-3, 4, len(env_ids)).astype(np.float32)
             actions = numbers % 5
-            self.oracle.append(actions, rewards, ends[0], ends[1], frames, streams.tolist(), {"number": numbers})
+            self.oracle.append(actions, rewards, ends[0], ends[1], frames, env_ids.tolist(), {"number": numbers})
             memory.append(
                 actions, rewards, ends[0], ends[1], self.observations.encode(frames), extras={"number": numbers}
             )
             self.begin(memory, np.flatnonzero(ends.any(axis=0)))
 
-    def begin(self, memory: ReplayMemory, streams: np.ndarray) -> None:
-        if len(streams):
-            frames = self._noise(len(streams))
-            self.oracle.begin(frames, streams.tolist())
-            memory.begin(self.observations.encode(frames), streams)
+    def begin(self, memory: ReplayMemory, env_ids: np.ndarray) -> None:
+        if len(env_ids):
+            frames = self._noise(len(env_ids))
+            self.oracle.begin(frames, env_ids.tolist())
+            memory.begin(self.observations.encode(frames), env_ids)
 
     def close_episodes(self, memory: ReplayMemory) -> None:
         """Close all episodes, so that the next steps follow any generation that ``memory`` has."""
-        memory._parts.timeline.close_episodes()
+        memory._parts.steps.close_episodes()
 
     def read_all(self, memory: ReplayMemory) -> None:
         """Read every transition until no more damage is found."""
@@ -241,12 +241,12 @@ def both(*damages: Damage) -> Damage:
 
 
 def blocks_of(folder: Path, log: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
-    """Return the files and offsets of each block by stream and number, the newest copy last."""
+    """Return the files and offsets of each block by environment and number, the newest copy last."""
     places: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for index in sorted(folder.glob(f"{log}.*.{INDEX}")):
         content = index.read_bytes()[FILE_HEADER_BYTES:]
-        for stream, number, offset, *_ in np.frombuffer(content, ENTRY).tolist():
-            places.setdefault((stream, number), []).append((index.with_suffix(".log").name, offset))
+        for env_id, number, offset, *_ in np.frombuffer(content, ENTRY).tolist():
+            places.setdefault((env_id, number), []).append((index.with_suffix(".log").name, offset))
     return places
 
 
@@ -262,12 +262,12 @@ def damages_of(folder: Path) -> dict[str, Damage]:
             damages[f"{name} gone"] = remove(name)
             damages[f"{name} empty"] = cut_off(name, size)
         newest: dict[int, int] = {}
-        for (stream, number), places in blocks_of(folder, log).items():
-            label = f"block {number} of stream {stream} in {log} flipped"
+        for (env_id, number), places in blocks_of(folder, log).items():
+            label = f"block {number} of environment {env_id} in {log} flipped"
             damages[label] = both(*(flip(name, offset + 3) for name, offset in places))
-            if number >= newest.get(stream, -1):
-                newest[stream] = number
-                newest_blocks[f"newest of stream {stream} in {log} flipped"] = damages[label]
+            if number >= newest.get(env_id, -1):
+                newest[env_id] = number
+                newest_blocks[f"newest of track {env_id} in {log} flipped"] = damages[label]
         for path in sorted(folder.glob(f"{log}.*.index")):
             damages[f"{path.name} gone"] = remove(path.name)
     states = [path.name for path in sorted(folder.glob("state.*"))]
@@ -286,8 +286,8 @@ def damages_of(folder: Path) -> dict[str, Damage]:
     for (name, one), (other_name, other) in product(of_small.items(), (newest_blocks | ends).items()):
         damages[f"{name}, {other_name}"] = both(one, other)
     all_newest = both(*newest_blocks.values()) if newest_blocks else damages["nothing"]
-    damages["newest of all streams flipped"] = all_newest
-    damages["newest of all streams flipped, all states gone"] = both(all_newest, of_small["all states gone"])
+    damages["newest of all tracks flipped"] = all_newest
+    damages["newest of all tracks flipped, all states gone"] = both(all_newest, of_small["all states gone"])
     return damages
 
 

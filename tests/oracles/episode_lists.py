@@ -13,7 +13,7 @@ from framestow.replay.memory import ReplayMemory
 class PlainEpisode:
     """``frames`` has one entry more than there are steps; ``indices`` are the memory's transition indices."""
 
-    stream: int
+    env_id: int
     frames: list[np.ndarray]
     indices: list[int] = field(default_factory=list)
     actions: list = field(default_factory=list)
@@ -32,13 +32,13 @@ class RecordedPlay:
 
     def begin(self, frames, env_ids=None) -> None:
         self.memory.begin(frames, env_ids)
-        for frame, stream in zip(np.asarray(frames), self._listed(env_ids), strict=True):
-            self.episodes[stream].append(PlainEpisode(stream, [frame.copy()]))
+        for frame, env_id in zip(np.asarray(frames), self._listed(env_ids), strict=True):
+            self.episodes[env_id].append(PlainEpisode(env_id, [frame.copy()]))
 
     def append(self, actions, rewards, terminated, truncated, frames, env_ids=None) -> None:
         self.memory.append(actions, rewards, terminated, truncated, frames, env_ids)
-        for row, stream in enumerate(self._listed(env_ids)):
-            episode = self.episodes[stream][-1]
+        for row, env_id in enumerate(self._listed(env_ids)):
+            episode = self.episodes[env_id][-1]
             episode.indices.append(self.num_steps)
             episode.actions.append(np.array(actions[row]))
             episode.rewards.append(float(np.float32(rewards[row])))
@@ -51,7 +51,7 @@ class RecordedPlay:
         return self.memory.observations()
 
     def held(self) -> list[tuple[PlainEpisode, int]]:
-        """Return the episodes with stored steps, stream by stream, and the first stored step of each."""
+        """Return the episodes with stored steps, environment by environment, and the first stored step of each."""
         oldest = max(0, self.num_steps - self.memory.capacity)
         found = []
         for episodes in self.episodes:
@@ -61,5 +61,5 @@ class RecordedPlay:
                     found.append((episode, first))
         return found
 
-    def _listed(self, streams) -> list[int]:
-        return list(range(self.num_envs)) if streams is None else np.asarray(streams).tolist()
+    def _listed(self, env_ids) -> list[int]:
+        return list(range(self.num_envs)) if env_ids is None else np.asarray(env_ids).tolist()

@@ -15,7 +15,7 @@ class EvictingListMemory(ListMemory):
         super().__init__(capacity, num_envs, **settings)
         self.newest = [-1] * num_envs
         self.starts = [0] * num_envs
-        self.windows: list[tuple[int, int, int]] = []  # stream, first frame, start
+        self.windows: list[tuple[int, int, int]] = []  # environment, first frame, start
         self.sampleable: set[int] = set()
 
     @property
@@ -24,24 +24,24 @@ class EvictingListMemory(ListMemory):
 
     def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
         super().begin(frames, env_ids)
-        for stream in env_ids:
-            self.newest[stream] += 1
-            self.starts[stream] = self.newest[stream]
+        for env_id in env_ids:
+            self.newest[env_id] += 1
+            self.starts[env_id] = self.newest[env_id]
 
     def append(self, actions, rewards, terminated, truncated, frames, env_ids: list[int], extras=None) -> None:
         super().append(actions, rewards, terminated, truncated, frames, env_ids, extras)
-        for stream in env_ids:
-            first = max(self.starts[stream], self.newest[stream] - self.stack + 1)
+        for env_id in env_ids:
+            first = max(self.starts[env_id], self.newest[env_id] - self.stack + 1)
             self.sampleable.add(len(self.windows))
-            self.windows.append((stream, first, self.newest[stream]))
-            self.newest[stream] += 1
+            self.windows.append((env_id, first, self.newest[env_id]))
+            self.newest[env_id] += 1
 
-    def frames_evicted(self, stream: int, first: int, before: int) -> None:
+    def frames_evicted(self, env_id: int, first: int, before: int) -> None:
         self.sampleable = {
             number
             for number in self.sampleable
             if not (
-                self.windows[number][0] == stream
+                self.windows[number][0] == env_id
                 and self.windows[number][1] < before
                 and self.windows[number][2] + len(self.steps_of(number)) >= first
             )
@@ -49,13 +49,13 @@ class EvictingListMemory(ListMemory):
 
 
 class ObservedMemory(ReplayMemory):
-    """A memory that calls ``listener(stream, first, before)`` for evicted frames."""
+    """A memory that calls ``listener(env_id, first, before)`` for evicted frames."""
 
     def observe_evictions(self, listener) -> None:
         evict = self._storage.evict
 
-        def observed(stream: int, before: int, first: int = 0) -> None:
-            evict(stream, before, first)
-            listener(stream, first, before)
+        def observed(env_id: int, before: int, first: int = 0) -> None:
+            evict(env_id, before, first)
+            listener(env_id, first, before)
 
         self._storage.evict = observed

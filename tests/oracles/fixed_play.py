@@ -17,11 +17,11 @@ FIELDS = ("observation", "next_observation", "action", "reward", "discount", "te
 
 
 class FixedPlay:
-    """``num_steps`` steps of two streams. The reward of a transition is its number, which identifies it."""
+    """``num_steps`` steps of two environments. The reward of a transition is its number, which identifies it."""
 
     def __init__(self, num_steps: int) -> None:
         self.oracle = ListMemory(10**9, NUM_STREAMS, STACK, DISCOUNT)
-        self._open: list[list[bool]] = []  # before each step, of each stream
+        self._open: list[list[bool]] = []  # before each step, of each environment
         self._parts: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
         self.extend(num_steps)
 
@@ -79,7 +79,7 @@ class FixedPlay:
         batch = memory.get(indices)
         self.check(batch)
         stop = int(batch.reward[-1]) + 1
-        assert stop % NUM_STREAMS == 0, "only some streams of a step are stored"
+        assert stop % NUM_STREAMS == 0, "only some environments of a step are stored"
         assert np.arange(max(0, stop - memory.capacity), stop).tolist() == batch.reward.tolist()
         return stop // NUM_STREAMS
 
@@ -99,7 +99,7 @@ class FixedPlay:
 
     def _play(self, memory: ReplayMemory | ListMemory, step: int) -> None:
         first, frames, actions, terminated, truncated = _drawn(step)
-        closed = [stream for stream in range(NUM_STREAMS) if not self._open[step][stream]]
+        closed = [env_id for env_id in range(NUM_STREAMS) if not self._open[step][env_id]]
         if closed:
             memory.begin(first[closed], closed)
         rewards = np.arange(NUM_STREAMS) + step * NUM_STREAMS

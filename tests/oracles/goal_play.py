@@ -1,4 +1,4 @@
-"""Goal environments whose achieved goals encode (stream, episode, step)."""
+"""Goal environments whose achieved goals encode (environment, episode, step)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SPACE = {"achieved_goal": GOAL, "desired_goal": GOAL, "observation": FrameSpec((
 
 
 class GoalPlay:
-    """Plays episodes of random lengths; ``lengths[stream][episode]`` counts their steps so far."""
+    """Plays episodes of random lengths; ``lengths[env_id][episode]`` counts their steps so far."""
 
     def __init__(self, num_envs: int = 2, capacity: int = 1000, *, longest: int = 12, seed: int = 0, **settings):
         self.memory = ReplayMemory(capacity, SPACE, 4, **{"stack": 1, "num_envs": num_envs, "seed": 5} | settings)
@@ -21,34 +21,34 @@ class GoalPlay:
         self.lengths: list[list[int]] = [[] for _ in range(num_envs)]
         self.left = [0] * num_envs
 
-    def frames(self, stream: int) -> dict[str, np.ndarray]:
-        episode, step = len(self.lengths[stream]) - 1, self.lengths[stream][-1]
+    def frames(self, env_id: int) -> dict[str, np.ndarray]:
+        episode, step = len(self.lengths[env_id]) - 1, self.lengths[env_id][-1]
         return {
-            "achieved_goal": np.array([[stream, episode, step]], np.int32),
+            "achieved_goal": np.array([[env_id, episode, step]], np.int32),
             "desired_goal": np.full((1, 3), NO_GOAL, np.int32),
             "observation": np.full((1, 2, 2), step % 256, np.uint8),
         }
 
-    def begin(self, stream: int, length: int) -> None:
-        self.left[stream] = length
-        self.lengths[stream].append(0)
-        self.memory.begin(self.frames(stream), [stream])
+    def begin(self, env_id: int, length: int) -> None:
+        self.left[env_id] = length
+        self.lengths[env_id].append(0)
+        self.memory.begin(self.frames(env_id), [env_id])
 
     def play(self, num_steps: int, **extras) -> GoalPlay:
-        """Step each stream ``num_steps`` times; a third of the episodes each is terminated, truncated or cut off."""
+        """Step each environment ``num_steps`` times; a third each of episodes terminate, truncate or are cut."""
         for _ in range(num_steps):
-            for stream, lengths in enumerate(self.lengths):
-                if not self.left[stream]:
-                    self.begin(stream, int(self.random.integers(1, self.longest + 1)))
-                self.left[stream] -= 1
+            for env_id, lengths in enumerate(self.lengths):
+                if not self.left[env_id]:
+                    self.begin(env_id, int(self.random.integers(1, self.longest + 1)))
+                self.left[env_id] -= 1
                 lengths[-1] += 1
-                ends, way = self.left[stream] == 0, len(lengths) % 3
-                extra = {name: values(stream, lengths[-1]) for name, values in extras.items()}
+                ends, way = self.left[env_id] == 0, len(lengths) % 3
+                extra = {name: values(env_id, lengths[-1]) for name, values in extras.items()}
                 flags = [ends and way == 0], [ends and way == 1]
-                self.memory.append([0], [0.25], *flags, self.frames(stream), [stream], extras=extra)
+                self.memory.append([0], [0.25], *flags, self.frames(env_id), [env_id], extras=extra)
         return self
 
 
 def started_at(batch) -> np.ndarray:
-    """(stream, episode, step) of each transition, ``(B, 3)``."""
+    """(environment, episode, step) of each transition, ``(B, 3)``."""
     return batch.observation["achieved_goal"][:, -1]

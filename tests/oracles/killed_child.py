@@ -13,7 +13,7 @@ def killed_child(run: Callable[[Callable[[int], object]], None]) -> tuple[int, b
 
     Exits this process if the child ends with an error.
     """
-    reading, writing = os.pipe()
+    snapshot, writing = os.pipe()
     sys.stdout.flush()
     child = os.fork()
     if child == 0:
@@ -24,7 +24,7 @@ def killed_child(run: Callable[[Callable[[int], object]], None]) -> tuple[int, b
             traceback.print_exc()
             os._exit(1)
     os.close(writing)
-    with open(reading, "rb") as pipe:
+    with open(snapshot, "rb") as pipe:
         reported = pipe.read().split()
     _, status = os.waitpid(child, 0)
     was_killed = os.WIFSIGNALED(status)

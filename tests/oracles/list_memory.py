@@ -9,17 +9,17 @@ import numpy as np
 
 @dataclass
 class Step:
-    """One step by reference: which episode, and where in it; ``course`` are all steps of that."""
+    """One step by reference: which episode, and where in it; ``sequence`` are all steps of that."""
 
     episode: list[np.ndarray]
-    course: list[Step]
+    sequence: list[Step]
     start: int
     action: int | np.ndarray
     reward: float
     terminated: bool
     truncated: bool
     extras: dict[str, np.ndarray]
-    stream: int
+    env_id: int
 
 
 class ListMemory:
@@ -37,7 +37,7 @@ class ListMemory:
         self.capacity, self.stack, self.discount, self.stack_padding = capacity, stack, discount, stack_padding
         self.n_step = n_step
         self.current: list[list[np.ndarray] | None] = [None] * num_envs
-        self.courses: list[list[Step]] = [[] for _ in range(num_envs)]
+        self.sequences: list[list[Step]] = [[] for _ in range(num_envs)]
         self.is_open = [False] * num_envs
         self.steps: list[Step] = []
 
@@ -51,42 +51,42 @@ class ListMemory:
 
     def is_pending(self, index: int) -> bool:
         """Whether steps that belong to this transition may still come."""
-        going_on = [course for course, is_open in zip(self.courses, self.is_open, strict=True) if is_open]
-        is_over = not any(self.steps[index].course is course for course in going_on)
+        going_on = [sequence for sequence, is_open in zip(self.sequences, self.is_open, strict=True) if is_open]
+        is_over = not any(self.steps[index].sequence is sequence for sequence in going_on)
         return not is_over and len(self.steps_of(index)) < self.n_step
 
     def steps_of(self, index: int) -> list[Step]:
         """The steps whose rewards the transition's return has."""
         step = self.steps[index]
-        return step.course[step.start : step.start + self.n_step]
+        return step.sequence[step.start : step.start + self.n_step]
 
     def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
-        for stream, frame in zip(env_ids, frames, strict=True):
-            self.current[stream], self.courses[stream] = [frame.copy()], []
-            self.is_open[stream] = True
+        for env_id, frame in zip(env_ids, frames, strict=True):
+            self.current[env_id], self.sequences[env_id] = [frame.copy()], []
+            self.is_open[env_id] = True
 
     def append(self, actions, rewards, terminated, truncated, frames, env_ids: list[int], extras=None) -> None:
-        for row, stream in enumerate(env_ids):
-            episode = self.current[stream]
+        for row, env_id in enumerate(env_ids):
+            episode = self.current[env_id]
             assert episode is not None
             ended, cut = bool(terminated[row]), bool(truncated[row])
             action = np.array(actions[row]) if np.ndim(actions[row]) else int(actions[row])
-            course = self.courses[stream]
+            sequence = self.sequences[env_id]
             extra = {name: np.array(values[row]) for name, values in (extras or {}).items()}
             self.steps.append(
-                Step(episode, course, len(course), action, float(rewards[row]), ended, cut, extra, stream)
+                Step(episode, sequence, len(sequence), action, float(rewards[row]), ended, cut, extra, env_id)
             )
-            course.append(self.steps[-1])
+            sequence.append(self.steps[-1])
             episode.append(frames[row].copy())
-            self.is_open[stream] = not (ended or cut)
+            self.is_open[env_id] = not (ended or cut)
 
     def stacked(self, episode: list[np.ndarray], last: int) -> np.ndarray:
         before = np.zeros_like(episode[0]) if self.stack_padding == "zeros" else episode[0]
         wanted = range(last - self.stack + 1, last + 1)
         return np.stack([episode[place] if place >= 0 else before for place in wanted])
 
-    def observation(self, stream: int) -> np.ndarray | None:
-        episode = self.current[stream]
+    def observation(self, env_id: int) -> np.ndarray | None:
+        episode = self.current[env_id]
         return None if episode is None else self.stacked(episode, len(episode) - 1)
 
     def observation_of(self, index: int) -> np.ndarray:

@@ -8,22 +8,22 @@ from oracles.list_memory import ListMemory
 
 
 class ListedSequences:
-    """The steps of an oracle in their streams' order, and which of them (by number) may be read."""
+    """The steps of an oracle in their environments' order, and which of them (by number) may be read."""
 
     def __init__(self, oracle: ListMemory, readable: set[int]) -> None:
         self.oracle, self.readable = oracle, readable
-        self.courses: dict[int, list[int]] = {}
+        self.sequences: dict[int, list[int]] = {}
         for number, step in enumerate(oracle.steps):
-            self.courses.setdefault(step.stream, []).append(number)
-        self.place = {number: place for course in self.courses.values() for place, number in enumerate(course)}
+            self.sequences.setdefault(step.env_id, []).append(number)
+        self.place = {number: place for sequence in self.sequences.values() for place, number in enumerate(sequence)}
 
     def is_of_one_episode(self, number: int, later: int) -> bool:
         return self.oracle.steps[number].episode is self.oracle.steps[later].episode
 
     def following(self, number: int, length: int, borders: str) -> list[int]:
-        course = self.courses[self.oracle.steps[number].stream]
+        sequence = self.sequences[self.oracle.steps[number].env_id]
         found = [number]
-        for later in course[self.place[number] + 1 :][: length - 1]:
+        for later in sequence[self.place[number] + 1 :][: length - 1]:
             if later not in self.readable:
                 break
             if borders != "cross" and not self.is_of_one_episode(number, later):
@@ -33,8 +33,8 @@ class ListedSequences:
 
     def episode_of(self, number: int) -> list[int]:
         """All steps of its episode, readable or not."""
-        course = self.courses[self.oracle.steps[number].stream]
-        return [other for other in course if self.is_of_one_episode(number, other)]
+        sequence = self.sequences[self.oracle.steps[number].env_id]
+        return [other for other in sequence if self.is_of_one_episode(number, other)]
 
     def aligned(self, number: int, stride: int) -> int:
         """The last start at a multiple of ``stride`` of its episode; nearer where steps in between have left."""
@@ -48,12 +48,12 @@ class ListedSequences:
     def whole_episodes(self) -> list[list[int]]:
         """Steps of each episode that has ended and of which every step may be read."""
         found = []
-        for stream, course in self.courses.items():
-            firsts = [number for number in course if self.oracle.steps[number].start == 0]
+        for env_id, sequence in self.sequences.items():
+            firsts = [number for number in sequence if self.oracle.steps[number].start == 0]
             for first in firsts:
                 steps = self.episode_of(first)
                 goes_on = (
-                    self.oracle.is_open[stream] and self.oracle.current[stream] is self.oracle.steps[first].episode
+                    self.oracle.is_open[env_id] and self.oracle.current[env_id] is self.oracle.steps[first].episode
                 )
                 if not goes_on and all(number in self.readable for number in steps):
                     found.append(steps)

@@ -5,33 +5,33 @@ from __future__ import annotations
 import itertools
 import math
 
-from oracles.listed_steps import PlayedTimeline
+from oracles.listed_steps import PlayedSteps
 
 
 class ListedStepSequences:
-    """The steps of a ``PlayedTimeline`` by stream and position, and the numbers of the readable ones."""
+    """The steps of a ``PlayedSteps`` by environment and position, and the numbers of the readable ones."""
 
-    def __init__(self, played: PlayedTimeline, readable: set[int]) -> None:
+    def __init__(self, played: PlayedSteps, readable: set[int]) -> None:
         self.played, self.readable = played, readable
-        self.number_at = {(step.stream, step.last - 1): number for number, step in enumerate(played.steps)}
+        self.number_at = {(step.env_id, step.last - 1): number for number, step in enumerate(played.steps)}
 
     def position_of(self, number: int) -> tuple[int, int]:
         step = self.played.steps[number]
-        return step.stream, step.last - 1
+        return step.env_id, step.last - 1
 
     def start_of(self, number: int) -> int:
-        stream, position = self.position_of(number)
-        return max(start for start in self.played.begun[stream] if start <= position)
+        env_id, position = self.position_of(number)
+        return max(start for start in self.played.begun[env_id] if start <= position)
 
     def following(self, number: int, length: int, crosses: bool) -> list[int]:
         """The numbers of the steps from ``number`` on, up to the first unreadable one."""
         found = [number]
         while len(found) < length:
-            stream, position = self.position_of(found[-1])
-            next_number = self.number_at.get((stream, position + 1))
+            env_id, position = self.position_of(found[-1])
+            next_number = self.number_at.get((env_id, position + 1))
             if next_number is None and crosses:
-                later = (start for start in self.played.begun[stream] if start > position)
-                stepped = (self.number_at[stream, start] for start in later if (stream, start) in self.number_at)
+                later = (start for start in self.played.begun[env_id] if start > position)
+                stepped = (self.number_at[env_id, start] for start in later if (env_id, start) in self.number_at)
                 next_number = next(stepped, None)
             if next_number not in self.readable:
                 break
@@ -40,28 +40,28 @@ class ListedStepSequences:
 
     def aligned(self, number: int, stride: int) -> int:
         """The last multiple of ``stride`` steps after the episode's start, or the first step of the readable run."""
-        stream, position = self.position_of(number)
+        env_id, position = self.position_of(number)
         start = self.start_of(number)
         for wanted in range(position, start + (position - start) // stride * stride - 1, -1):
-            if self.number_at[stream, wanted] not in self.readable:
+            if self.number_at[env_id, wanted] not in self.readable:
                 break
-            number = self.number_at[stream, wanted]
+            number = self.number_at[env_id, wanted]
         return number
 
     def episodes(self) -> list[tuple[bool, list[int]]]:
         """For each episode with steps: whether it has ended, and the numbers of its steps."""
         found = []
-        for stream, begun in enumerate(self.played.begun):
+        for env_id, begun in enumerate(self.played.begun):
             for start, following in itertools.zip_longest(begun, begun[1:]):
-                stop = self.played.newest[stream] if following is None else following - 1
-                numbers = [self.number_at[stream, position] for position in range(start, stop)]
-                has_ended = following is not None or not self.played.timeline.is_open[stream]
+                stop = self.played.newest[env_id] if following is None else following - 1
+                numbers = [self.number_at[env_id, position] for position in range(start, stop)]
+                has_ended = following is not None or not self.played.step_store.is_open[env_id]
                 if numbers:
                     found.append((has_ended, numbers))
         return found
 
     def runs(self) -> list[tuple[int, int, int, bool, bool, int]]:
-        """Stream, position, length, is whole, is open, and episode start of each run of readable steps."""
+        """Environment, position, length, is whole, is open, and episode start of each run of readable steps."""
         found = []
         for has_ended, numbers in self.episodes():
             for is_readable, group in itertools.groupby(numbers, lambda number: number in self.readable):

@@ -27,7 +27,7 @@ from framestow.storage.files.manifest import (
     write_manifest,
 )
 
-KIND, VERSION = "framestow log course", 1
+KIND, VERSION = "framestow log sequence", 1
 FILE_BYTES = 700
 Blocks = dict[BlockKey, bytes]
 

@@ -28,13 +28,13 @@ def with_one_transition(_folder: Path, make_sampler: MakeSampler) -> ReplayMemor
     return memory
 
 
-def five_streams_at_different_rates(_folder: Path, make_sampler: MakeSampler, seed: int = 0) -> ReplayMemory:
-    """Stream s plays in one round of s + 1, and the ring is swept twice."""
+def five_envs_at_different_rates(_folder: Path, make_sampler: MakeSampler, seed: int = 0) -> ReplayMemory:
+    """Environment s plays in one round of s + 1, and the ring is swept twice."""
     memory = numbered_memory(150, num_envs=5, sampler=make_sampler(), seed=seed)
     for number in range(120):
-        for stream in range(5):
-            if number % (stream + 1) == 0:
-                play_episode(memory, number, length=1 + number % 3, stream=stream, terminated=number % 2 == 0)
+        for env_id in range(5):
+            if number % (env_id + 1) == 0:
+                play_episode(memory, number, length=1 + number % 3, env_id=env_id, terminated=number % 2 == 0)
     return memory
 
 
@@ -42,14 +42,14 @@ def with_pending_steps(_folder: Path, make_sampler: MakeSampler) -> ReplayMemory
     """Three open episodes whose newest two steps are pending, among others that ended; the ring has wrapped."""
     memory = numbered_memory(90, num_envs=3, n_step=3, sampler=make_sampler())
     for episode in range(20):
-        for stream in range(3):
-            play_episode(memory, episode, length=1 + (episode + stream) % 6, stream=stream, truncated=True)
+        for env_id in range(3):
+            play_episode(memory, episode, length=1 + (episode + env_id) % 6, env_id=env_id, truncated=True)
     play_open_episodes(memory, length=7)
     return memory
 
 
 def nearly_all_pending(_folder: Path, make_sampler: MakeSampler) -> ReplayMemory:
-    """Of 40 streams one has ended its episode; each of the others has 30 steps, of which 27 at least are pending."""
+    """Of 40 environments one has ended its episode; each other one has 30 steps, of which at least 27 are pending."""
     memory = numbered_memory(2000, num_envs=40, n_step=29, sampler=make_sampler())
     play_open_episodes(memory, length=30)
     memory.begin(numbered_frame(0, 1, 0)[None], [0])
@@ -60,8 +60,8 @@ def with_holes(_folder: Path, make_sampler: MakeSampler) -> ReplayMemory:
     """Random retention: segments of 16 frames have left everywhere."""
     memory = numbered_memory(300, num_envs=2, retention="random", sampler=make_sampler(), frames_per_segment=16)
     for episode in range(100):
-        for stream in range(2):
-            play_episode(memory, episode, length=1 + (7 * episode + stream) % 23, stream=stream, truncated=True)
+        for env_id in range(2):
+            play_episode(memory, episode, length=1 + (7 * episode + env_id) % 23, env_id=env_id, truncated=True)
     return memory
 
 
@@ -74,24 +74,24 @@ def nearly_all_lost(folder: Path, make_sampler: MakeSampler) -> ReplayMemory:
 
 
 def loaded(folder: Path, make_sampler: MakeSampler) -> ReplayMemory:
-    five_streams_at_different_rates(folder, make_sampler).save(folder)
+    five_envs_at_different_rates(folder, make_sampler).save(folder)
     return ReplayMemory.load(folder, sampler=make_sampler())
 
 
 def switched(folder: Path, make_sampler: MakeSampler) -> ReplayMemory:
     """A memory that lived with another sampler first, and went on with this one."""
-    memory = five_streams_at_different_rates(folder, lambda: None)
+    memory = five_envs_at_different_rates(folder, lambda: None)
     memory.sample(10)
     memory.sampler = make_sampler()
     for episode in range(120, 140):
-        play_episode(memory, episode, length=2, stream=episode % 5, truncated=True)
+        play_episode(memory, episode, length=2, env_id=episode % 5, truncated=True)
     return memory
 
 
 MEMORIES = [
     not_yet_full,
     with_one_transition,
-    five_streams_at_different_rates,
+    five_envs_at_different_rates,
     with_holes,
     with_lost_frames,
     nearly_all_lost,
@@ -103,12 +103,12 @@ MEMORIES = [
 
 
 def play_open_episodes(memory: ReplayMemory, length: int) -> None:
-    """One more episode of every stream, side by side, which goes on."""
-    streams = range(memory.num_envs)
-    memory.begin(np.stack([numbered_frame(stream, 99, 0) for stream in streams]))
+    """One more episode of every environment, side by side, which goes on."""
+    env_ids = range(memory.num_envs)
+    memory.begin(np.stack([numbered_frame(env_id, 99, 0) for env_id in env_ids]))
     nothing = [False] * memory.num_envs
     for step in range(length):
-        frames = np.stack([numbered_frame(stream, 99, step + 1) for stream in streams])
+        frames = np.stack([numbered_frame(env_id, 99, step + 1) for env_id in env_ids])
         memory.append([step] * memory.num_envs, [step] * memory.num_envs, nothing, nothing, frames)
 
 

@@ -89,8 +89,8 @@ class MemoryOfBytes:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def begin(self, frames: np.ndarray, *streams: Any) -> None:
-        self.inner.begin(split(frames), *streams)
+    def begin(self, frames: np.ndarray, *env_ids: Any) -> None:
+        self.inner.begin(split(frames), *env_ids)
 
     def append(
         self, actions: Any, rewards: Any, terminated: Any, truncated: Any, frames: np.ndarray, *others: Any

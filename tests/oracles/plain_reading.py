@@ -30,16 +30,16 @@ def assert_a_plain_reader_finds_the_transitions_of(memory: ReplayMemory, store: 
     for name, values in batch.extras.items():
         assert np.array_equal(np.stack([step.extras[name] for step in steps]), values)
     for name, arrays in observations:
-        for leaf, stacks in enumerate(leaves_of(arrays)):
+        for array, stacks in enumerate(arrays_of(arrays)):
             for step, stack in zip(steps, stacks, strict=True):
-                shown = getattr(step, name)[leaf]
+                shown = getattr(step, name)[array]
                 assert shown.tobytes() == np.ascontiguousarray(stack[-len(shown) :]).tobytes()
-    assert {step.stream for step in steps} <= set(range(memory.num_envs))
+    assert {step.env_id for step in steps} <= set(range(memory.num_envs))
 
 
-def leaves_of(observations: Any) -> list[Any]:
+def arrays_of(observations: Any) -> list[Any]:
     """The arrays of a batch's observations, of a dict in the order of its keys."""
     if isinstance(observations, dict | tuple):
         parts = observations.values() if isinstance(observations, dict) else observations
-        return [leaf for part in parts for leaf in leaves_of(part)]
+        return [array for part in parts for array in arrays_of(part)]
     return [observations]

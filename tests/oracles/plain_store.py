@@ -32,13 +32,13 @@ class BrokenStoreError(Exception):
 class PlainStep:
     """One step, with the frames that its observation and its next observation show, oldest first."""
 
-    stream: int
+    env_id: int
     action: Any
     reward: float
     terminated: bool
     truncated: bool
     extras: dict[str, Any]
-    observation: list[NDArray[Any]]  # a stack of each leaf, without padding
+    observation: list[NDArray[Any]]  # a stack of each array, without padding
     next_observation: list[NDArray[Any]]
 
 
@@ -56,7 +56,7 @@ class PlainStore:
         if crc32c(state.read_bytes()) != self.manifest["state"]["checksum"]:
             raise BrokenStoreError(f"checksum of {state}")
         self.state = dict(np.load(state))
-        self.leaves = list(leaves_of(self.settings["frame"]))
+        self.arrays = list(arrays_of(self.settings["frame"]))
         frames, steps = (dict(blocks(folder, name, self.manifest[name])) for name in ("frames", "steps"))
         self._step_blocks = steps
         self.segments = {key: frames[key] for key in self._sealed_segments()} | self._open_segments()
@@ -65,39 +65,39 @@ class PlainStore:
     def steps(self) -> list[PlainStep]:
         """All steps whose transitions can be sampled, oldest first."""
         found = self._steps_of_blocks() if "blocks.numbers" in self.state else self._steps_of_ring()
-        lost = set(self.state["timeline.lost"].tolist())
+        lost = set(self.state["steps.lost"].tolist())
         return [self._step(record) for index, record in found if index not in lost and not self._is_pending(record)]
 
     def _is_pending(self, record: Any) -> bool:
         """Whether the episode is running and has too few steps behind this one for its return."""
-        stream, newest = record["stream"], self.state["timeline.newest_positions"]
-        is_new = self._position(record) > int(newest[stream]) - self.settings["n_step"]
-        return is_new and bool(self.state["timeline.is_open"][stream])
+        env_id, newest = record["env_id"], self.state["steps.newest_positions"]
+        is_new = self._position(record) > int(newest[env_id]) - self.settings["n_step"]
+        return is_new and bool(self.state["steps.is_open"][env_id])
 
     def _position(self, record: Any) -> int:
         """The number of the step's first frame, of which the record has the low 32 bits."""
-        newest = int(self.state["timeline.newest_positions"][record["stream"]])
+        newest = int(self.state["steps.newest_positions"][record["env_id"]])
         return newest - (newest - int(record["position"])) % 2**32
 
     def _sealed_segments(self) -> Iterator[tuple[int, int]]:
         runs = iter(self.state["frames.runs"].tolist())
-        for stream, count in enumerate(self.state["frames.run_counts"].tolist()):
+        for env_id, count in enumerate(self.state["frames.run_counts"].tolist()):
             for _ in range(count):
                 first, last = next(runs)
-                yield from ((stream, number) for number in range(first, last + 1))
+                yield from ((env_id, number) for number in range(first, last + 1))
 
     def _open_segments(self) -> dict[tuple[int, int], bytes]:
         length, rest, segments = self.manifest["frames_per_segment"], self.state["frames.open_segments"].tobytes(), {}
         sizes, positions = self.state["frames.open_sizes"].tolist(), self.state["frames.next_positions"].tolist()
-        for stream, (size, position) in enumerate(zip(sizes, positions, strict=True)):
+        for env_id, (size, position) in enumerate(zip(sizes, positions, strict=True)):
             if size:
-                segments[stream, position // length] = rest[:size]
+                segments[env_id, position // length] = rest[:size]
             rest = rest[size:]
         return segments
 
     def _steps_of_ring(self) -> Iterator[tuple[int, Any]]:
-        oldest, stop = self.state["timeline.span"].tolist()
-        first_block, stop_block = self.state["timeline.blocks"].tolist()
+        oldest, stop = self.state["steps.span"].tolist()
+        first_block, stop_block = self.state["steps.blocks"].tolist()
         loose = iter(self._loose_records())
         for index in range(oldest, stop):
             number, place = divmod(index, STEPS_A_BLOCK)
@@ -109,12 +109,12 @@ class PlainStore:
     def _steps_of_blocks(self) -> Iterator[tuple[int, Any]]:
         length = self.manifest["frames_per_segment"]
         loose = self._loose_records()
-        for number, stream, segment, num_steps, is_sealed in zip(
+        for number, env_id, segment, num_steps, is_sealed in zip(
             *(self.state[f"blocks.{name}"].tolist() for name in BLOCK_FIELDS), strict=True
         ):
             if is_sealed and not num_steps:
                 continue
-            records = np.frombuffer(self._step_blocks[stream, segment], self.record) if is_sealed else loose[:length]
+            records = np.frombuffer(self._step_blocks[env_id, segment], self.record) if is_sealed else loose[:length]
             loose = loose if is_sealed else loose[length:]
             yield from (
                 (number * length + place, record) for place, record in enumerate(records) if record["flags"] & TAKEN
@@ -123,17 +123,17 @@ class PlainStore:
     @property
     def record(self) -> np.dtype[Any]:
         """One step of a block."""
-        num_streams, action = self.settings["num_envs"], self.settings["action"]
-        stream = "<u1" if num_streams <= 2**8 else "<u2" if num_streams <= 2**16 else "<u4"
-        fields = [("position", "<u4"), ("reward", "<f4"), ("flags", "u1"), ("history", "u1"), ("stream", stream)]
+        num_envs, action = self.settings["num_envs"], self.settings["action"]
+        env_id = "<u1" if num_envs <= 2**8 else "<u2" if num_envs <= 2**16 else "<u4"
+        fields = [("position", "<u4"), ("reward", "<f4"), ("flags", "u1"), ("history", "u1"), ("env_id", env_id)]
         fields += [("action", self.state["columns.action"].dtype, tuple(action["shape"]))]
         extras = [(name, dtype, tuple(shape)) for name, (dtype, shape) in sorted(self.settings["extras"].items())]
         return np.dtype(fields + ([("extras", extras)] if extras else []))
 
     def _loose_records(self) -> NDArray[Any]:
-        records = np.zeros(len(self.state["timeline.stream"]), self.record)
-        for name in ("stream", "position", "history"):
-            records[name] = self.state[f"timeline.{name}"]
+        records = np.zeros(len(self.state["steps.env_id"]), self.record)
+        for name in ("env_id", "position", "history"):
+            records[name] = self.state[f"steps.{name}"]
         for name in ("action", "reward", "flags"):
             records[name] = self.state[f"columns.{name}"]
         for name in self.settings["extras"]:
@@ -141,16 +141,16 @@ class PlainStore:
         return records
 
     def _step(self, record: Any) -> PlainStep:
-        stream, stack = int(record["stream"]), self.settings["stack"]
+        env_id, stack = int(record["env_id"]), self.settings["stack"]
         position = self._position(record)
         first = position - int(record["history"])
         observations = [
-            [self._window(leaf, stream, max(begin, last - stack + 1), last) for leaf in range(len(self.leaves))]
+            [self._window(array, env_id, max(begin, last - stack + 1), last) for array in range(len(self.arrays))]
             for begin, last in ((first, position), (first, position + 1))
         ]
         extras = record["extras"] if self.settings["extras"] else {}
         return PlainStep(
-            stream,
+            env_id,
             record["action"],
             float(record["reward"]),
             bool(record["flags"] & TERMINATED),
@@ -159,13 +159,13 @@ class PlainStore:
             *observations,
         )
 
-    def _window(self, leaf: int, stream: int, first: int, last: int) -> NDArray[Any]:
-        length, key = self.manifest["frames_per_segment"], leaf * self.settings["num_envs"] + stream
+    def _window(self, array: int, env_id: int, first: int, last: int) -> NDArray[Any]:
+        length, key = self.manifest["frames_per_segment"], array * self.settings["num_envs"] + env_id
         places = [divmod(position, length) for position in range(first, last + 1)]
-        return np.stack([self._frames(leaf, (key, number))[place] for number, place in places])
+        return np.stack([self._frames(array, (key, number))[place] for number, place in places])
 
-    def _frames(self, leaf: int, key: tuple[int, int]) -> NDArray[Any]:
-        shape, dtype, is_scaled = (self.leaves[leaf][name] for name in ("shape", "dtype", "is_scaled"))
+    def _frames(self, array: int, key: tuple[int, int]) -> NDArray[Any]:
+        shape, dtype, is_scaled = (self.arrays[array][name] for name in ("shape", "dtype", "is_scaled"))
         if key not in self._unpacked:
             segment = self.segments[key]
             frames = scaled_frames(segment, np.dtype(dtype), math.prod(shape)) if is_scaled else unpack(segment)
@@ -173,17 +173,17 @@ class PlainStore:
         return self._unpacked[key]
 
 
-BLOCK_FIELDS = ("numbers", "streams", "segments", "num_steps", "are_sealed")
+BLOCK_FIELDS = ("numbers", "env_ids", "segments", "num_steps", "are_sealed")
 
 
-def leaves_of(frame: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def arrays_of(frame: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """The arrays of an observation: of a dict in the order of the manifest."""
     if "dict" in frame:
         for part in frame["dict"].values():
-            yield from leaves_of(part)
+            yield from arrays_of(part)
     elif "tuple" in frame:
         for part in frame["tuple"]:
-            yield from leaves_of(part)
+            yield from arrays_of(part)
     else:
         yield frame
 
@@ -199,11 +199,11 @@ def blocks(folder: Path, name: str, log: dict[str, Any]) -> Iterator[tuple[tuple
         place, num_blocks = FILE_HEADER.size, 0
         while place < len(content):
             header = content[place : place + BLOCK_HEADER.size]
-            marker, stream, block, size, of_payload, of_header = BLOCK_HEADER.unpack(header)
+            marker, env_id, block, size, of_payload, of_header = BLOCK_HEADER.unpack(header)
             payload = content[place + BLOCK_HEADER.size : place + BLOCK_HEADER.size + size]
             if marker != b"FBLK" or (of_payload, of_header) != (crc32c(payload), crc32c(header[:28])):
                 raise BrokenStoreError(f"block at {place} of file {file['number']} of {name}")
-            yield (stream, block), payload
+            yield (env_id, block), payload
             place, num_blocks = place + BLOCK_HEADER.size + size, num_blocks + 1
         if num_blocks != file["blocks"]:
             raise BrokenStoreError(f"{num_blocks} blocks in file {file['number']} of {name}, not {file['blocks']}")

@@ -29,10 +29,10 @@ def recorded(
 
 
 def play_on(memory: ReplayMemory, oracle: ListMemory, num_steps: int, seed: int) -> None:
-    """Record ``num_steps`` steps on both streams; open episodes continue."""
+    """Record ``num_steps`` steps on both environments; open episodes continue."""
     random = np.random.default_rng(seed)
     for _ in range(num_steps):
-        closed = [stream for stream in range(NUM_STREAMS) if not oracle.is_open[stream]]
+        closed = [env_id for env_id in range(NUM_STREAMS) if not oracle.is_open[env_id]]
         if closed:
             first = random.integers(0, 3, (len(closed), *SHAPE), dtype=np.uint8)
             memory.begin(first, closed)

@@ -26,5 +26,5 @@ class ShadowedMemory(ReplayMemory):
         step = (actions, rewards, terminated, truncated, np.asarray(frames))
         self.oracle.append(*step, self.listed(env_ids))
 
-    def listed(self, streams) -> list[int]:
-        return list(range(self.num_envs)) if streams is None else np.asarray(streams).tolist()
+    def listed(self, env_ids) -> list[int]:
+        return list(range(self.num_envs)) if env_ids is None else np.asarray(env_ids).tolist()

@@ -16,7 +16,7 @@ ENDS = {"terminated": (True, False), "truncated": (False, True), "both": (True, 
 
 @dataclass(frozen=True)
 class SmallPlay:
-    """Episodes as (length, end), played in turn by ``num_envs`` streams into a memory of ``capacity``."""
+    """Episodes as (length, end), played in turn by ``num_envs`` environments into a memory of ``capacity``."""
 
     episodes: tuple[tuple[int, str], ...]
     num_envs: int = 1
@@ -32,22 +32,22 @@ class SmallPlay:
             self.capacity, spec, 6, stack=self.stack, num_envs=self.num_envs, **{"seed": 0} | settings
         )
         play = RecordedPlay(memory)
-        turns = [list(self.episodes[stream :: self.num_envs]) for stream in range(self.num_envs)]
+        turns = [list(self.episodes[env_id :: self.num_envs]) for env_id in range(self.num_envs)]
         left = [0] * self.num_envs
         while any(turns) or any(left):
-            for stream in range(self.num_envs):
-                if not left[stream]:
-                    if not turns[stream]:
+            for env_id in range(self.num_envs):
+                if not left[env_id]:
+                    if not turns[env_id]:
                         continue
-                    left[stream], end = turns[stream][0]
-                    play.begin(self._frame(rng, spec), [stream])
-                left[stream] -= 1
-                end = turns[stream][0][1]
-                flags = ENDS[end] if left[stream] == 0 else (False, False)
+                    left[env_id], end = turns[env_id][0]
+                    play.begin(self._frame(rng, spec), [env_id])
+                left[env_id] -= 1
+                end = turns[env_id][0][1]
+                flags = ENDS[end] if left[env_id] == 0 else (False, False)
                 step = [int(rng.integers(6))], [float(rng.normal())], [flags[0]], [flags[1]]
-                play.append(*step, self._frame(rng, spec), [stream])
-                if not left[stream]:
-                    turns[stream].pop(0)
+                play.append(*step, self._frame(rng, spec), [env_id])
+                if not left[env_id]:
+                    turns[env_id].pop(0)
         return play
 
     @staticmethod
@@ -57,13 +57,13 @@ class SmallPlay:
         return rng.integers(1, 100, (1, *spec.shape)).astype(spec.dtype)
 
 
-def small_plays(max_streams: int = 3, ends: tuple[str, ...] = tuple(ENDS)) -> st.SearchStrategy[SmallPlay]:
+def small_plays(max_envs: int = 3, ends: tuple[str, ...] = tuple(ENDS)) -> st.SearchStrategy[SmallPlay]:
     """Draw a few short episodes, for memories that store all of them or evict the oldest."""
     episodes = st.lists(st.tuples(st.integers(1, 9), st.sampled_from(ends)), min_size=1, max_size=7).map(tuple)
     return st.builds(
         SmallPlay,
         episodes=episodes,
-        num_envs=st.integers(1, max_streams),
+        num_envs=st.integers(1, max_envs),
         capacity=st.sampled_from([5, 13, 1000]),
         stack=st.integers(1, 5),
         seed=st.integers(0, 1000),

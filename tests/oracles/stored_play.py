@@ -22,12 +22,12 @@ class StoredPlay(NamedTuple):
 
     recorded: dict[str, np.ndarray]
     windows: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]
-    """By generation, for its stored transitions: indices, streams, first and last positions of their frames."""
+    """By generation, for its stored transitions: indices, environments, first and last positions of their frames."""
     frames_per_segment: int
 
 
 def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> StoredPlay:
-    """Play on three streams and commit a kept generation; play beyond the capacity and commit another."""
+    """Play on three environments and commit a kept generation; play beyond the capacity and commit another."""
     memory = ShadowedMemory(
         CAPACITY, frame or FrameSpec(SHAPE), 5, stack=STACK, num_envs=NUM_STREAMS, seed=0, **settings
     )
@@ -44,11 +44,11 @@ def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> Stor
 
 
 def play(memory: ReplayMemory, num_steps: int, random: np.random.Generator, first_reward: int = 0) -> None:
-    """Record random steps of all streams, with episodes of about 50 steps and occasional resets.
+    """Record random steps of all environments, with episodes of about 50 steps and occasional resets.
 
     Rewards count up from ``first_reward``.
     """
-    closed = np.flatnonzero(~memory._parts.timeline.is_open)
+    closed = np.flatnonzero(~memory._parts.steps.is_open)
     if len(closed):
         memory.begin(_noise(memory, random, len(closed)), closed)
     for step in range(num_steps):
@@ -82,8 +82,8 @@ def _noise(memory: ReplayMemory, random: np.random.Generator, count: int) -> np.
 
 def _windows(memory: ReplayMemory) -> tuple[np.ndarray, ...]:
     indices = memory.sampleable_indices()
-    streams, lasts, counts = memory._parts.timeline.resolve(indices)[0]
-    return indices, streams, lasts - counts + 1, lasts
+    env_ids, lasts, counts = memory._parts.steps.resolve(indices)[0]
+    return indices, env_ids, lasts - counts + 1, lasts
 
 
 def _recorded(memory: ShadowedMemory) -> dict[str, np.ndarray]:

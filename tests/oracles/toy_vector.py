@@ -93,4 +93,4 @@ class ToyVector(VectorEnv):
 
 
 def numbered_envs(lengths, endings) -> list[NumberedEnv]:
-    return [NumberedEnv(stream, *each) for stream, each in enumerate(zip(lengths, endings, strict=True))]
+    return [NumberedEnv(env_id, *each) for env_id, each in enumerate(zip(lengths, endings, strict=True))]

@@ -257,7 +257,7 @@ def test_a_step_that_contradicts_the_stacks_stores_all_steps_again_with_their_in
     assert ["WARNING"] == [record.levelname for record in caplog.records]
     assert "not a stack of 4 frames" in caplog.text
     assert 1 == memory.stack
-    steps = memory._timeline
+    steps = memory._steps
     assert (4, 9) == (steps.oldest, steps.next_index)
     for index in memory.sampleable_indices():
         batch = memory.get([index])
@@ -326,7 +326,7 @@ def test_a_refused_step_changes_nothing(wrong, is_first, begins):
         memory.add(**(dict(zip(names, step, strict=True)) | wrong))
     assert before == (memory.stack, len(memory), memory.observations().tolist(), memory.open_episodes.tolist())
     memory.add(*step)
-    assert memory._timeline.next_index == (2 if is_first else 4)
+    assert memory._steps.next_index == (2 if is_first else 4)
 
 
 def pair(*numbers):

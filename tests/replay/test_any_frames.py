@@ -54,16 +54,16 @@ def random_frames(random: np.random.Generator, spec: FrameSpec, count: int) -> n
 
 
 def record(memory: ReplayMemory, frames: np.ndarray) -> None:
-    """One episode a stream: frames ``(steps, streams, *frame)``."""
+    """One episode an environment: frames ``(steps, env_ids, *frame)``."""
     count = memory.num_envs
     memory.begin(frames[0])
     for step in range(1, len(frames)):
         memory.append(np.full(count, step % 5), np.full(count, step), *np.zeros((2, count), bool), frames[step])
 
 
-def stack_of(memory: ReplayMemory, frames: np.ndarray, stream: int, last: int) -> np.ndarray:
+def stack_of(memory: ReplayMemory, frames: np.ndarray, env_id: int, last: int) -> np.ndarray:
     places = np.arange(last - memory.stack + 1, last + 1)
-    stack = frames[np.maximum(places, 0), stream]
+    stack = frames[np.maximum(places, 0), env_id]
     if memory._settings.stack_padding == "zeros":
         stack[places < 0] = 0
     return stack
@@ -74,11 +74,11 @@ def assert_holds(memory: ReplayMemory, frames: np.ndarray) -> None:
     batch = memory.get(indices)
     assert frames.dtype == batch.observation.dtype == batch.next_observation.dtype
     for row, index in enumerate(indices.tolist()):
-        step, stream = divmod(index, memory.num_envs)
-        assert stack_of(memory, frames, stream, step).tobytes() == batch.observation[row].tobytes()
-        assert stack_of(memory, frames, stream, step + 1).tobytes() == batch.next_observation[row].tobytes()
-    for stream, stack in enumerate(memory.observations()):
-        assert stack_of(memory, frames, stream, len(frames) - 1).tobytes() == stack.tobytes()
+        step, env_id = divmod(index, memory.num_envs)
+        assert stack_of(memory, frames, env_id, step).tobytes() == batch.observation[row].tobytes()
+        assert stack_of(memory, frames, env_id, step + 1).tobytes() == batch.next_observation[row].tobytes()
+    for env_id, stack in enumerate(memory.observations()):
+        assert stack_of(memory, frames, env_id, len(frames) - 1).tobytes() == stack.tobytes()
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])

@@ -27,7 +27,7 @@ def test_the_newest_transitions_are_kept_with_the_stack_that_was_acted_on(num_st
 @pytest.mark.parametrize(("capacity", "num_envs"), [(10, 3), (7, 4), (5, 5), (100, 7)])
 def test_a_capacity_that_is_no_multiple_of_num_envs_is_exact(capacity, num_envs):
     memory = numbered_memory(capacity, num_envs)
-    frames = np.stack([numbered_frame(stream, 0, 0) for stream in range(num_envs)])
+    frames = np.stack([numbered_frame(env_id, 0, 0) for env_id in range(num_envs)])
     memory.begin(frames)
     flags = np.zeros(num_envs, bool)
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from framestow import ByAge, EmphasizeRecent, Mixture, Prioritized, ReplayMemory, Uniform
 from framestow.errors import NothingToSampleError
-from oracles.numbered_course import COLUMNS, KEYED, NUM_ACTIONS, PICTURE, NumberedCourse
+from oracles.numbered_sequence import COLUMNS, KEYED, NUM_ACTIONS, PICTURE, NumberedSequence
 from replay.eviction.test_random_retention import fewest
 
 SAMPLERS = {
@@ -68,7 +68,7 @@ class PriorityLists:
 
 
 class Everything:
-    """One memory, its course, and what is called of it."""
+    """One memory, its sequence, and what is called of it."""
 
     def __init__(self, space, sampler: str, folder, **asked) -> None:
         self.folder, self.sampler = folder, sampler
@@ -83,28 +83,28 @@ class Everything:
             **asked,
         )
         self.priorities_known = PriorityLists(0.6, 1e-6)
-        self.course = NumberedCourse(memory, space, asked["seed"])
+        self.sequence = NumberedSequence(memory, space, asked["seed"])
         self.random = np.random.default_rng(asked["seed"])
 
     @property
     def memory(self) -> ReplayMemory:
-        return self.course.memory
+        return self.sequence.memory
 
     def call(self, name: str) -> None:
         getattr(self, name.replace(" ", "_"))()
-        self.course.assert_all_is_right()
+        self.sequence.assert_all_is_right()
 
     def play(self) -> None:
         for _ in range(self.random.integers(1, 60)):
-            self.course.step(end_chance=0.05)
+            self.sequence.step(end_chance=0.05)
 
     def play_on(self) -> None:
         for _ in range(self.random.integers(1, 200)):
-            self.course.step(end_chance=0.0)
+            self.sequence.step(end_chance=0.0)
 
     def cut_off(self) -> None:
-        streams = self.random.permutation(self.memory.num_envs)[: self.random.integers(1, 3)]
-        self.course.start(sorted(streams.tolist()))
+        env_ids = self.random.permutation(self.memory.num_envs)[: self.random.integers(1, 3)]
+        self.sequence.start(sorted(env_ids.tolist()))
 
     def sample(self) -> None:
         if not len(self.memory):
@@ -113,7 +113,7 @@ class Everything:
         if self.sampler == "prioritized":
             batch = self.memory.sample(400)
             self.priorities_known.assert_drew(batch, beta=0.4)
-        self.course.assert_is_right(self.memory.sample(int(self.random.integers(1, 40))))
+        self.sequence.assert_is_right(self.memory.sample(int(self.random.integers(1, 40))))
 
     def tell(self) -> None:
         self.priorities_known.tell(self.memory.sampleable_indices())
@@ -123,7 +123,7 @@ class Everything:
             self.tell()
             batch = self.memory.sample(20)
             for _ in range(self.random.integers(0, 9)):
-                self.course.step(end_chance=0.3)
+                self.sequence.step(end_chance=0.3)
             stale = np.concatenate([batch.index, [0, 1, 10**9], batch.index[:3]])
             errors = self.random.standard_normal(len(stale)) * 10.0 ** self.random.integers(-3, 3)
             self.tell()
@@ -147,7 +147,7 @@ class Everything:
                 expected, drawn = self.memory.sample(7), loaded.sample(7)
                 assert expected.index.tolist() == drawn.index.tolist()
                 assert expected.weight.tolist() == drawn.weight.tolist()
-        self.course.memory = loaded
+        self.sequence.memory = loaded
 
     def sequences(self) -> None:
         borders = ("mask", "inside", "cross")[self.random.integers(3)]
@@ -160,25 +160,25 @@ class Everything:
         except NothingToSampleError:
             assert borders == "inside" or not len(self.memory)
             return
-        self.course.assert_sequences_are_right(batch, borders)
+        self.sequence.assert_sequences_are_right(batch, borders)
         if overlap is not None and self.memory._settings.retention == "fifo":
             for number in batch.extras["number"][:, 0].tolist():
-                self.course.assert_is_a_start(number, length - overlap, borders)
+                self.sequence.assert_is_a_start(number, length - overlap, borders)
 
     def episodes(self) -> None:
         try:
             batch = self.memory.sample_episodes(int(self.random.integers(1, 5)))
         except NothingToSampleError:
             return
-        self.course.assert_sequences_are_right(batch, "mask")
+        self.sequence.assert_sequences_are_right(batch, "mask")
         assert batch.is_first[:, 0].all()
         for row, length in enumerate(batch.mask.sum(axis=1).tolist()):
-            episode = self.course.steps[int(batch.extras["number"][row, 0])].episode
+            episode = self.sequence.steps[int(batch.extras["number"][row, 0])].episode
             assert episode.is_over
             assert len(episode.numbers) == length
 
     def all(self) -> None:
-        seen = [self.course.assert_is_right(batch) for batch in self.memory.batches(33, shuffled=True, seed=1)]
+        seen = [self.sequence.assert_is_right(batch) for batch in self.memory.batches(33, shuffled=True, seed=1)]
         assert sorted(number for numbers in seen for number in numbers.tolist()) == sorted(
             self.memory.get(self.memory.sampleable_indices()).extras["number"].tolist() if len(self.memory) else []
         )

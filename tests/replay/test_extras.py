@@ -24,7 +24,7 @@ def memory_with(extras=COLUMNS, capacity: int = 100, **settings) -> ReplayMemory
 
 
 def values_at(step: int) -> dict[str, np.ndarray]:
-    """The extras of both streams at that step; all values differ."""
+    """The extras of both environments at that step; all values differ."""
     return {
         "log_prob": np.array([-step, -step - 0.5], np.float32),
         "state": step + np.arange(12.0).reshape(2, 2, 3),
@@ -47,7 +47,7 @@ def played(num_steps: int, **settings) -> ReplayMemory:
 
 
 def assert_holds_what_was_played(memory: ReplayMemory) -> None:
-    """Return the expected extras by index: 2 * step + stream."""
+    """Return the expected extras by index: 2 * step + environment."""
     indices = memory.sampleable_indices()
     extras = memory.get(indices).extras
     assert COLUMNS.keys() == extras.keys()
@@ -258,13 +258,13 @@ def test_steps_with_extras_are_verified_and_repaired_like_others(tmp_path):
 
 def test_saved_extras_of_another_shape_are_reported_as_damage(tmp_path):
     memory = played(3)
-    arrays = memory._parts.timeline.state(stored=())
+    arrays = memory._parts.steps.state(stored=())
     arrays["extra.state"] = arrays["extra.state"][:, :1]
 
     with pytest.raises(
         DamagedDataError, match=re.escape("extra.state has shape (6, 1, 3): these slots need (6, 2, 3)")
     ):
-        memory_with()._parts.timeline.restore(arrays, lambda _: None)
+        memory_with()._parts.steps.restore(arrays, lambda _: None)
 
 
 def test_an_episode_has_its_extras():
@@ -305,7 +305,7 @@ def test_extras_count_against_a_budget(retention, fewest, storage):
         append(memory, {"state": state}, ends=step % 50 == 49)
         if step % 50 == 49:
             memory.begin(FRAMES)
-        assert memory._timeline.nbytes <= budget
+        assert memory._steps.nbytes <= budget
 
     assert memory.report().all_bytes <= budget
     assert fewest < len(memory) < 1573  # of 1573 transitions the extras alone would fill the budget

@@ -34,9 +34,9 @@ def goals_of(batch) -> np.ndarray:
     return batch.observation["desired_goal"][:, -1]
 
 
-def steps_a_goal_may_be_of(play: GoalPlay, strategy: str, stream: int, episode: int, step: int) -> list[int]:
+def steps_a_goal_may_be_of(play: GoalPlay, strategy: str, env_id: int, episode: int, step: int) -> list[int]:
     """By the table in the docstring, over all frames of the episode."""
-    last = play.lengths[stream][episode]
+    last = play.lengths[env_id][episode]
     return {"future": list(range(step + 1, last + 1)), "final": [last], "episode": list(range(1, last + 1))}[strategy]
 
 
@@ -53,14 +53,14 @@ def test_goals_are_achieved_in_stored_frames_of_the_same_episode(strategy, reten
     for _ in range(40):
         batch = hindsight.sample(50)
         for start, goal in zip(started_at(batch).tolist(), goals_of(batch).tolist(), strict=True):
-            assert start[:2] == goal[:2], "of the same stream and episode"
+            assert start[:2] == goal[:2], "of the same environment and episode"
             assert tuple(goal) in reached
             seen.setdefault(tuple(start), set()).add(goal[2])
 
     for start, steps in seen.items():
         candidates = [step for step in steps_a_goal_may_be_of(play, strategy, *start) if (*start[:2], step) in reached]
         if strategy == "final" and not candidates:  # the last frame has left: the newest that is held
-            candidates = [max(step for stream, episode, step in reached if (stream, episode) == start[:2])]
+            candidates = [max(step for env_id, episode, step in reached if (env_id, episode) == start[:2])]
         assert steps <= set(candidates)
     assert len(seen) > 50
 
@@ -103,7 +103,7 @@ def test_the_share_of_relabelled_transitions_is_exact_but_for_rounding(share, ba
 
 def test_rewards_of_new_goals_are_computed_and_nothing_else_changes():
     play = GoalPlay(extras={"weight_of_it": np.float32}).play(
-        100, weight_of_it=lambda stream, step: np.array([10 * stream + step], np.float32)
+        100, weight_of_it=lambda env_id, step: np.array([10 * env_id + step], np.float32)
     )
     calls = []
 

@@ -12,8 +12,8 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.crash_run import KINDS, CrashRun
 from oracles.ctrl_c import NumberedPlaces, ctrl_c_at_line
-from oracles.interrupted_life import KINDS, InterruptedLife
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
@@ -73,13 +73,13 @@ def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, cal
     outcomes, is_interrupted = [], True
     while is_interrupted:
         memory, oracle = filled(spec, storage)
-        before = [memory._storage.stored_positions(stream).stop for stream in (0, 1)]
+        before = [memory._storage.stored_positions(env_id).stop for env_id in (0, 1)]
         try:
             with ctrl_c_at_line(len(outcomes) + 1):
                 call(spec, 9)(memory)
             is_interrupted = False
         except KeyboardInterrupt:
-            is_there = [memory._storage.stored_positions(stream).stop > stop for stream, stop in enumerate(before)]
+            is_there = [memory._storage.stored_positions(env_id).stop > stop for env_id, stop in enumerate(before)]
             assert is_there in ([True, True], [False, False])
             outcomes.append(is_there[0])
 
@@ -99,18 +99,18 @@ def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, cal
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.exhaustive)])  # places
 def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_consistent(every, kind, storage, tmp_path):
-    life = InterruptedLife(kind, storage, "random", False, tmp_path, seed=0)
+    life = CrashRun(kind, storage, "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)
     memory, place, was_interrupted = life.memory, 1 - every, True
     while was_interrupted:
-        while not memory._timeline.num_sealed > 8:
+        while not memory._steps.num_sealed > 8:
             life.step(is_interrupted=False)
         place += every
-        memory._timeline.evict_next()
+        memory._steps.evict_next()
         try:
             with NumberedPlaces(place):
-                evict_unreferenced_frames(memory._storage, memory._timeline)
+                evict_unreferenced_frames(memory._storage, memory._steps)
             was_interrupted = False
         except KeyboardInterrupt:
             memory._check()
@@ -123,13 +123,13 @@ def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_consistent(e
 
 
 def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
-    life = InterruptedLife("pictures", "raw", "random", False, tmp_path, seed=0)
+    life = CrashRun("pictures", "raw", "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)
     memory = life.memory
     memory.save(tmp_path)
-    memory._timeline.evict_next()
-    memory._timeline.clear_unreferenced_frames()
+    memory._steps.evict_next()
+    memory._steps.clear_unreferenced_frames()
 
     for call in (memory._check, lambda: memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"has frames of segments \[\d+\], and no block of steps for them"):
@@ -138,12 +138,12 @@ def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
 
 
 def test_steps_without_their_frames_are_detected_and_not_saved(tmp_path):
-    life = InterruptedLife("vectors", "raw", "random", False, tmp_path, seed=0)
+    life = CrashRun("vectors", "raw", "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)
     life.memory._storage.evict(1, 32, 16)
 
     for call in (life.memory._check, lambda: life.memory.save(tmp_path)):
-        with pytest.raises(AssertionError, match=r"stream 1 has steps of block \d+, and no frames for them"):
+        with pytest.raises(AssertionError, match=r"environment 1 has steps of block \d+, and no frames for them"):
             call()
     assert not list(tmp_path.glob("MANIFEST*"))

@@ -59,21 +59,21 @@ def test_every_key_of_every_transition_is_what_was_acted_on_after_any_operations
 def filled(
     num_steps: int = 300, num_envs: int = 2, capacity: int = 200, **arguments: Any
 ) -> tuple[MemoryOfBytes, ListMemory]:
-    """A memory that wrapped around, and the oracle beside it: streams of episodes of 7 and 8 steps, all four ends."""
+    """A memory that wrapped around, and its oracle: environments with episodes of 7 and 8 steps, all four ends."""
     random = np.random.default_rng(0)
     memory = MemoryOfBytes(ReplayMemory(capacity, SPACE, 4, stack=3, num_envs=num_envs, seed=0, **arguments))
     oracle = ListMemory(capacity, num_envs, 3, 0.99)
-    streams = list(range(num_envs))
+    env_ids = list(range(num_envs))
     for target in (memory, oracle):
-        target.begin(np.zeros((num_envs, NUM_BYTES), np.uint8), streams)
+        target.begin(np.zeros((num_envs, NUM_BYTES), np.uint8), env_ids)
     frames = np.zeros((num_envs, NUM_BYTES), np.uint8)
     for step in range(num_steps):
         frames[:, random.integers(0, NUM_BYTES, 5)] = random.integers(0, 256, 5)
-        ends = np.array([step % (7 + stream) == 6 for stream in streams])
+        ends = np.array([step % (7 + env_id) == 6 for env_id in env_ids])
         terminated, truncated = ends & (step % 2 == 0), ends & (step % 3 == 0)
-        ended = [stream for stream in streams if terminated[stream] or truncated[stream]]
+        ended = [env_id for env_id in env_ids if terminated[env_id] or truncated[env_id]]
         for target in (memory, oracle):
-            target.append(np.full(num_envs, step % 4), np.arange(num_envs), terminated, truncated, frames, streams)
+            target.append(np.full(num_envs, step % 4), np.arange(num_envs), terminated, truncated, frames, env_ids)
             if ended:
                 target.begin(frames[ended] // 2, ended)
     return memory, oracle

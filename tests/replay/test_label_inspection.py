@@ -16,47 +16,47 @@ from oracles.shadowed_memory import ShadowedMemory
 
 
 def random_play(memory: ShadowedMemory, num_steps: int, seed: int) -> None:
-    """Play random rewards, episode ends and resets within episodes, sometimes on a part of the streams only."""
+    """Play random rewards, episode ends and resets within episodes, sometimes on a part of the environments only."""
     random = np.random.default_rng(seed)
     episodes, steps = np.zeros((2, memory.num_envs), np.int64)
 
-    def begin(streams):
-        episodes[streams] += 1
-        steps[streams] = 0
-        memory.begin(np.stack([numbered_frame(stream, episodes[stream] % 256, 0) for stream in streams]), streams)
+    def begin(env_ids):
+        episodes[env_ids] += 1
+        steps[env_ids] = 0
+        memory.begin(np.stack([numbered_frame(env_id, episodes[env_id] % 256, 0) for env_id in env_ids]), env_ids)
 
     begin(np.arange(memory.num_envs))
     for _ in range(num_steps):
-        streams = np.flatnonzero(random.random(memory.num_envs) < 0.8)
-        if not len(streams):
+        env_ids = np.flatnonzero(random.random(memory.num_envs) < 0.8)
+        if not len(env_ids):
             continue
-        steps[streams] += 1
-        frames = [numbered_frame(stream, episodes[stream] % 256, steps[stream] % 256) for stream in streams]
-        terminated, truncated = random.random((2, len(streams))) < 0.08
-        memory.append(streams, random.normal(size=len(streams)), terminated, truncated, np.stack(frames), streams)
-        is_reset = terminated | truncated | (random.random(len(streams)) < 0.04)
+        steps[env_ids] += 1
+        frames = [numbered_frame(env_id, episodes[env_id] % 256, steps[env_id] % 256) for env_id in env_ids]
+        terminated, truncated = random.random((2, len(env_ids))) < 0.08
+        memory.append(env_ids, random.normal(size=len(env_ids)), terminated, truncated, np.stack(frames), env_ids)
+        is_reset = terminated | truncated | (random.random(len(env_ids)) < 0.04)
         if is_reset.any():
-            begin(streams[is_reset])
+            begin(env_ids[is_reset])
 
 
 def runs_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
-    """Stream, steps and return of each run, and whether it has its beginning, is whole, and is open."""
+    """Environment, steps and return of each run, and whether it has its beginning, is whole, and is open."""
     oracle, runs = memory.oracle, []
     held = sorted((oracle.steps[index] for index in oracle.held), key=lambda step: id(step.episode))
     for _, group in groupby(held, key=lambda step: id(step.episode)):
         steps = sorted(group, key=lambda step: step.start)
-        stream, last = int(steps[0].episode[0][0, 0]), steps[-1]
-        is_open = oracle.current[stream] is last.episode and oracle.is_open[stream]
+        env_id, last = int(steps[0].episode[0][0, 0]), steps[-1]
+        is_open = oracle.current[env_id] is last.episode and oracle.is_open[env_id]
         total = sum(float(np.float32(step.reward)) for step in steps)
         has_beginning = steps[0].start == 0
         is_whole = has_beginning and (last.terminated or last.truncated)
-        runs.append((stream, len(steps), round(total, 9), has_beginning, is_whole, is_open))
+        runs.append((env_id, len(steps), round(total, 9), has_beginning, is_whole, is_open))
     return sorted(runs)
 
 
 def inspected_runs(memory: ShadowedMemory) -> list[tuple]:
-    episodes = EpisodeRuns.of(memory._parts.timeline, memory.stack)
-    columns = [episodes.runs[name].tolist() for name in ("stream", "length", "total_reward", "has_beginning")]
+    episodes = EpisodeRuns.of(memory._parts.steps, memory.stack)
+    columns = [episodes.runs[name].tolist() for name in ("env_id", "length", "total_reward", "has_beginning")]
     columns += [episodes.is_whole.tolist(), episodes.runs["is_open"].tolist()]
     columns[2] = [round(total, 9) for total in columns[2]]
     return sorted(zip(*columns, strict=True))
@@ -86,16 +86,16 @@ def test_with_a_stack_of_one_frame_no_cut_episode_counts_as_whole():
         assert true_run[4] or not inspected_run[4]
     assert (
         sum(run[4] for run in inspected) >= sum(run[4] for run in truth) - memory.num_envs - 1
-    )  # a stream's first one
+    )  # an environment's first one
 
 
 def test_each_label_has_its_episodes_returns_and_ages():
     memory = numbered_memory(1000, num_envs=3, label=["Pong", "Qbert", "Pong"])
-    play_episode(memory, 0, 4, stream=0, terminated=True)  # rewards 0 to 3
-    play_episode(memory, 0, 2, stream=2, truncated=True)
-    play_episode(memory, 1, 3, stream=2)  # open
-    play_episode(memory, 0, 5, stream=1)
-    play_episode(memory, 1, 1, stream=1, terminated=True)  # its reset cuts off the previous episode
+    play_episode(memory, 0, 4, env_id=0, terminated=True)  # rewards 0 to 3
+    play_episode(memory, 0, 2, env_id=2, truncated=True)
+    play_episode(memory, 1, 3, env_id=2)  # open
+    play_episode(memory, 0, 5, env_id=1)
+    play_episode(memory, 1, 1, env_id=1, terminated=True)  # its reset cuts off the previous episode
 
     pong, qbert = inspect_labels(memory._parts)
 
@@ -103,7 +103,9 @@ def test_each_label_has_its_episodes_returns_and_ages():
     assert (2, 0, 1) == (pong.whole_episodes, pong.cut_episodes, pong.open_episodes)
     assert Spread(3.5, 1.0, 6.0) == pong.returns
     assert Spread(3.0, 2.0, 4.0) == pong.lengths
-    assert Ages(oldest=5, median=2) == pong.ages  # 3 2 1 0 on stream 0; 5 4 and, after a first frame, 2 1 0 on stream 2
+    assert (
+        Ages(oldest=5, median=2) == pong.ages
+    )  # 3 2 1 0 on environment 0; 5 4 and, after a first frame, 2 1 0 on environment 2
     assert ("Qbert", 1, 6, 8) == (qbert.label, qbert.num_envs, qbert.transitions, qbert.frames)
     assert (1, 1, 0) == (qbert.whole_episodes, qbert.cut_episodes, qbert.open_episodes)
     assert Spread(0.0, 0.0, 0.0) == qbert.returns
@@ -111,9 +113,9 @@ def test_each_label_has_its_episodes_returns_and_ages():
 
 def test_transitions_that_wait_for_their_return_are_counted_apart():
     memory = numbered_memory(1000, num_envs=3, n_step=4, label=["Pong", "Qbert", "Pong"])
-    play_episode(memory, 0, 9, stream=0)
-    play_episode(memory, 0, 2, stream=1)
-    play_episode(memory, 0, 5, stream=2, truncated=True)
+    play_episode(memory, 0, 9, env_id=0)
+    play_episode(memory, 0, 2, env_id=1)
+    play_episode(memory, 0, 5, env_id=2, truncated=True)
 
     pong, qbert = inspect_labels(memory._parts)
 
@@ -132,9 +134,9 @@ def test_an_empty_memory_has_no_returns_and_no_ages():
 def test_the_median_age_is_the_median_over_all_transitions():
     memory = ShadowedMemory(70, FrameSpec(SHAPE), 3, stack=2, num_envs=2)
     random_play(memory, 100, 5)
-    timeline = memory._parts.timeline
-    streams, last_positions, _ = timeline.resolve(memory.sampleable_indices(), with_extras=False)[0]
-    ages = np.sort(timeline.newest_positions[streams] - last_positions)
+    steps = memory._parts.steps
+    env_ids, last_positions, _ = steps.resolve(memory.sampleable_indices(), with_extras=False)[0]
+    ages = np.sort(steps.newest_positions[env_ids] - last_positions)
 
     (inspected,) = inspect_labels(memory._parts)
 

@@ -27,7 +27,7 @@ COLUMNS = [{}, {"log_prob": np.float32}, {"state": (np.float64, (2, 3)), "goal":
 
 
 class MemoryMachine(RuleBasedStateMachine):
-    """Begins, steps, samples, saves and loads, on random shapes, depths, paddings, stream counts and capacities."""
+    """Begins, steps, samples, saves and loads, on random shapes, depths, paddings, numbers of envs and capacities."""
 
     storage = "packed"
     save_folder = None
@@ -51,9 +51,9 @@ class MemoryMachine(RuleBasedStateMachine):
         self.make(max(capacity, n_step * num_envs), storage=self.storage, seed=seed, **settings)
         self.background = self.random.integers(0, 256, self.shape, dtype=np.uint8)
 
-    @rule(streams=st.sets(st.integers(0, 2), min_size=1))
-    def begin(self, streams):
-        present = sorted(stream for stream in streams if stream < self.memory.num_envs)
+    @rule(env_ids=st.sets(st.integers(0, 2), min_size=1))
+    def begin(self, env_ids):
+        present = sorted(env_id for env_id in env_ids if env_id < self.memory.num_envs)
         if present:
             frames = self.new_frames(len(present))
             self.memory.begin(frames, present)
@@ -77,7 +77,7 @@ class MemoryMachine(RuleBasedStateMachine):
     @precondition(lambda self: not all(self.oracle.is_open))
     @rule()
     def a_refused_step_leaves_no_trace(self):
-        closed = [stream for stream, is_open in enumerate(self.oracle.is_open) if not is_open]
+        closed = [env_id for env_id, is_open in enumerate(self.oracle.is_open) if not is_open]
         with pytest.raises(InvalidStepError, match="has no open episode"):
             self.memory.append([0], [0.0], [False], [False], self.new_frames(1), closed[:1])
 
@@ -106,28 +106,28 @@ class MemoryMachine(RuleBasedStateMachine):
         return self.random.integers(0, NUM_ACTIONS, count)
 
     def step_once(self, end_chance: float) -> None:
-        streams = [stream for stream, is_open in enumerate(self.oracle.is_open) if is_open]
+        env_ids = [env_id for env_id, is_open in enumerate(self.oracle.is_open) if is_open]
         if self.random.random() < 0.2:  # as when another environment only resets
-            streams = streams[: self.random.integers(1, len(streams) + 1)]
-        actions = self.new_actions(len(streams))
-        terminated, truncated = self.random.random((2, len(streams))) < end_chance
-        frames = self.new_frames(len(streams))
+            env_ids = env_ids[: self.random.integers(1, len(env_ids) + 1)]
+        actions = self.new_actions(len(env_ids))
+        terminated, truncated = self.random.random((2, len(env_ids))) < end_chance
+        frames = self.new_frames(len(env_ids))
         extras = {
-            name: self.random.integers(0, 100, (len(streams), *np.dtype(dtype).shape)).astype(np.dtype(dtype).base)
+            name: self.random.integers(0, 100, (len(env_ids), *np.dtype(dtype).shape)).astype(np.dtype(dtype).base)
             for name, dtype in self.extras.items()
         }
-        step = (actions, actions.astype(np.float64), terminated, truncated, frames, streams, extras)
+        step = (actions, actions.astype(np.float64), terminated, truncated, frames, env_ids, extras)
         self.memory.append(*step)
         self.oracle.append(*step)
         frames[:] = 0
-        ended = [stream for stream in streams if not self.oracle.is_open[stream]]
+        ended = [env_id for env_id in env_ids if not self.oracle.is_open[env_id]]
         if ended:
             self.begin_anew(ended)
 
-    def begin_anew(self, streams: list[int]) -> None:
-        frames = self.new_frames(len(streams))
-        self.memory.begin(frames, streams)
-        self.oracle.begin(frames, streams)
+    def begin_anew(self, env_ids: list[int]) -> None:
+        frames = self.new_frames(len(env_ids))
+        self.memory.begin(frames, env_ids)
+        self.oracle.begin(frames, env_ids)
 
     def new_frames(self, count: int) -> np.ndarray:
         """The background with a changed patch, and now and then noise all over."""

@@ -20,9 +20,9 @@ def shadowed(capacity: int, n_step: int, num_envs: int = 1, **settings) -> Shado
     return ShadowedMemory(capacity, FrameSpec(SHAPE), 256, n_step=n_step, **settings)
 
 
-def step(memory: ReplayMemory, number: int, stream: int = 0, *, terminated=False, truncated=False) -> None:
-    frame = numbered_frame(stream, 0, number + 1)[None]
-    memory.append([number], [number + 0.1], [terminated], [truncated], frame, [stream])
+def step(memory: ReplayMemory, number: int, env_id: int = 0, *, terminated=False, truncated=False) -> None:
+    frame = numbered_frame(env_id, 0, number + 1)[None]
+    memory.append([number], [number + 0.1], [terminated], [truncated], frame, [env_id])
 
 
 @pytest.mark.parametrize("n_step", ALL_N)
@@ -45,13 +45,13 @@ def test_episodes_of_every_length_and_end_equal_the_oracle(n_step, ending):
 def test_the_write_cursor_never_changes_a_stored_transition(n_step):
     memory = shadowed(40, n_step, num_envs=3)
     random, first_seen = np.random.default_rng(n_step), {}
-    memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(3)]))
+    memory.begin(np.stack([numbered_frame(env_id, 0, 0) for env_id in range(3)]))
     for number in range(120):
-        for stream in random.permutation(3)[: random.integers(1, 4)].tolist():
+        for env_id in random.permutation(3)[: random.integers(1, 4)].tolist():
             ends = random.random() < 0.08
-            step(memory, number, stream, terminated=ends, truncated=random.random() < 0.04)
-            if not memory.open_episodes[stream] or random.random() < 0.02:
-                memory.begin(numbered_frame(stream, 0, 0)[None], [stream])
+            step(memory, number, env_id, terminated=ends, truncated=random.random() < 0.04)
+            if not memory.open_episodes[env_id] or random.random() < 0.02:
+                memory.begin(numbered_frame(env_id, 0, 0)[None], [env_id])
         if number % 5 == 0:
             assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
         if len(memory):
@@ -131,9 +131,9 @@ def test_sampling_changes_no_shared_state():
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 def test_pending_transitions_are_pending_after_a_load_and_then_complete(retention, tmp_path):
     memory = numbered_memory(700, num_envs=2, n_step=5, retention=retention)
-    memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(2)]))
+    memory.begin(np.stack([numbered_frame(env_id, 0, 0) for env_id in range(2)]))
     for number in range(30):
-        step(memory, number, stream=number % 2)
+        step(memory, number, env_id=number % 2)
     memory.save(tmp_path)
     loaded = ReplayMemory.load(tmp_path)
 
@@ -141,8 +141,8 @@ def test_pending_transitions_are_pending_after_a_load_and_then_complete(retentio
     assert 30 - 2 * 4 == len(memory) == len(loaded)
 
     for one in (memory, loaded):
-        step(one, 30, stream=0, terminated=True)
-        step(one, 31, stream=1)
+        step(one, 30, env_id=0, terminated=True)
+        step(one, 31, env_id=1)
 
     indices = memory.sampleable_indices()
     assert 16 + 12 == len(indices)
@@ -205,10 +205,10 @@ def test_a_capacity_below_one_whole_return_of_every_environment_is_refused():
     with pytest.raises(InvalidSettingsError, match="capacity is 14: 5 steps of each of the 3 environments must fit"):
         numbered_memory(14, num_envs=3, n_step=5)
     memory = shadowed(15, n_step=5, num_envs=3)
-    memory.begin(np.stack([numbered_frame(stream, 0, 0) for stream in range(3)]))
+    memory.begin(np.stack([numbered_frame(env_id, 0, 0) for env_id in range(3)]))
     for number in range(20):
-        for stream in range(3):
-            step(memory, number, stream)
+        for env_id in range(3):
+            step(memory, number, env_id)
         assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
     assert 3 == len(memory)
 

@@ -13,7 +13,7 @@ from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.stacking import STACK_PADDINGS
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_steps import episodes_of, numbered_memory, play_episode, steps_of
-from oracles.sequence_course import SequenceCourse
+from oracles.sequence_workload import SequenceWorkload
 
 BORDERS = ["mask", "inside", "cross"]
 
@@ -22,34 +22,34 @@ def numbers_of_starts(batch) -> list[int]:
     return batch.reward[:, 0].astype(int).tolist()
 
 
-def assert_is_what_was_played(course: SequenceCourse, batch_size: int, length: int, overlap, borders: str) -> None:
-    lists = course.lists()
+def assert_is_what_was_played(sequence: SequenceWorkload, batch_size: int, length: int, overlap, borders: str) -> None:
+    lists = sequence.lists()
     stride = 1 if overlap is None else length - overlap
-    fitting = set(lists.fitting(length, stride)) & set(course.oracle.held) if borders == "inside" else None
+    fitting = set(lists.fitting(length, stride)) & set(sequence.oracle.held) if borders == "inside" else None
     if fitting is not None and not fitting:
         with pytest.raises(NothingToSampleError, match=f"length is {length}"):
-            course.memory.sample_sequences(batch_size, length, overlap=overlap, borders=borders)
+            sequence.memory.sample_sequences(batch_size, length, overlap=overlap, borders=borders)
         return
 
-    batch = course.memory.sample_sequences(batch_size, length, overlap=overlap, borders=borders, burn_in=length // 2)
+    batch = sequence.memory.sample_sequences(batch_size, length, overlap=overlap, borders=borders, burn_in=length // 2)
 
     assert (batch_size, length) == batch.index.shape
     np.testing.assert_array_equal(batch.mask & (np.arange(length) >= length // 2), batch.learns)
     np.testing.assert_array_equal(np.ones(batch_size, np.float32), batch.weight)
     for row, start in enumerate(numbers_of_starts(batch)):
-        assert start in course.oracle.held
+        assert start in sequence.oracle.held
         assert fitting is None or start in fitting
         assert start == lists.aligned(start, stride) or any(
             start == lists.aligned(number, stride) for number in lists.following(start, stride, "mask")
         )
         numbers = lists.following(start, length, borders)
         lists.assert_shows(batch, row, numbers)
-        states = [course.oracle.steps[number].extras["state"] for number in numbers]
+        states = [sequence.oracle.steps[number].extras["state"] for number in numbers]
         np.testing.assert_array_equal(states, batch.extras["state"][row, : len(numbers)])
         assert not batch.extras["state"][row, len(numbers) :].any()
-        if course.retention == "fifo":
+        if sequence.retention == "fifo":
             assert numbers == batch.index[row, : len(numbers)].tolist()
-    np.testing.assert_array_equal(batch.observation[:, 0], course.memory.get(batch.index[:, 0]).observation)
+    np.testing.assert_array_equal(batch.observation[:, 0], sequence.memory.get(batch.index[:, 0]).observation)
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -80,15 +80,15 @@ def test_sequences_are_what_was_played(
     data,
     tmp_path_factory,
 ):
-    course = SequenceCourse(
+    sequence = SequenceWorkload(
         retention, num_envs, stack, seed, storage=storage, stack_padding=stack_padding, n_step=n_step
     )
     overlap = data.draw(st.one_of(st.none(), st.integers(0, length - 1)))
     for _ in range(2):
-        course.play(num_steps, end_chance)
+        sequence.play(num_steps, end_chance)
         for borders in BORDERS:
-            assert_is_what_was_played(course, 6, length, overlap, borders)
-        course.save_and_load(tmp_path_factory.mktemp("sequences") / "memory")
+            assert_is_what_was_played(sequence, 6, length, overlap, borders)
+        sequence.save_and_load(tmp_path_factory.mktemp("sequences") / "memory")
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -97,14 +97,14 @@ def test_sequences_are_what_was_played(
     [(5, None, 0.05), (5, 2, 0.05), (12, None, 0.12), pytest.param(8, 5, 0.1, marks=pytest.mark.exhaustive)],
 )
 def test_inside_episodes_every_start_that_fits_is_equally_likely(retention, length, overlap, end_chance):
-    course = SequenceCourse(retention, 2, 2, 3)
-    course.play(400, end_chance)
-    fitting = course.lists().fitting(length, 1 if overlap is None else length - overlap)
+    sequence = SequenceWorkload(retention, 2, 2, 3)
+    sequence.play(400, end_chance)
+    fitting = sequence.lists().fitting(length, 1 if overlap is None else length - overlap)
     place = {number: place for place, number in enumerate(fitting)}
 
     counts = np.zeros(len(fitting), np.int64)
     while counts.sum() < 40 * len(fitting):
-        batch = course.memory.sample_sequences(500, length, overlap=overlap, borders="inside")
+        batch = sequence.memory.sample_sequences(500, length, overlap=overlap, borders="inside")
         np.add.at(counts, [place[number] for number in numbers_of_starts(batch)], 1)
 
     assert 20 < len(fitting)
@@ -113,11 +113,11 @@ def test_inside_episodes_every_start_that_fits_is_equally_likely(retention, leng
 
 @pytest.mark.parametrize("borders", ["mask", "cross"])
 def test_every_sampleable_transition_starts_a_sequence_equally_often(borders):
-    course = SequenceCourse("random", 2, 2, 4)
-    course.play(400, 0.1)
-    held = course.memory.sampleable_indices()
+    sequence = SequenceWorkload("random", 2, 2, 4)
+    sequence.play(400, 0.1)
+    held = sequence.memory.sampleable_indices()
 
-    starts = [course.memory.sample_sequences(500, 3, borders=borders).index[:, 0] for _ in range(len(held) // 12)]
+    starts = [sequence.memory.sample_sequences(500, 3, borders=borders).index[:, 0] for _ in range(len(held) // 12)]
 
     counts = np.bincount(np.searchsorted(held, np.concatenate(starts)), minlength=len(held))
     assert chi_square(counts) < chi_square_bound(len(held) - 1)
@@ -125,18 +125,18 @@ def test_every_sampleable_transition_starts_a_sequence_equally_often(borders):
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 def test_whole_episodes_of_any_length_are_equally_likely(retention):
-    course = SequenceCourse(retention, 3, 2, 5)
-    course.play(500, 0.15)
-    whole = {steps[0]: steps for steps in course.lists().whole_episodes()}
+    sequence = SequenceWorkload(retention, 3, 2, 5)
+    sequence.play(500, 0.15)
+    whole = {steps[0]: steps for steps in sequence.lists().whole_episodes()}
     counts = dict.fromkeys(whole, 0)
 
     while sum(counts.values()) < 60 * len(whole):
-        batch = course.memory.sample_episodes(100)
+        batch = sequence.memory.sample_episodes(100)
         assert max(len(whole[first]) for first in numbers_of_starts(batch)) == batch.mask.shape[1]
         for row, first in enumerate(numbers_of_starts(batch)):
             counts[first] += 1
             if counts[first] == 1:
-                course.lists().assert_shows(batch, row, whole[first])
+                sequence.lists().assert_shows(batch, row, whole[first])
 
     assert 10 < len(whole)
     assert 1 < len({len(steps) for steps in whole.values()})
@@ -144,15 +144,15 @@ def test_whole_episodes_of_any_length_are_equally_likely(retention):
 
 
 def test_later_steps_do_not_change_a_drawn_sequence():
-    course = SequenceCourse("fifo", 2, 3, 6)
-    course.play(300)
-    batch = course.memory.sample_sequences(8, 20)
-    numbers = [course.lists().following(start, 20, "mask") for start in numbers_of_starts(batch)]
-    later = SequenceCourse("fifo", 2, 3, 6)
+    sequence = SequenceWorkload("fifo", 2, 3, 6)
+    sequence.play(300)
+    batch = sequence.memory.sample_sequences(8, 20)
+    numbers = [sequence.lists().following(start, 20, "mask") for start in numbers_of_starts(batch)]
+    later = SequenceWorkload("fifo", 2, 3, 6)
     later.play(300)
     lists = later.lists()
 
-    course.play(600)
+    sequence.play(600)
 
     for row, steps in enumerate(numbers):
         lists.assert_shows(batch, row, steps)
@@ -207,10 +207,10 @@ def test_state_stored_with_each_step_warms_up_a_recurrent_learner_from_where_its
 
 def test_the_same_seed_draws_the_same_sequences():
     def drawn() -> list:
-        course = SequenceCourse("random", 2, 2, 7)
-        course.play(300, 0.1)
-        batches = [course.memory.sample_sequences(9, 6, borders=borders) for borders in BORDERS]
-        return [batch.index.tolist() for batch in (*batches, course.memory.sample_episodes(4))]
+        sequence = SequenceWorkload("random", 2, 2, 7)
+        sequence.play(300, 0.1)
+        batches = [sequence.memory.sample_sequences(9, 6, borders=borders) for borders in BORDERS]
+        return [batch.index.tolist() for batch in (*batches, sequence.memory.sample_episodes(4))]
 
     assert drawn() == drawn()
 
@@ -261,16 +261,16 @@ def test_an_open_or_partly_evicted_episode_is_not_whole():
 
 
 def test_a_batch_of_sequences_has_each_frame_once_and_its_array_is_reused():
-    course = SequenceCourse("fifo", 1, 4, 8)
-    course.play(200, 0.0)
+    sequence = SequenceWorkload("fifo", 1, 4, 8)
+    sequence.play(200, 0.0)
 
-    first = course.memory.sample_sequences(4, 10)
+    first = sequence.memory.sample_sequences(4, 10)
 
     assert np.shares_memory(first.observation, first.next_observation)
     between_steps, between_frames = first.observation.strides[1:3]
     assert 6 == between_steps == between_frames
     address = first.observation.__array_interface__["data"][0]
     kept = first.observation[:, 3:5]
-    assert address != course.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
+    assert address != sequence.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
     del first, kept
-    assert address == course.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
+    assert address == sequence.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]

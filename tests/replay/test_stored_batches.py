@@ -10,7 +10,7 @@ import pytest
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_steps import numbered_memory, play_episode
-from oracles.sequence_course import SequenceCourse
+from oracles.sequence_workload import SequenceWorkload
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -18,10 +18,10 @@ from oracles.sequence_course import SequenceCourse
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 7, 500])
 def test_batches_return_every_stored_transition_once(retention, n_step, shuffled, batch_size):
-    course = SequenceCourse(retention, 3, 2, 1, n_step=n_step)
-    course.play(250, 0.1)
-    held = course.memory.sampleable_indices()
-    batches = course.memory.batches(batch_size, shuffled=shuffled, seed=2 if shuffled else None)
+    sequence = SequenceWorkload(retention, 3, 2, 1, n_step=n_step)
+    sequence.play(250, 0.1)
+    held = sequence.memory.sampleable_indices()
+    batches = sequence.memory.batches(batch_size, shuffled=shuffled, seed=2 if shuffled else None)
     num_batches = len(batches)
 
     given = [batch.index for batch in batches]
@@ -48,34 +48,34 @@ def test_a_last_batch_that_is_not_full_can_be_dropped():
 @pytest.mark.parametrize("n_step", [1, 4])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_evicted_transitions_are_omitted_and_new_ones_not_included(retention, n_step, shuffled):
-    course = SequenceCourse(retention, 3, 2, 3, n_step=n_step)
-    course.play(300, 0.05)
-    held = set(course.memory.sampleable_indices().tolist())
-    batches = course.memory.batches(16, shuffled=shuffled, seed=4 if shuffled else None)
+    sequence = SequenceWorkload(retention, 3, 2, 3, n_step=n_step)
+    sequence.play(300, 0.05)
+    held = set(sequence.memory.sampleable_indices().tolist())
+    batches = sequence.memory.batches(16, shuffled=shuffled, seed=4 if shuffled else None)
     num_batches, given = len(batches), []
 
     for batch in batches:
         given += batch.index.tolist()
-        course.play(8, 0.05)
+        sequence.play(8, 0.05)
 
     assert len(given) == len(set(given))
     assert held > set(given)
     assert num_batches > -(-len(given) // 16)
-    still_held = held & set(course.memory.sampleable_indices().tolist())
+    still_held = held & set(sequence.memory.sampleable_indices().tolist())
     assert set(given) >= still_held
 
 
 def test_the_order_depends_on_its_seed_and_does_not_change_the_draws_of_the_memory():
-    course, other = (SequenceCourse("fifo", 2, 2, 5) for _ in range(2))
-    for one in (course, other):
+    sequence, other = (SequenceWorkload("fifo", 2, 2, 5) for _ in range(2))
+    for one in (sequence, other):
         one.play(200)
 
     orders = [
-        [batch.index.tolist() for batch in course.memory.batches(50, shuffled=True, seed=seed)] for seed in (1, 1, 2)
+        [batch.index.tolist() for batch in sequence.memory.batches(50, shuffled=True, seed=seed)] for seed in (1, 1, 2)
     ]
 
     assert orders[0] == orders[1] != orders[2]
-    assert course.memory.sample(9).index.tolist() == other.memory.sample(9).index.tolist()
+    assert sequence.memory.sample(9).index.tolist() == other.memory.sample(9).index.tolist()
 
 
 def test_each_transition_is_at_each_place_equally_often():
@@ -90,12 +90,12 @@ def test_each_transition_is_at_each_place_equally_often():
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("discount", [1.0, 0.9, 0.0])
 def test_returns_to_go_sum_the_rewards_to_the_end_of_the_episode(retention, discount):
-    course = SequenceCourse(retention, 3, 2, 6)
-    course.play(300, 0.1)
-    lists = course.lists()
-    batch = course.memory.get(course.memory.sampleable_indices())
+    sequence = SequenceWorkload(retention, 3, 2, 6)
+    sequence.play(300, 0.1)
+    lists = sequence.lists()
+    batch = sequence.memory.get(sequence.memory.sampleable_indices())
 
-    returns = course.memory.returns_to_go(batch.index, discount)
+    returns = sequence.memory.returns_to_go(batch.index, discount)
 
     assert np.float64 == returns.dtype
     expected = []

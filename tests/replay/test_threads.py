@@ -21,16 +21,16 @@ CAPACITY, NUM_STREAMS, STACK, NUM_ACTIONS = 400, 3, 3, 250
 STORAGES = pytest.mark.parametrize("storage", ["packed", "raw"])
 
 
-def frame_of(stream: int, episode: int, step: int) -> np.ndarray:
+def frame_of(env_id: int, episode: int, step: int) -> np.ndarray:
     """A frame that says in every row where it belongs, so that a mixture of two looks like neither."""
-    row = np.array([stream, episode % 256, episode // 256, step], np.uint8)
+    row = np.array([env_id, episode % 256, episode // 256, step], np.uint8)
     frame = np.tile(row, (SHAPE[0], SHAPE[1] // len(row)))
     frame[step % SHAPE[0]] += np.uint8(1 + step)
     return frame
 
 
 class Player:
-    """Plays episodes of random lengths on all streams into a memory and, just before, into the oracle."""
+    """Plays episodes of random lengths on all environments into a memory and, just before, into the oracle."""
 
     def __init__(self, memory: ReplayMemory, seed: int) -> None:
         self.memory = memory
@@ -42,28 +42,28 @@ class Player:
         self.episodes, self.steps = [-1] * memory.num_envs, [0] * memory.num_envs
         self.begin(list(range(memory.num_envs)))
 
-    def frames(self, streams: list[int]) -> np.ndarray:
-        return np.stack([frame_of(stream, self.episodes[stream], self.steps[stream]) for stream in streams])
+    def frames(self, env_ids: list[int]) -> np.ndarray:
+        return np.stack([frame_of(env_id, self.episodes[env_id], self.steps[env_id]) for env_id in env_ids])
 
-    def begin(self, streams: list[int]) -> None:
-        for stream in streams:
-            self.episodes[stream], self.steps[stream] = self.episodes[stream] + 1, 0
-        self.oracle.begin(self.frames(streams), streams)
-        self.memory.begin(self.frames(streams), streams)
+    def begin(self, env_ids: list[int]) -> None:
+        for env_id in env_ids:
+            self.episodes[env_id], self.steps[env_id] = self.episodes[env_id] + 1, 0
+        self.oracle.begin(self.frames(env_ids), env_ids)
+        self.memory.begin(self.frames(env_ids), env_ids)
 
     def step(self) -> None:
-        """One step of some streams; the reward is the action; now and then an episode ends or is broken off."""
-        streams = sorted(self.rng.permutation(self.memory.num_envs)[: self.rng.integers(1, 4)].tolist())
-        for stream in streams:
-            self.steps[stream] += 1
-        actions = self.rng.integers(NUM_ACTIONS, size=len(streams))
-        terminated, truncated = self.rng.random((2, len(streams))) < 0.04
-        step = actions, actions.astype(np.float32), terminated, truncated, self.frames(streams), streams
+        """One step of some environments; the reward is the action; now and then an episode ends or is broken off."""
+        env_ids = sorted(self.rng.permutation(self.memory.num_envs)[: self.rng.integers(1, 4)].tolist())
+        for env_id in env_ids:
+            self.steps[env_id] += 1
+        actions = self.rng.integers(NUM_ACTIONS, size=len(env_ids))
+        terminated, truncated = self.rng.random((2, len(env_ids))) < 0.04
+        step = actions, actions.astype(np.float32), terminated, truncated, self.frames(env_ids), env_ids
         self.oracle.append(*step)
         self.memory.append(*step)
-        ended = terminated | truncated | (self.rng.random(len(streams)) < 0.01)
+        ended = terminated | truncated | (self.rng.random(len(env_ids)) < 0.01)
         if ended.any():
-            self.begin([stream for stream, has_ended in zip(streams, ended, strict=True) if has_ended])
+            self.begin([env_id for env_id, has_ended in zip(env_ids, ended, strict=True) if has_ended])
 
 
 @contextmanager

@@ -13,13 +13,13 @@ from oracles.numbered_steps import numbered_memory, play_episode
 @pytest.mark.parametrize(
     ("capacity", "num_envs", "num_episodes"),
     [(50, 1, 2), (50, 1, 40), (64, 3, 9), (1000, 2, 3)],
-    ids=["not yet full", "wrapped", "three streams", "nearly every slot empty"],
+    ids=["not yet full", "wrapped", "three environments", "nearly every slot empty"],
 )
 def test_every_stored_transition_is_equally_likely(capacity, num_envs, num_episodes):
     memory = numbered_memory(capacity, num_envs, seed=3)
     for episode in range(num_episodes):
-        for stream in range(num_envs):
-            play_episode(memory, episode, length=1 + (episode + stream) % 5, stream=stream, truncated=True)
+        for env_id in range(num_envs):
+            play_episode(memory, episode, length=1 + (episode + env_id) % 5, env_id=env_id, truncated=True)
 
     drawn = np.concatenate([memory.sample(1000).index for _ in range(40)])
 

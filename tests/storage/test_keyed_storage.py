@@ -1,11 +1,11 @@
-"""Observations of several arrays: all leaves have the same positions."""
+"""Observations of several arrays: all arrays have the same positions."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from batteries.storage_battery import segment_numbers
+from contracts.storage_contract import segment_numbers
 from framestow.errors import DamagedSegmentError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, observation_spec
@@ -17,57 +17,55 @@ SPACE = {
     "pose": FrameSpec((3,), np.float64),
     "seen": FrameSpec((5, 4), np.float32, is_scaled=True),
 }
-CAMERA, DEPTH, POSE, SEEN = range(4)  # the leaves, by key
+CAMERA, DEPTH, POSE, SEEN = range(4)  # the arrays, by key
 
 
-def storage_of(
-    num_streams: int, name: str = "packed", frames_per_segment: int = 8, step_bytes: int = 0
-) -> FrameStorage:
+def storage_of(num_envs: int, name: str = "packed", frames_per_segment: int = 8, step_bytes: int = 0) -> FrameStorage:
     spec = observation_spec(SPACE)
-    return FrameStorage(spec, num_streams, name, frames_per_segment=frames_per_segment, step_bytes=step_bytes)
+    return FrameStorage(spec, num_envs, name, frames_per_segment=frames_per_segment, step_bytes=step_bytes)
 
 
-def frames_of(stream: int, positions: range) -> tuple[np.ndarray, ...]:
-    """Frames by leaf, stream and position; every third scaled frame is not k / 255."""
-    parts = [np.stack([frame_of(leaf, stream, position) for position in positions]) for leaf in range(len(SPACE))]
+def frames_of(env_id: int, positions: range) -> tuple[np.ndarray, ...]:
+    """Frames by array, environment and position; every third scaled frame is not k / 255."""
+    parts = [np.stack([frame_of(array, env_id, position) for position in positions]) for array in range(len(SPACE))]
     return tuple(parts)
 
 
-def frame_of(leaf: int, stream: int, position: int) -> np.ndarray:
-    spec = list(SPACE.values())[leaf]
-    frame = np.random.default_rng((leaf, stream, position)).integers(0, 256, spec.shape).astype(spec.dtype)
-    return frame if leaf != SEEN else frame / np.float32(255) + np.float32(1e-3 * (position % 3 == 0))
+def frame_of(array: int, env_id: int, position: int) -> np.ndarray:
+    spec = list(SPACE.values())[array]
+    frame = np.random.default_rng((array, env_id, position)).integers(0, 256, spec.shape).astype(spec.dtype)
+    return frame if array != SEEN else frame / np.float32(255) + np.float32(1e-3 * (position % 3 == 0))
 
 
-def fill(storage: FrameStorage, stream: int, positions: range) -> None:
+def fill(storage: FrameStorage, env_id: int, positions: range) -> None:
     for position in positions:
-        storage.append(np.array([stream], np.int32), frames_of(stream, range(position, position + 1)))
+        storage.append(np.array([env_id], np.int32), frames_of(env_id, range(position, position + 1)))
 
 
-def read(storage: FrameStorage, stream: int, last: int, count: int) -> tuple[np.ndarray, ...]:
+def read(storage: FrameStorage, env_id: int, last: int, count: int) -> tuple[np.ndarray, ...]:
     spec = observation_spec(SPACE)
     out = spec.empty(1, count)
-    storage.windows(np.array([stream], np.int32), np.array([last]), np.array([count], np.int32), out)
+    storage.windows(np.array([env_id], np.int32), np.array([last]), np.array([count], np.int32), out)
     return tuple(part[0] for part in out)
 
 
-def assert_stored(storage: FrameStorage, stream: int, positions: range) -> None:
-    stored = read(storage, stream, positions[-1], len(positions))
-    for expected, actual in zip(frames_of(stream, positions), stored, strict=True):
+def assert_stored(storage: FrameStorage, env_id: int, positions: range) -> None:
+    stored = read(storage, env_id, positions[-1], len(positions))
+    for expected, actual in zip(frames_of(env_id, positions), stored, strict=True):
         np.testing.assert_array_equal(expected, actual)
 
 
 @pytest.mark.parametrize("name", ["packed", "raw"])
-def test_segments_of_each_leaf_are_addressed_by_separate_stream_numbers(name):
+def test_segments_of_each_array_are_addressed_by_separate_environment_numbers(name):
     storage, restored = storage_of(2, name), storage_of(2, name)
     fill(storage, 1, range(50))
     storage.evict(1, 20)
 
-    for leaf in (CAMERA, DEPTH, POSE, SEEN):
-        of_leaf = leaf * 2 + 1
-        assert [2, 3, 4, 5] == storage.sealed_segments(of_leaf).tolist()
-        for number in segment_numbers(storage, of_leaf):
-            restored.restore(of_leaf, number, storage.segment(of_leaf, number))
+    for array in (CAMERA, DEPTH, POSE, SEEN):
+        of_array = array * 2 + 1
+        assert [2, 3, 4, 5] == storage.sealed_segments(of_array).tolist()
+        for number in segment_numbers(storage, of_array):
+            restored.restore(of_array, number, storage.segment(of_array, number))
     fill(restored, 1, range(50, 60))
 
     assert range(16, 60) == restored.stored_positions(1)
@@ -81,7 +79,7 @@ def summed_by_key(counts: dict[str, int]) -> dict[str, int]:
     return {key: sum(count for name, count in counts.items() if name.startswith(key)) for key in sorted(keys)}
 
 
-def test_frames_that_do_not_fit_one_leaf_change_no_leaf():
+def test_frames_that_do_not_fit_one_array_change_no_array():
     storage = storage_of(1)
     fill(storage, 0, range(3))
     frames = frames_of(0, range(3, 4))
@@ -90,44 +88,44 @@ def test_frames_that_do_not_fit_one_leaf_change_no_leaf():
         with pytest.raises((TypeError, ValueError), match="frames "):
             storage.append(np.zeros(1, np.int32), wrong)
 
-    assert [range(3)] * 4 == [storage.stored_positions(leaf) for leaf in range(4)]
+    assert [range(3)] * 4 == [storage.stored_positions(array) for array in range(4)]
 
 
-def test_an_older_reading_still_sees_evicted_frames_of_all_leaves():
+def test_an_older_snapshot_still_sees_evicted_frames_of_all_arrays():
     storage = storage_of(1)
     fill(storage, 0, range(40))
-    reading = storage.start_reading()
+    snapshot = storage.take_snapshot()
 
     storage.evict(0, 24)
     out = observation_spec(SPACE).empty(1, 40)
-    reading.windows(np.zeros(1, np.int32), np.array([39]), np.array([40], np.int32), out)
-    reading.stop()
+    snapshot.windows(np.zeros(1, np.int32), np.array([39]), np.array([40], np.int32), out)
+    snapshot.stop()
 
     for expected, actual in zip(frames_of(0, range(40)), out, strict=True):
         np.testing.assert_array_equal(expected, actual[0])
-    assert [range(24, 40)] * 4 == [storage.stored_positions(leaf) for leaf in range(4)]
+    assert [range(24, 40)] * 4 == [storage.stored_positions(array) for array in range(4)]
     with pytest.raises(IndexError):
         read(storage, 0, 23, 1)
 
 
 @pytest.mark.parametrize("name", ["packed", "raw"])
-def test_segments_of_all_leaves_but_raw_images_can_be_in_files(tmp_path, name):
+def test_segments_of_all_arrays_but_raw_images_can_be_in_files(tmp_path, name):
     storage, restored = storage_of(3, name), storage_of(3, name)
     fill(storage, 2, range(16))
     path, sizes, charged = tmp_path / "segments", [], storage.charged_bytes
-    for leaf in range(4):
-        segment = storage.segment(leaf * 3 + 2, 1)
+    for array in range(4):
+        segment = storage.segment(array * 3 + 2, 1)
         path.write_bytes(path.read_bytes() + segment if path.exists() else segment)
         sizes.append(len(segment))
 
-    are_in_files = [storage.supports_files(leaf * 3 + 2) for leaf in range(4)]
-    for leaf, (size, is_in_file) in enumerate(zip(sizes, are_in_files, strict=True)):
-        place = (leaf * 3 + 2, 1, path, sum(sizes[:leaf]), size)
+    are_in_files = [storage.supports_files(array * 3 + 2) for array in range(4)]
+    for array, (size, is_in_file) in enumerate(zip(sizes, are_in_files, strict=True)):
+        place = (array * 3 + 2, 1, path, sum(sizes[:array]), size)
         if is_in_file:
             storage.move_to_file(*place)
             restored.restore_in_file(*place, 8)
         else:
-            restored.restore(leaf * 3 + 2, 1, storage.segment(leaf * 3 + 2, 1))
+            restored.restore(array * 3 + 2, 1, storage.segment(array * 3 + 2, 1))
 
     assert [name == "packed", name == "packed", True, name == "packed"] == are_in_files
     assert sum(size for size, is_in_file in zip(sizes, are_in_files, strict=True) if is_in_file) == storage.disk_nbytes
@@ -136,7 +134,7 @@ def test_segments_of_all_leaves_but_raw_images_can_be_in_files(tmp_path, name):
     assert_stored(restored, 2, range(8, 16))
     assert storage.num_frames["seen, other floats, exact"] == 6
     assert restored.num_frames["seen, other floats, exact"] == 3
-    with pytest.raises(ValueError, match="segment 0 of stream 2 has "):
+    with pytest.raises(ValueError, match="segment 0 of environment 2 has "):
         storage.move_to_file(POSE * 3 + 2, 0, path, 0, 30)
     content = path.read_bytes()
     at = sum(sizes[:POSE]) + 30
@@ -144,10 +142,10 @@ def test_segments_of_all_leaves_but_raw_images_can_be_in_files(tmp_path, name):
     for each in (storage, restored):
         with pytest.raises(DamagedSegmentError) as caught:
             read(each, 2, 15, 2)
-        assert (2, 1) == (caught.value.stream, caught.value.segment)
+        assert (2, 1) == (caught.value.env_id, caught.value.segment)
 
 
-def test_the_step_of_a_frame_is_charged_once_and_all_leaves_are_counted():
+def test_the_step_of_a_frame_is_charged_once_and_all_arrays_are_counted():
     plain, charging = storage_of(1), storage_of(1, step_bytes=1000)
     for storage in (plain, charging):
         fill(storage, 0, range(64))

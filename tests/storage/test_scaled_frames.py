@@ -20,7 +20,7 @@ HEADER = struct.Struct("<I4sII")  # checksum, mark, bytes of the pixels, number 
 MAGIC = b"sca1"
 
 SHAPE = (3, 4)
-STREAM = np.zeros(1, np.int32)
+ENV_ID = np.zeros(1, np.int32)
 DTYPES = [np.float16, np.float32, np.float64]
 
 
@@ -37,13 +37,13 @@ def pixels_of(segment: bytes) -> bytes:
 def filled(frames: np.ndarray, name: str = "packed") -> FrameStorage:
     storage = FrameStorage(FrameSpec(frames.shape[1:], frames.dtype, is_scaled=True), 1, name)
     for frame in frames:
-        storage.append(STREAM, frame[None])
+        storage.append(ENV_ID, frame[None])
     return storage
 
 
 def window(storage: FrameStorage, last: int, count: int, like: np.ndarray, length: int | None = None) -> np.ndarray:
     out = np.full((1, length or count, *like.shape[1:]), 7, like.dtype)
-    storage.windows(STREAM, np.array([last]), np.array([count], np.int32), out)
+    storage.windows(ENV_ID, np.array([last]), np.array([count], np.int32), out)
     return out[0]
 
 
@@ -108,7 +108,7 @@ def test_scaled_pixels_take_the_bytes_of_pixels(dtype):
     noise = np.random.default_rng(0).integers(0, 256, (128, 84, 84), dtype=np.uint8)
     pixels, storage = FrameStorage(FrameSpec((84, 84)), 1), filled(scaled(noise, dtype))
     for frame in noise:
-        pixels.append(STREAM, frame[None])
+        pixels.append(ENV_ID, frame[None])
 
     assert {"k/255, as uint8": 128, "other floats, exact": 0} == storage.num_frames
     assert pixels.segment(0, 0) == pixels_of(storage.segment(0, 0))
@@ -143,7 +143,7 @@ def test_evicted_float_frames_are_not_counted_and_free_their_bytes():
     frames = np.random.default_rng(0).random((4000, 20, 30), np.float32)
     storage = FrameStorage(FrameSpec((20, 30), np.float32, is_scaled=True), 1, "raw")
     for position, frame in enumerate(frames):
-        storage.append(STREAM, frame[None])
+        storage.append(ENV_ID, frame[None])
         storage.evict(0, position - 200)
 
     assert len(storage.stored_positions(0)) == storage.num_frames["other floats, exact"]
@@ -186,7 +186,7 @@ def test_float_frames_of_randomly_evicted_segments_free_their_bytes():
     stored: list[int] = []
     for number in range(60):
         for frame in rng.random((frames_per_segment, 20, 30), np.float32):
-            storage.append(STREAM, frame[None])
+            storage.append(ENV_ID, frame[None])
         stored.append(number)
         if len(stored) > 4:
             gone = stored.pop(int(rng.integers(4)))

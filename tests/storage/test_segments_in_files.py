@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batteries.storage_battery import PIXELS, StorageBattery
+from contracts.storage_contract import PIXELS, StorageContract
 from framestow.errors import DamagedDataError, DamagedSegmentError
 from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
 
-FRAMES, STREAM = 8, 0  # frames per segment
+FRAMES, ENV_ID = 8, 0  # frames per segment
 SHIFT = 5  # bytes before the first segment of a file
 
 
-def film(num_frames: int, seed: int = 0, is_noise: bool = False) -> np.ndarray:
+def frame_sequence(num_frames: int, seed: int = 0, is_noise: bool = False) -> np.ndarray:
     rng = np.random.default_rng(seed)
     if is_noise:
         return rng.integers(0, 256, (num_frames, *PIXELS.shape), dtype=np.uint8)
@@ -44,8 +44,8 @@ def written(storage: FrameStorage, path: Path) -> list[tuple[int, int]]:
     places = []
     with path.open("wb") as file:
         file.write(bytes(SHIFT))
-        for number in range(storage.open_segment(STREAM)):
-            segment = storage.segment(STREAM, number)
+        for number in range(storage.open_segment(ENV_ID)):
+            segment = storage.segment(ENV_ID, number)
             places.append((file.tell(), len(segment)))
             file.write(segment)
     return places
@@ -55,7 +55,7 @@ def moved(frames: np.ndarray, path: Path, **options) -> tuple[FrameStorage, list
     storage = filled(frames, **options)
     places = written(storage, path)
     for number, (offset, size) in enumerate(places):
-        storage.move_to_file(STREAM, number, path, offset, size)
+        storage.move_to_file(ENV_ID, number, path, offset, size)
     return storage, places
 
 
@@ -63,7 +63,7 @@ def restored(frames: np.ndarray, path: Path) -> tuple[FrameStorage, list[tuple[i
     places = written(filled(frames), path)
     storage = FrameStorage(PIXELS, 1, frames_per_segment=FRAMES)
     for number, (offset, size) in enumerate(places):
-        storage.restore_in_file(STREAM, number, path, offset, size, FRAMES)
+        storage.restore_in_file(ENV_ID, number, path, offset, size, FRAMES)
     return storage, places
 
 
@@ -80,65 +80,65 @@ def num_open_files(path: Path) -> int:
 class MovesAtOnce(FrameStorage):
     """Move each sealed segment to one of two files, and every fifth to the other file later."""
 
-    def __init__(self, spec: FrameSpec, num_streams: int, **options) -> None:
-        super().__init__(spec, num_streams, **options)
+    def __init__(self, spec: FrameSpec, num_envs: int, **options) -> None:
+        super().__init__(spec, num_envs, **options)
         folder = tempfile.mkdtemp()
         weakref.finalize(self, shutil.rmtree, folder)
         self._files = [Path(folder, name) for name in ("one", "two")]
-        self._moved = [0] * num_streams
+        self._moved = [0] * num_envs
 
-    def append(self, streams, frames):
-        super().append(streams, frames)
-        for stream in streams.tolist():
-            self.move_what_is_sealed(stream)
+    def append(self, env_ids, frames):
+        super().append(env_ids, frames)
+        for env_id in env_ids.tolist():
+            self.move_what_is_sealed(env_id)
 
-    def restore(self, stream, number, segment):
-        super().restore(stream, number, segment)
-        self._moved[stream] = number
-        self.move_what_is_sealed(stream)
+    def restore(self, env_id, number, segment):
+        super().restore(env_id, number, segment)
+        self._moved[env_id] = number
+        self.move_what_is_sealed(env_id)
 
-    def move_what_is_sealed(self, stream):
-        for number in range(self._moved[stream], self.open_segment(stream)):
-            self.put(stream, number, self._files[0])
+    def move_what_is_sealed(self, env_id):
+        for number in range(self._moved[env_id], self.open_segment(env_id)):
+            self.put(env_id, number, self._files[0])
             if number % 5 == 4:
-                self.put(stream, number - 3, self._files[1])
-        self._moved[stream] = self.open_segment(stream)
+                self.put(env_id, number - 3, self._files[1])
+        self._moved[env_id] = self.open_segment(env_id)
 
-    def put(self, stream, number, path):
+    def put(self, env_id, number, path):
         try:
-            segment = self.segment(stream, number)
+            segment = self.segment(env_id, number)
         except IndexError:  # evicted
             return
         with path.open("ab") as file:
             offset = file.tell()
             file.write(segment)
-        self.move_to_file(stream, number, path, offset, len(segment))
+        self.move_to_file(env_id, number, path, offset, len(segment))
 
 
-class TestSegmentsInFiles(StorageBattery):
+class TestSegmentsInFiles(StorageContract):
     make = MovesAtOnce
 
     @pytest.mark.skip(reason="a reading of a file takes no memory")
-    def test_evicted_frames_count_until_the_reading_stops(self):
+    def test_evicted_frames_count_until_the_snapshot_stops(self):
         pass
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("make", [moved, restored])
 def test_windows_of_segments_in_files_are_those_of_segments_in_ram(tmp_path, make, threads):
-    frames = film(61)
+    frames = frame_sequence(61)
     storage, _ = make(frames, tmp_path / "log") if make is restored else make(frames, tmp_path / "log", threads=threads)
-    stored = storage.stored_positions(STREAM)
+    stored = storage.stored_positions(ENV_ID)
 
     for count in (1, 5, 20):
         for last in stored[count - 1 :]:
             np.testing.assert_array_equal(frames[last - count + 1 : last + 1], window(storage, last, count))
     for number in range(len(frames) // FRAMES):
-        assert filled(frames).segment(STREAM, number) == storage.segment(STREAM, number)
+        assert filled(frames).segment(ENV_ID, number) == storage.segment(ENV_ID, number)
 
 
 def test_a_large_batch_is_read_by_several_threads(tmp_path):
-    frames = film(400, is_noise=True)
+    frames = frame_sequence(400, is_noise=True)
     storage, _ = moved(frames, tmp_path / "log", threads=4)
     lasts = np.random.default_rng(0).integers(4, 400, 1200)
     out = np.empty((1200, 5, *PIXELS.shape), np.uint8)
@@ -149,7 +149,7 @@ def test_a_large_batch_is_read_by_several_threads(tmp_path):
 
 
 def test_moving_to_a_file_frees_ram_and_files_are_counted_separately(tmp_path):
-    frames = film(3000, is_noise=True)
+    frames = frame_sequence(3000, is_noise=True)
     before = filled(frames).nbytes
 
     storage, places = moved(frames, tmp_path / "log")
@@ -157,49 +157,49 @@ def test_moving_to_a_file_frees_ram_and_files_are_counted_separately(tmp_path):
     assert sum(size for _, size in places) == storage.disk_nbytes
     assert before["frames"] > 3000 * PIXELS.nbytes > 2 * storage.nbytes["frames"]
     assert filled(frames).disk_nbytes == 0
-    storage.evict(STREAM, 1600)
+    storage.evict(ENV_ID, 1600)
     assert sum(size for _, size in places[200:]) == storage.disk_nbytes
 
 
-def test_a_reading_still_sees_evicted_segments_in_ram_and_in_files(tmp_path):
-    frames = film(80)
+def test_a_snapshot_still_sees_evicted_segments_in_ram_and_in_files(tmp_path):
+    frames = frame_sequence(80)
     storage = filled(frames)
     places = written(storage, tmp_path / "log")
-    reading = storage.start_reading()
+    snapshot = storage.take_snapshot()
     for number, (offset, size) in enumerate(places[:6]):
-        storage.move_to_file(STREAM, number, tmp_path / "log", offset, size)
-    storage.evict(STREAM, 80)
+        storage.move_to_file(ENV_ID, number, tmp_path / "log", offset, size)
+    storage.evict(ENV_ID, 80)
     (tmp_path / "log").unlink()
 
     out = np.empty((1, 80, *PIXELS.shape), np.uint8)
-    reading.windows(np.zeros(1, np.int32), np.array([79]), np.array([80], np.int32), out)
+    snapshot.windows(np.zeros(1, np.int32), np.array([79]), np.array([80], np.int32), out)
 
     np.testing.assert_array_equal(frames, out[0])
 
 
 def test_a_file_is_opened_once_and_closed_with_its_last_segment(tmp_path):
-    storage, places = moved(film(40), tmp_path / "log")
+    storage, places = moved(frame_sequence(40), tmp_path / "log")
     other = tmp_path / "other"
     shutil.copy(tmp_path / "log", other)
-    reading = storage.start_reading()
+    snapshot = storage.take_snapshot()
 
     assert (1, 0) == (num_open_files(tmp_path / "log"), num_open_files(other))
     for number, (offset, size) in enumerate(places[:3]):
-        storage.move_to_file(STREAM, number, other, offset, size)
+        storage.move_to_file(ENV_ID, number, other, offset, size)
     assert (1, 1) == (num_open_files(tmp_path / "log"), num_open_files(other))
-    storage.evict(STREAM, 40)
+    storage.evict(ENV_ID, 40)
     assert (1, 1) == (num_open_files(tmp_path / "log"), num_open_files(other))
-    reading.stop()
+    snapshot.stop()
     assert (0, 0) == (num_open_files(tmp_path / "log"), num_open_files(other))
     assert 0 == storage.disk_nbytes
 
 
 def test_a_removed_or_replaced_file_is_still_read_unchanged(tmp_path):
-    frames, path = film(40), tmp_path / "log"
+    frames, path = frame_sequence(40), tmp_path / "log"
     removed, _ = moved(frames, path)
     path.unlink()
     replaced, _ = moved(frames, path)
-    written(filled(film(40, seed=1)), tmp_path / "new")
+    written(filled(frame_sequence(40, seed=1)), tmp_path / "new")
     (tmp_path / "new").replace(path)
 
     for storage in (removed, replaced):
@@ -208,11 +208,11 @@ def test_a_removed_or_replaced_file_is_still_read_unchanged(tmp_path):
 
 @pytest.mark.parametrize("make", [moved, restored])
 def test_every_changed_byte_of_a_segment_in_a_file_is_found(tmp_path, make):
-    path, frames = tmp_path / "log", film(24)
+    path, frames = tmp_path / "log", frame_sequence(24)
     storage, places = make(frames, path)
     offset, size = places[1]
     content = path.read_bytes()
-    fault = f"{path}, offset {offset}: segment 1 of stream 0: "
+    fault = f"{path}, offset {offset}: segment 1 of environment 0: "
     for place in range(size):
         with path.open("r+b") as file:
             file.seek(offset + place)
@@ -221,9 +221,9 @@ def test_every_changed_byte_of_a_segment_in_a_file_is_found(tmp_path, make):
         with pytest.raises(DamagedSegmentError, match=re.escape(fault)) as raised:
             window(storage, 15, 1)
         with pytest.raises(DamagedSegmentError, match=re.escape(fault)):
-            storage.segment(STREAM, 1)
+            storage.segment(ENV_ID, 1)
 
-        assert (0, 1) == (raised.value.stream, raised.value.segment)
+        assert (0, 1) == (raised.value.env_id, raised.value.segment)
         np.testing.assert_array_equal(frames[:8], window(storage, 7, 8))
         path.write_bytes(content)
     np.testing.assert_array_equal(frames, window(storage, 23, 24))
@@ -231,7 +231,7 @@ def test_every_changed_byte_of_a_segment_in_a_file_is_found(tmp_path, make):
 
 @pytest.mark.parametrize("make", [moved, restored])
 def test_a_truncated_file_raises_and_its_other_segments_are_read(tmp_path, make):
-    path, frames = tmp_path / "log", film(40)
+    path, frames = tmp_path / "log", frame_sequence(40)
     storage, places = make(frames, path)
 
     for length in range(path.stat().st_size - 1, -1, -7):
@@ -242,22 +242,22 @@ def test_a_truncated_file_raises_and_its_other_segments_are_read(tmp_path, make)
                 np.testing.assert_array_equal(frames[last - 2 : last + 1], window(storage, last, 3))
             else:
                 with pytest.raises(
-                    DamagedDataError, match=f"offset {offset}: segment {number} of stream 0: the file ends"
+                    DamagedDataError, match=f"offset {offset}: segment {number} of environment 0: the file ends"
                 ):
                     window(storage, last, 3)
 
 
 @pytest.mark.parametrize("make", [moved, restored])
 def test_a_valid_segment_of_other_frames_at_the_same_offset_is_refused(tmp_path, make):
-    path, frames = tmp_path / "log", film(24, is_noise=True)  # stored raw, so all segments have the same size
+    path, frames = tmp_path / "log", frame_sequence(24, is_noise=True)  # stored raw, so all segments have the same size
     storage, places = make(frames, path)
     np.testing.assert_array_equal(frames, window(storage, 23, 24))
     assert 1 == len({size for _, size in places})
 
-    path.write_bytes(path.read_bytes()[: places[1][0]] + written_bytes(film(16, seed=1, is_noise=True)))
+    path.write_bytes(path.read_bytes()[: places[1][0]] + written_bytes(frame_sequence(16, seed=1, is_noise=True)))
 
     np.testing.assert_array_equal(frames[:8], window(storage, 7, 8))
-    with pytest.raises(DamagedSegmentError, match="segment 1 of stream 0: another segment stands there"):
+    with pytest.raises(DamagedSegmentError, match="segment 1 of environment 0: another segment stands there"):
         window(storage, 15, 1)
 
 
@@ -269,20 +269,20 @@ def written_bytes(frames: np.ndarray) -> bytes:
 def test_a_segment_of_other_frames_is_refused_when_it_is_read(tmp_path):
     path = tmp_path / "log"
     longer, other = (
-        SegmentCodec(PIXELS).pack(film(9)),
-        SegmentCodec(FrameSpec((40, 30))).pack(film(8).reshape(8, 40, 30)),
+        SegmentCodec(PIXELS).pack(frame_sequence(9)),
+        SegmentCodec(FrameSpec((40, 30))).pack(frame_sequence(8).reshape(8, 40, 30)),
     )
     for segment in (longer, other):
         path.write_bytes(segment)
         storage = FrameStorage(PIXELS, 1, frames_per_segment=FRAMES)
-        storage.restore_in_file(STREAM, 3, path, 0, len(segment), FRAMES)
+        storage.restore_in_file(ENV_ID, 3, path, 0, len(segment), FRAMES)
 
-        with pytest.raises(DamagedSegmentError, match="segment 3 of stream 0: its header belongs to other frames"):
+        with pytest.raises(DamagedSegmentError, match="segment 3 of environment 0: its header belongs to other frames"):
             window(storage, 30, 2)
 
 
 def test_damage_in_one_window_of_a_batch_names_the_segment_in_any_thread(tmp_path):
-    path, frames = tmp_path / "log", film(400, is_noise=True)
+    path, frames = tmp_path / "log", frame_sequence(400, is_noise=True)
     storage, places = moved(frames, path, threads=4)
     with path.open("r+b") as file:
         file.seek(places[30][0] + 100)
@@ -298,44 +298,49 @@ def test_damage_in_one_window_of_a_batch_names_the_segment_in_any_thread(tmp_pat
 
 @pytest.mark.parametrize("kind", ["sealed", "evicted", "open"])
 def test_a_segment_that_cannot_move_to_a_file_is_refused_and_unchanged(tmp_path, kind):
-    frames = film(44)
+    frames = frame_sequence(44)
     storage = filled(frames)
     places = written(storage, tmp_path / "log")
-    storage.evict(STREAM, FRAMES)
+    storage.evict(ENV_ID, FRAMES)
     number = {"sealed": 2, "evicted": 0, "open": 5}[kind]
 
     if kind == "sealed":
-        with pytest.raises(ValueError, match=f"segment 2 of stream 0 has {places[2][1]} bytes: it must have as many"):
-            storage.move_to_file(STREAM, 2, tmp_path / "log", 0, 9)
+        with pytest.raises(
+            ValueError, match=f"segment 2 of environment 0 has {places[2][1]} bytes: it must have as many"
+        ):
+            storage.move_to_file(ENV_ID, 2, tmp_path / "log", 0, 9)
         with pytest.raises(FileNotFoundError) as raised:
-            storage.move_to_file(STREAM, 2, tmp_path / "missing", *places[2])
+            storage.move_to_file(ENV_ID, 2, tmp_path / "missing", *places[2])
         assert str(tmp_path / "missing") == raised.value.filename
     else:
-        with pytest.raises(IndexError, match=f"segment {number} of stream 0 is not stored"):
-            storage.move_to_file(STREAM, number, tmp_path / "log", 0, 30)
+        with pytest.raises(IndexError, match=f"segment {number} of environment 0 is not stored"):
+            storage.move_to_file(ENV_ID, number, tmp_path / "log", 0, 30)
 
     assert (0, 0) == (storage.disk_nbytes, num_open_files(tmp_path / "log"))
     np.testing.assert_array_equal(frames[8:], window(storage, 43, 36))
 
 
 def test_a_segment_that_cannot_be_restored_in_a_file_is_refused_and_changes_nothing(tmp_path):
-    storage, places = restored(film(24), tmp_path / "log")
+    storage, places = restored(frame_sequence(24), tmp_path / "log")
 
-    for number, fault in ((2, "segment 2 of stream 0 does not follow"), (-1, "segment -1 of stream 0 does not follow")):
+    for number, fault in (
+        (2, "segment 2 of environment 0 does not follow"),
+        (-1, "segment -1 of environment 0 does not follow"),
+    ):
         with pytest.raises(ValueError, match=fault):
-            storage.restore_in_file(STREAM, number, tmp_path / "log", *places[0], FRAMES)
-    with pytest.raises(ValueError, match="segment 4 of stream 0 has 7 frames: only full segments of 8 frames"):
-        storage.restore_in_file(STREAM, 4, tmp_path / "log", *places[0], 7)
-    with pytest.raises(ValueError, match="segment 4 of stream 0 has 3 bytes: must have more than 24"):
-        storage.restore_in_file(STREAM, 4, tmp_path / "log", 0, 3, FRAMES)
+            storage.restore_in_file(ENV_ID, number, tmp_path / "log", *places[0], FRAMES)
+    with pytest.raises(ValueError, match="segment 4 of environment 0 has 7 frames: only full segments of 8 frames"):
+        storage.restore_in_file(ENV_ID, 4, tmp_path / "log", *places[0], 7)
+    with pytest.raises(ValueError, match="segment 4 of environment 0 has 3 bytes: must have more than 24"):
+        storage.restore_in_file(ENV_ID, 4, tmp_path / "log", 0, 3, FRAMES)
     with pytest.raises(FileNotFoundError):
-        storage.restore_in_file(STREAM, 4, tmp_path / "missing", *places[0], FRAMES)
+        storage.restore_in_file(ENV_ID, 4, tmp_path / "missing", *places[0], FRAMES)
 
-    assert (range(24), sum(size for _, size in places)) == (storage.stored_positions(STREAM), storage.disk_nbytes)
+    assert (range(24), sum(size for _, size in places)) == (storage.stored_positions(ENV_ID), storage.disk_nbytes)
 
 
 def test_appending_after_segments_in_a_file_works_as_after_segments_in_ram(tmp_path):
-    frames = film(80)
+    frames = frame_sequence(80)
     in_ram = filled(frames)
 
     storage, places = restored(frames[:40], tmp_path / "log")
@@ -343,7 +348,7 @@ def test_appending_after_segments_in_a_file_works_as_after_segments_in_ram(tmp_p
         storage.append(np.zeros(1, np.int32), frame[None])
 
     for number in range(10):
-        assert in_ram.segment(STREAM, number) == storage.segment(STREAM, number)
+        assert in_ram.segment(ENV_ID, number) == storage.segment(ENV_ID, number)
     os.truncate(tmp_path / "log", places[-1][0])  # the next one cannot be based on it
     damaged, _ = moved(frames[:40], tmp_path / "log")
     os.truncate(tmp_path / "log", places[-1][0])

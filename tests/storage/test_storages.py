@@ -1,4 +1,4 @@
-"""The storage battery for each implementation and kind of frame, and segments moved between them."""
+"""The storage contract test for each implementation and kind of frame, and segments moved between them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from batteries.storage_battery import PIXELS, StorageBattery, append_evicting, noise, segment_numbers
+from contracts.storage_contract import PIXELS, StorageContract, append_evicting, noise, segment_numbers
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
 from oracles.patience import PATIENCE_S
@@ -17,25 +17,25 @@ from oracles.patience import PATIENCE_S
 RawStorage = partial(FrameStorage, storage="raw")
 
 
-class TestPackedStorage(StorageBattery):
+class TestPackedStorage(StorageContract):
     make = FrameStorage
 
 
-class TestRawStorage(StorageBattery):
+class TestRawStorage(StorageContract):
     make = RawStorage
 
 
-class TestPackedPicturesOfOtherDtypes(StorageBattery):
+class TestPackedPicturesOfOtherDtypes(StorageContract):
     make = FrameStorage
     spec = FrameSpec((30, 40), np.int16)
 
 
-class TestColumns(StorageBattery):
+class TestColumns(StorageContract):
     make = FrameStorage
     spec = FrameSpec((1200,), np.float32)
 
 
-class TestScaledPixels(StorageBattery):
+class TestScaledPixels(StorageContract):
     make = FrameStorage
     spec = FrameSpec((30, 40), np.float32, is_scaled=True)
 
@@ -115,10 +115,10 @@ def test_the_kind_of_frames_decides_how_they_are_stored(spec, counts):
 
 
 @pytest.mark.parametrize("make", [FrameStorage, RawStorage])
-def test_eviction_waits_for_a_reading_that_keeps_too_much_memory(make):
+def test_eviction_waits_for_a_snapshot_that_keeps_too_much_memory(make):
     storage = make(PIXELS, 1)
     append_evicting(storage, noise(1000), num_kept=1000)
-    reading = storage.start_reading()
+    snapshot = storage.take_snapshot()
     writer = threading.Thread(target=append_evicting, args=(storage, noise(12_000), 1000), daemon=True)
     writer.start()
     before = -1
@@ -128,8 +128,8 @@ def test_eviction_waits_for_a_reading_that_keeps_too_much_memory(make):
     assert writer.is_alive()
     assert sum(storage.nbytes.values()) < 1000 * PIXELS.nbytes + 12 * 2**20
     out = np.empty((1, 1000, *PIXELS.shape), np.uint8)
-    reading.windows(np.zeros(1, np.int32), np.array([999]), np.array([1000], np.int32), out)
+    snapshot.windows(np.zeros(1, np.int32), np.array([999]), np.array([1000], np.int32), out)
     np.testing.assert_array_equal(noise(1000), out[0])
-    reading.stop()
+    snapshot.stop()
     writer.join(PATIENCE_S)
     assert not writer.is_alive()

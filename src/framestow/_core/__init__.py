@@ -5,7 +5,7 @@ Native code raises ``framestow.errors.DamagedDataError`` directly.
 
 from framestow._core._native import (
     ABI_VERSION,
-    FrameReading,
+    FrameSnapshot,
     FrameStacks,
     FrameStore,
     PaletteScreen,
@@ -34,7 +34,7 @@ if ABI_VERSION != EXPECTED_ABI_VERSION:
     )
 
 __all__ = [
-    "FrameReading",
+    "FrameSnapshot",
     "FrameStacks",
     "FrameStore",
     "PaletteScreen",

@@ -48,54 +48,54 @@ def checksum(buffer: Buffer) -> int:
 def default_frames_per_segment(rows: int, row_bytes: int, pixel_bytes: int) -> int:
     """Return the default number of frames per segment of ``FrameStore``."""
 
-class FrameReading:
+class FrameSnapshot:
     """The frames that a ``FrameStore`` had at one moment; used by one thread at a time."""
 
     def windows(
         self,
-        streams: NDArray[np.int32],
+        env_ids: NDArray[np.int32],
         last_positions: NDArray[np.int64],
         counts: NDArray[np.int32],
         out: Any,
         padding: str = "first_frame",
-        leaf: int | None = None,
+        array: int | None = None,
     ) -> None:
-        """Write windows as ``FrameStore.windows`` does; of one leaf alone if ``leaf`` is given."""
+        """Write windows as ``FrameStore.windows`` does; of one array alone if ``array`` is given."""
 
     def find_missing_window(
-        self, streams: NDArray[np.int32], last_positions: NDArray[np.int64], counts: NDArray[np.int32], length: int
+        self, env_ids: NDArray[np.int32], last_positions: NDArray[np.int64], counts: NDArray[np.int32], length: int
     ) -> int:
-        """Return the first window without 1 to ``length`` stored frames in every leaf; if none, their number."""
+        """Return the first window without 1 to ``length`` stored frames in every array; if none, their number."""
 
     def stop(self) -> None:
-        """Release the evicted frames that this reading kept alive; ``windows`` raises ValueError from now on."""
+        """Release the evicted frames that this snapshot kept alive; ``windows`` raises ValueError from now on."""
 
 class FrameStore:
-    """Frames of ``num_streams`` streams; ``storage.frame_storage.FrameStorage`` describes them and derives from it.
+    """Frames of ``num_envs`` environments; ``storage.frame_storage.FrameStorage`` describes them and derives from it.
 
-    ``leaves``: (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes, channels_first) for each array of an observation.
+    ``arrays``: (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes, channels_first) for each array of an observation.
     ``is_raw``: RAM is not compressed. ``scaled_bytes``: bytes of a float if frames are floats k / 255.
     ``channels_first``: as in ``pack_segment``. The last three may be left out.
     """
 
     def __init__(
         self,
-        num_streams: int,
-        leaves: Sequence[tuple[int, ...]],
+        num_envs: int,
+        arrays: Sequence[tuple[int, ...]],
         frames_per_segment: int | None = None,
         step_bytes: int = 0,
         threads: int = 1,
     ) -> None: ...
-    def append(self, streams: NDArray[np.int32], frames: Any) -> int:
-        """Copy ``frames[i]`` to the next position of ``streams[i]``, in all leaves; return ``charged_bytes``.
+    def append(self, env_ids: NDArray[np.int32], frames: Any) -> int:
+        """Copy ``frames[i]`` to the next position of ``env_ids[i]``, in all arrays; return ``charged_bytes``.
 
-        ``frames``: an array ``(m, *frame)`` in C order, or a tuple with one for each leaf. A stream may repeat.
-        IndexError for a stream out of range.
+        ``frames``: an array ``(m, *frame)`` in C order, or a tuple with one for each array. An environment may repeat.
+        IndexError for an environment out of range.
         """
 
     def windows(
         self,
-        streams: NDArray[np.int32],
+        env_ids: NDArray[np.int32],
         last_positions: NDArray[np.int64],
         counts: NDArray[np.int32],
         out: Any,
@@ -104,80 +104,80 @@ class FrameStore:
     ) -> None:
         """Write one window of consecutive frames into each row of ``out``, ``(batch, length, *frame)`` in C order.
 
-        Row i ends with the frames ``last - count + 1 .. last`` of its stream (``1 <= count <= length``). ``padding``
-        fills the places before: with the first of these frames, or with zeros. IndexError for a frame that is not
-        stored, before ``out`` is written. The GIL is released. Up to ``threads`` threads, the store's by default,
-        share the work, each with at least a MiB.
+        Row i ends with the frames ``last - count + 1 .. last`` of its environment (``1 <= count <= length``).
+        ``padding`` fills the places before: with the first of these frames, or with zeros. IndexError for a frame that
+        is not stored, before ``out`` is written. The GIL is released. Up to ``threads`` threads, the store's by
+        default, share the work, each with at least a MiB.
         """
 
-    def start_reading(self) -> FrameReading:
+    def take_snapshot(self) -> FrameSnapshot:
         """Return a reading of the frames that are stored now; the caller must stop it."""
 
-    def evict(self, stream: int, before: int, first: int = 0) -> int:
-        """Evict the sealed segments of ``stream`` in positions ``first`` to ``before`` (excluded).
+    def evict(self, env_id: int, before: int, first: int = 0) -> int:
+        """Evict the sealed segments of ``env_id`` in positions ``first`` to ``before`` (excluded).
 
         Returns their number of frames.
 
-        Open readings still see them, and they count in the bytes until then. Waits without the GIL while 8 MiB (16 raw
+        Open snapshots still see them, and they count in the bytes until then. Waits without the GIL while 8 MiB (16 raw
         segments, if that is more) or 1,024 such segments wait to be freed.
         """
 
-    def first_position(self, stream: int) -> int:
+    def first_position(self, env_id: int) -> int:
         """Return the position of the oldest stored frame, or of the open segment's first frame if there is none."""
 
-    def next_position(self, stream: int) -> int:
+    def next_position(self, env_id: int) -> int:
         """Return the position of the next frame to be appended."""
 
-    def segment(self, stream: int, number: int) -> bytes:
+    def segment(self, env_id: int, number: int) -> bytes:
         """Return a segment as self-contained packed bytes; of the open segment, its frames so far.
 
         IndexError for a segment that is not stored or has no frames yet.
         """
 
-    def sealed_segments(self, stream: int) -> NDArray[np.int64]:
-        """Return the numbers of the stored sealed segments of ``stream``, ascending, as a copy."""
+    def sealed_segments(self, env_id: int) -> NDArray[np.int64]:
+        """Return the numbers of the stored sealed segments of ``env_id``, ascending, as a copy."""
 
-    def begin_at(self, stream: int, number: int) -> None:
-        """Start the empty ``stream`` with the first frame of segment ``number``; ValueError if it is not empty."""
+    def begin_at(self, env_id: int, number: int) -> None:
+        """Start the empty ``env_id`` with the first frame of segment ``number``; ValueError if it is not empty."""
 
-    def restore(self, stream: int, number: int, segment: Buffer) -> None:
-        """Append to ``stream`` what ``segment`` returned, as segment ``number``; numbers may be skipped.
+    def restore(self, env_id: int, number: int, segment: Buffer) -> None:
+        """Append to ``env_id`` what ``segment`` returned, as segment ``number``; numbers may be skipped.
 
         A segment that is not full becomes the open segment. DamagedDataError for bytes that are not a segment of such
         frames, and ValueError for a number that is too low; both change nothing.
         """
 
-    def move_to_file(self, stream: int, number: int, path: bytes, offset: int, size: int) -> None:
+    def move_to_file(self, env_id: int, number: int, path: bytes, offset: int, size: int) -> None:
         """Read a sealed segment from a file from now on; ``path`` is encoded by ``os.fsencode``.
 
-        Older readings still use the RAM; waits for them as ``evict`` does.
+        Older snapshots still use the RAM; waits for them as ``evict`` does.
         """
 
-    def restore_in_file(self, stream: int, number: int, path: bytes, offset: int, size: int) -> None:
+    def restore_in_file(self, env_id: int, number: int, path: bytes, offset: int, size: int) -> None:
         """Append a full segment that lies in a file, as ``restore`` does; the first gather reads and verifies it."""
 
     @property
     def charged_bytes(self) -> int:
         """Bytes that count against a budget: an upper bound of those in RAM, plus ``step_bytes`` per frame.
 
-        Evicted frames that only readings still see do not count. The value depends only on the stored frames, so
+        Evicted frames that only snapshots still see do not count. The value depends only on the stored frames, so
         evictions by it are the same after saving and loading.
         """
 
     def charge_steps(self, step_bytes: int) -> None:
-        """Set the bytes charged per frame from now on, for the timeline's step of each frame."""
+        """Set the bytes charged per frame from now on, for the step store's step of each frame."""
 
     @property
-    def num_streams(self) -> int: ...
+    def num_envs(self) -> int: ...
     @property
     def frames_per_segment(self) -> int:
         """Number of frames in a full segment."""
 
-    def num_frames_of(self, leaf: int) -> tuple[int, int]:
-        """Return the number of stored frames of a leaf, and how many are exact among scaled floats."""
+    def num_frames_of(self, array: int) -> tuple[int, int]:
+        """Return the number of stored frames of an array, and how many are exact among scaled floats."""
 
-    def nbytes_of(self, leaf: int) -> tuple[int, int, int, int]:
-        """Return the bytes of a leaf: sealed segments, open segments and scratch, index, files."""
+    def nbytes_of(self, array: int) -> tuple[int, int, int, int]:
+        """Return the bytes of an array: sealed segments, open segments and scratch, index, files."""
 
     @property
     def sealed_nbytes(self) -> int:
@@ -199,28 +199,28 @@ def draw_uniformly(random: NDArray[np.float64], start: int, stop: int) -> tuple[
     """Turn random numbers in [0, 1) into indices from ``start`` up to, excluding, ``stop``, and weights of 1."""
 
 class FrameStacks:
-    """The last ``stack`` frames of each stream, in rings in ``recent``, ``(num_streams, stack, *frame)``.
+    """The last ``stack`` frames of each environment, in rings in ``recent``, ``(num_envs, stack, *frame)``.
 
-    ``ages``, ``(num_streams,)``: frames since an episode's first one, -1 before any. Both arrays are borrowed while
+    ``ages``, ``(num_envs,)``: frames since an episode's first one, -1 before any. Both arrays are borrowed while
     this object lives. ``padding``: a ``StackPadding`` of ``frames.stacking``. Frames may have any dtype. IndexError for
-    a stream out of range, ValueError for arrays that do not fit.
+    an environment out of range, ValueError for arrays that do not fit.
     """
 
     def __init__(self, recent: NDArray[Any], ages: NDArray[np.int64], padding: str = "first_frame") -> None: ...
-    def begin(self, streams: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
-        """Start an episode on each of ``streams`` with its first frame, ``(m, *frame)``."""
+    def begin(self, env_ids: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
+        """Start an episode on each of ``env_ids`` with its first frame, ``(m, *frame)``."""
 
-    def append(self, streams: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
-        """Add the next frame of each of ``streams``, ``(m, *frame)``."""
+    def append(self, env_ids: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
+        """Add the next frame of each of ``env_ids``, ``(m, *frame)``."""
 
     def write(self, out: NDArray[Any]) -> None:
-        """Write the stacks of all streams into ``out``, ``(num_streams, stack, *frame)``."""
+        """Write the stacks of all environments into ``out``, ``(num_envs, stack, *frame)``."""
 
 def unstack(
     recent: NDArray[Any],
     ages: NDArray[np.int64],
     padding: str,
-    streams: NDArray[np.int32],
+    env_ids: NDArray[np.int32],
     is_open: NDArray[np.bool_],
     observations: NDArray[Any],
     next_observations: NDArray[Any],
@@ -229,15 +229,15 @@ def unstack(
     frames: NDArray[Any],
     flags: NDArray[np.uint8],
 ) -> bool:
-    """Compare stacked observations, ``(m, ...)``, with the stacks of their streams and with the next observations.
+    """Compare stacked observations, ``(m, ...)``, with the stacks of their environments and with the next observations.
 
     Writes the newest frame of each next observation to ``frames``. Clears bit 1 of ``flags[i]`` unless observation i
-    equals the newest ``depth`` frames of its open stream, and bit 2 unless the next observation is the observation
+    equals the newest ``depth`` frames of its open environment, and bit 2 unless the next observation is the observation
     shifted by one frame. Returns whether all flags are 3 after that.
 
-    ``recent``, ``ages`` and ``padding``: those of ``FrameStacks``. ``is_open``: one entry per stream. Each frame has
-    pieces of ``piece_bytes`` bytes, which alternate with those of the other frames: all its bytes for a stack along the
-    first axis, the bytes of one pixel along the last. ValueError for arrays that do not fit.
+    ``recent``, ``ages`` and ``padding``: those of ``FrameStacks``. ``is_open``: one entry per environment. Each frame
+    has pieces of ``piece_bytes`` bytes, which alternate with those of the other frames: all its bytes for a stack along
+    the first axis, the bytes of one pixel along the last. ValueError for arrays that do not fit.
     """
 
 _Indices = NDArray[np.int64]
@@ -252,21 +252,21 @@ _Fields = tuple[
 ]
 
 class _Steps:
-    """The native half of a timeline; ``replay.timelines.timeline.Timeline`` defines the terms.
+    """The native half of a step store; ``replay.steps.step_store.StepStore`` defines the terms.
 
-    The settings name the shapes and dtypes of what is stored by empty arrays. The stream arrays have one entry per
-    stream and are borrowed while this object lives. Indices are int64 arrays with one axis.
+    The settings name the shapes and dtypes of what is stored by empty arrays. The environment arrays have one entry per
+    environment and are borrowed while this object lives. Indices are int64 arrays with one axis.
     """
 
     def __len__(self) -> int:
         """Return the number of sampleable steps."""
 
-    def begin(self, streams: NDArray[np.integer[Any]]) -> bool:
-        """Start an episode on each of ``streams``, cutting off open ones; False, unchanged, for unknown streams."""
+    def begin(self, env_ids: NDArray[np.integer[Any]]) -> bool:
+        """Start an episode in each of ``env_ids``, cutting off open ones; False, unchanged, for an unknown one."""
 
     def stage(
         self,
-        streams: Any,
+        env_ids: Any,
         actions: Any,
         rewards: Any,
         terminated: Any,
@@ -274,7 +274,7 @@ class _Steps:
         frames: Any,
         extras: Any = None,
     ) -> bool:
-        """Check one step of each of ``streams`` (all if None), given as arrays or lists of numbers, and stage it.
+        """Check one step of each of ``env_ids`` (all if None), given as arrays or lists of numbers, and stage it.
 
         Returns False, and stages nothing, if it breaks a rule or has a form that only Python converts.
         """
@@ -283,24 +283,25 @@ class _Steps:
         """Append the staged step without frames."""
 
     def append_whole(self, storage: FrameStore, stacks: tuple[FrameStacks, ...], frames: Any) -> int:
-        """Append the staged step, its frames, and the stacks of all leaves; return the storage's ``charged_bytes``.
+        """Append the staged step, its frames, and the stacks of all arrays; return the storage's ``charged_bytes``.
 
         Checks all arguments first. No signal is handled in this call, so the step is stored whole or not at all. If
         memory runs out in the middle, RuntimeError refuses all further steps.
         """
 
     def begin_whole(
-        self, storage: FrameStore, stacks: tuple[FrameStacks, ...], streams: NDArray[np.int32], frames: Any
+        self, storage: FrameStore, stacks: tuple[FrameStacks, ...], env_ids: NDArray[np.int32], frames: Any
     ) -> int:
-        """Start an episode on each of ``streams`` with its frames, as ``append_whole`` appends a step."""
+        """Start an episode on each of ``env_ids`` with its frames, as ``append_whole`` appends a step."""
 
     def resolve(
         self, indices: _Indices, with_extras: bool = True, merges_windows: bool = False
     ) -> tuple[_Windows, _Fields]:
         """Return the windows and fields of transitions in new arrays; IndexError for one that is not sampleable.
 
-        Windows: streams, last positions, counts without padding. With ``n_step`` 1 each transition has one window of
-        ``stack + 1`` frames that ends with the next observation's frame. Otherwise it has two windows of ``stack``
+        Windows: environments, last positions, counts without padding. With ``n_step`` 1 each transition has one window
+            of ``stack + 1`` frames that ends with the next observation's frame. Otherwise it has two windows of
+            ``stack``
         frames: first come all observations, then all next observations. ``merges_windows``: one window of ``stack +
         n_step`` frames each, if ``n_step`` is below ``stack`` and every return has all its steps.
 
@@ -357,7 +358,7 @@ class _Steps:
     def indices_in(self, slots: _Indices) -> _Indices:
         """Return the indices of the steps in slots, -1 without a sampleable one; IndexError for a slot out of range."""
 
-    def lose(self, stream: int, first: int, before: int) -> int:
+    def lose(self, env_id: int, first: int, before: int) -> int:
         """Make the steps unsampleable that use frames ``first`` up to, excluding, ``before``; later steps too.
 
         Returns how many were sampleable.
@@ -372,8 +373,8 @@ class _Steps:
     def follow(self, indices: _Indices, length: int, crosses: bool = False) -> tuple[_Indices, NDArray[np.bool_]]:
         """Return the indices ``(B, length)`` of consecutive steps from each of ``indices``, and which begin an episode.
 
-        -1 after the end of the episode and from the first unreadable step on. ``crosses`` continues with the stream's
-        next episode, but not beyond an unreadable step.
+        -1 after the end of the episode and from the first unreadable step on. ``crosses`` continues with the
+        environment's next episode, but not beyond an unreadable step.
         """
 
     def aligned_starts(self, indices: _Indices, stride: int, exact: bool = False) -> _Indices:
@@ -383,14 +384,14 @@ class _Steps:
         itself.
         """
 
-    def find_steps(self, streams: _Indices, positions: _Indices) -> _Indices:
+    def find_steps(self, env_ids: _Indices, positions: _Indices) -> _Indices:
         """Return the indices of the steps that start at these frames; -1 where no readable step does."""
 
     def places(self, indices: _Indices) -> tuple[_Indices, _Indices]:
-        """Return streams and positions of the frames at which steps start; -1 for an unreadable step."""
+        """Return environments and positions of the frames at which steps start; -1 for an unreadable step."""
 
     def episode_spans(self, indices: _Indices) -> tuple[_Indices, _Indices, _Indices, _Indices]:
-        """Return streams and positions at which steps start, and the first and newest frame of their episodes.
+        """Return environments and positions at which steps start, and the first and newest frame of their episodes.
 
         The first frame may have been evicted. IndexError for an unreadable step.
         """
@@ -404,13 +405,13 @@ class _Steps:
     def readable_runs(self) -> tuple[_Indices, _Indices, _Indices, NDArray[np.bool_], NDArray[np.bool_], _Indices]:
         """Return the longest runs of consecutive readable steps of one episode.
 
-        Per run: stream, position of its first step, number of steps, whether it is a whole ended episode, whether its
-        episode is open, and where its episode begins (0 if unknown). Takes O(episodes), or O(steps) with lost steps or
-        in blocks.
+        Per run: environment, position of its first step, number of steps, whether it is a whole ended episode, whether
+        its episode is open, and where its episode begins (0 if unknown). Takes O(episodes), or O(steps) with lost steps
+        or in blocks.
         """
 
     def starts(self) -> tuple[_Indices, _Indices]:
-        """Return per stream how many episodes are known, and where they begin, stream after stream."""
+        """Return per environment how many episodes are known, and where they begin, environment after environment."""
 
     def restore_starts(self, counts: _Indices, positions: _Indices) -> None:
         """Restore what ``starts`` returned, after everything else."""
@@ -420,7 +421,7 @@ class _Steps:
 
     @property
     def unreferenced_frames(self) -> list[tuple[int, int, int]]:
-        """Triples ``(stream, first, before)`` of frames that no step needs, until they are cleared.
+        """Triples ``(env_id, first, before)`` of frames that no step needs, until they are cleared.
 
         Clear them after the storage has evicted them. After a Ctrl-C in between, the next eviction repeats them.
         """
@@ -433,13 +434,13 @@ class _Steps:
         """Bytes of the starts of episodes."""
 
 class StepRing(_Steps):
-    """The steps of ``RingTimeline``.
+    """The steps of ``RingSteps``.
 
-    ``settings``: a ``StepSettings``; ``streams``: the ``Timeline``, which has the stream arrays; ``slots``: the bytes
-    of its records, ``(capacity, record)``. The arrays are borrowed while this object lives.
+    ``settings``: a ``StepSettings``; ``env_ids``: the ``StepStore``, which has the environment arrays; ``slots``: the
+    bytes of its records, ``(capacity, record)``. The arrays are borrowed while this object lives.
     """
 
-    def __init__(self, settings: Any, streams: Any, slots: NDArray[np.uint8]) -> None: ...
+    def __init__(self, settings: Any, env_ids: Any, slots: NDArray[np.uint8]) -> None: ...
     @property
     def oldest(self) -> int:
         """Index of the oldest step in the ring."""
@@ -455,14 +456,14 @@ class StepRing(_Steps):
     def stage_segment(
         self,
         storage: FrameStore,
-        stream: int,
+        env_id: int,
         segment: bytes,
         bits: NDArray[np.uint8],
         actions: Any,
         rewards: Any,
         extras: Any,
     ) -> bool:
-        """Check a packed segment of a stream's next frames, with the steps that led to them, and stage both.
+        """Check a packed segment of an environment's next frames, with the steps that led to them, and stage both.
 
         ``bits`` has 4 for a frame that begins an episode, otherwise the flags of its step: 1 terminated, 2 truncated.
         The other arrays have a row for each step. Returns False, and stages nothing, if the steps break a rule. Raises
@@ -470,7 +471,7 @@ class StepRing(_Steps):
         """
 
     def append_segment(self, storage: FrameStore, stacks: tuple[FrameStacks, ...]) -> int:
-        """Append the staged segment, its steps and the stream's stack, as ``append_whole`` appends a step."""
+        """Append the staged segment, its steps and the environment's stack, as ``append_whole`` appends a step."""
 
     def evict_for_staged(self) -> list[tuple[int, int, int]]:
         """Evict the oldest steps until the staged one fits; return ``unreferenced_frames``.
@@ -491,13 +492,13 @@ class StepRing(_Steps):
         """Set which indices are in the ring after its slots were restored; none is lost or pending."""
 
 class StepBlocks(_Steps):
-    """The steps of ``BlockTimeline``, in blocks of one segment of frames.
+    """The steps of ``BlockSteps``, in blocks of one segment of frames.
 
     A step's index is its block's number times ``segment_frames``, plus its place in the block. ``settings`` and
-    ``streams``: those of ``StepRing``.
+    ``env_ids``: those of ``StepRing``.
     """
 
-    def __init__(self, settings: Any, streams: Any) -> None: ...
+    def __init__(self, settings: Any, env_ids: Any) -> None: ...
     @property
     def staged_exceeds_capacity(self) -> bool:
         """Whether the staged step exceeds the capacity."""
@@ -533,24 +534,24 @@ class StepBlocks(_Steps):
     def blocks(
         self,
     ) -> tuple[_Indices, NDArray[np.int32], _Indices, NDArray[np.int32], NDArray[np.bool_]]:
-        """Return number, stream, segment, number of steps, and whether it is sealed, of each block, oldest first."""
+        """Return of each block, oldest first: number, environment, segment, number of steps, whether it is sealed."""
 
-    def records(self, stream: int, segment: int) -> bytes:
+    def records(self, env_id: int, segment: int) -> bytes:
         """Return the slots of a block; IndexError for one that is not stored."""
 
     def first_slots(self) -> _Indices:
         """Return the first slot of each block, oldest first."""
 
-    def lose_leading_to(self, stream: int, position: int) -> int:
+    def lose_leading_to(self, env_id: int, position: int) -> int:
         """Make the steps unsampleable whose returns may include the lost step that started at ``position``.
 
         Returns how many were sampleable.
         """
 
     def restore_block(
-        self, number: int, stream: int, segment: int, records: NDArray[np.uint8] | None, first_slot: int = -1
+        self, number: int, env_id: int, segment: int, records: NDArray[np.uint8] | None, first_slot: int = -1
     ) -> None:
-        """Restore a block, without steps if ``records`` is None, after the stream arrays were restored.
+        """Restore a block, without steps if ``records`` is None, after the environment arrays were restored.
 
         ``first_slot``: from ``first_slots``; -1 assigns free ones. ValueError for a block out of order.
         """
@@ -613,7 +614,7 @@ class Priorities:
     def nbytes(self) -> int:
         """Bytes of the weights and their sums."""
 
-    def take_note(self, slots: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
+    def mark_changed(self, slots: NDArray[np.int64], indices: NDArray[np.int64]) -> None:
         """Give each slot the largest weight, or none if its index is -1 (no step)."""
 
     def update(self, slots: NDArray[np.int64], priorities: NDArray[np.floating[Any]]) -> bool:

@@ -5,26 +5,26 @@
 
 namespace framestow {
 
-void FrameStacks::begin(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) const {
+void FrameStacks::begin(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) const {
     for (std::size_t row = 0; row < count; ++row) {
-        const auto stream = static_cast<std::size_t>(streams[row]);
-        ages[stream] = 0;
-        std::memcpy(recent + stream * stack * frame_bytes, frames + row * frame_bytes, frame_bytes);
+        const auto env_id = static_cast<std::size_t>(env_ids[row]);
+        ages[env_id] = 0;
+        std::memcpy(recent + env_id * stack * frame_bytes, frames + row * frame_bytes, frame_bytes);
     }
 }
 
-void FrameStacks::append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) const {
+void FrameStacks::append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) const {
     for (std::size_t row = 0; row < count; ++row) {
-        const auto stream = static_cast<std::size_t>(streams[row]);
-        const std::size_t place = static_cast<std::size_t>(++ages[stream]) % stack;
-        std::memcpy(recent + (stream * stack + place) * frame_bytes, frames + row * frame_bytes, frame_bytes);
+        const auto env_id = static_cast<std::size_t>(env_ids[row]);
+        const std::size_t place = static_cast<std::size_t>(++ages[env_id]) % stack;
+        std::memcpy(recent + (env_id * stack + place) * frame_bytes, frames + row * frame_bytes, frame_bytes);
     }
 }
 
 void FrameStacks::write(std::uint8_t* out) const {
-    for (std::size_t stream = 0; stream < num_streams; ++stream) {
-        const std::uint8_t* const ring = recent + stream * stack * frame_bytes;
-        const auto num_frames = static_cast<std::size_t>(ages[stream] + 1);  // of the episode
+    for (std::size_t env_id = 0; env_id < num_envs; ++env_id) {
+        const std::uint8_t* const ring = recent + env_id * stack * frame_bytes;
+        const auto num_frames = static_cast<std::size_t>(ages[env_id] + 1);  // of the episode
         const std::size_t num_stored = std::min(num_frames, stack);
         // A ring that is not full begins with the episode's first frame.
         pad_stack(out, stack - num_stored, ring, frame_bytes, padding);

@@ -1,7 +1,7 @@
-// The last `stack` frames of each stream in a ring per stream, and how a stack is padded at an episode's start.
+// The last `stack` frames of each environment in a ring per environment, and how a stack is padded at an episode's start.
 //
 // Ownership: references the caller's memory, which must stay in place. Threads: the caller serialises all calls.
-// Nothing is checked: streams must be in range.
+// Nothing is checked: environments must be in range.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 namespace framestow {
 
 // The frames of a stack or window before an episode's first frame. All native padding happens here, so the stacks of a
-// policy (frame_stacks.cpp) equal the sampled ones (window_gather.cpp). framestow/frames/stacking.py lists which
+// policy (frame_stacks.cpp) equal the sampled ones (window_reader.cpp). framestow/frames/stacking.py lists which
 // library pads in which way.
 enum class StackPadding { kFirstFrame, kZeros };
 
@@ -28,19 +28,19 @@ inline void pad_stack(std::uint8_t* stack, std::size_t num_padded, const std::ui
 }
 
 struct FrameStacks {
-    std::uint8_t* recent;  // num_streams rings of `stack` frames
-    std::int64_t* ages;    // per stream: frames since its episode's first frame, -1 before any frame
-    std::size_t num_streams;
+    std::uint8_t* recent;  // num_envs rings of `stack` frames
+    std::int64_t* ages;    // per environment: frames since its episode's first frame, -1 before any frame
+    std::size_t num_envs;
     std::size_t stack;
     std::size_t frame_bytes;
     StackPadding padding;
 
-    // Starts an episode on each of the streams with its first frame.
-    void begin(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) const;
+    // Starts an episode on each of the environments with its first frame.
+    void begin(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) const;
 
-    void append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) const;
+    void append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) const;
 
-    // Writes the stacks of all streams, oldest frame first. A stream without an episode gives copies of its ring's
+    // Writes the stacks of all environments, oldest frame first. An environment without an episode gives copies of its ring's
     // first frame.
     void write(std::uint8_t* out) const;
 };

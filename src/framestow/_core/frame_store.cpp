@@ -15,9 +15,9 @@ constexpr std::size_t kBackgroundEvery = 2;   // every second anchor: as good a 
 constexpr std::size_t kMaxEmptied = 8;  // sparse blocks at once: a writer must not block readers for long
 
 // Fixed charges besides the packed bytes: per segment its index entries (with spare capacity) and its block in a file;
-// per stream its first index entries; and one packer, in frames.
+// per environment its first index entries; and one packer, in frames.
 constexpr std::size_t kSegmentCharge = 256;
-constexpr std::size_t kStreamCharge = 1024;
+constexpr std::size_t kEnvCharge = 1024;
 constexpr std::size_t kPackerFrames = 40;
 constexpr std::size_t kPackerCharge = 16384;
 
@@ -27,21 +27,21 @@ constexpr std::size_t kRawBlockBytes = std::size_t{64} * 1024;
 
 }  // namespace
 
-FrameStore::FrameStore(std::size_t num_streams, const FrameFormat& format, std::uint32_t frames_per_segment,
+FrameStore::FrameStore(std::size_t num_envs, const FrameFormat& format, std::uint32_t frames_per_segment,
                        std::size_t step_bytes)
     : format_(format), frames_per_segment_(frames_per_segment), step_bytes_(step_bytes),
       arena_(format.is_raw ? kRawBlockBytes : kPackedBlockBytes), retired_(arena_, files_, format.is_raw ? raw_segment_bytes(format, frames_per_segment) : 0), encoder_(format) {
     check_segment_frames(format.is_scaled() ? format.floats() : format.pixels, frames_per_segment);
-    streams_.reserve(num_streams);
-    for (std::size_t index = 0; index < num_streams; ++index) {
-        streams_.emplace_back(format);
+    envs_.reserve(num_envs);
+    for (std::size_t index = 0; index < num_envs; ++index) {
+        envs_.emplace_back(format);
     }
     if (!format.is_raw) {
         background_.emplace(format.pixels.frame_bytes());
         previous_frame_.resize(format.pixels.frame_bytes());
     }
-    for (const Stream& stream : streams_) {
-        open_bytes_ += stream.open.nbytes();
+    for (const EnvFrames& env : envs_) {
+        open_bytes_ += env.open.nbytes();
     }
 }
 
@@ -51,15 +51,15 @@ FrameStore::Bytes FrameStore::nbytes() const {
                 encoder_.nbytes() + (background_ ? background_->nbytes() : 0) + previous_frame_.capacity() +
                     scratch_.nbytes() + read_from_file_.capacity(),
                 arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() +
-                    streams_.capacity() * sizeof(Stream),
+                    envs_.capacity() * sizeof(EnvFrames),
                 files_.nbytes()};
-    for (const Stream& stream : streams_) {
-        bytes.open += stream.open.nbytes();
-        bytes.index += stream.sealed.nbytes();
-        if (stream.raw.size > 0) {
-            const std::size_t num_written = raw_segment_bytes(format_, stream.open.num_frames());
-            bytes.sealed -= stream.raw.size;
-            bytes.open += stream.raw.size - SegmentArena::untouched_bytes(stream.raw, num_written);
+    for (const EnvFrames& env : envs_) {
+        bytes.open += env.open.nbytes();
+        bytes.index += env.sealed.nbytes();
+        if (env.raw.size > 0) {
+            const std::size_t num_written = raw_segment_bytes(format_, env.open.num_frames());
+            bytes.sealed -= env.raw.size;
+            bytes.open += env.raw.size - SegmentArena::untouched_bytes(env.raw, num_written);
         }
     }
     return bytes;
@@ -77,7 +77,7 @@ std::size_t FrameStore::charged_bytes() const {
 std::size_t FrameStore::fixed_charge() const {
     const std::size_t packed_bytes = format_.is_raw ? 0 : format_.pixels.frame_bytes();
     const std::size_t exact_bytes = format_.is_scaled() ? format_.frame_bytes() : 0;
-    return streams_.size() * kStreamCharge + kPackerFrames * (packed_bytes + exact_bytes) + kPackerCharge;
+    return envs_.size() * kEnvCharge + kPackerFrames * (packed_bytes + exact_bytes) + kPackerCharge;
 }
 
 // Raw segments are charged by their number, wherever they are; this is what exact frames add.
@@ -90,69 +90,69 @@ std::size_t FrameStore::charged_size(const SegmentPlace& place) const {
     return in_ram.size > raw_bytes ? in_ram.size - raw_bytes : 0;
 }
 
-const FrameStore::Stream& FrameStore::checked_stream(std::int64_t stream) const {
-    if (stream < 0 || static_cast<std::uint64_t>(stream) >= streams_.size()) {
-        throw std::out_of_range("stream is " + std::to_string(stream) + ": must be 0 to " +
-                                std::to_string(streams_.size() - 1));
+const FrameStore::EnvFrames& FrameStore::env_at(std::int64_t env_id) const {
+    if (env_id < 0 || static_cast<std::uint64_t>(env_id) >= envs_.size()) {
+        throw std::out_of_range("environment is " + std::to_string(env_id) + ": must be 0 to " +
+                                std::to_string(envs_.size() - 1));
     }
-    return streams_[static_cast<std::size_t>(stream)];
+    return envs_[static_cast<std::size_t>(env_id)];
 }
 
-FrameStore::Stream& FrameStore::checked_stream(std::int64_t stream) {
-    return const_cast<Stream&>(static_cast<const FrameStore*>(this)->checked_stream(stream));
+FrameStore::EnvFrames& FrameStore::env_at(std::int64_t env_id) {
+    return const_cast<EnvFrames&>(static_cast<const FrameStore*>(this)->env_at(env_id));
 }
 
-void FrameStore::check_streams(const std::int32_t* streams, std::size_t count) const {
+void FrameStore::check_env_ids(const std::int32_t* env_ids, std::size_t count) const {
     for (std::size_t index = 0; index < count; ++index) {
-        checked_stream(streams[index]);
+        env_at(env_ids[index]);
     }
 }
 
-void FrameStore::append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count) {
-    check_streams(streams, count);
+void FrameStore::append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) {
+    check_env_ids(env_ids, count);
     for (std::size_t index = 0; index < count; ++index) {
         const std::lock_guard<FairGate> writing(gate_);
-        append_one(streams_[static_cast<std::size_t>(streams[index])], frames + index * format_.frame_bytes());
+        append_one(envs_[static_cast<std::size_t>(env_ids[index])], frames + index * format_.frame_bytes());
     }
 }
 
-std::size_t FrameStore::append_without_waiting(const std::int32_t* streams, const std::uint8_t* frames,
+std::size_t FrameStore::append_without_waiting(const std::int32_t* env_ids, const std::uint8_t* frames,
                                                   std::size_t count) {
-    check_streams(streams, count);
+    check_env_ids(env_ids, count);
     for (std::size_t index = 0; index < count; ++index) {
         const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
         if (!writing) {
             return index;
         }
-        append_one(streams_[static_cast<std::size_t>(streams[index])], frames + index * format_.frame_bytes());
+        append_one(envs_[static_cast<std::size_t>(env_ids[index])], frames + index * format_.frame_bytes());
     }
     return count;
 }
 
-void FrameStore::append_one(Stream& stream, const std::uint8_t* frame) {
-    if (stream.open.num_frames() == 0) {
-        begin_segment(stream);
+void FrameStore::append_one(EnvFrames& env, const std::uint8_t* frame) {
+    if (env.open.num_frames() == 0) {
+        begin_segment(env);
     }
-    const std::size_t bytes_before = stream.open.nbytes();
-    stream.open.append(frame, encoder_);
+    const std::size_t bytes_before = env.open.nbytes();
+    env.open.append(frame, encoder_);
     ++num_open_;
-    if (stream.open.num_frames() == frames_per_segment_) {
-        seal(stream);
+    if (env.open.num_frames() == frames_per_segment_) {
+        seal(env);
         free_unreferenced();
     }
-    open_bytes_ += stream.open.nbytes() - bytes_before;  // modulo 2**64, since it may shrink
+    open_bytes_ += env.open.nbytes() - bytes_before;  // modulo 2**64, since it may shrink
 }
 
 // Allocates a raw segment. A packed one takes the background of the previous segment as its base, if that serves better
 // than a first frame; this reads only the segment's anchors, which are quick to unpack.
-void FrameStore::begin_segment(Stream& stream) {
+void FrameStore::begin_segment(EnvFrames& env) {
     if (format_.is_raw) {
-        stream.raw = arena_.allocate(raw_segment_bytes(format_, frames_per_segment_), owner_of_open(stream));
-        stream.open.begin_raw(stream.raw.bytes);
+        env.raw = arena_.allocate(raw_segment_bytes(format_, frames_per_segment_), owner_of_open(env));
+        env.open.begin_raw(env.raw.bytes);
         ++num_raw_;
         return;
     }
-    const ByteSpan segment = segment_before(stream);
+    const ByteSpan segment = segment_before(env);
     if (segment.size == 0) {
         return;
     }
@@ -167,17 +167,17 @@ void FrameStore::begin_segment(Stream& stream) {
         background_->add_frame(previous_frame_.data());
     }
     if (background_->serves_better_than_first()) {
-        stream.open.begin(background_->frame());
+        env.open.begin(background_->frame());
     }
 }
 
-SegmentOwner FrameStore::owner_of_open(const Stream& stream) const {
-    return SegmentOwner{static_cast<std::size_t>(&stream - streams_.data()), stream.open_number};
+SegmentOwner FrameStore::owner_of_open(const EnvFrames& env) const {
+    return SegmentOwner{static_cast<std::size_t>(&env - envs_.data()), env.open_number};
 }
 
 // Returns no bytes if there is no such segment or if it is damaged in its file; reading its frames reports the damage.
-ByteSpan FrameStore::segment_before(const Stream& stream) {
-    const SegmentPlace* const place = stream.sealed.find(stream.open_number - 1);
+ByteSpan FrameStore::segment_before(const EnvFrames& env) {
+    const SegmentPlace* const place = env.sealed.find(env.open_number - 1);
     if (place == nullptr) {
         return ByteSpan{};
     }
@@ -194,43 +194,43 @@ ByteSpan FrameStore::segment_before(const Stream& stream) {
     }
 }
 
-void FrameStore::seal(Stream& stream) {
+void FrameStore::seal(EnvFrames& env) {
     SharedOperations shared_operations;
-    stream.open.finish(shared_operations);
-    stream.sealed.reserve_one();
-    const bool stays = stream.raw.size > 0 && stream.open.num_exact() == 0;
+    env.open.finish(shared_operations);
+    env.sealed.reserve_one();
+    const bool stays = env.raw.size > 0 && env.open.num_exact() == 0;
     const StoredSegment stored =
-        stays ? stream.raw : arena_.allocate(stream.open.packed_bytes(), owner_of_open(stream));
-    stream.open.write_to(stored.bytes, scratch_);
-    stream.sealed.add(stream.open_number, stored);
+        stays ? env.raw : arena_.allocate(env.open.packed_bytes(), owner_of_open(env));
+    env.open.write_to(stored.bytes, scratch_);
+    env.sealed.add(env.open_number, stored);
     ++num_sealed_;
     sealed_bytes_ += charged_size(stored);
     num_open_ -= frames_per_segment_;
-    ++stream.open_number;
+    ++env.open_number;
     if (stays) {
-        stream.raw = StoredSegment{};
+        env.raw = StoredSegment{};
         --num_raw_;
     }
-    drop_open(stream);
+    drop_open(env);
 }
 
 // Empties the open segment. Only readers that hold the gate use its bytes.
-void FrameStore::drop_open(Stream& stream) {
-    stream.open.clear();
-    if (stream.raw.size > 0) {
-        arena_.release(stream.raw);
-        stream.raw = StoredSegment{};
+void FrameStore::drop_open(EnvFrames& env) {
+    env.open.clear();
+    if (env.raw.size > 0) {
+        arena_.release(env.raw);
+        env.raw = StoredSegment{};
         --num_raw_;
     }
 }
 
-std::int64_t FrameStore::evict(std::int64_t stream, std::int64_t before, std::int64_t first) {
+std::int64_t FrameStore::evict(std::int64_t env_id, std::int64_t before, std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
-    if (!has_any(stream, numbers)) {
+    if (!has_any(env_id, numbers)) {
         return 0;
     }
     const std::unique_lock<FairGate> writing = lock_when_retirable();
-    return retire(static_cast<std::size_t>(stream), numbers);
+    return retire(static_cast<std::size_t>(env_id), numbers);
 }
 
 std::unique_lock<FairGate> FrameStore::lock_when_retirable() {
@@ -240,16 +240,16 @@ std::unique_lock<FairGate> FrameStore::lock_when_retirable() {
         if (retired_.can_retire()) {
             return writing;
         }
-        const ReadingLedger::Ticket oldest = retired_.oldest();
+        const SnapshotLedger::Ticket oldest = retired_.oldest();
         writing.unlock();
-        readings_.wait_until_unreferenced(oldest);
+        snapshots_.wait_until_unreferenced(oldest);
     }
 }
 
-std::optional<std::int64_t> FrameStore::evict_without_waiting(std::int64_t stream, std::int64_t before,
+std::optional<std::int64_t> FrameStore::evict_without_waiting(std::int64_t env_id, std::int64_t before,
                                                                  std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
-    if (!has_any(stream, numbers)) {
+    if (!has_any(env_id, numbers)) {
         return 0;
     }
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
@@ -260,7 +260,7 @@ std::optional<std::int64_t> FrameStore::evict_without_waiting(std::int64_t strea
     if (!retired_.can_retire()) {
         return std::nullopt;
     }
-    return retire(static_cast<std::size_t>(stream), numbers);
+    return retire(static_cast<std::size_t>(env_id), numbers);
 }
 
 // Returns the numbers of the segments wholly in positions `first` up to, excluding, `before`.
@@ -271,19 +271,19 @@ FrameStore::Numbers FrameStore::wholly_within(std::int64_t first, std::int64_t b
 }
 
 // Most calls evict nothing; this check finds them without blocking a reader.
-bool FrameStore::has_any(std::int64_t stream_number, const Numbers& numbers) const {
-    const Stream& stream = checked_stream(stream_number);
+bool FrameStore::has_any(std::int64_t env_id, const Numbers& numbers) const {
+    const EnvFrames& env = env_at(env_id);
     const std::shared_lock<FairGate> looking(gate_);
-    return stream.sealed.has_any(numbers.first, numbers.before);
+    return env.sealed.has_any(numbers.first, numbers.before);
 }
 
-std::int64_t FrameStore::retire(std::size_t stream_number, const Numbers& numbers) {
-    SealedSegments& sealed = streams_[stream_number].sealed;
+std::int64_t FrameStore::retire(std::size_t env_id, const Numbers& numbers) {
+    SealedSegments& sealed = envs_[env_id].sealed;
     const std::size_t num_dropped = sealed.count(numbers.first, numbers.before);
     retired_.reserve(num_dropped);
-    const ReadingLedger::Ticket retirement = readings_.retire();
+    const SnapshotLedger::Ticket retirement = snapshots_.retire();
     sealed.remove(numbers.first, numbers.before, [&](std::int64_t number, const SegmentPlace& place) {
-        retired_.add(retirement, stream_number, number, place);
+        retired_.add(retirement, env_id, number, place);
         --num_sealed_;
         sealed_bytes_ -= charged_size(place);
     });
@@ -292,8 +292,8 @@ std::int64_t FrameStore::retire(std::size_t stream_number, const Numbers& number
     return static_cast<std::int64_t>(num_dropped) * frames_per_segment_;
 }
 
-// Moves segments out of sparse blocks, which eviction out of order leaves. Runs beside readings too, since overlapping
-// readings would otherwise always prevent it: they continue to read the old bytes, and the block empties later.
+// Moves segments out of sparse blocks, which eviction out of order leaves. Runs beside snapshots too, since overlapping
+// snapshots would otherwise always prevent it: they continue to read the old bytes, and the block empties later.
 void FrameStore::empty_sparse_blocks() {
     for (std::size_t round = 0; round < kMaxEmptied && retired_.can_retire_moved(); ++round) {
         const SegmentArena::Sparse sparse = arena_.sparsest();
@@ -301,15 +301,15 @@ void FrameStore::empty_sparse_blocks() {
             return;
         }
         retired_.reserve(sparse.owners.size());
-        const ReadingLedger::Ticket retirement = readings_.retire();
+        const SnapshotLedger::Ticket retirement = snapshots_.retire();
         bool has_moved = false;
         for (const SegmentOwner& owner : sparse.owners) {
-            SegmentPlace* const place = streams_[owner.stream].sealed.find(owner.number);
+            SegmentPlace* const place = envs_[owner.env_id].sealed.find(owner.number);
             const auto* const stored = place == nullptr ? nullptr : std::get_if<StoredSegment>(place);
             if (stored != nullptr && stored->block == sparse.block) {
                 const StoredSegment moved = arena_.allocate(stored->size, owner);
                 std::memcpy(moved.bytes, stored->bytes, stored->size);
-                retired_.add(retirement, owner.stream, owner.number, *place);
+                retired_.add(retirement, owner.env_id, owner.number, *place);
                 *place = moved;
                 has_moved = true;
             }
@@ -323,30 +323,30 @@ void FrameStore::empty_sparse_blocks() {
 
 void FrameStore::free_unreferenced() {
     if (!retired_.is_empty()) {
-        retired_.free_before(readings_.oldest());
+        retired_.free_before(snapshots_.oldest());
         has_retired_.store(!retired_.is_empty());
     }
 }
 
-std::int64_t FrameStore::first_position(std::int64_t stream) const {
+std::int64_t FrameStore::first_position(std::int64_t env_id) const {
     const std::shared_lock<FairGate> looking(gate_);
-    return checked_stream(stream).first_number() * frames_per_segment_;
+    return env_at(env_id).first_number() * frames_per_segment_;
 }
 
-std::int64_t FrameStore::next_position(std::int64_t stream) const {
+std::int64_t FrameStore::next_position(std::int64_t env_id) const {
     const std::shared_lock<FairGate> looking(gate_);
-    return next_position_of(checked_stream(stream));
+    return next_position_of(env_at(env_id));
 }
 
-std::int64_t FrameStore::next_position_of(const Stream& stream) const {
-    return stream.open_number * frames_per_segment_ + stream.open.num_frames();
+std::int64_t FrameStore::next_position_of(const EnvFrames& env) const {
+    return env.open_number * frames_per_segment_ + env.open.num_frames();
 }
 
 std::int64_t FrameStore::num_frames() const {
     const std::shared_lock<FairGate> looking(gate_);
     std::int64_t num_frames = 0;
-    for (const Stream& stream : streams_) {
-        num_frames += static_cast<std::int64_t>(stream.sealed.size()) * frames_per_segment_ + stream.open.num_frames();
+    for (const EnvFrames& env : envs_) {
+        num_frames += static_cast<std::int64_t>(env.sealed.size()) * frames_per_segment_ + env.open.num_frames();
     }
     return num_frames;
 }
@@ -354,9 +354,9 @@ std::int64_t FrameStore::num_frames() const {
 std::int64_t FrameStore::num_exact() const {
     const std::shared_lock<FairGate> looking(gate_);
     std::size_t num_exact = 0;
-    for (const Stream& stream : streams_) {
-        num_exact += stream.open.num_exact();
-        stream.sealed.for_each([&](const SegmentPlace& place) {
+    for (const EnvFrames& env : envs_) {
+        num_exact += env.open.num_exact();
+        env.sealed.for_each([&](const SegmentPlace& place) {
             const auto* const in_file = std::get_if<FilePlace>(&place);
             num_exact += in_file != nullptr     ? in_file->num_exact
                          : format_.is_scaled() ? num_exact_of(bytes_in_ram(place))
@@ -366,26 +366,26 @@ std::int64_t FrameStore::num_exact() const {
     return static_cast<std::int64_t>(num_exact);
 }
 
-std::vector<std::int64_t> FrameStore::sealed_numbers(std::int64_t stream) const {
+std::vector<std::int64_t> FrameStore::sealed_numbers(std::int64_t env_id) const {
     const std::shared_lock<FairGate> looking(gate_);
-    return checked_stream(stream).sealed.numbers();
+    return env_at(env_id).sealed.numbers();
 }
 
-std::vector<std::uint8_t> FrameStore::segment(std::int64_t stream_number, std::int64_t number) {
-    const Stream& stream = checked_stream(stream_number);
-    const Reading reading(*this);
+std::vector<std::uint8_t> FrameStore::segment(std::int64_t env_id, std::int64_t number) {
+    const EnvFrames& env = env_at(env_id);
+    const Snapshot snapshot(*this);
     SegmentPlace place;
     std::vector<std::uint8_t> copy;  // of an open segment
     {
         const std::shared_lock<FairGate> looking(gate_);
-        if (const SegmentPlace* const sealed = stream.sealed.find(number)) {
+        if (const SegmentPlace* const sealed = env.sealed.find(number)) {
             place = *sealed;
-        } else if (number == stream.open_number && stream.open.num_frames() > 0) {
+        } else if (number == env.open_number && env.open.num_frames() > 0) {
             DecodingScratch scratch;
-            copy.resize(stream.open.packed_bytes());
-            stream.open.write_to(copy.data(), scratch);
+            copy.resize(env.open.packed_bytes());
+            env.open.write_to(copy.data(), scratch);
         } else {
-            refuse_segment(stream, stream_number, number);
+            refuse_segment(env, env_id, number);
         }
     }
     const bool is_in_file = std::holds_alternative<FilePlace>(place);
@@ -393,82 +393,82 @@ std::vector<std::uint8_t> FrameStore::segment(std::int64_t stream_number, std::i
         return copy;
     }
     SegmentBuffer buffer;
-    const ByteSpan bytes = copy.empty() ? bytes_of(place, static_cast<std::size_t>(stream_number), number, buffer)
+    const ByteSpan bytes = copy.empty() ? bytes_of(place, static_cast<std::size_t>(env_id), number, buffer)
                                         : ByteSpan{copy.data(), copy.size()};
     return format_.is_raw && !is_in_file ? packed_segment(format_, bytes)
                                          : std::vector<std::uint8_t>(bytes.bytes, bytes.bytes + bytes.size);
 }
 
-void FrameStore::refuse_segment(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
-    throw std::out_of_range(segment_name(stream_number, number) + " is not stored: segments " +
-                            std::to_string(stream.first_number()) + " to " + std::to_string(stream.open_number) +
+void FrameStore::refuse_segment(const EnvFrames& env, std::int64_t env_id, std::int64_t number) const {
+    throw std::out_of_range(segment_name(env_id, number) + " is not stored: segments " +
+                            std::to_string(env.first_number()) + " to " + std::to_string(env.open_number) +
                             " are, except for evicted ones and an open one without a frame");
 }
 
-void FrameStore::restore(std::int64_t stream_number, std::int64_t number, ByteSpan segment) {
-    Stream& stream = checked_stream(stream_number);
+void FrameStore::restore(std::int64_t env_id, std::int64_t number, ByteSpan segment) {
+    EnvFrames& env = env_at(env_id);
     const std::lock_guard<FairGate> writing(gate_);
-    check_follows(stream, stream_number, number);
+    check_follows(env, env_id, number);
     std::vector<std::uint8_t> padded(segment.size + kReadPadding);
     std::memcpy(padded.data(), segment.bytes, segment.size);
     const SegmentView view = view_verified_segment(format_, ByteSpan{padded.data(), segment.size});
     if (view.header.num_frames > frames_per_segment_) {
-        throw DamagedSegment(segment_name(stream_number, number) + " has " + std::to_string(view.header.num_frames) +
+        throw DamagedSegment(segment_name(env_id, number) + " has " + std::to_string(view.header.num_frames) +
                              " frames: expected at most " + std::to_string(frames_per_segment_));
     }
     const bool is_full = view.header.num_frames == frames_per_segment_;
     if (!is_full || format_.is_raw) {
-        const std::size_t bytes_before = stream.open.nbytes();
-        const std::int64_t next = std::exchange(stream.open_number, number);
+        const std::size_t bytes_before = env.open.nbytes();
+        const std::int64_t next = std::exchange(env.open_number, number);
         try {
-            reopen(stream, view);
+            reopen(env, view);
         } catch (...) {
-            stream.open_number = next;
-            drop_open(stream);
+            env.open_number = next;
+            drop_open(env);
             throw;
         }
         num_open_ += view.header.num_frames;
         if (is_full) {
-            seal(stream);
+            seal(env);
         }
-        open_bytes_ += stream.open.nbytes() - bytes_before;
+        open_bytes_ += env.open.nbytes() - bytes_before;
     } else {
-        stream.sealed.reserve_one();
-        const SegmentOwner owner{static_cast<std::size_t>(stream_number), number};
+        env.sealed.reserve_one();
+        const SegmentOwner owner{static_cast<std::size_t>(env_id), number};
         const StoredSegment stored = arena_.allocate(segment.size, owner);
         std::memcpy(stored.bytes, segment.bytes, segment.size);
-        stream.sealed.add(number, stored);
+        env.sealed.add(number, stored);
         ++num_sealed_;
         sealed_bytes_ += stored.size;
-        stream.open_number = number + 1;
+        env.open_number = number + 1;
     }
 }
 
-void FrameStore::begin_at(std::int64_t stream_number, std::int64_t number) {
-    Stream& stream = checked_stream(stream_number);
+void FrameStore::begin_at(std::int64_t env_id, std::int64_t number) {
+    EnvFrames& env = env_at(env_id);
     const std::lock_guard<FairGate> writing(gate_);
-    if (!stream.is_empty() || number < 0) {
-        throw std::invalid_argument("stream " + std::to_string(stream_number) + " cannot begin at segment " +
+    if (!env.is_empty() || number < 0) {
+        throw std::invalid_argument("environment " + std::to_string(env_id) + " cannot begin at segment " +
                                     std::to_string(number) + ": it must be empty, and the number 0 or more");
     }
-    stream.open_number = number;
+    env.open_number = number;
 }
 
-void FrameStore::move_to_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
+void FrameStore::move_to_file(std::int64_t env_id, std::int64_t number, const std::string& path,
                                  std::uint64_t offset, std::size_t size) {
-    Stream& stream = checked_stream(stream_number);
+    EnvFrames& env = env_at(env_id);
     // A raw segment was packed for the file: pack it again to know what was written.
-    const std::vector<std::uint8_t> packed = format_.is_raw ? segment(stream_number, number) : std::vector<std::uint8_t>{};
+    const std::vector<std::uint8_t> packed = format_.is_raw ? segment(env_id, number) : std::vector<std::uint8_t>{};
     const std::unique_lock<FairGate> writing = lock_when_retirable();
-    SegmentPlace* const place = stream.sealed.find(number);
+    SegmentPlace* const place = env.sealed.find(number);
     if (place == nullptr) {
-        refuse_segment(stream, stream_number, number);
+        refuse_segment(env, env_id, number);
     }
     const auto* const in_file = std::get_if<FilePlace>(place);
     const ByteSpan in_ram = format_.is_raw ? ByteSpan{packed.data(), packed.size()} : bytes_in_ram(*place);
     const std::size_t expected = in_file == nullptr ? in_ram.size : in_file->size;
     if (size != expected) {
-        throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(expected) +
+        throw std::invalid_argument(segment_name(env_id, number) + " has " + std::to_string(expected) +
                                     " bytes: it must have as many in " + path + ", not " + std::to_string(size));
     }
     retired_.reserve(1);
@@ -478,117 +478,117 @@ void FrameStore::move_to_file(std::int64_t stream_number, std::int64_t number, c
                                             : 0;
     sealed_bytes_ -= charged_size(*place);
     sealed_bytes_ += charged_size(moved);
-    retired_.add(readings_.retire(), static_cast<std::size_t>(stream_number), number, *place);
+    retired_.add(snapshots_.retire(), static_cast<std::size_t>(env_id), number, *place);
     *place = moved;
     free_unreferenced();
 }
 
-void FrameStore::restore_in_file(std::int64_t stream_number, std::int64_t number, const std::string& path,
+void FrameStore::restore_in_file(std::int64_t env_id, std::int64_t number, const std::string& path,
                                     std::uint64_t offset, std::size_t size) {
-    Stream& stream = checked_stream(stream_number);
+    EnvFrames& env = env_at(env_id);
     const std::lock_guard<FairGate> writing(gate_);
-    check_follows(stream, stream_number, number);
+    check_follows(env, env_id, number);
     if (size < kHeaderBytes) {
-        throw std::invalid_argument(segment_name(stream_number, number) + " has " + std::to_string(size) +
+        throw std::invalid_argument(segment_name(env_id, number) + " has " + std::to_string(size) +
                                     " bytes: must have more than 24, those of a header");
     }
-    stream.sealed.reserve_one();
+    env.sealed.reserve_one();
     const FilePlace place = files_.add(path, offset, size, std::nullopt);
-    stream.sealed.add(number, place);
+    env.sealed.add(number, place);
     ++num_sealed_;
     sealed_bytes_ += charged_size(place);
-    stream.open_number = number + 1;
+    env.open_number = number + 1;
 }
 
-void FrameStore::check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const {
-    const std::int64_t earliest = stream.is_empty() ? 0 : stream.open_number;
-    if (number < earliest || stream.open.num_frames() > 0) {
-        throw std::invalid_argument(segment_name(stream_number, number) +
+void FrameStore::check_follows(const EnvFrames& env, std::int64_t env_id, std::int64_t number) const {
+    const std::int64_t earliest = env.is_empty() ? 0 : env.open_number;
+    if (number < earliest || env.open.num_frames() > 0) {
+        throw std::invalid_argument(segment_name(env_id, number) +
                                     " does not follow the stored segments: segments must be restored in ascending "
                                     "order, and nothing after one that is not full");
     }
 }
 
 // Packs the frames again on the segment's base. A segment stored raw has none and takes a new segment's.
-void FrameStore::reopen(Stream& stream, const SegmentView& view) {
+void FrameStore::reopen(EnvFrames& env, const SegmentView& view) {
     const SegmentHeader& header = view.header;
     std::vector<std::uint8_t> frames(header.num_frames * format_.frame_bytes());
     unpack_frames(format_, view, 0, header.num_frames, scratch_, frames.data());
     if (!format_.is_raw && header.packing != PackingKind::kRaw) {
         unpack_frames(header, view.segment, 0, 1, scratch_, previous_frame_.data());
-        stream.open.begin(scratch_.base.frame());
+        env.open.begin(scratch_.base.frame());
     } else {
-        begin_segment(stream);
+        begin_segment(env);
     }
     for (std::size_t index = 0; index < header.num_frames; ++index) {
-        stream.open.append(frames.data() + index * format_.frame_bytes(), encoder_);
+        env.open.append(frames.data() + index * format_.frame_bytes(), encoder_);
     }
 }
 
 // The reading side of FrameStore: look segments up under the gate, unpack them without it.
 namespace {
 
-[[noreturn]] void refuse_damaged(const SegmentPlace& place, std::size_t stream_number, std::int64_t number,
+[[noreturn]] void refuse_damaged(const SegmentPlace& place, std::size_t env, std::int64_t number,
                                  const DamagedSegment& damage) {
-    const auto stream = static_cast<std::int64_t>(stream_number);
-    const std::string fault = segment_name(stream, number) + ": " + damage.what();
+    const auto env_id = static_cast<std::int64_t>(env);
+    const std::string fault = segment_name(env_id, number) + ": " + damage.what();
     const auto* const in_file = std::get_if<FilePlace>(&place);
     if (in_file == nullptr) {
-        throw DamagedStoredSegment(fault + "; it was changed in memory", stream, number);
+        throw DamagedStoredSegment(fault + "; it was changed in memory", env_id, number);
     }
     const std::string path = in_file->file->path();
     const std::string folder = path.substr(0, path.find_last_of("/\\"));
     throw DamagedStoredSegment(path + ", offset " + std::to_string(in_file->offset) + ": " + fault +
                                    "; keep the intact data with `framestow repair " + folder +
                                    "`, or skip what is damaged",
-                               stream, number);
+                               env_id, number);
 }
 
 }  // namespace
 
-FrameStore::View::View(const Reading& reading)
-    : store_(reading.store()), ticket_(reading.ticket()), gate_lock_(store_.gate_) {}
+FrameStore::View::View(const Snapshot& snapshot)
+    : store_(snapshot.store()), ticket_(snapshot.ticket()), gate_lock_(store_.gate_) {}
 
-std::int64_t FrameStore::View::first_position(std::size_t stream) const {
-    return store_.streams_[stream].first_number() * store_.frames_per_segment_;
+std::int64_t FrameStore::View::first_position(std::size_t env_id) const {
+    return store_.envs_[env_id].first_number() * store_.frames_per_segment_;
 }
 
-std::int64_t FrameStore::View::next_position(std::size_t stream) const {
-    return store_.next_position_of(store_.streams_[stream]);
+std::int64_t FrameStore::View::next_position(std::size_t env_id) const {
+    return store_.next_position_of(store_.envs_[env_id]);
 }
 
-const SegmentPlace* FrameStore::View::find_window(std::size_t stream_number, std::int64_t last,
+const SegmentPlace* FrameStore::View::find_window(std::size_t env_id, std::int64_t last,
                                                      std::int64_t count) const {
-    if (last < count - 1 || last >= next_position(stream_number)) {
+    if (last < count - 1 || last >= next_position(env_id)) {
         return nullptr;
     }
     const std::int64_t first = last - count + 1;
     const std::int64_t first_number = first / store_.frames_per_segment_;
-    const SegmentPlace* const first_place = find(stream_number, first_number);
+    const SegmentPlace* const first_place = find(env_id, first_number);
     // Few windows cross a segment border; one multiplication detects it.
     std::int64_t next_number = first_number + 1;
     for (; first_place != nullptr && next_number * store_.frames_per_segment_ <= last; ++next_number) {
-        if (find(stream_number, next_number) == nullptr) {
+        if (find(env_id, next_number) == nullptr) {
             return nullptr;
         }
     }
     return first_place;
 }
 
-const SegmentPlace* FrameStore::View::find(std::size_t stream_number, std::int64_t number) const {
-    const Stream& stream = store_.streams_[stream_number];
-    if (const SegmentPlace* const sealed = stream.sealed.find(number)) {
+const SegmentPlace* FrameStore::View::find(std::size_t env_id, std::int64_t number) const {
+    const EnvFrames& env = store_.envs_[env_id];
+    if (const SegmentPlace* const sealed = env.sealed.find(number)) {
         return sealed;
     }
-    return number == stream.open_number ? &kNowhere : store_.retired_.find(stream_number, number, ticket_);
+    return number == env.open_number ? &kNowhere : store_.retired_.find(env_id, number, ticket_);
 }
 
-void FrameStore::View::unpack_open(std::size_t stream, std::size_t first, std::size_t count,
+void FrameStore::View::unpack_open(std::size_t env_id, std::size_t first, std::size_t count,
                                       DecodingScratch& scratch, std::uint8_t* out) const {
-    store_.streams_[stream].open.unpack(first, count, scratch, out);
+    store_.envs_[env_id].open.unpack(first, count, scratch, out);
 }
 
-void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t stream, std::int64_t number, std::size_t first,
+void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t env_id, std::int64_t number, std::size_t first,
                                std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
     if (const auto* const stored = std::get_if<StoredSegment>(&place)) {
         if (format_.is_raw && !format_.is_scaled()) {
@@ -596,7 +596,7 @@ void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t stream, st
             scratch.copy_out(out, stored->bytes + kHeaderBytes + first * frame_bytes, count * frame_bytes);
             return;
         }
-        unpack_checked(stored->span(), place, stream, number, first, count, scratch, out);
+        unpack_checked(stored->span(), place, env_id, number, first, count, scratch, out);
         return;
     }
     thread_local SegmentBuffer buffer;
@@ -604,13 +604,13 @@ void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t stream, st
     const FilePlace& in_file = std::get<FilePlace>(place);
     if (!scratch.up_to || scratch.up_to->file != in_file.file || scratch.up_to->offset != in_file.offset) {
         scratch.up_to.reset();
-        segment = bytes_of(place, stream, number, buffer);
+        segment = bytes_of(place, env_id, number, buffer);
         scratch.up_to = UnpackedUpTo{nullptr, 0, 0, in_file.file, in_file.offset};
     }
-    unpack_checked(segment, place, stream, number, first, count, scratch, out);
+    unpack_checked(segment, place, env_id, number, first, count, scratch, out);
 }
 
-void FrameStore::unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,
+void FrameStore::unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t env_id, std::int64_t number,
                                 std::size_t first, std::size_t count, DecodingScratch& scratch,
                                 std::uint8_t* out) const {
     try {
@@ -620,12 +620,12 @@ void FrameStore::unpack_checked(ByteSpan segment, const SegmentPlace& place, std
         }
         unpack_frames(format_, view, first, count, scratch, out);
     } catch (const DamagedSegment& damage) {
-        refuse_damaged(place, stream, number, damage);
+        refuse_damaged(place, env_id, number, damage);
     }
 }
 
 // Records the checksum of a segment in a file when it is verified for the first time.
-ByteSpan FrameStore::bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number,
+ByteSpan FrameStore::bytes_of(const SegmentPlace& place, std::size_t env_id, std::int64_t number,
                                  SegmentBuffer& buffer) {
     const auto* const in_file = std::get_if<FilePlace>(&place);
     if (in_file == nullptr) {
@@ -634,19 +634,19 @@ ByteSpan FrameStore::bytes_of(const SegmentPlace& place, std::size_t stream, std
     try {
         const ByteSpan segment = read_segment(*in_file, buffer);
         if (!in_file->checksum) {
-            remember_checksum(stream, number, *in_file, segment);
+            remember_checksum(env_id, number, *in_file, segment);
         }
         return segment;
     } catch (const DamagedSegment& damage) {
-        refuse_damaged(place, stream, number, damage);
+        refuse_damaged(place, env_id, number, damage);
     }
 }
 
-void FrameStore::remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place,
+void FrameStore::remember_checksum(std::size_t env_id, std::int64_t number, const FilePlace& place,
                                    ByteSpan segment) {
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
     if (writing) {  // otherwise the next reading records it
-        SegmentPlace* const held = streams_[stream].sealed.find(number);
+        SegmentPlace* const held = envs_[env_id].sealed.find(number);
         auto* const in_file = held == nullptr ? nullptr : std::get_if<FilePlace>(held);
         if (in_file != nullptr && in_file->file == place.file && in_file->offset == place.offset) {
             in_file->checksum = checksum_of(segment);
@@ -655,8 +655,8 @@ void FrameStore::remember_checksum(std::size_t stream, std::int64_t number, cons
     }
 }
 
-void FrameStore::stop_reading(ReadingLedger::Ticket ticket) {
-    readings_.stop(ticket);
+void FrameStore::stop_snapshot(SnapshotLedger::Ticket ticket) {
+    snapshots_.stop(ticket);
     if (has_retired_.load()) {
         // Another thread holds the gate: the writer, who frees at its next segment, or a reader that stops as well.
         const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
@@ -666,12 +666,12 @@ void FrameStore::stop_reading(ReadingLedger::Ticket ticket) {
     }
 }
 
-Reading::Reading(FrameStore& store) : store_(store), ticket_(store.readings_.start()) {}
+Snapshot::Snapshot(FrameStore& store) : store_(store), ticket_(store.snapshots_.start()) {}
 
-void Reading::stop() {
+void Snapshot::stop() {
     if (!has_stopped_) {
         has_stopped_ = true;
-        store_.stop_reading(ticket_);
+        store_.stop_snapshot(ticket_);
     }
 }
 

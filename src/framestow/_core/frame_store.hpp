@@ -1,24 +1,24 @@
-// The frames of several streams: sealed segments in RAM or in files, and one open segment per stream in RAM.
+// The frames of several environments: sealed segments in RAM or in files, and one open segment per environment in RAM.
 //
 // A FrameFormat says how frames are stored: packed, or raw, and whether floats k / 255 are stored as pixels k. Positions
-// count the frames of a stream from 0 and never restart. Segment k holds frames_per_segment positions from k
+// count the frames of an environment from 0 and never restart. Segment k holds frames_per_segment positions from k
 // * frames_per_segment on. Any sealed segment may be evicted, so the stored frames may have gaps. Frames are packed
 // when they are appended: an open segment is as small as a sealed one, plus two to ten raw frames. A raw segment is
 // allocated whole with its first frame, and stays where it is when it is sealed. In files all segments are packed.
 //
-// Ownership: copies its arguments. Arguments are checked before anything changes: std::out_of_range for streams and
+// Ownership: copies its arguments. Arguments are checked before anything changes: std::out_of_range for environments and
 // positions, std::invalid_argument for the rest, DamagedSegment from restore.
 //
 // Threads: one thread may append and evict while any number of threads read; every call is safe beside every other.
 //  - A FairGate guards the tables. The writer holds it for one frame, readers while they look segments up and while
 //    they unpack frames of an open segment. The bytes of a sealed segment never change and are unpacked without it.
-//  - A `Reading` sees every frame that was stored when it started, until it stops. Segments evicted meanwhile are
-//    retired: they count in nbytes() and are freed once no older reading is left.
+//  - A `Snapshot` sees every frame that was stored when it started, until it stops. Segments evicted meanwhile are
+//    retired: they count in nbytes() and are freed once no older snapshot is left.
 //  - A segment that moves to a file is retired from RAM in the same way. A gather that found it in RAM unpacks it
 //    there, a later one reads the file; the bytes are the same. A file stays open while a segment in it is stored or
 //    retired.
 //  - append() waits for readers for microseconds. evict() and move_to_file() also wait while too much is retired
-//    (RetiredSegments), so a thread with a Reading must not wait for the writer. Files are read without the gate,
+//    (RetiredSegments), so a thread with a Snapshot must not wait for the writer. Files are read without the gate,
 //    except for a segment that a new one may use as its base.
 #pragma once
 
@@ -42,21 +42,21 @@ class FrameStore;
 
 // Keeps every frame readable that was stored when it started, until it is stopped or destroyed. Belongs to one thread
 // at a time.
-class Reading {
+class Snapshot {
 public:
-    explicit Reading(FrameStore& store);
-    ~Reading() { stop(); }
-    Reading(const Reading&) = delete;
-    Reading& operator=(const Reading&) = delete;
+    explicit Snapshot(FrameStore& store);
+    ~Snapshot() { stop(); }
+    Snapshot(const Snapshot&) = delete;
+    Snapshot& operator=(const Snapshot&) = delete;
 
     void stop();
     bool has_stopped() const { return has_stopped_; }
     FrameStore& store() const { return store_; }
-    ReadingLedger::Ticket ticket() const { return ticket_; }
+    SnapshotLedger::Ticket ticket() const { return ticket_; }
 
 private:
     FrameStore& store_;
-    ReadingLedger::Ticket ticket_;
+    SnapshotLedger::Ticket ticket_;
     bool has_stopped_ = false;
 };
 
@@ -70,12 +70,12 @@ public:
     };
 
     // `step_bytes`: bytes that each frame occupies elsewhere, for charged_bytes().
-    FrameStore(std::size_t num_streams, const FrameFormat& format, std::uint32_t frames_per_segment,
+    FrameStore(std::size_t num_envs, const FrameFormat& format, std::uint32_t frames_per_segment,
                std::size_t step_bytes = 0);
 
     const FrameFormat& format() const { return format_; }
     const FrameGeometry& geometry() const { return format_.pixels; }
-    std::size_t num_streams() const { return streams_.size(); }
+    std::size_t num_envs() const { return envs_.size(); }
     std::uint32_t frames_per_segment() const { return frames_per_segment_; }
     Bytes nbytes() const;
 
@@ -85,84 +85,84 @@ public:
     std::size_t charged_bytes() const;
     void charge_steps(std::size_t step_bytes) { step_bytes_ = step_bytes; }  // from now on; only for the writer
 
-    // Appends frame i to streams[i]; a stream may repeat. append_without_waiting stops before it would have to wait for
+    // Appends frame i to env_ids[i]; an environment may repeat. append_without_waiting stops before it would have to wait for
     // readers, and returns the number of frames appended.
-    void append(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count);
-    std::size_t append_without_waiting(const std::int32_t* streams, const std::uint8_t* frames, std::size_t count);
+    void append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count);
+    std::size_t append_without_waiting(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count);
 
     // Evicts the sealed segments that lie wholly in positions `first` up to, excluding, `before`; returns their number
     // of frames. evict_without_waiting evicts nothing and returns no value if it would have to wait.
-    std::int64_t evict(std::int64_t stream, std::int64_t before, std::int64_t first = 0);
-    std::optional<std::int64_t> evict_without_waiting(std::int64_t stream, std::int64_t before, std::int64_t first = 0);
+    std::int64_t evict(std::int64_t env_id, std::int64_t before, std::int64_t first = 0);
+    std::optional<std::int64_t> evict_without_waiting(std::int64_t env_id, std::int64_t before, std::int64_t first = 0);
 
     // Positions of the oldest stored frame (or the open segment's first position) and of the next frame to be appended.
-    std::int64_t first_position(std::int64_t stream) const;
-    std::int64_t next_position(std::int64_t stream) const;
+    std::int64_t first_position(std::int64_t env_id) const;
+    std::int64_t next_position(std::int64_t env_id) const;
 
-    // Returns the number of stored frames over all streams, and how many of them are exact among scaled floats. Those in a
+    // Returns the number of stored frames over all environments, and how many of them are exact among scaled floats. Those in a
     // file count as scaled until it is read.
     std::int64_t num_frames() const;
     std::int64_t num_exact() const;
 
     // Returns the numbers of the stored sealed segments, ascending.
-    std::vector<std::int64_t> sealed_numbers(std::int64_t stream) const;
+    std::vector<std::int64_t> sealed_numbers(std::int64_t env_id) const;
 
     // Returns the segment of that number (its first position / frames_per_segment), packed; an open one in the same
     // format. Throws std::out_of_range if it is not stored.
-    std::vector<std::uint8_t> segment(std::int64_t stream, std::int64_t number);
+    std::vector<std::uint8_t> segment(std::int64_t env_id, std::int64_t number);
 
-    // Appends a segment that segment() returned, under its number, which may leave a gap. An empty stream may begin at
+    // Appends a segment that segment() returned, under its number, which may leave a gap. An empty environment may begin at
     // any number. A segment that is not full becomes the open segment and continues as if it had never been written
     // out.
-    void restore(std::int64_t stream, std::int64_t number, ByteSpan segment);
+    void restore(std::int64_t env_id, std::int64_t number, ByteSpan segment);
 
-    // Makes an empty stream continue with the first frame of that segment.
-    void begin_at(std::int64_t stream, std::int64_t number);
+    // Makes an empty environment continue with the first frame of that segment.
+    void begin_at(std::int64_t env_id, std::int64_t number);
 
     // Reads the sealed segment from a file from now on, at `offset`, and frees its RAM. Each reading verifies its
     // checksum, and that it is the segment that was moved. Throws FileNotOpened, std::out_of_range if the segment is
     // not sealed or not stored, std::invalid_argument for another size.
-    void move_to_file(std::int64_t stream, std::int64_t number, const std::string& path, std::uint64_t offset,
+    void move_to_file(std::int64_t env_id, std::int64_t number, const std::string& path, std::uint64_t offset,
                       std::size_t size);
 
     // Appends a full segment in a file, without reading it now. The first reading records its checksum; all later
-    // readings must agree.
-    void restore_in_file(std::int64_t stream, std::int64_t number, const std::string& path, std::uint64_t offset,
+    // snapshots must agree.
+    void restore_in_file(std::int64_t env_id, std::int64_t number, const std::string& path, std::uint64_t offset,
                          std::size_t size);
 
-    // The segments that a reading sees, looked up under the gate. A view holds the gate while it lives, about a
-    // microsecond. Streams must be in range, segments and positions readable.
+    // The segments that a snapshot sees, looked up under the gate. A view holds the gate while it lives, about a
+    // microsecond. Environments must be in range, segments and positions readable.
     class View {
     public:
-        explicit View(const Reading& reading);
+        explicit View(const Snapshot& snapshot);
 
-        std::int64_t first_position(std::size_t stream) const;  // of the frames stored now
-        std::int64_t next_position(std::size_t stream) const;
+        std::int64_t first_position(std::size_t env_id) const;  // of the frames stored now
+        std::int64_t next_position(std::size_t env_id) const;
 
         // Returns the place of the segment with a window's first frame, or null unless all `count` frames up to `last`
-        // are readable. A sealed segment keeps its place while the reading lives; an open one has kNowhere. Copy the
+        // are readable. A sealed segment keeps its place while the snapshot lives; an open one has kNowhere. Copy the
         // place while the view lives.
-        const SegmentPlace* find_window(std::size_t stream, std::int64_t last, std::int64_t count) const;
-        const SegmentPlace* find(std::size_t stream, std::int64_t number) const;  // the same for one segment
-        void unpack_open(std::size_t stream, std::size_t first, std::size_t count, DecodingScratch& scratch,
+        const SegmentPlace* find_window(std::size_t env_id, std::int64_t last, std::int64_t count) const;
+        const SegmentPlace* find(std::size_t env_id, std::int64_t number) const;  // the same for one segment
+        void unpack_open(std::size_t env_id, std::size_t first, std::size_t count, DecodingScratch& scratch,
                          std::uint8_t* out) const;
 
     private:
         const FrameStore& store_;
-        ReadingLedger::Ticket ticket_;
+        SnapshotLedger::Ticket ticket_;
         std::shared_lock<FairGate> gate_lock_;
     };
 
     // Unpacks frames first .. first + count - 1 of the sealed segment that View::find returned. A segment in a file is
     // read into a buffer of this thread. Throws DamagedStoredSegment.
-    void unpack_sealed(const SegmentPlace& place, std::size_t stream, std::int64_t number, std::size_t first,
+    void unpack_sealed(const SegmentPlace& place, std::size_t env_id, std::int64_t number, std::size_t first,
                        std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
 
 private:
-    friend class Reading;
+    friend class Snapshot;
 
-    struct Stream {
-        explicit Stream(const FrameFormat& format) : open(format) {}
+    struct EnvFrames {
+        explicit EnvFrames(const FrameFormat& format) : open(format) {}
         SealedSegments sealed;
         std::int64_t open_number = 0;
         SegmentWriter open;
@@ -178,42 +178,42 @@ private:
         std::int64_t before;
     };
 
-    const Stream& checked_stream(std::int64_t stream) const;
-    Stream& checked_stream(std::int64_t stream);
-    void check_streams(const std::int32_t* streams, std::size_t count) const;
+    const EnvFrames& env_at(std::int64_t env_id) const;
+    EnvFrames& env_at(std::int64_t env_id);
+    void check_env_ids(const std::int32_t* env_ids, std::size_t count) const;
     Numbers wholly_within(std::int64_t first, std::int64_t before) const;
-    bool has_any(std::int64_t stream, const Numbers& numbers) const;
+    bool has_any(std::int64_t env_id, const Numbers& numbers) const;
 
     std::size_t fixed_charge() const;
 
     // The functions below require the gate, exclusively where they change anything.
-    std::int64_t next_position_of(const Stream& stream) const;
-    void append_one(Stream& stream, const std::uint8_t* frame);
-    void begin_segment(Stream& stream);
-    void seal(Stream& stream);
-    SegmentOwner owner_of_open(const Stream& stream) const;
-    void drop_open(Stream& stream);
+    std::int64_t next_position_of(const EnvFrames& env) const;
+    void append_one(EnvFrames& env, const std::uint8_t* frame);
+    void begin_segment(EnvFrames& env);
+    void seal(EnvFrames& env);
+    SegmentOwner owner_of_open(const EnvFrames& env) const;
+    void drop_open(EnvFrames& env);
     std::size_t charged_size(const SegmentPlace& place) const;
-    ByteSpan segment_before(const Stream& stream);
-    [[noreturn]] void refuse_segment(const Stream& stream, std::int64_t stream_number, std::int64_t number) const;
-    void check_follows(const Stream& stream, std::int64_t stream_number, std::int64_t number) const;
-    void reopen(Stream& stream, const SegmentView& view);
-    std::int64_t retire(std::size_t stream, const Numbers& numbers);
+    ByteSpan segment_before(const EnvFrames& env);
+    [[noreturn]] void refuse_segment(const EnvFrames& env, std::int64_t env_id, std::int64_t number) const;
+    void check_follows(const EnvFrames& env, std::int64_t env_id, std::int64_t number) const;
+    void reopen(EnvFrames& env, const SegmentView& view);
+    std::int64_t retire(std::size_t env_id, const Numbers& numbers);
     void empty_sparse_blocks();
     void free_unreferenced();
     std::unique_lock<FairGate> lock_when_retirable();
-    void remember_checksum(std::size_t stream, std::int64_t number, const FilePlace& place, ByteSpan segment);
-    ByteSpan bytes_of(const SegmentPlace& place, std::size_t stream, std::int64_t number, SegmentBuffer& buffer);
-    void unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t stream, std::int64_t number,
+    void remember_checksum(std::size_t env_id, std::int64_t number, const FilePlace& place, ByteSpan segment);
+    ByteSpan bytes_of(const SegmentPlace& place, std::size_t env_id, std::int64_t number, SegmentBuffer& buffer);
+    void unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t env_id, std::int64_t number,
                         std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
-    void stop_reading(ReadingLedger::Ticket ticket);
+    void stop_snapshot(SnapshotLedger::Ticket ticket);
 
     FrameFormat format_;
     std::uint32_t frames_per_segment_;
     std::size_t step_bytes_;
     mutable FairGate gate_;
-    ReadingLedger readings_;
-    std::vector<Stream> streams_;
+    SnapshotLedger snapshots_;
+    std::vector<EnvFrames> envs_;
     SegmentArena arena_;
     SegmentFiles files_;
     RetiredSegments retired_;

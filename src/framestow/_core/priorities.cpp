@@ -82,7 +82,7 @@ std::size_t Priorities::nbytes() const {
     return tree_.nbytes() + weights_.capacity() * sizeof(float) + targets_.capacity() * sizeof(double);
 }
 
-void Priorities::take_note(const std::int64_t* slots, const std::int64_t* indices, std::size_t count) {
+void Priorities::mark_changed(const std::int64_t* slots, const std::int64_t* indices, std::size_t count) {
     std::vector<float> weights(count);
     for (std::size_t row = 0; row < count; ++row) {
         weights[row] = indices[row] < 0 ? 0.0F : largest_;

@@ -13,7 +13,7 @@ namespace framestow {
 
 // Slots that a step entered or left since the last read.
 //
-// Steps enter and leave slot by slot, so runs of slots are stored: a million steps of one stream are one run. Many runs
+// Steps enter and leave slot by slot, so runs of slots are stored: a million steps of one environment are one run. Many runs
 // are sorted and merged, so there are never more runs than slots.
 class ChangedSlots {
 public:
@@ -71,7 +71,7 @@ public:
     std::size_t nbytes() const;
 
     // Gives each slot the largest weight, or 0 if its index is -1 (no step).
-    void take_note(const std::int64_t* slots, const std::int64_t* indices, std::size_t count);
+    void mark_changed(const std::int64_t* slots, const std::int64_t* indices, std::size_t count);
 
     // Sets new priorities of any sign; skips rows with a negative slot. The last row of a repeated slot counts. Returns
     // false, and changes nothing, if a weight is not finite. `Real` is float or double.

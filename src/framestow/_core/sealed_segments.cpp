@@ -5,13 +5,13 @@
 
 namespace framestow {
 
-ReadingLedger::Ticket ReadingLedger::start() {
+SnapshotLedger::Ticket SnapshotLedger::start() {
     const std::lock_guard<std::mutex> lock(mutex_);
     out_.push_back(next_);
     return next_;
 }
 
-void ReadingLedger::stop(Ticket ticket) {
+void SnapshotLedger::stop(Ticket ticket) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto place = std::find(out_.begin(), out_.end(), ticket);
     *place = out_.back();
@@ -21,21 +21,21 @@ void ReadingLedger::stop(Ticket ticket) {
     }
 }
 
-ReadingLedger::Ticket ReadingLedger::retire() {
+SnapshotLedger::Ticket SnapshotLedger::retire() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return next_++;
 }
 
-ReadingLedger::Ticket ReadingLedger::oldest() const {
+SnapshotLedger::Ticket SnapshotLedger::oldest() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return oldest_locked();
 }
 
-ReadingLedger::Ticket ReadingLedger::oldest_locked() const {
+SnapshotLedger::Ticket SnapshotLedger::oldest_locked() const {
     return out_.empty() ? next_ : *std::min_element(out_.begin(), out_.end());
 }
 
-void ReadingLedger::wait_until_unreferenced(Ticket number) {
+void SnapshotLedger::wait_until_unreferenced(Ticket number) {
     std::unique_lock<std::mutex> lock(mutex_);
     ++num_waiting_;
     one_stopped_.wait(lock, [&] { return oldest_locked() > number; });
@@ -43,8 +43,8 @@ void ReadingLedger::wait_until_unreferenced(Ticket number) {
 }
 
 
-void RetiredSegments::add(Ticket retirement, std::size_t stream, std::int64_t number, const SegmentPlace& place) {
-    retired_.push_back(Retired{retirement, stream, number, place});
+void RetiredSegments::add(Ticket retirement, std::size_t env_id, std::int64_t number, const SegmentPlace& place) {
+    retired_.push_back(Retired{retirement, env_id, number, place});
     nbytes_ += bytes_in_ram(place).size;
 }
 
@@ -61,9 +61,9 @@ void RetiredSegments::free_before(Ticket ticket) {
     retired_.erase(retired_.begin(), first_kept);
 }
 
-const SegmentPlace* RetiredSegments::find(std::size_t stream, std::int64_t number, Ticket ticket) const {
+const SegmentPlace* RetiredSegments::find(std::size_t env_id, std::int64_t number, Ticket ticket) const {
     for (const Retired& retired : retired_) {
-        if (retired.stream == stream && retired.number == number && retired.retirement >= ticket) {
+        if (retired.env_id == env_id && retired.number == number && retired.retirement >= ticket) {
             return &retired.place;
         }
     }

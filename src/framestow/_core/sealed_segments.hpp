@@ -1,8 +1,8 @@
-// The sealed segments of a stream: their places, and the evicted ones that readers may still use.
+// The sealed segments of an environment: their places, and the evicted ones that readers may still use.
 //
-//   ReadingLedger     the readings in progress, and when they started
-//   RetiredSegments   evicted segments that an older reading may still use
-//   SealedSegments    the places of one stream's sealed segments, by number
+//   SnapshotLedger     the snapshots in progress, and when they started
+//   RetiredSegments   evicted segments that an older snapshot may still use
+//   SealedSegments    the places of one environment's sealed segments, by number
 #pragma once
 
 #include <algorithm>
@@ -15,26 +15,26 @@
 
 namespace framestow {
 
-// Counts the readings in progress, so that evicted segments are freed after the last reader that may use them.
+// Counts the snapshots in progress, so that evicted segments are freed after the last reader that may use them.
 //
 // Time is counted in retirements. A new reading gets the number of the next retirement as its ticket. No reader uses an
 // object whose retirement number is below every ticket in use. Thread-safe; each call takes a mutex for nanoseconds,
 // and only wait_until_unreferenced() waits.
-class ReadingLedger {
+class SnapshotLedger {
 public:
     using Ticket = std::uint64_t;
 
     Ticket start();
     void stop(Ticket ticket);
 
-    // Returns the number of a retirement that happens now. Readings that started before have this ticket or a lower
+    // Returns the number of a retirement that happens now. Snapshots that started before have this ticket or a lower
     // one.
     Ticket retire();
 
     // Returns the lowest ticket in use. No reader uses objects retired with a lower number.
     Ticket oldest() const;
 
-    // Waits until every reading with `number` or a lower ticket has stopped.
+    // Waits until every snapshot with `number` or a lower ticket has stopped.
     void wait_until_unreferenced(Ticket number);
 
 private:
@@ -47,14 +47,14 @@ private:
     std::size_t num_waiting_ = 0;
 };
 
-// Evicted segments that older readings may still use, until those stop.
+// Evicted segments that older snapshots may still use, until those stop.
 //
 // Ownership: returns places to the arena and the files, which must outlive it. Not thread-safe.
 class RetiredSegments {
 public:
-    using Ticket = ReadingLedger::Ticket;
+    using Ticket = SnapshotLedger::Ticket;
 
-    // Above these limits a writer waits for readings to stop. Segments in files do not count as bytes. Of large segments,
+    // Above these limits a writer waits for snapshots to stop. Segments in files do not count as bytes. Of large segments,
     // 16 may be retired.
     static constexpr std::size_t kMaxBytes = std::size_t{8} * 1024 * 1024;
     static constexpr std::size_t kMaxSegments = 1024;
@@ -71,20 +71,20 @@ public:
 
     // Reserves memory before anything changes, so that nothing can fail between eviction and retirement.
     void reserve(std::size_t num_segments) { retired_.reserve(retired_.size() + num_segments); }
-    void add(Ticket retirement, std::size_t stream, std::int64_t number, const SegmentPlace& place);
+    void add(Ticket retirement, std::size_t env_id, std::int64_t number, const SegmentPlace& place);
 
     // Frees the segments retired before that ticket.
     void free_before(Ticket ticket);
 
-    // Returns the place that a reading with that ticket still uses, or null.
-    const SegmentPlace* find(std::size_t stream, std::int64_t number, Ticket ticket) const;
+    // Returns the place that a snapshot with that ticket still uses, or null.
+    const SegmentPlace* find(std::size_t env_id, std::int64_t number, Ticket ticket) const;
 
     std::size_t index_bytes() const { return retired_.capacity() * sizeof(Retired); }
 
 private:
     struct Retired {
         Ticket retirement;
-        std::size_t stream;
+        std::size_t env_id;
         std::int64_t number;
         SegmentPlace place;
     };
@@ -96,7 +96,7 @@ private:
     std::size_t nbytes_ = 0;        // bytes in RAM
 };
 
-// The places of one stream's sealed segments by ascending number, with gaps after evictions.
+// The places of one environment's sealed segments by ascending number, with gaps after evictions.
 //
 // Without gaps a number is found by subtraction, otherwise by binary search. Entries of evicted segments remain until
 // they outnumber the others, so the stored segments bound the memory.
@@ -104,7 +104,7 @@ private:
 // Ownership: records places, owns no bytes. Not thread-safe; concurrent finds are safe.
 class SealedSegments {
 public:
-    // The stream must have a segment.
+    // The environment must have a segment.
     bool is_empty() const { return num_stored_ == 0; }
     std::size_t size() const { return num_stored_; }
     std::int64_t first_number() const { return entries_[first_].number; }

@@ -1,4 +1,4 @@
-// A segment: consecutive frames of one stream as self-contained bytes, in RAM and on disk.
+// A segment: consecutive frames of one environment as self-contained bytes, in RAM and on disk.
 //
 // `SegmentWriter` takes frames as they are appended. It packs them as patches, and writes raw frames instead if patches
 // would save less than a quarter; or it writes raw frames at once, in place. Writers and scratch are not thread-safe;

@@ -1,6 +1,6 @@
 // Memory for sealed segments: large blocks that are filled from back to front and freed whole.
 //
-// Segments of all streams go into the current block in the order of sealing, and are evicted in roughly that order. So
+// Segments of all environments go into the current block in the order of sealing, and are evicted in roughly that order. So
 // a block empties as a whole and returns to the operating system. A segment larger than a block gets its own block.
 // Every segment is followed by kReadPadding bytes that nobody writes while it is stored.
 //
@@ -32,7 +32,7 @@ struct StoredSegment {
 };
 
 struct SegmentOwner {
-    std::size_t stream;
+    std::size_t env_id;
     std::int64_t number;
 };
 

@@ -23,7 +23,7 @@ namespace {
 
 constexpr std::size_t kMostAtOnce = std::size_t{1} << 30;  // systems read at most 2 GiB per call
 
-[[noreturn]] void refuse_reading(int error) {
+[[noreturn]] void refuse_snapshot(int error) {
     throw DamagedSegment("it cannot be read (" + std::system_category().message(error) + ")");
 }
 
@@ -47,7 +47,7 @@ std::size_t read_some(void* handle, std::uint64_t offset, std::uint8_t* target, 
     place.OffsetHigh = static_cast<DWORD>(offset >> 32);
     DWORD num_read = 0;
     if (!ReadFile(handle, target, static_cast<DWORD>(size), &num_read, &place) && GetLastError() != ERROR_HANDLE_EOF) {
-        refuse_reading(static_cast<int>(GetLastError()));
+        refuse_snapshot(static_cast<int>(GetLastError()));
     }
     return num_read;
 }
@@ -66,7 +66,7 @@ SegmentFile::SegmentFile(const std::string& path)
 
 SegmentFile::~SegmentFile() { CloseHandle(handle_); }
 
-void SegmentFile::expect_reading(std::uint64_t, std::size_t) const noexcept {}
+void SegmentFile::expect_snapshot(std::uint64_t, std::size_t) const noexcept {}
 
 #else
 
@@ -79,7 +79,7 @@ std::size_t read_some(int descriptor, std::uint64_t offset, std::uint8_t* target
             return static_cast<std::size_t>(num_read);
         }
         if (errno != EINTR) {
-            refuse_reading(errno);
+            refuse_snapshot(errno);
         }
     }
 }
@@ -98,7 +98,7 @@ SegmentFile::SegmentFile(const std::string& path) : path_(path), descriptor_(ope
 
 SegmentFile::~SegmentFile() { close(descriptor_); }
 
-void SegmentFile::expect_reading(std::uint64_t offset, std::size_t size) const noexcept {
+void SegmentFile::expect_snapshot(std::uint64_t offset, std::size_t size) const noexcept {
 #ifdef POSIX_FADV_WILLNEED
     posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_WILLNEED);
 #else

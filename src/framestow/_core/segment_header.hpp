@@ -25,17 +25,17 @@ public:
     explicit DamagedSegment(const std::string& what) : std::runtime_error(what) {}
 };
 
-inline std::string segment_name(std::int64_t stream, std::int64_t number) {
-    return "segment " + std::to_string(number) + " of stream " + std::to_string(stream);
+inline std::string segment_name(std::int64_t env_id, std::int64_t number) {
+    return "segment " + std::to_string(number) + " of environment " + std::to_string(env_id);
 }
 
 // Names a damaged segment that is stored, so that the caller can skip it.
 class DamagedStoredSegment : public DamagedSegment {
 public:
-    DamagedStoredSegment(const std::string& what, std::int64_t stream, std::int64_t number)
-        : DamagedSegment(what), stream_(stream), number_(number) {}
+    DamagedStoredSegment(const std::string& what, std::int64_t env_id, std::int64_t number)
+        : DamagedSegment(what), stream_(env_id), number_(number) {}
 
-    std::int64_t stream() const { return stream_; }
+    std::int64_t env_id() const { return stream_; }
     std::int64_t number() const { return number_; }
 
 private:

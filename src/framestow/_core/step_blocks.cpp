@@ -11,33 +11,33 @@ constexpr std::size_t kFewEvicted = 64;  // blocks
 
 }  // namespace
 
-StepBlocks::StepBlocks(std::size_t capacity, const StreamMemory& streams, const StepRules& rules)
+StepBlocks::StepBlocks(std::size_t capacity, const EnvMemory& env_ids, const StepRules& rules)
     : capacity_(capacity),
       segment_frames_(static_cast<std::size_t>(rules.segment_frames)),
       words_a_block_((segment_frames_ + kBitsPerWord - 1) / kBitsPerWord),
       rules_(rules),
-      records_(streams, rules),
-      cursors_(streams, rules.stack),
-      pending_(streams.num_streams, rules.n_step),
-      by_segment_(streams.num_streams),
-      newest_(streams.num_streams, nullptr),
-      next_to_seal_(streams.num_streams, 0),
-      starts_(streams.num_streams) {}
+      records_(env_ids, rules),
+      cursors_(env_ids, rules.stack),
+      pending_(env_ids.num_envs, rules.n_step),
+      by_segment_(env_ids.num_envs),
+      newest_(env_ids.num_envs, nullptr),
+      next_to_seal_(env_ids.num_envs, 0),
+      starts_(env_ids.num_envs) {}
 
-void StepBlocks::begin(const std::int32_t* streams, std::size_t count) {
+void StepBlocks::begin(const std::int32_t* env_ids, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
-        const auto stream = static_cast<std::size_t>(streams[row]);
-        cursors_.begin(stream);
-        settle(stream);
-        starts_.push(stream, cursors_.episode_start(stream));
-        arrive(stream);
+        const auto env_id = static_cast<std::size_t>(env_ids[row]);
+        cursors_.begin(env_id);
+        settle(env_id);
+        starts_.push(env_id, cursors_.episode_start(env_id));
+        arrive(env_id);
     }
 }
 
 void StepBlocks::close_episodes() {
-    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        cursors_.close(stream);
-        settle(stream);
+    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
+        cursors_.close(env_id);
+        settle(env_id);
     }
 }
 
@@ -52,39 +52,39 @@ Eviction StepBlocks::evict_sealed(std::size_t sealed_rank) {
     const auto range = static_cast<std::size_t>(leaving->first_slot / rules_.segment_frames);
     order_at_[range] = kFree;
     free_ranges_.insert(range);
-    by_segment_[leaving->stream].erase(leaving->segment);
-    stop_touching(leaving->stream, first, first + rules_.segment_frames);
-    starts_.drop_within(leaving->stream, first, first + rules_.segment_frames,
-                        [&](std::int64_t from, std::int64_t until) { return has_steps(leaving->stream, from, until); });
+    by_segment_[leaving->env_id].erase(leaving->segment);
+    stop_touching(leaving->env_id, first, first + rules_.segment_frames);
+    starts_.drop_within(leaving->env_id, first, first + rules_.segment_frames,
+                        [&](std::int64_t from, std::int64_t until) { return has_steps(leaving->env_id, from, until); });
     if (++num_evicted_ > kFewEvicted && num_evicted_ > blocks_.size() / 2) {
         compact();
     }
-    return Eviction{static_cast<std::int32_t>(leaving->stream), first, first + rules_.segment_frames};
+    return Eviction{static_cast<std::int32_t>(leaving->env_id), first, first + rules_.segment_frames};
 }
 
 void StepBlocks::append(const Steps& steps) {
     for (std::size_t row = 0; row < steps.count; ++row) {
-        const auto stream = static_cast<std::size_t>(steps.streams[row]);
-        StepBlock& block = *newest_[stream];
-        const StepStart start = cursors_.advance(stream, steps.flags[row]);
+        const auto env_id = static_cast<std::size_t>(steps.env_ids[row]);
+        StepBlock& block = *newest_[env_id];
+        const StepStart start = cursors_.advance(env_id, steps.flags[row]);
         const auto place = static_cast<std::size_t>(start.position - block.segment * rules_.segment_frames);
         records_.write(block.records.data() + place * records_.bytes(), steps, row, start.position, start.history,
                        kTaken);
         ++block.num_steps;
         ++num_steps_;
         if (!pending_.is_unused()) {
-            append_pending(block.number * rules_.segment_frames + static_cast<std::int64_t>(place), stream, start,
+            append_pending(block.number * rules_.segment_frames + static_cast<std::int64_t>(place), env_id, start,
                            steps.flags[row]);
         } else if (start.is_readable) {
             make_sampleable(Slot{block.order, place});
         }
-        arrive(stream);
+        arrive(env_id);
     }
 }
 
-std::size_t StepBlocks::lose(std::size_t stream, std::int64_t first, std::int64_t before) {
-    cursors_.lose(stream, before);
-    return stop_touching(stream, first, before);
+std::size_t StepBlocks::lose(std::size_t env_id, std::int64_t first, std::int64_t before) {
+    cursors_.lose(env_id, before);
+    return stop_touching(env_id, first, before);
 }
 
 std::size_t StepBlocks::lose_indices(const std::vector<std::int64_t>& indices) {
@@ -95,28 +95,28 @@ std::size_t StepBlocks::lose_indices(const std::vector<std::int64_t>& indices) {
             const StepBlock& block = *blocks_[slot.order];
             const std::int64_t position =
                 block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place);
-            num_lost += lose_step(TakenSlot{slot, index, nullptr}, block.stream, position) ? 1 : 0;
+            num_lost += lose_step(TakenSlot{slot, index, nullptr}, block.env_id, position) ? 1 : 0;
         }
     }
     return num_lost;
 }
 
-std::size_t StepBlocks::lose_leading_to(std::size_t stream, std::int64_t position) {
+std::size_t StepBlocks::lose_leading_to(std::size_t env_id, std::int64_t position) {
     std::size_t num_lost = 0;
     const std::int64_t lowest = std::max<std::int64_t>(position - rules_.n_step + 1, 0);
     for (std::int64_t at = position - 1; at >= lowest; --at) {
-        const TakenSlot step = taken_at(stream, at);
+        const TakenSlot step = taken_at(env_id, at);
         if (step.record == nullptr || StepRecords::ends_episode(step.record)) {
             break;
         }
-        num_lost += lose_step(step, stream, at) ? 1 : 0;
+        num_lost += lose_step(step, env_id, at) ? 1 : 0;
     }
     return num_lost;
 }
 
-void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t segment, const std::uint8_t* records,
+void StepBlocks::restore(std::int64_t number, std::size_t env_id, std::int64_t segment, const std::uint8_t* records,
                          std::int64_t first_slot) {
-    StepBlock& block = add_block(number, stream, segment, first_slot);
+    StepBlock& block = add_block(number, env_id, segment, first_slot);
     for (std::size_t place = 0; records != nullptr && place < segment_frames_; ++place) {
         if (StepRecords::is_taken(records + place * records_.bytes())) {
             flip_bit(words_of(block.order), place);
@@ -128,40 +128,40 @@ void StepBlocks::restore(std::int64_t number, std::size_t stream, std::int64_t s
     }
     num_steps_ += block.num_steps;
     sampleable_.add(block.order, block.num_steps);
-    const std::int64_t newest = cursors_.newest_position(stream);
-    next_to_seal_[stream] = std::max<std::int64_t>(newest - rules_.stack + 1, 0) / rules_.segment_frames;
+    const std::int64_t newest = cursors_.newest_position(env_id);
+    next_to_seal_[env_id] = std::max<std::int64_t>(newest - rules_.stack + 1, 0) / rules_.segment_frames;
     if (is_sealed_by(segment, newest)) {
         seal(block);
     }
     if (newest / rules_.segment_frames == segment) {
-        newest_[stream] = &block;
+        newest_[env_id] = &block;
     }
 }
 
 void StepBlocks::restore_pending() {
-    for (std::size_t stream = 0; stream < num_streams() && !pending_.is_unused(); ++stream) {
-        const std::int64_t newest = cursors_.newest_position(stream);
-        std::int64_t position = std::max(cursors_.episode_start(stream), newest - rules_.n_step + 1);
-        for (; cursors_.is_open(stream) && position < newest; ++position) {
-            const TakenSlot step = taken_at(stream, position);
+    for (std::size_t env_id = 0; env_id < num_envs() && !pending_.is_unused(); ++env_id) {
+        const std::int64_t newest = cursors_.newest_position(env_id);
+        std::int64_t position = std::max(cursors_.episode_start(env_id), newest - rules_.n_step + 1);
+        for (; cursors_.is_open(env_id) && position < newest; ++position) {
+            const TakenSlot step = taken_at(env_id, position);
             if (step.record != nullptr && is_sampleable(step.slot)) {
                 make_unsampleable(step.slot);
-                pending_.exchange(stream, position, step.index);
+                pending_.exchange(env_id, position, step.index);
             }
         }
     }
 }
 
-StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t stream, std::int64_t segment,
+StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t env_id, std::int64_t segment,
                                 std::int64_t first_slot) {
     auto block = std::make_unique<StepBlock>();
     block->number = number;
     block->segment = segment;
-    block->stream = stream;
+    block->env_id = env_id;
     block->order = blocks_.size();
     block->first_slot = take_slots(first_slot, block->order);
     block->records.resize(block_bytes());
-    by_segment_[stream][segment] = block.get();
+    by_segment_[env_id][segment] = block.get();
     numbers_.push_back(number);
     records_of_.push_back(block->records.data());
     words_.resize(words_.size() + words_a_block_);
@@ -187,19 +187,19 @@ std::int64_t StepBlocks::take_slots(std::int64_t first_slot, std::size_t order) 
     return static_cast<std::int64_t>(range) * rules_.segment_frames;
 }
 
-// Updates the blocks of a stream for its newest frame.
-void StepBlocks::arrive(std::size_t stream) {
-    const std::int64_t newest = cursors_.newest_position(stream);
+// Updates the blocks of an environment for its newest frame.
+void StepBlocks::arrive(std::size_t env_id) {
+    const std::int64_t newest = cursors_.newest_position(env_id);
     const std::int64_t segment = newest / rules_.segment_frames;
-    if (newest_[stream] == nullptr) {
-        next_to_seal_[stream] = segment;
+    if (newest_[env_id] == nullptr) {
+        next_to_seal_[env_id] = segment;
     }
-    if (newest_[stream] == nullptr || newest_[stream]->segment != segment) {
-        newest_[stream] = &add_block(next_number_, stream, segment);
+    if (newest_[env_id] == nullptr || newest_[env_id]->segment != segment) {
+        newest_[env_id] = &add_block(next_number_, env_id, segment);
     }
-    for (; is_sealed_by(next_to_seal_[stream], newest); ++next_to_seal_[stream]) {
-        const auto found = by_segment_[stream].find(next_to_seal_[stream]);
-        if (found != by_segment_[stream].end()) {
+    for (; is_sealed_by(next_to_seal_[env_id], newest); ++next_to_seal_[env_id]) {
+        const auto found = by_segment_[env_id].find(next_to_seal_[env_id]);
+        if (found != by_segment_[env_id].end()) {
             seal(*found->second);
         }
     }
@@ -216,20 +216,20 @@ bool StepBlocks::is_sealed_by(std::int64_t segment, std::int64_t newest) const {
 }
 
 // Makes the newest step pending if its return is incomplete, and completes the return of an earlier step.
-void StepBlocks::append_pending(std::int64_t index, std::size_t stream, const StepStart& start, std::uint8_t flags) {
+void StepBlocks::append_pending(std::int64_t index, std::size_t env_id, const StepStart& start, std::uint8_t flags) {
     const std::int64_t settled =
-        pending_.exchange(stream, start.position, start.is_readable ? index : PendingSteps::kNone);
+        pending_.exchange(env_id, start.position, start.is_readable ? index : PendingSteps::kNone);
     if (settled != PendingSteps::kNone) {
         make_sampleable(slot_of(settled));
     }
     if (flags != 0) {
-        settle(stream);
+        settle(env_id);
     }
 }
 
-// Completes all pending steps of a stream: its episode is over.
-void StepBlocks::settle(std::size_t stream) {
-    pending_.take(stream, [&](std::int64_t index) { make_sampleable(slot_of(index)); });
+// Completes all pending steps of an environment: its episode is over.
+void StepBlocks::settle(std::size_t env_id) {
+    pending_.take(env_id, [&](std::int64_t index) { make_sampleable(slot_of(index)); });
 }
 
 // Every step becomes sampleable through this function (except in `restore`), and stops being so through one of the next
@@ -252,41 +252,41 @@ void StepBlocks::make_block_unsampleable(const StepBlock& block) {
     std::fill_n(words_of(block.order), words_a_block_, std::uint64_t{0});
     changed_.add(block.first_slot, rules_.segment_frames);
     const std::int64_t first = block.segment * rules_.segment_frames;
-    const std::int64_t newest = cursors_.newest_position(block.stream);
+    const std::int64_t newest = cursors_.newest_position(block.env_id);
     for (std::int64_t position = std::max(first, newest - rules_.n_step + 1);
          position < std::min(first + rules_.segment_frames, newest); ++position) {
-        pending_.remove(block.stream, position, block.number * rules_.segment_frames + position - first);
+        pending_.remove(block.env_id, position, block.number * rules_.segment_frames + position - first);
     }
 }
 
 // Makes a step unsampleable, pending or not; returns whether it was sampleable.
-bool StepBlocks::lose_step(const TakenSlot& step, std::size_t stream, std::int64_t position) {
+bool StepBlocks::lose_step(const TakenSlot& step, std::size_t env_id, std::int64_t position) {
     if (!is_sampleable(step.slot)) {
-        pending_.remove(stream, position, step.index);
+        pending_.remove(env_id, position, step.index);
         return false;
     }
     make_unsampleable(step.slot);
     return true;
 }
 
-// Makes the steps unsampleable that use frames from `first` up to, excluding, `before` of a stream.
-std::size_t StepBlocks::stop_touching(std::size_t stream, std::int64_t first, std::int64_t before) {
+// Makes the steps unsampleable that use frames from `first` up to, excluding, `before` of an environment.
+std::size_t StepBlocks::stop_touching(std::size_t env_id, std::int64_t first, std::int64_t before) {
     std::size_t num_stopped = 0;
     std::int64_t start = std::max<std::int64_t>(first - 1, 0);
-    if (first > 0 && rules_.n_step > 1 && taken_at(stream, start).record != nullptr) {
-        num_stopped += lose_leading_to(stream, start);  // includes returns that reach `first`
+    if (first > 0 && rules_.n_step > 1 && taken_at(env_id, start).record != nullptr) {
+        num_stopped += lose_leading_to(env_id, start);  // includes returns that reach `first`
     }
-    const std::int64_t stop = std::min(before + rules_.stack - 1, cursors_.newest_position(stream));
+    const std::int64_t stop = std::min(before + rules_.stack - 1, cursors_.newest_position(env_id));
     while (start < stop) {
         const std::int64_t segment = start / rules_.segment_frames;
         const std::int64_t here_until = std::min(stop, (segment + 1) * rules_.segment_frames);
-        const StepBlock* block = find(stream, segment);
+        const StepBlock* block = find(env_id, segment);
         for (; block != nullptr && start < here_until; ++start) {
             const auto place = static_cast<std::size_t>(start - segment * rules_.segment_frames);
             const TakenSlot step{Slot{block->order, place}, block->number * rules_.segment_frames + static_cast<std::int64_t>(place),
                                  record(*block, place)};
-            if (StepRecords::is_taken(step.record) && records_.first_position_of(step.record, stream) < before) {
-                num_stopped += lose_step(step, stream, start) ? 1 : 0;
+            if (StepRecords::is_taken(step.record) && records_.first_position_of(step.record, env_id) < before) {
+                num_stopped += lose_step(step, env_id, start) ? 1 : 0;
             }
         }
         start = here_until;
@@ -389,7 +389,7 @@ bool StepBlocks::is_pending(std::int64_t index) const {
     }
     const StepBlock& block = *blocks_[slot.order];
     const std::int64_t position = block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place);
-    return pending_.contains(block.stream, position, index);
+    return pending_.contains(block.env_id, position, index);
 }
 
 std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
@@ -420,9 +420,9 @@ std::size_t StepBlocks::resolve_steps(const std::int64_t* indices, std::size_t c
     return count;
 }
 
-const StepBlock* StepBlocks::find(std::size_t stream, std::int64_t segment) const {
-    const auto found = by_segment_[stream].find(segment);
-    return found == by_segment_[stream].end() ? nullptr : found->second;
+const StepBlock* StepBlocks::find(std::size_t env_id, std::int64_t segment) const {
+    const auto found = by_segment_[env_id].find(segment);
+    return found == by_segment_[env_id].end() ? nullptr : found->second;
 }
 
 std::vector<const StepBlock*> StepBlocks::blocks() const {
@@ -459,8 +459,8 @@ bool StepBlocks::is_sampleable(const Slot& slot) const {
     return slot.order < numbers_.size() && has_bit(words_of(slot.order), slot.place);
 }
 
-StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t stream, std::int64_t position) const {
-    const StepBlock* block = find(stream, position / rules_.segment_frames);
+StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t env_id, std::int64_t position) const {
+    const StepBlock* block = find(env_id, position / rules_.segment_frames);
     const auto place = static_cast<std::size_t>(position % rules_.segment_frames);
     if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
         return TakenSlot{Slot{numbers_.size(), 0}, -1, nullptr};
@@ -469,7 +469,7 @@ StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t stream, std::int64_t posi
     return TakenSlot{Slot{block->order, place}, index, record(*block, place)};
 }
 
-// Returns the complete return of a step. Its further steps have the following places, continued in the stream's next
+// Returns the complete return of a step. Its further steps have the following places, continued in the environment's next
 // block.
 StepReturn StepBlocks::return_of(const Slot& slot) const {
     const StepBlock* block = blocks_[slot.order].get();
@@ -477,7 +477,7 @@ StepReturn StepBlocks::return_of(const Slot& slot) const {
     StepReturn sum = records_.begin_return(record(*block, place));
     while (sum.num_steps < static_cast<std::size_t>(rules_.n_step) && !StepRecords::ends_episode(sum.last)) {
         if (++place == segment_frames_) {
-            block = find(block->stream, block->segment + 1);
+            block = find(block->env_id, block->segment + 1);
             place = 0;
         }
         if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
@@ -524,14 +524,14 @@ bool StepBlocks::locate(std::int64_t index, StepPlace& place) const {
     }
     const Slot slot = slot_of(index);
     const StepBlock& block = *blocks_[slot.order];
-    place = StepPlace{block.stream, block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place),
+    place = StepPlace{block.env_id, block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place),
                       index, 1};
     return true;
 }
 
-bool StepBlocks::find(std::size_t stream, std::int64_t position, StepPlace& place) const {
-    const auto found = position < 0 ? by_segment_[stream].end() : by_segment_[stream].find(position / rules_.segment_frames);
-    if (found == by_segment_[stream].end()) {
+bool StepBlocks::find(std::size_t env_id, std::int64_t position, StepPlace& place) const {
+    const auto found = position < 0 ? by_segment_[env_id].end() : by_segment_[env_id].find(position / rules_.segment_frames);
+    if (found == by_segment_[env_id].end()) {
         return false;
     }
     const StepBlock& block = *found->second;
@@ -539,22 +539,22 @@ bool StepBlocks::find(std::size_t stream, std::int64_t position, StepPlace& plac
     if (!is_readable(index)) {
         return false;
     }
-    place = StepPlace{stream, position, index, 1};
+    place = StepPlace{env_id, position, index, 1};
     return true;
 }
 
-// Blocks of a stream are in the order of their segments, so a run only grows at its end.
+// Blocks of an environment are in the order of their segments, so a run only grows at its end.
 std::vector<StepRun> StepBlocks::readable_runs() const {
     std::vector<StepRun> runs;
-    std::vector<StepRun> growing(num_streams(), StepRun{});
+    std::vector<StepRun> growing(num_envs(), StepRun{});
     const auto end = [&](StepRun& run) {
         if (run.num_steps != 0) {
-            runs.push_back(run_of(*this, run.stream, run.position, run.num_steps));
+            runs.push_back(run_of(*this, run.env_id, run.position, run.num_steps));
         }
         run.num_steps = 0;
     };
     for (const StepBlock* block : blocks()) {
-        StepRun& run = growing[block->stream];
+        StepRun& run = growing[block->env_id];
         const std::int64_t first = block->segment * rules_.segment_frames;
         if (run.position + run.num_steps != first) {
             end(run);
@@ -569,7 +569,7 @@ std::vector<StepRun> StepBlocks::readable_runs() const {
                 end(run);
             } else {
                 if (run.num_steps == 0) {
-                    run = StepRun{block->stream, first + static_cast<std::int64_t>(place), 0, 0, false, false};
+                    run = StepRun{block->env_id, first + static_cast<std::int64_t>(place), 0, 0, false, false};
                 }
                 run.num_steps += static_cast<std::int64_t>(count);
             }
@@ -581,8 +581,8 @@ std::vector<StepRun> StepBlocks::readable_runs() const {
 }
 
 void StepBlocks::rebuild_starts() {
-    std::vector<std::vector<std::int64_t>> starts(num_streams());
-    std::vector<std::int64_t> steps_before(num_streams(), kNoPosition);
+    std::vector<std::vector<std::int64_t>> starts(num_envs());
+    std::vector<std::int64_t> steps_before(num_envs(), kNoPosition);
     for (const StepBlock* block : blocks()) {
         for (std::size_t place = 0; place < segment_frames_; ++place) {
             if (!is_readable(block->number * rules_.segment_frames + static_cast<std::int64_t>(place))) {
@@ -590,23 +590,23 @@ void StepBlocks::rebuild_starts() {
             }
             const std::int64_t position = block->segment * rules_.segment_frames + static_cast<std::int64_t>(place);
             const std::int64_t history = StepRecords::history_of(records_of_[block->order] + place * records_.bytes());
-            if (marks_episode_start(rules_.stack, history, position, steps_before[block->stream])) {
-                starts[block->stream].push_back(position);
+            if (marks_episode_start(rules_.stack, history, position, steps_before[block->env_id])) {
+                starts[block->env_id].push_back(position);
             }
-            steps_before[block->stream] = position;
+            steps_before[block->env_id] = position;
         }
     }
-    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        restore_starts(stream, std::move(starts[stream]));
+    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
+        restore_starts(env_id, std::move(starts[env_id]));
     }
 }
 
 // Returns whether a block is stored of the steps from `first` up to, excluding, `before`.
-bool StepBlocks::has_steps(std::size_t stream, std::int64_t first, std::int64_t before) const {
+bool StepBlocks::has_steps(std::size_t env_id, std::int64_t first, std::int64_t before) const {
     const std::int64_t lowest = first / rules_.segment_frames;
     std::int64_t segment = first < before ? (before - 1) / rules_.segment_frames : lowest - 1;
     for (; segment >= lowest; --segment) {  // the newest blocks are the most likely to be stored
-        if (by_segment_[stream].count(segment) != 0) {
+        if (by_segment_[env_id].count(segment) != 0) {
             return true;
         }
     }

@@ -24,9 +24,9 @@ void UnsampleableIndices::remove(const std::vector<std::int64_t>& ascending) {
     auto leaving = ascending.begin();
     indices_.erase(std::remove_if(from, indices_.end(),
                                   [&](std::int64_t index) {
-                                      const bool leaves = leaving != ascending.end() && *leaving == index;
-                                      leaving += leaves ? 1 : 0;
-                                      return leaves;
+                                      const bool arrays = leaving != ascending.end() && *leaving == index;
+                                      leaving += arrays ? 1 : 0;
+                                      return arrays;
                                   }),
                    indices_.end());
 }
@@ -63,15 +63,15 @@ std::int64_t UnsampleableIndices::sampleable_among(std::int64_t oldest, std::int
     return oldest + rank + static_cast<std::int64_t>(low);
 }
 
-bool StreamCursors::may_append(const std::int32_t* streams, std::size_t count) {
+bool EnvCursors::may_append(const std::int32_t* env_ids, std::size_t count) {
     ++num_checks_;
     for (std::size_t row = 0; row < count; ++row) {
-        const auto stream = static_cast<std::size_t>(streams[row]);
-        if (streams[row] < 0 || stream >= memory_.num_streams || !memory_.is_open[stream] ||
-            last_check_of_[stream] == num_checks_) {
+        const auto env_id = static_cast<std::size_t>(env_ids[row]);
+        if (env_ids[row] < 0 || env_id >= memory_.num_envs || !memory_.is_open[env_id] ||
+            last_check_of_[env_id] == num_checks_) {
             return false;
         }
-        last_check_of_[stream] = num_checks_;
+        last_check_of_[env_id] = num_checks_;
     }
     return true;
 }

@@ -1,12 +1,12 @@
-// Data structures that index the steps of a timeline.
+// Data structures that index the steps of a step store.
 //
 //   PrefixCounts          counts per place, and the place of the n-th counted element
 //   PendingSteps          steps whose n-step return is incomplete
 //   UnsampleableIndices   indices that a draw must skip
-//   EpisodeStarts         where the episodes of each stream begin
-//   StreamCursors         position and open episode of each stream
+//   EpisodeStarts         where the episodes of each environment begin
+//   EnvCursors         position and open episode of each environment
 //
-// Threads: the caller serialises all calls. Arguments are not checked unless stated; streams must be in range.
+// Threads: the caller serialises all calls. Arguments are not checked unless stated; environments must be in range.
 #pragma once
 
 #include <algorithm>
@@ -79,7 +79,7 @@ private:
     std::uint64_t total_ = 0;
 };
 
-// Steps whose n-step return is incomplete: at most n - 1 per stream, its newest ones.
+// Steps whose n-step return is incomplete: at most n - 1 per environment, its newest ones.
 //
 // The return of the step at position p is complete when the step at p + n - 1 arrives. Both have the same remainder
 // modulo n - 1, so the new step replaces the completed one in its place without a search.
@@ -87,36 +87,36 @@ class PendingSteps {
 public:
     static constexpr std::int64_t kNone = -1;
 
-    PendingSteps(std::size_t num_streams, std::int64_t n_step)
-        : num_places_(n_step - 1), waiting_(num_streams * static_cast<std::size_t>(num_places_), kNone) {}
+    PendingSteps(std::size_t num_envs, std::int64_t n_step)
+        : num_places_(n_step - 1), waiting_(num_envs * static_cast<std::size_t>(num_places_), kNone) {}
 
     bool is_unused() const { return num_places_ == 0; }  // n_step is 1: every return is complete at once
 
-    // Marks the step at `position` of a stream as pending (or as not pending, with an index of kNone). Returns the
+    // Marks the step at `position` of an environment as pending (or as not pending, with an index of kNone). Returns the
     // index of the step whose return is now complete, or kNone.
-    std::int64_t exchange(std::size_t stream, std::int64_t position, std::int64_t index) {
-        std::int64_t& place = place_of(stream, position);
+    std::int64_t exchange(std::size_t env_id, std::int64_t position, std::int64_t index) {
+        std::int64_t& place = place_of(env_id, position);
         const std::int64_t waited = place;
         place = index;
         return waited;
     }
 
     // The slot of a lost step may give a negative position. No step there is pending.
-    bool contains(std::size_t stream, std::int64_t position, std::int64_t index) const {
-        return !is_unused() && position >= 0 && waiting_[offset_of(stream, position)] == index;
+    bool contains(std::size_t env_id, std::int64_t position, std::int64_t index) const {
+        return !is_unused() && position >= 0 && waiting_[offset_of(env_id, position)] == index;
     }
 
     // Removes a step; does nothing if it is not pending.
-    void remove(std::size_t stream, std::int64_t position, std::int64_t index) {
-        if (contains(stream, position, index)) {
-            place_of(stream, position) = kNone;
+    void remove(std::size_t env_id, std::int64_t position, std::int64_t index) {
+        if (contains(env_id, position, index)) {
+            place_of(env_id, position) = kNone;
         }
     }
 
-    // Removes all pending steps of a stream and passes each to `use`.
+    // Removes all pending steps of an environment and passes each to `use`.
     template <typename Use>
-    void take(std::size_t stream, Use use) {
-        const std::size_t first = stream * static_cast<std::size_t>(num_places_);
+    void take(std::size_t env_id, Use use) {
+        const std::size_t first = env_id * static_cast<std::size_t>(num_places_);
         for (std::size_t at = first; at < first + static_cast<std::size_t>(num_places_); ++at) {
             if (waiting_[at] != kNone) {
                 use(waiting_[at]);
@@ -136,12 +136,12 @@ public:
     }
 
 private:
-    std::size_t offset_of(std::size_t stream, std::int64_t position) const {
-        return stream * static_cast<std::size_t>(num_places_) + static_cast<std::size_t>(position % num_places_);
+    std::size_t offset_of(std::size_t env_id, std::int64_t position) const {
+        return env_id * static_cast<std::size_t>(num_places_) + static_cast<std::size_t>(position % num_places_);
     }
-    std::int64_t& place_of(std::size_t stream, std::int64_t position) { return waiting_[offset_of(stream, position)]; }
+    std::int64_t& place_of(std::size_t env_id, std::int64_t position) { return waiting_[offset_of(env_id, position)]; }
 
-    std::int64_t num_places_;  // per stream
+    std::int64_t num_places_;  // per environment
     std::vector<std::int64_t> waiting_;
 };
 
@@ -196,17 +196,17 @@ inline bool marks_episode_start(std::int64_t stack, std::int64_t history, std::i
     return position == 0 || (step_before != kNoPosition && step_before == position - 2);
 }
 
-// Positions of the first frames of each stream's episodes, ascending, as long as steps of the episode are stored.
+// Positions of the first frames of each environment's episodes, ascending, as long as steps of the episode are stored.
 //
 // The frame before an episode's first frame is the last of the previous episode and starts no step. A start is kept
 // while a step on either side of it is stored.
 class EpisodeStarts {
 public:
-    explicit EpisodeStarts(std::size_t num_streams) : starts_of_(num_streams) {}
+    explicit EpisodeStarts(std::size_t num_envs) : starts_of_(num_envs) {}
 
-    std::size_t size(std::size_t stream) const { return starts_of_[stream].size(); }
-    const std::int64_t* begin(std::size_t stream) const { return starts_of_[stream].begin(); }
-    const std::int64_t* end(std::size_t stream) const { return starts_of_[stream].end(); }
+    std::size_t size(std::size_t env_id) const { return starts_of_[env_id].size(); }
+    const std::int64_t* begin(std::size_t env_id) const { return starts_of_[env_id].begin(); }
+    const std::int64_t* end(std::size_t env_id) const { return starts_of_[env_id].end(); }
 
     std::size_t nbytes() const {
         std::size_t nbytes = starts_of_.capacity() * sizeof(Starts);
@@ -216,12 +216,12 @@ public:
         return nbytes;
     }
 
-    // Adds an episode after all others of its stream.
-    void push(std::size_t stream, std::int64_t position) { starts_of_[stream].positions.push_back(position); }
+    // Adds an episode after all others of its environment.
+    void push(std::size_t env_id, std::int64_t position) { starts_of_[env_id].positions.push_back(position); }
 
     // Removes the starts that only steps below `position` needed.
-    void drop_before(std::size_t stream, std::int64_t position) {
-        Starts& starts = starts_of_[stream];
+    void drop_before(std::size_t env_id, std::int64_t position) {
+        Starts& starts = starts_of_[env_id];
         const std::size_t num_dropped = starts.num_dropped;
         while (starts.size() > 1 && starts.begin()[1] <= position + 1) {  // the frame before a start starts no step
             ++starts.num_dropped;
@@ -234,32 +234,32 @@ public:
     // Removes the starts that only steps from `first` up to, excluding, `before` needed. `has_steps(from, until)`
     // returns whether a stored step starts in from <= position < until.
     template <typename HasSteps>
-    void drop_within(std::size_t stream, std::int64_t first, std::int64_t before, HasSteps has_steps);
+    void drop_within(std::size_t env_id, std::int64_t first, std::int64_t before, HasSteps has_steps);
 
     // Returns where the episode of the frame at `position` begins; kNoPosition if unknown.
-    std::int64_t start_of(std::size_t stream, std::int64_t position) const {
-        const std::int64_t* behind = std::upper_bound(begin(stream), end(stream), position);
-        return behind == begin(stream) ? kNoPosition : *(behind - 1);
+    std::int64_t start_of(std::size_t env_id, std::int64_t position) const {
+        const std::int64_t* behind = std::upper_bound(begin(env_id), end(env_id), position);
+        return behind == begin(env_id) ? kNoPosition : *(behind - 1);
     }
 
     // Returns the first start after `position`; kNoPosition if there is none.
-    std::int64_t start_behind(std::size_t stream, std::int64_t position) const {
-        const std::int64_t* behind = std::upper_bound(begin(stream), end(stream), position);
-        return behind == end(stream) ? kNoPosition : *behind;
+    std::int64_t start_behind(std::size_t env_id, std::int64_t position) const {
+        const std::int64_t* behind = std::upper_bound(begin(env_id), end(env_id), position);
+        return behind == end(env_id) ? kNoPosition : *behind;
     }
 
-    bool is_start(std::size_t stream, std::int64_t position) const {
-        return std::binary_search(begin(stream), end(stream), position);
+    bool is_start(std::size_t env_id, std::int64_t position) const {
+        return std::binary_search(begin(env_id), end(env_id), position);
     }
 
-    // Replaces the starts of a stream. If the stream has a frame, its newest episode begins at `newest_start`.
-    void restore(std::size_t stream, std::vector<std::int64_t> starts, std::int64_t newest, std::int64_t newest_start) {
+    // Replaces the starts of an environment. If the environment has a frame, its newest episode begins at `newest_start`.
+    void restore(std::size_t env_id, std::vector<std::int64_t> starts, std::int64_t newest, std::int64_t newest_start) {
         if (newest >= 0) {
             starts.push_back(newest_start);
         }
         std::sort(starts.begin(), starts.end());  // a file may have them in any order
         starts.erase(std::unique(starts.begin(), starts.end()), starts.end());
-        starts_of_[stream] = Starts{std::move(starts), 0};
+        starts_of_[env_id] = Starts{std::move(starts), 0};
     }
 
 private:
@@ -279,12 +279,12 @@ private:
         }
     };
 
-    std::vector<Starts> starts_of_;  // per stream
+    std::vector<Starts> starts_of_;  // per environment
 };
 
 template <typename HasSteps>
-void EpisodeStarts::drop_within(std::size_t stream, std::int64_t first, std::int64_t before, HasSteps has_steps) {
-    Starts& starts = starts_of_[stream];
+void EpisodeStarts::drop_within(std::size_t env_id, std::int64_t first, std::int64_t before, HasSteps has_steps) {
+    Starts& starts = starts_of_[env_id];
     const std::size_t count = starts.size();
     const std::int64_t* const begin = starts.begin();
     const auto has_any = [&](std::size_t episode) {  // the newest episode has no known end
@@ -315,51 +315,51 @@ struct StepStart {
     bool is_readable;       // none of its frames is lost
 };
 
-// The write position of each stream: its newest frame, the start of its newest episode, and whether that episode is
+// The write position of each environment: its newest frame, the start of its newest episode, and whether that episode is
 // open.
 //
 // Ownership: references the caller's memory, which must stay in place.
-class StreamCursors {
+class EnvCursors {
 public:
-    StreamCursors(const StreamMemory& memory, std::int64_t stack)
-        : memory_(memory), stack_(stack), last_check_of_(memory.num_streams, 0) {}
+    EnvCursors(const EnvMemory& memory, std::int64_t stack)
+        : memory_(memory), stack_(stack), last_check_of_(memory.num_envs, 0) {}
 
-    std::size_t num_streams() const { return memory_.num_streams; }
-    std::int64_t newest_position(std::size_t stream) const { return memory_.newest_positions[stream]; }
-    std::int64_t episode_start(std::size_t stream) const { return memory_.episode_starts[stream]; }
-    bool is_open(std::size_t stream) const { return memory_.is_open[stream]; }
+    std::size_t num_envs() const { return memory_.num_envs; }
+    std::int64_t newest_position(std::size_t env_id) const { return memory_.newest_positions[env_id]; }
+    std::int64_t episode_start(std::size_t env_id) const { return memory_.episode_starts[env_id]; }
+    bool is_open(std::size_t env_id) const { return memory_.is_open[env_id]; }
 
-    // Starts an episode on a stream; an open episode ends there.
-    void begin(std::size_t stream) {
-        memory_.episode_starts[stream] = ++memory_.newest_positions[stream];
-        memory_.is_open[stream] = true;
+    // Starts an episode on an environment; an open episode ends there.
+    void begin(std::size_t env_id) {
+        memory_.episode_starts[env_id] = ++memory_.newest_positions[env_id];
+        memory_.is_open[env_id] = true;
     }
 
     // Ends an open episode as truncated.
-    void close(std::size_t stream) { memory_.is_open[stream] = false; }
+    void close(std::size_t env_id) { memory_.is_open[env_id] = false; }
 
-    // Returns whether all streams exist, are distinct, and have an open episode.
-    bool may_append(const std::int32_t* streams, std::size_t count);
+    // Returns whether all environments exist, are distinct, and have an open episode.
+    bool may_append(const std::int32_t* env_ids, std::size_t count);
 
     // Advances to the frame that a step with these flags led to.
-    StepStart advance(std::size_t stream, std::uint8_t flags) {
-        const std::int64_t position = memory_.newest_positions[stream]++;
-        const std::int64_t age = position - memory_.episode_starts[stream];
+    StepStart advance(std::size_t env_id, std::uint8_t flags) {
+        const std::int64_t position = memory_.newest_positions[env_id]++;
+        const std::int64_t age = position - memory_.episode_starts[env_id];
         const std::int64_t history = age < stack_ - 1 ? age : stack_ - 1;
-        memory_.is_open[stream] = flags == 0;
-        return StepStart{position, history, position - history >= memory_.unreadable_before[stream]};
+        memory_.is_open[env_id] = flags == 0;
+        return StepStart{position, history, position - history >= memory_.unreadable_before[env_id]};
     }
 
-    // Marks the stored frames of a stream below `before` as possibly lost.
-    void lose(std::size_t stream, std::int64_t before) {
-        std::int64_t& bound = memory_.unreadable_before[stream];
+    // Marks the stored frames of an environment below `before` as possibly lost.
+    void lose(std::size_t env_id, std::int64_t before) {
+        std::int64_t& bound = memory_.unreadable_before[env_id];
         bound = before > bound ? before : bound;
     }
 
 private:
-    StreamMemory memory_;
+    EnvMemory memory_;
     std::int64_t stack_;
-    std::vector<std::uint64_t> last_check_of_;  // per stream: number of the last check that named it
+    std::vector<std::uint64_t> last_check_of_;  // per environment: number of the last check that named it
     std::uint64_t num_checks_ = 0;
 };
 

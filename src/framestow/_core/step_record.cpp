@@ -11,9 +11,9 @@ constexpr std::size_t kPositionAt = 0;
 constexpr std::size_t kRewardAt = 4;
 constexpr std::size_t kFlagsAt = 8;
 constexpr std::size_t kHistoryAt = 9;
-constexpr std::size_t kStreamAt = 10;
+constexpr std::size_t kEnvIdAt = 10;
 constexpr std::int64_t kFarBack = std::int64_t{1} << 31;  // frames
-constexpr std::int64_t kFarthest = std::int64_t{1} << 30;  // frames between a stream's newest and any that a slot names
+constexpr std::int64_t kFarthest = std::int64_t{1} << 30;  // frames between an environment's newest and any that a slot names
 
 template <typename Value>
 Value load(const std::uint8_t* bytes) {
@@ -39,42 +39,42 @@ void widen(const std::uint8_t* stored, const std::uint8_t* end, std::uint8_t* ou
 
 }  // namespace
 
-StepRecords::StepRecords(const StreamMemory& streams, const StepRules& rules)
-    : streams_(streams),
+StepRecords::StepRecords(const EnvMemory& env_ids, const StepRules& rules)
+    : env_ids_(env_ids),
       action_(rules.action),
       stack_(rules.stack),
       column_bytes_(rules.column_bytes),
       integer_bytes_(rules.action.bytes / rules.action.num_integers),
       given_action_bytes_(action_.is_counted ? action_.num_integers * sizeof(std::int64_t) : action_.bytes),
-      action_at_(kStreamAt + stream_bytes(streams.num_streams)),
+      action_at_(kEnvIdAt + env_id_bytes(env_ids.num_envs)),
       columns_at_(action_at_ + rules.action.bytes),
-      record_bytes_(record_bytes(streams.num_streams, rules)),
+      record_bytes_(record_bytes(env_ids.num_envs, rules)),
       discount_of_flags_{static_cast<float>(rules.discount), 0.0F, static_cast<float>(rules.discount), 0.0F} {
     for (std::int64_t power = 0; power <= rules.n_step; ++power) {
         discounts_.push_back(std::pow(rules.discount, static_cast<double>(power)));
     }
 }
 
-std::size_t StepRecords::stream_bytes(std::size_t num_streams) {
-    return num_streams <= 0x100 ? 1 : num_streams <= 0x10000 ? 2 : 4;
+std::size_t StepRecords::env_id_bytes(std::size_t num_envs) {
+    return num_envs <= 0x100 ? 1 : num_envs <= 0x10000 ? 2 : 4;
 }
 
-std::size_t StepRecords::record_bytes(std::size_t num_streams, const StepRules& rules) {
-    const std::size_t without_columns = kStreamAt + stream_bytes(num_streams) + rules.action.bytes;
+std::size_t StepRecords::record_bytes(std::size_t num_envs, const StepRules& rules) {
+    const std::size_t without_columns = kEnvIdAt + env_id_bytes(num_envs) + rules.action.bytes;
     return std::accumulate(rules.column_bytes.begin(), rules.column_bytes.end(), without_columns);
 }
 
 void StepRecords::write(std::uint8_t* record, const Steps& steps, std::size_t row, std::int64_t position,
                         std::int64_t history, std::uint8_t more_flags) const {
-    const auto stream = static_cast<std::uint32_t>(steps.streams[row]);
+    const auto env_id = static_cast<std::uint32_t>(steps.env_ids[row]);
     store(record + kPositionAt, static_cast<std::uint32_t>(position));  // the low 32 bits; position_of restores the others
     store(record + kRewardAt, steps.rewards[row]);
     record[kFlagsAt] = static_cast<std::uint8_t>(steps.flags[row] | more_flags);
     record[kHistoryAt] = static_cast<std::uint8_t>(history);
-    switch (action_at_ - kStreamAt) {
-        case 1: store(record + kStreamAt, static_cast<std::uint8_t>(stream)); break;
-        case 2: store(record + kStreamAt, static_cast<std::uint16_t>(stream)); break;
-        default: store(record + kStreamAt, stream);
+    switch (action_at_ - kEnvIdAt) {
+        case 1: store(record + kEnvIdAt, static_cast<std::uint8_t>(env_id)); break;
+        case 2: store(record + kEnvIdAt, static_cast<std::uint16_t>(env_id)); break;
+        default: store(record + kEnvIdAt, env_id);
     }
     std::memcpy(record + action_at_, steps.actions + row * action_.bytes, action_.bytes);
     const std::size_t columns_bytes = record_bytes_ - columns_at_;
@@ -85,27 +85,27 @@ void StepRecords::write(std::uint8_t* record, const Steps& steps, std::size_t ro
 
 void StepRecords::write_lost(std::uint8_t* record) const {
     std::memset(record, 0, record_bytes_);
-    store(record + kPositionAt, static_cast<std::uint32_t>(streams_.newest_positions[0] - kFarBack));
+    store(record + kPositionAt, static_cast<std::uint32_t>(env_ids_.newest_positions[0] - kFarBack));
 }
 
-std::size_t StepRecords::stream_of(const std::uint8_t* record) const {
-    switch (action_at_ - kStreamAt) {
-        case 1: return load<std::uint8_t>(record + kStreamAt);
-        case 2: return load<std::uint16_t>(record + kStreamAt);
-        default: return load<std::uint32_t>(record + kStreamAt);
+std::size_t StepRecords::env_of(const std::uint8_t* record) const {
+    switch (action_at_ - kEnvIdAt) {
+        case 1: return load<std::uint8_t>(record + kEnvIdAt);
+        case 2: return load<std::uint16_t>(record + kEnvIdAt);
+        default: return load<std::uint32_t>(record + kEnvIdAt);
     }
 }
 
-std::int64_t StepRecords::position_of(const std::uint8_t* record, std::size_t stream) const {
-    // A stream's stored positions span less than 2**32. So the distance to its newest position, modulo 2**32 from the
+std::int64_t StepRecords::position_of(const std::uint8_t* record, std::size_t env_id) const {
+    // An environment's stored positions span less than 2**32. So the distance to its newest position, modulo 2**32 from the
     // stored low 32 bits, is exact.
-    const std::int64_t newest = streams_.newest_positions[stream];
+    const std::int64_t newest = env_ids_.newest_positions[env_id];
     const std::uint32_t distance = static_cast<std::uint32_t>(newest) - load<std::uint32_t>(record + kPositionAt);
     return newest - static_cast<std::int64_t>(distance);
 }
 
-std::int64_t StepRecords::first_position_of(const std::uint8_t* record, std::size_t stream) const {
-    return position_of(record, stream) - record[kHistoryAt];
+std::int64_t StepRecords::first_position_of(const std::uint8_t* record, std::size_t env_id) const {
+    return position_of(record, env_id) - record[kHistoryAt];
 }
 
 bool StepRecords::is_taken(const std::uint8_t* record) { return (record[kFlagsAt] & kTaken) != 0; }
@@ -114,13 +114,13 @@ bool StepRecords::ends_episode(const std::uint8_t* record) {
     return (record[kFlagsAt] & (kTerminated | kTruncated)) != 0;
 }
 
-bool StepRecords::is_step_at(const std::uint8_t* record, std::size_t stream, std::int64_t position) const {
+bool StepRecords::is_step_at(const std::uint8_t* record, std::size_t env_id, std::int64_t position) const {
     return load<std::uint32_t>(record + kPositionAt) == static_cast<std::uint32_t>(position) &&
-           stream_of(record) == stream;
+           env_of(record) == env_id;
 }
 
 bool StepRecords::is_forgotten(const std::uint8_t* record) const {
-    return stream_of(record) == 0 && position_of(record, 0) < streams_.newest_positions[0] - kFarthest;
+    return env_of(record) == 0 && position_of(record, 0) < env_ids_.newest_positions[0] - kFarthest;
 }
 
 StepReturn StepRecords::begin_return(const std::uint8_t* record) const {
@@ -146,10 +146,10 @@ float StepRecords::reward_of(const std::uint8_t* record) { return load<float>(re
 std::int64_t StepRecords::history_of(const std::uint8_t* record) { return record[kHistoryAt]; }
 
 void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const {
-    const std::size_t stream = stream_of(record);
+    const std::size_t env_id = env_of(record);
     const std::uint8_t flags = record[kFlagsAt];
-    out.streams[row] = static_cast<std::int32_t>(stream);
-    out.last_positions[row] = position_of(record, stream) + 1;
+    out.env_ids[row] = static_cast<std::int32_t>(env_id);
+    out.last_positions[row] = position_of(record, env_id) + 1;
     out.counts[row] = record[kHistoryAt] + 2;
     out.rewards[row] = load<float>(record + kRewardAt);
     out.discounts[row] = discount_of_flags_[flags & 3];
@@ -160,11 +160,11 @@ void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const Res
 
 void StepRecords::resolve_return(const std::uint8_t* record, const StepReturn& sum, std::size_t row,
                                  std::size_t count, const ResolvedSteps& out) const {
-    const std::size_t stream = stream_of(record), next_row = row + count;
-    const std::int64_t position = position_of(record, stream);
+    const std::size_t env_id = env_of(record), next_row = row + count;
+    const std::int64_t position = position_of(record, env_id);
     const std::uint8_t flags = sum.last[kFlagsAt];
     const std::int64_t next_count = std::int64_t{sum.last[kHistoryAt]} + 2;
-    out.streams[row] = out.streams[next_row] = static_cast<std::int32_t>(stream);
+    out.env_ids[row] = out.env_ids[next_row] = static_cast<std::int32_t>(env_id);
     out.last_positions[row] = position;
     out.counts[row] = record[kHistoryAt] + 1;
     out.last_positions[next_row] = position + static_cast<std::int64_t>(sum.num_steps);

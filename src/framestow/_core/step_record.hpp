@@ -1,13 +1,13 @@
 // The record of one step in its slot, and the steps of a call.
 //
-// framestow/replay/timelines defines index, slot, position and window. A slot is one record without padding, in the
+// framestow/replay/steps defines index, slot, position and window. A slot is one record without padding, in the
 // machine's byte order:
 //
-//    position 4 | reward 4 | flags 1 | history 1 | stream 1, 2 or 4 | action | extra fields
+//    position 4 | reward 4 | flags 1 | history 1 | environment 1, 2 or 4 | action | extra fields
 //
 // One record per slot instead of one array per field: a draw of 32 then waits for 32 cache lines, not 192.
 //
-// Ownership: references the caller's memory, which must stay in place. Nothing is checked: streams must be in range.
+// Ownership: references the caller's memory, which must stay in place. Nothing is checked: environments must be in range.
 #pragma once
 
 #include <cstddef>
@@ -36,16 +36,16 @@ struct StepRules {
     std::int64_t n_step = 1;  // rewards in a return, fewer at an episode's end
 };
 
-struct StreamMemory {  // one entry per stream in each array
+struct EnvMemory {  // one entry per environment in each array
     std::int64_t* newest_positions;   // of its newest frame; -1 before the first
     std::int64_t* episode_starts;     // of the first frame of its newest episode
     std::int64_t* unreadable_before;  // frames below may be lost: later steps that use them are unsampleable
     bool* is_open;                    // whether that episode is open
-    std::size_t num_streams;
+    std::size_t num_envs;
 };
 
-struct Steps {  // one step of each of `count` streams; actions in their stored form
-    const std::int32_t* streams;
+struct Steps {  // one step of each of `count` environments; actions in their stored form
+    const std::int32_t* env_ids;
     const std::uint8_t* actions;
     const float* rewards;
     const std::uint8_t* flags;
@@ -57,7 +57,7 @@ struct Steps {  // one step of each of `count` streams; actions in their stored 
 // and next observation together. n-step transitions have two: first all observations' windows, then all next
 // observations'.
 struct ResolvedSteps {
-    std::int32_t* streams;
+    std::int32_t* env_ids;
     std::int64_t* last_positions;
     std::int32_t* counts;
     std::uint8_t* actions;  // int64 if counted
@@ -78,8 +78,8 @@ struct StepReturn {  // of a step and its successors
     double reward;
 };
 
-struct Eviction {  // frames from `first` up to, excluding, `before` of `stream` are no longer needed
-    std::int32_t stream;
+struct Eviction {  // frames from `first` up to, excluding, `before` of `env_id` are no longer needed
+    std::int32_t env_id;
     std::int64_t first;
     std::int64_t before;
 };
@@ -87,11 +87,11 @@ struct Eviction {  // frames from `first` up to, excluding, `before` of `stream`
 // Writes and reads slots.
 class StepRecords {
 public:
-    StepRecords(const StreamMemory& streams, const StepRules& rules);
+    StepRecords(const EnvMemory& env_ids, const StepRules& rules);
 
-    // Returns the fewest of 1, 2 and 4 bytes that can store every stream number, and the bytes of a slot.
-    static std::size_t stream_bytes(std::size_t num_streams);
-    static std::size_t record_bytes(std::size_t num_streams, const StepRules& rules);
+    // Returns the fewest of 1, 2 and 4 bytes that can store every environment number, and the bytes of a slot.
+    static std::size_t env_id_bytes(std::size_t num_envs);
+    static std::size_t record_bytes(std::size_t num_envs, const StepRules& rules);
 
     std::size_t bytes() const { return record_bytes_; }
 
@@ -99,19 +99,19 @@ public:
     void write(std::uint8_t* record, const Steps& steps, std::size_t row, std::int64_t position, std::int64_t history,
                std::uint8_t more_flags = 0) const;
 
-    // Writes the placeholder of a lost step: of stream 0, with a position so old that no step follows it.
+    // Writes the placeholder of a lost step: of environment 0, with a position so old that no step follows it.
     void write_lost(std::uint8_t* record) const;
 
-    std::size_t stream_of(const std::uint8_t* record) const;
-    std::int64_t position_of(const std::uint8_t* record, std::size_t stream) const;
-    std::int64_t first_position_of(const std::uint8_t* record, std::size_t stream) const;  // of its window
+    std::size_t env_of(const std::uint8_t* record) const;
+    std::int64_t position_of(const std::uint8_t* record, std::size_t env_id) const;
+    std::int64_t first_position_of(const std::uint8_t* record, std::size_t env_id) const;  // of its window
     static bool is_taken(const std::uint8_t* record);
     static bool ends_episode(const std::uint8_t* record);  // by a flag
     static float reward_of(const std::uint8_t* record);
     static std::int64_t history_of(const std::uint8_t* record);
 
-    // Returns whether a slot has the step of a stream that starts at `position`.
-    bool is_step_at(const std::uint8_t* record, std::size_t stream, std::int64_t position) const;
+    // Returns whether a slot has the step of an environment that starts at `position`.
+    bool is_step_at(const std::uint8_t* record, std::size_t env_id, std::int64_t position) const;
 
     // Returns whether a slot is a placeholder of write_lost.
     bool is_forgotten(const std::uint8_t* record) const;
@@ -132,7 +132,7 @@ private:
     void read_action(const std::uint8_t* stored, std::uint8_t* out) const;
     void read_columns(const std::uint8_t* stored, std::size_t row, std::uint8_t* const* out) const;
 
-    StreamMemory streams_;
+    EnvMemory env_ids_;
     ActionLayout action_;
     std::int64_t stack_;
     std::vector<std::size_t> column_bytes_;

@@ -5,16 +5,16 @@
 
 namespace framestow {
 
-StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const StreamMemory& streams, const StepRules& rules)
+StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const EnvMemory& env_ids, const StepRules& rules)
     : slots_(slots),
       capacity_(capacity),
       rules_(rules),
-      records_(streams, rules),
-      cursors_(streams, rules.stack),
-      pending_(streams.num_streams, rules.n_step),
-      segments_reported_(streams.num_streams, 0),
-      starts_(streams.num_streams),
-      first_steps_(streams.num_streams, 0) {}
+      records_(env_ids, rules),
+      cursors_(env_ids, rules.stack),
+      pending_(env_ids.num_envs, rules.n_step),
+      segments_reported_(env_ids.num_envs, 0),
+      starts_(env_ids.num_envs),
+      first_steps_(env_ids.num_envs, 0) {}
 
 std::vector<std::int64_t> StepRing::lost_indices() const {
     const std::vector<std::int64_t> pending = pending_.indices();
@@ -28,24 +28,24 @@ bool StepRing::is_pending(std::int64_t index) const {
     if (pending_.is_unused() || index < oldest_ || index >= next_index_) {
         return false;
     }
-    const std::size_t stream = records_.stream_of(slot(index));
-    return pending_.contains(stream, records_.position_of(slot(index), stream), index);
+    const std::size_t env_id = records_.env_of(slot(index));
+    return pending_.contains(env_id, records_.position_of(slot(index), env_id), index);
 }
 
-void StepRing::begin(const std::int32_t* streams, std::size_t count) {
+void StepRing::begin(const std::int32_t* env_ids, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
-        const auto stream = static_cast<std::size_t>(streams[row]);
-        cursors_.begin(stream);
-        settle(stream);
-        starts_.push(stream, cursors_.episode_start(stream));
+        const auto env_id = static_cast<std::size_t>(env_ids[row]);
+        cursors_.begin(env_id);
+        settle(env_id);
+        starts_.push(env_id, cursors_.episode_start(env_id));
     }
     make_settled_sampleable();
 }
 
 void StepRing::close_episodes() {
-    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        cursors_.close(stream);
-        settle(stream);
+    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
+        cursors_.close(env_id);
+        settle(env_id);
     }
     make_settled_sampleable();
 }
@@ -56,8 +56,8 @@ void StepRing::evict_for_staged(std::size_t count, std::vector<Eviction>& evicti
 
 void StepRing::evict_segment(std::vector<Eviction>& evictions) {
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
-        std::size_t stream = 0;
-        if (needed_from(index, stream) / rules_.segment_frames > segments_reported_[stream]) {
+        std::size_t env_id = 0;
+        if (needed_from(index, env_id) / rules_.segment_frames > segments_reported_[env_id]) {
             evict_before(index + 1, evictions);
             return;
         }
@@ -70,7 +70,7 @@ void StepRing::append(const Steps& steps) {
         return;
     }
     for (std::size_t row = 0; row < steps.count; ++row) {
-        const StepStart start = cursors_.advance(static_cast<std::size_t>(steps.streams[row]), steps.flags[row]);
+        const StepStart start = cursors_.advance(static_cast<std::size_t>(steps.env_ids[row]), steps.flags[row]);
         if (start.is_readable) {
             make_sampleable(next_index_);
         } else {
@@ -105,30 +105,30 @@ std::size_t StepRing::resolve_steps(const std::int64_t* indices, std::size_t cou
     return count;
 }
 
-std::size_t StepRing::lose(std::size_t stream, std::int64_t first, std::int64_t before) {
-    cursors_.lose(stream, before);
+std::size_t StepRing::lose(std::size_t env_id, std::int64_t first, std::int64_t before) {
+    cursors_.lose(env_id, before);
     std::vector<std::int64_t> touched;
     const std::uint8_t* record = nullptr;
-    std::int64_t index = first_from(stream, first - rules_.n_step);
-    for (; index < next_index_; index = next_of(stream, index + 1)) {  // steps whose returns may reach `first`
+    std::int64_t index = first_from(env_id, first - rules_.n_step);
+    for (; index < next_index_; index = next_of(env_id, index + 1)) {  // steps whose returns may reach `first`
         const std::uint8_t* next = slot(index);
-        const std::int64_t position = records_.position_of(next, stream);
+        const std::int64_t position = records_.position_of(next, env_id);
         if (position >= first) {
             break;
         }
         if (record != nullptr &&
-            (StepRecords::ends_episode(record) || position != records_.position_of(record, stream) + 1)) {
+            (StepRecords::ends_episode(record) || position != records_.position_of(record, env_id) + 1)) {
             touched.clear();
         }
         record = next;
         touched.push_back(index);
     }
-    if (record != nullptr && records_.position_of(record, stream) != first - 1) {
+    if (record != nullptr && records_.position_of(record, env_id) != first - 1) {
         touched.clear();
     }
-    for (; index < next_index_; index = next_of(stream, index + 1)) {
-        if (records_.first_position_of(slot(index), stream) >= before) {
-            break;  // a stream's windows begin in ascending order
+    for (; index < next_index_; index = next_of(env_id, index + 1)) {
+        if (records_.first_position_of(slot(index), env_id) >= before) {
+            break;  // an environment's windows begin in ascending order
         }
         touched.push_back(index);
     }
@@ -142,8 +142,8 @@ std::size_t StepRing::lose_indices(const std::vector<std::int64_t>& ascending) {
             make_unsampleable(index);
             ++num_lost;
         } else if (is_pending(index)) {
-            const std::size_t stream = records_.stream_of(slot(index));
-            pending_.remove(stream, records_.position_of(slot(index), stream), index);
+            const std::size_t env_id = records_.env_of(slot(index));
+            pending_.remove(env_id, records_.position_of(slot(index), env_id), index);
         }
     }
     unsampleable_.add(ascending);
@@ -181,21 +181,21 @@ void StepRing::restore_pending() {
         return;
     }
     std::int64_t num_missing = 0;  // unseen steps that may be pending: those after `lowest` in open episodes
-    const auto lowest = [&](std::size_t stream) {
-        return std::max(cursors_.newest_position(stream) - rules_.n_step + 1, cursors_.episode_start(stream));
+    const auto lowest = [&](std::size_t env_id) {
+        return std::max(cursors_.newest_position(env_id) - rules_.n_step + 1, cursors_.episode_start(env_id));
     };
-    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        num_missing += cursors_.is_open(stream) ? cursors_.newest_position(stream) - lowest(stream) : 0;
+    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
+        num_missing += cursors_.is_open(env_id) ? cursors_.newest_position(env_id) - lowest(env_id) : 0;
     }
     std::vector<std::int64_t> waiting;
     for (std::int64_t index = next_index_ - 1; index >= oldest_ && num_missing > 0; --index) {
-        const std::size_t stream = records_.stream_of(slot(index));
-        const std::int64_t position = records_.position_of(slot(index), stream);
-        if (cursors_.is_open(stream) && position >= lowest(stream)) {
+        const std::size_t env_id = records_.env_of(slot(index));
+        const std::int64_t position = records_.position_of(slot(index), env_id);
+        if (cursors_.is_open(env_id) && position >= lowest(env_id)) {
             --num_missing;
             if (is_sampleable(index)) {
                 make_unsampleable(index);
-                pending_.exchange(stream, position, index);
+                pending_.exchange(env_id, position, index);
                 waiting.push_back(index);
             }
         }
@@ -222,26 +222,26 @@ void StepRing::make_unsampleable(std::int64_t index) {
 // Makes a step pending, and completes the return that it ends.
 void StepRing::append_pending(const Steps& steps) {
     for (std::size_t row = 0; row < steps.count; ++row) {
-        const auto stream = static_cast<std::size_t>(steps.streams[row]);
-        const StepStart start = cursors_.advance(stream, steps.flags[row]);
+        const auto env_id = static_cast<std::size_t>(steps.env_ids[row]);
+        const StepStart start = cursors_.advance(env_id, steps.flags[row]);
         const std::int64_t index = next_index_++;
         records_.write(slot(index), steps, row, start.position, start.history);
         unsampleable_.push(index);
         const std::int64_t settled =
-            pending_.exchange(stream, start.position, start.is_readable ? index : PendingSteps::kNone);
+            pending_.exchange(env_id, start.position, start.is_readable ? index : PendingSteps::kNone);
         if (settled != PendingSteps::kNone) {
             settled_.push_back(settled);
         }
         if (steps.flags[row] != 0) {
-            settle(stream);
+            settle(env_id);
         }
     }
     make_settled_sampleable();
 }
 
-// Completes all pending steps of a stream: its episode is over.
-void StepRing::settle(std::size_t stream) {
-    pending_.take(stream, [&](std::int64_t index) { settled_.push_back(index); });
+// Completes all pending steps of an environment: its episode is over.
+void StepRing::settle(std::size_t env_id) {
+    pending_.take(env_id, [&](std::int64_t index) { settled_.push_back(index); });
 }
 
 void StepRing::make_settled_sampleable() {
@@ -255,30 +255,30 @@ void StepRing::make_settled_sampleable() {
     settled_.clear();
 }
 
-// Returns the position of the first frame of its stream that is still needed after the step's eviction.
-std::int64_t StepRing::needed_from(std::int64_t index, std::size_t& stream) const {
+// Returns the position of the first frame of its environment that is still needed after the step's eviction.
+std::int64_t StepRing::needed_from(std::int64_t index, std::size_t& env_id) const {
     const std::uint8_t* leaving = slot(index);
-    stream = records_.stream_of(leaving);
-    // The stream's next step starts at least one position later, and its observation reaches stack - 1 frames back.
-    return records_.position_of(leaving, stream) + 2 - rules_.stack;
+    env_id = records_.env_of(leaving);
+    // The environment's next step starts at least one position later, and its observation reaches stack - 1 frames back.
+    return records_.position_of(leaving, env_id) + 2 - rules_.stack;
 }
 
 void StepRing::evict_before(std::int64_t until, std::vector<Eviction>& evictions) {
     for (; oldest_ < until; ++oldest_) {
-        std::size_t stream = 0;
-        const std::int64_t before = needed_from(oldest_, stream);
-        if (before / rules_.segment_frames > segments_reported_[stream]) {
-            segments_reported_[stream] = before / rules_.segment_frames;
-            evictions.push_back(Eviction{static_cast<std::int32_t>(stream), 0, before});
+        std::size_t env_id = 0;
+        const std::int64_t before = needed_from(oldest_, env_id);
+        if (before / rules_.segment_frames > segments_reported_[env_id]) {
+            segments_reported_[env_id] = before / rules_.segment_frames;
+            evictions.push_back(Eviction{static_cast<std::int32_t>(env_id), 0, before});
         }
         if (!unsampleable_.contains(oldest_)) {
             make_unsampleable(oldest_);
         } else {  // it starts at before - 2 + stack
-            pending_.remove(stream, before - 2 + rules_.stack, oldest_);
+            pending_.remove(env_id, before - 2 + rules_.stack, oldest_);
             has_evicted_lost_ = has_evicted_lost_ || records_.is_forgotten(slot(oldest_));
         }
-        first_steps_[stream] = std::max(first_steps_[stream], before + rules_.stack - 1);
-        starts_.drop_before(stream, first_steps_[stream]);
+        first_steps_[env_id] = std::max(first_steps_[env_id], before + rules_.stack - 1);
+        starts_.drop_before(env_id, first_steps_[env_id]);
     }
     if (unsampleable_.size() != 0) {
         unsampleable_.drop_before(oldest_);
@@ -288,11 +288,11 @@ void StepRing::evict_before(std::int64_t until, std::vector<Eviction>& evictions
 // Returns the complete return of a step.
 StepReturn StepRing::return_of(std::int64_t index) const {
     StepReturn sum = records_.begin_return(slot(index));
-    const std::size_t stream = records_.stream_of(sum.last);
-    std::int64_t position = records_.position_of(sum.last, stream);
-    std::size_t stride = num_streams();
+    const std::size_t env_id = records_.env_of(sum.last);
+    std::int64_t position = records_.position_of(sum.last, env_id);
+    std::size_t stride = num_envs();
     while (sum.num_steps < static_cast<std::size_t>(rules_.n_step) && !StepRecords::ends_episode(sum.last)) {
-        const std::uint8_t* next = following(index, stream, ++position, stride);
+        const std::uint8_t* next = following(index, env_id, ++position, stride);
         if (next == nullptr) {
             break;
         }
@@ -301,22 +301,22 @@ StepReturn StepRing::return_of(std::int64_t index) const {
     return sum;
 }
 
-// Returns the record of the stream's step that starts at `position`, after `index`, and sets `index` to it. Returns
+// Returns the record of the environment's step that starts at `position`, after `index`, and sets `index` to it. Returns
 // null if the episode was truncated before it. `stride` is the first distance to search, then the distance found.
-const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t stream, std::int64_t position,
+const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t env_id, std::int64_t position,
                                         std::size_t& stride) const {
-    if (position >= cursors_.newest_position(stream)) {
+    if (position >= cursors_.newest_position(env_id)) {
         return nullptr;
     }
     const auto num_newer = static_cast<std::size_t>(next_index_ - index) - 1;
     std::size_t at = static_cast<std::size_t>(index) % capacity_ + stride;
     at -= at < capacity_ ? 0 : capacity_;
-    if (stride <= num_newer && records_.is_step_at(slots_ + at * records_.bytes(), stream, position)) {
+    if (stride <= num_newer && records_.is_step_at(slots_ + at * records_.bytes(), env_id, position)) {
         index += static_cast<std::int64_t>(stride);
         return slots_ + at * records_.bytes();
     }
-    const std::int64_t next = next_of(stream, index + 1);
-    if (next == next_index_ || records_.position_of(slot(next), stream) != position) {
+    const std::int64_t next = next_of(env_id, index + 1);
+    if (next == next_index_ || records_.position_of(slot(next), env_id) != position) {
         return nullptr;
     }
     stride = static_cast<std::size_t>(next - index);
@@ -324,39 +324,39 @@ const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t stream,
     return slot(next);
 }
 
-// Returns the stream's first step at or after `index` that is no placeholder.
-std::int64_t StepRing::next_of(std::size_t stream, std::int64_t index) const {
+// Returns the environment's first step at or after `index` that is no placeholder.
+std::int64_t StepRing::next_of(std::size_t env_id, std::int64_t index) const {
     for (; index < next_index_; ++index) {
         const std::uint8_t* record = slot(index);
-        if (records_.stream_of(record) == stream && !records_.is_forgotten(record)) {
+        if (records_.env_of(record) == env_id && !records_.is_forgotten(record)) {
             break;
         }
     }
     return index;
 }
 
-// Returns the stream's first step that starts at `position` or later; its steps are in ascending order.
-std::int64_t StepRing::first_from(std::size_t stream, std::int64_t position) const {
+// Returns the environment's first step that starts at `position` or later; its steps are in ascending order.
+std::int64_t StepRing::first_from(std::size_t env_id, std::int64_t position) const {
     std::int64_t low = oldest_, high = next_index_;
     while (low < high) {
         const std::int64_t middle = low + (high - low) / 2;
-        const std::int64_t index = next_of(stream, middle);
-        if (index < next_index_ && records_.position_of(slot(index), stream) < position) {
+        const std::int64_t index = next_of(env_id, middle);
+        if (index < next_index_ && records_.position_of(slot(index), env_id) < position) {
             low = index + 1;
         } else {
             high = middle;
         }
     }
-    return next_of(stream, low);
+    return next_of(env_id, low);
 }
 
-// Returns whether surely no step of the stream lay before index `behind` after the one that starts at `position`.
-bool StepRing::surely_continues_after(std::size_t stream, std::int64_t position, std::int64_t behind) const {
-    if (cursors_.newest_position(stream) == position + 1) {
+// Returns whether surely no step of the environment lay before index `behind` after the one that starts at `position`.
+bool StepRing::surely_continues_after(std::size_t env_id, std::int64_t position, std::int64_t behind) const {
+    if (cursors_.newest_position(env_id) == position + 1) {
         return true;
     }
-    const std::int64_t next = next_of(stream, behind);
-    return next < next_index_ && records_.is_step_at(slot(next), stream, position + 1);
+    const std::int64_t next = next_of(env_id, behind);
+    return next < next_index_ && records_.is_step_at(slot(next), env_id, position + 1);
 }
 
 // Adds the steps before `first` whose returns may reach a placeholder from `first` up to, excluding, `behind`.
@@ -365,19 +365,19 @@ void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::v
         std::int64_t num_left;          // number of steps that may still be found
         std::int64_t next_position = -1;  // position of the last one found
     };
-    std::vector<Course> courses(num_streams(), Course{rules_.n_step - 1});
+    std::vector<Course> courses(num_envs(), Course{rules_.n_step - 1});
     std::size_t num_done = 0;
     for (std::int64_t index = first - 1; index >= oldest_ && num_done < courses.size(); --index) {
         const std::uint8_t* record = slot(index);
-        const std::size_t stream = records_.stream_of(record);
-        Course& course = courses[stream];
+        const std::size_t env_id = records_.env_of(record);
+        Course& course = courses[env_id];
         if (course.num_left == 0 || records_.is_forgotten(record)) {
             continue;
         }
-        const std::int64_t position = records_.position_of(record, stream);
+        const std::int64_t position = records_.position_of(record, env_id);
         const bool is_newest = course.next_position < 0;
         const bool leads_on = !StepRecords::ends_episode(record) &&
-                              (is_newest ? !surely_continues_after(stream, position, behind)
+                              (is_newest ? !surely_continues_after(env_id, position, behind)
                                          : position + 1 == course.next_position);
         course.num_left = leads_on ? course.num_left - 1 : 0;
         course.next_position = position;
@@ -404,29 +404,29 @@ bool StepRing::locate(std::int64_t index, StepPlace& place) const {
     if (!is_readable(index)) {
         return false;
     }
-    const std::size_t stream = records_.stream_of(slot(index));
-    place = StepPlace{stream, records_.position_of(slot(index), stream), index,
-                      static_cast<std::int64_t>(num_streams())};
+    const std::size_t env_id = records_.env_of(slot(index));
+    place = StepPlace{env_id, records_.position_of(slot(index), env_id), index,
+                      static_cast<std::int64_t>(num_envs())};
     return true;
 }
 
 bool StepRing::move(StepPlace& place, std::int64_t position) const {
     const std::int64_t distance = position - place.position;
     const std::int64_t step = distance < 0 ? -1 : 1;
-    // If all streams step together, consecutive steps of one are as far apart as its last two.
+    // If all environments step together, consecutive steps of one are as far apart as its last two.
     std::int64_t index = place.index + distance * place.gap;
-    if (!is_at(index, place.stream, position)) {
-        if (position >= cursors_.newest_position(place.stream) || position < first_steps_[place.stream]) {
+    if (!is_at(index, place.env_id, position)) {
+        if (position >= cursors_.newest_position(place.env_id) || position < first_steps_[place.env_id]) {
             return false;
         }
-        // The stream's next readable step; an unreadable record may be a placeholder.
+        // The environment's next readable step; an unreadable record may be a placeholder.
         index = place.index + step;
         while (index >= oldest_ && index < next_index_ &&
-               (records_.stream_of(slot(index)) != place.stream || !is_readable(index) ||
-                (position - records_.position_of(slot(index), place.stream)) * step > 0)) {
+               (records_.env_of(slot(index)) != place.env_id || !is_readable(index) ||
+                (position - records_.position_of(slot(index), place.env_id)) * step > 0)) {
             index += step;
         }
-        if (!is_at(index, place.stream, position)) {
+        if (!is_at(index, place.env_id, position)) {
             return false;
         }
     }
@@ -438,8 +438,8 @@ bool StepRing::move(StepPlace& place, std::int64_t position) const {
     return true;
 }
 
-bool StepRing::find(std::size_t stream, std::int64_t position, StepPlace& place) const {
-    return locate(first_from(stream, position), place) && place.position == position;
+bool StepRing::find(std::size_t env_id, std::int64_t position, StepPlace& place) const {
+    return locate(first_from(env_id, position), place) && place.position == position;
 }
 
 std::vector<StepRun> StepRing::readable_runs() {
@@ -451,98 +451,98 @@ std::vector<StepRun> StepRing::readable_runs() {
         has_evicted_lost_ = false;
     }
     std::vector<StepRun> runs;
-    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        add_runs_of(stream, runs);
+    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
+        add_runs_of(env_id, runs);
     }
     return runs;
 }
 
-void StepRing::restore_starts(std::size_t stream, std::vector<std::int64_t> ascending) {
-    starts_.restore(stream, std::move(ascending), cursors_.newest_position(stream), cursors_.episode_start(stream));
-    if (stream + 1 == num_streams()) {
+void StepRing::restore_starts(std::size_t env_id, std::vector<std::int64_t> ascending) {
+    starts_.restore(env_id, std::move(ascending), cursors_.newest_position(env_id), cursors_.episode_start(env_id));
+    if (env_id + 1 == num_envs()) {
         find_first_steps();
     }
 }
 
 void StepRing::rebuild_starts() {
-    std::vector<std::vector<std::int64_t>> starts(num_streams());
-    std::vector<std::int64_t> steps_before(num_streams(), kNoPosition);
+    std::vector<std::vector<std::int64_t>> starts(num_envs());
+    std::vector<std::int64_t> steps_before(num_envs(), kNoPosition);
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
         if (!is_readable(index)) {
             continue;
         }
-        const std::size_t stream = records_.stream_of(slot(index));
-        const std::int64_t position = records_.position_of(slot(index), stream);
+        const std::size_t env_id = records_.env_of(slot(index));
+        const std::int64_t position = records_.position_of(slot(index), env_id);
         const std::int64_t history = StepRecords::history_of(slot(index));
-        if (marks_episode_start(rules_.stack, history, position, steps_before[stream])) {
-            starts[stream].push_back(position);
+        if (marks_episode_start(rules_.stack, history, position, steps_before[env_id])) {
+            starts[env_id].push_back(position);
         }
-        steps_before[stream] = position;
+        steps_before[env_id] = position;
     }
-    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        restore_starts(stream, std::move(starts[stream]));
+    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
+        restore_starts(env_id, std::move(starts[env_id]));
     }
 }
 
-// Finds the first stored step of each stream.
+// Finds the first stored step of each environment.
 void StepRing::find_first_steps() {
-    std::vector<bool> is_found(num_streams(), false);
-    std::size_t num_missing = num_streams();
+    std::vector<bool> is_found(num_envs(), false);
+    std::size_t num_missing = num_envs();
     for (std::int64_t index = oldest_; index < next_index_ && num_missing != 0; ++index) {
-        const std::size_t stream = records_.stream_of(slot(index));
-        if (is_readable(index) && !is_found[stream]) {
-            is_found[stream] = true;
-            first_steps_[stream] = records_.position_of(slot(index), stream);
+        const std::size_t env_id = records_.env_of(slot(index));
+        if (is_readable(index) && !is_found[env_id]) {
+            is_found[env_id] = true;
+            first_steps_[env_id] = records_.position_of(slot(index), env_id);
             --num_missing;
         }
     }
-    for (std::size_t stream = 0; stream < num_streams(); ++stream) {
-        if (!is_found[stream]) {
-            first_steps_[stream] = std::max<std::int64_t>(cursors_.newest_position(stream), 0);
+    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
+        if (!is_found[env_id]) {
+            first_steps_[env_id] = std::max<std::int64_t>(cursors_.newest_position(env_id), 0);
         }
     }
 }
 
-bool StepRing::is_at(std::int64_t index, std::size_t stream, std::int64_t position) const {
-    return is_readable(index) && records_.stream_of(slot(index)) == stream &&
-           records_.position_of(slot(index), stream) == position;
+bool StepRing::is_at(std::int64_t index, std::size_t env_id, std::int64_t position) const {
+    return is_readable(index) && records_.env_of(slot(index)) == env_id &&
+           records_.position_of(slot(index), env_id) == position;
 }
 
-// Adds the runs of a stream that lost no step.
-void StepRing::add_runs_of(std::size_t stream, std::vector<StepRun>& runs) const {
-    std::int64_t first = first_steps_[stream];
+// Adds the runs of an environment that lost no step.
+void StepRing::add_runs_of(std::size_t env_id, std::vector<StepRun>& runs) const {
+    std::int64_t first = first_steps_[env_id];
     const auto add_until = [&](std::int64_t last_frame) {
         if (first < last_frame) {
-            runs.push_back(run_of(*this, stream, first, last_frame - first));
+            runs.push_back(run_of(*this, env_id, first, last_frame - first));
         }
     };
-    for (const std::int64_t* start = starts_.begin(stream); start != starts_.end(stream); ++start) {
+    for (const std::int64_t* start = starts_.begin(env_id); start != starts_.end(env_id); ++start) {
         if (*start > first) {
             add_until(*start - 1);
             first = *start;
         }
     }
-    add_until(cursors_.newest_position(stream));
+    add_until(cursors_.newest_position(env_id));
 }
 
 std::vector<StepRun> StepRing::runs_between_lost_steps() const {
     std::vector<StepRun> runs;
-    std::vector<StepRun> growing(num_streams(), StepRun{});
+    std::vector<StepRun> growing(num_envs(), StepRun{});
     const auto end = [&](const StepRun& run) {
         if (run.num_steps != 0) {
-            runs.push_back(run_of(*this, run.stream, run.position, run.num_steps));
+            runs.push_back(run_of(*this, run.env_id, run.position, run.num_steps));
         }
     };
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
         if (!is_readable(index)) {
             continue;
         }
-        const std::size_t stream = records_.stream_of(slot(index));
-        const std::int64_t position = records_.position_of(slot(index), stream);
-        StepRun& run = growing[stream];
+        const std::size_t env_id = records_.env_of(slot(index));
+        const std::int64_t position = records_.position_of(slot(index), env_id);
+        StepRun& run = growing[env_id];
         if (run.num_steps == 0 || run.position + run.num_steps != position) {
             end(run);
-            run = StepRun{stream, position, 0, 0, false, false};
+            run = StepRun{env_id, position, 0, 0, false, false};
         }
         ++run.num_steps;
     }

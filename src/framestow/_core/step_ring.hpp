@@ -1,14 +1,14 @@
 // The newest `capacity` steps: appending, eviction of the oldest, and which of them are sampleable.
 //
-// framestow/replay/timelines/ring_timeline.py defines index, slot, position and window.
+// framestow/replay/steps/ring_steps.py defines index, slot, position and window.
 //
 // A stored step is unsampleable while it is pending (its return is incomplete) or if it is lost. The successor of a
-// step is searched first at the distance that equal stepping of all streams gives, then one by one. On average a search
-// passes as many steps as there are streams, however unevenly they step, since the gaps of one stream add up to the
-// ring. A stream that paused for a whole ring needs one search through the whole ring.
+// step is searched first at the distance that equal stepping of all environments gives, then one by one. On average a search
+// passes as many steps as there are environments, however unevenly they step, since the gaps of one environment add up to the
+// ring. An environment that paused for a whole ring needs one search through the whole ring.
 //
 // Ownership: references the caller's memory, which must stay in place. Threads: the caller serialises all calls.
-// Nothing is checked unless stated: streams must be in range, indices stored.
+// Nothing is checked unless stated: environments must be in range, indices stored.
 #pragma once
 
 #include <cstddef>
@@ -25,11 +25,11 @@ namespace framestow {
 class StepRing {
 public:
     // `slots`: `capacity` records.
-    StepRing(std::uint8_t* slots, std::size_t capacity, const StreamMemory& streams, const StepRules& rules);
+    StepRing(std::uint8_t* slots, std::size_t capacity, const EnvMemory& env_ids, const StepRules& rules);
 
     std::int64_t oldest() const { return oldest_; }
     std::int64_t next_index() const { return next_index_; }
-    std::size_t num_streams() const { return cursors_.num_streams(); }
+    std::size_t num_envs() const { return cursors_.num_envs(); }
     const StepRules& rules() const { return rules_; }
     std::vector<std::int64_t> lost_indices() const;  // ascending
     std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
@@ -67,21 +67,21 @@ public:
     // The members that step_sequences.hpp requires.
     const StepRecords& records() const { return records_; }
     const EpisodeStarts& episode_starts() const { return starts_; }
-    const StreamCursors& cursors() const { return cursors_; }
+    const EnvCursors& cursors() const { return cursors_; }
     const std::uint8_t* record(const StepPlace& place) const { return slot(place.index); }
     bool locate(std::int64_t index, StepPlace& place) const;
     bool move(StepPlace& place, std::int64_t position) const;
-    bool find(std::size_t stream, std::int64_t position, StepPlace& place) const;
+    bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const;
     std::vector<StepRun> readable_runs();
 
-    // Starts an episode on each of the streams; an open episode ends there.
-    void begin(const std::int32_t* streams, std::size_t count);
+    // Starts an episode on each of the environments; an open episode ends there.
+    void begin(const std::int32_t* env_ids, std::size_t count);
 
     // Ends every open episode as truncated.
     void close_episodes();
 
-    // Returns whether all streams exist, are distinct, and have an open episode.
-    bool may_append(const std::int32_t* streams, std::size_t count) { return cursors_.may_append(streams, count); }
+    // Returns whether all environments exist, are distinct, and have an open episode.
+    bool may_append(const std::int32_t* env_ids, std::size_t count) { return cursors_.may_append(env_ids, count); }
 
     // Evicts the oldest steps until `count` more fit. Reports only evictions that free a segment, each once.
     void evict_for_staged(std::size_t count, std::vector<Eviction>& evictions);
@@ -98,9 +98,9 @@ public:
     // Writes steps as if n_step were 1, pending ones too.
     std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
-    // Marks frames from `first` up to, excluding, `before` of a stream as lost: present and future steps that use them
+    // Marks frames from `first` up to, excluding, `before` of an environment as lost: present and future steps that use them
     // become unsampleable. Returns how many steps were sampleable.
-    std::size_t lose(std::size_t stream, std::int64_t first, std::int64_t before);
+    std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before);
 
     // Makes ascending stored steps unsampleable. Returns how many were sampleable.
     std::size_t lose_indices(const std::vector<std::int64_t>& ascending);
@@ -115,8 +115,8 @@ public:
     // Finds the pending steps after the lost ones were named.
     void restore_pending();
 
-    // Sets the starts of a stream's episodes, or derives them from the steps, after everything else was restored.
-    void restore_starts(std::size_t stream, std::vector<std::int64_t> ascending);
+    // Sets the starts of an environment's episodes, or derives them from the steps, after everything else was restored.
+    void restore_starts(std::size_t env_id, std::vector<std::int64_t> ascending);
     void rebuild_starts();
 
 private:
@@ -124,28 +124,28 @@ private:
     void make_sampleable(std::int64_t index);
     void make_unsampleable(std::int64_t index);
     void append_pending(const Steps& steps);
-    void settle(std::size_t stream);
+    void settle(std::size_t env_id);
     void make_settled_sampleable();
     bool is_readable(std::int64_t index) const { return is_sampleable(index) || is_pending(index); }
-    bool is_at(std::int64_t index, std::size_t stream, std::int64_t position) const;
+    bool is_at(std::int64_t index, std::size_t env_id, std::int64_t position) const;
     void find_first_steps();
-    void add_runs_of(std::size_t stream, std::vector<StepRun>& runs) const;
+    void add_runs_of(std::size_t env_id, std::vector<StepRun>& runs) const;
     std::vector<StepRun> runs_between_lost_steps() const;
-    std::int64_t needed_from(std::int64_t index, std::size_t& stream) const;
+    std::int64_t needed_from(std::int64_t index, std::size_t& env_id) const;
     void evict_before(std::int64_t until, std::vector<Eviction>& evictions);
     StepReturn return_of(std::int64_t index) const;
-    const std::uint8_t* following(std::int64_t& index, std::size_t stream, std::int64_t position,
+    const std::uint8_t* following(std::int64_t& index, std::size_t env_id, std::int64_t position,
                                   std::size_t& stride) const;
-    std::int64_t next_of(std::size_t stream, std::int64_t index) const;
-    std::int64_t first_from(std::size_t stream, std::int64_t position) const;
-    bool surely_continues_after(std::size_t stream, std::int64_t position, std::int64_t behind) const;
+    std::int64_t next_of(std::size_t env_id, std::int64_t index) const;
+    std::int64_t first_from(std::size_t env_id, std::int64_t position) const;
+    bool surely_continues_after(std::size_t env_id, std::int64_t position, std::int64_t behind) const;
     void find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const;
 
     std::uint8_t* slots_;
     std::size_t capacity_;
     StepRules rules_;
     StepRecords records_;
-    StreamCursors cursors_;
+    EnvCursors cursors_;
     PendingSteps pending_;
     ChangedSlots changed_;
     UnsampleableIndices unsampleable_;
@@ -153,10 +153,10 @@ private:
     std::size_t num_sampleable_ = 0;
     std::int64_t oldest_ = 0;
     std::int64_t next_index_ = 0;
-    std::vector<std::int64_t> segments_reported_;  // per stream: number of evicted segments that were reported
+    std::vector<std::int64_t> segments_reported_;  // per environment: number of evicted segments that were reported
     EpisodeStarts starts_;
-    std::vector<std::int64_t> first_steps_;  // per stream: at most the position of its first step in the ring
-    bool has_evicted_lost_ = false;        // a placeholder, whose stream and position are unknown
+    std::vector<std::int64_t> first_steps_;  // per environment: at most the position of its first step in the ring
+    bool has_evicted_lost_ = false;        // a placeholder, whose environment and position are unknown
 };
 
 }  // namespace framestow

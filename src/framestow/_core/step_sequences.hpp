@@ -1,16 +1,16 @@
 // Sequences of consecutive steps, runs of them, and discounted returns to an episode's end.
 //
-// The successor of a step that starts at a frame is the step that starts at the next frame of the stream. An episode's
+// The successor of a step that starts at a frame is the step that starts at the next frame of the environment. An episode's
 // last frame starts no step, so successive positions never cross into another episode. An unreadable step ends a
 // sequence as the end of an episode does.
 //
 // `Core` is StepRing or StepBlocks, with the members
 //
 //    bool locate(index, StepPlace&)        finds a step; false if it is not readable
-//    bool move(StepPlace&, position)       moves to the stream's step that starts there; false, and the place is
+//    bool move(StepPlace&, position)       moves to the environment's step that starts there; false, and the place is
 //                                          unchanged, if no readable step does
 //    const std::uint8_t* record(place), const StepRecords& records(), const EpisodeStarts& episode_starts(),
-//    const StreamCursors& cursors()
+//    const EnvCursors& cursors()
 //
 // Threads: the caller serialises all calls.
 #pragma once
@@ -30,43 +30,43 @@ namespace framestow {
 constexpr std::int64_t kNoStep = -1;
 
 struct StepPlace {
-    std::size_t stream;
+    std::size_t env_id;
     std::int64_t position;  // of the frame that the step starts at
     std::int64_t index;
-    std::int64_t gap;  // StepRing: index distance of this stream's last two steps
+    std::int64_t gap;  // StepRing: index distance of this environment's last two steps
 };
 
 // A longest run of consecutive readable steps of one episode.
 struct StepRun {
-    std::size_t stream;
+    std::size_t env_id;
     std::int64_t position;  // of its first step
     std::int64_t num_steps;
     std::int64_t episode;  // where its episode begins; 0 if unknown
     bool is_whole;  // all steps of an ended episode
-    bool is_open;   // its last step is the stream's newest, and the episode is open
+    bool is_open;   // its last step is the environment's newest, and the episode is open
 };
 
-// Whether a sequence stops at an episode's end or continues with the stream's next episode.
+// Whether a sequence stops at an episode's end or continues with the environment's next episode.
 enum class EpisodeEnds { kStop, kCross };
 
 // Returns whether the step at `place` is the last one of its episode so far, ended or open.
 template <typename Core>
 bool is_last_played(const Core& core, const StepPlace& place) {
     const std::int64_t last_frame = place.position + 1;
-    return core.cursors().newest_position(place.stream) == last_frame ||
-           core.episode_starts().is_start(place.stream, last_frame + 1);
+    return core.cursors().newest_position(place.env_id) == last_frame ||
+           core.episode_starts().is_start(place.env_id, last_frame + 1);
 }
 
 // Moves to the first step of the next episode that has one; false if it is not readable or does not exist yet.
 template <typename Core>
 bool cross_episode_end(const Core& core, StepPlace& place) {
     const EpisodeStarts& starts = core.episode_starts();
-    const std::int64_t newest = core.cursors().newest_position(place.stream);
+    const std::int64_t newest = core.cursors().newest_position(place.env_id);
     std::int64_t start = place.position + 2;
-    if (!starts.is_start(place.stream, start)) {
+    if (!starts.is_start(place.env_id, start)) {
         return false;
     }
-    while (starts.is_start(place.stream, start + 1)) {  // an episode that began and was never stepped
+    while (starts.is_start(place.env_id, start + 1)) {  // an episode that began and was never stepped
         ++start;
     }
     return start < newest && core.move(place, start);
@@ -83,7 +83,7 @@ void step_sequence(const Core& core, std::int64_t index, std::size_t length, Epi
     if (!core.locate(index, place)) {
         return;
     }
-    is_first[0] = core.episode_starts().is_start(place.stream, place.position);
+    is_first[0] = core.episode_starts().is_start(place.env_id, place.position);
     indices[0] = index;
     for (std::size_t step = 1; step < length; ++step) {
         if (!core.move(place, place.position + 1)) {
@@ -105,7 +105,7 @@ std::int64_t aligned_start(const Core& core, std::int64_t index, std::int64_t st
     if (!core.locate(index, place)) {
         return kNoStep;
     }
-    const std::int64_t start = std::max<std::int64_t>(core.episode_starts().start_of(place.stream, place.position), 0);
+    const std::int64_t start = std::max<std::int64_t>(core.episode_starts().start_of(place.env_id, place.position), 0);
     for (std::int64_t num_back = (place.position - start) % stride; num_back > 0; --num_back) {
         if (!core.move(place, place.position - 1)) {
             return exact ? kNoStep : place.index;
@@ -128,7 +128,7 @@ void returns_to_go(const Core& core, const std::int64_t* indices, std::size_t co
     }
     std::sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
         const StepPlace &a = places[one], &b = places[other];
-        return a.stream != b.stream ? a.stream < b.stream : a.position < b.position;
+        return a.env_id != b.env_id ? a.env_id < b.env_id : a.position < b.position;
     });
     std::vector<double> sums;  // from the first requested step of an episode on
     for (std::size_t at = 0; at < order.size();) {
@@ -144,7 +144,7 @@ void returns_to_go(const Core& core, const std::int64_t* indices, std::size_t co
         }
         for (; at < order.size(); ++at) {
             const StepPlace& asked = places[order[at]];
-            if (asked.stream != place.stream || asked.position > place.position) {
+            if (asked.env_id != place.env_id || asked.position > place.position) {
                 break;
             }
             returns[order[at]] = sums[static_cast<std::size_t>(asked.position - first)];
@@ -152,15 +152,15 @@ void returns_to_go(const Core& core, const std::int64_t* indices, std::size_t co
     }
 }
 
-// Returns a run with the fields that follow from episode starts and stream cursors.
+// Returns a run with the fields that follow from episode starts and environment cursors.
 template <typename Core>
-StepRun run_of(const Core& core, std::size_t stream, std::int64_t position, std::int64_t num_steps) {
-    const StreamCursors& cursors = core.cursors();
-    const bool is_newest = position + num_steps == cursors.newest_position(stream);
-    const bool is_open = is_newest && cursors.is_open(stream);
-    const bool has_end = is_newest ? !is_open : core.episode_starts().is_start(stream, position + num_steps + 1);
-    const std::int64_t episode = core.episode_starts().start_of(stream, position);
-    return StepRun{stream,  position, num_steps, std::max<std::int64_t>(episode, 0), has_end && episode == position,
+StepRun run_of(const Core& core, std::size_t env_id, std::int64_t position, std::int64_t num_steps) {
+    const EnvCursors& cursors = core.cursors();
+    const bool is_newest = position + num_steps == cursors.newest_position(env_id);
+    const bool is_open = is_newest && cursors.is_open(env_id);
+    const bool has_end = is_newest ? !is_open : core.episode_starts().is_start(env_id, position + num_steps + 1);
+    const std::int64_t episode = core.episode_starts().start_of(env_id, position);
+    return StepRun{env_id,  position, num_steps, std::max<std::int64_t>(episode, 0), has_end && episode == position,
                    is_open};
 }
 

@@ -112,10 +112,10 @@ bool is_zero_frame(const std::uint8_t* observation, std::size_t place, const Sta
 
 }  // namespace
 
-bool shows_newest_frames(const FrameStacks& stacks, std::size_t stream, const std::uint8_t* observation,
+bool shows_newest_frames(const FrameStacks& stacks, std::size_t env_id, const std::uint8_t* observation,
                          const StackedLayout& layout) {
-    const std::uint8_t* const ring = stacks.recent + stream * stacks.stack * stacks.frame_bytes;
-    const auto age = static_cast<std::size_t>(stacks.ages[stream]);
+    const std::uint8_t* const ring = stacks.recent + env_id * stacks.stack * stacks.frame_bytes;
+    const auto age = static_cast<std::size_t>(stacks.ages[env_id]);
     const auto frame_of_age = [&](std::size_t at) { return ring + at % stacks.stack * stacks.frame_bytes; };
     if (is_pixel_words(layout) && age + 1 >= kWordFrames) {
         return words_equal_frames({frame_of_age(age - 3), frame_of_age(age - 2), frame_of_age(age - 1),

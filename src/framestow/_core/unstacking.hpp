@@ -1,7 +1,7 @@
 // Splits stacked observations into the frames that a memory stores, and compares them with the frames stored before.
 //
 // Ownership: references the caller's memory. Threads: the caller serialises calls with those that change the stacks.
-// Nothing is checked: streams must be in range, and every observation has `depth` frames.
+// Nothing is checked: environments must be in range, and every observation has `depth` frames.
 #pragma once
 
 #include <cstddef>
@@ -19,8 +19,8 @@ struct StackedLayout {
     std::size_t piece_bytes;
 };
 
-// Whether `observation` equals the newest `depth` frames of a stream with an open episode, padded as in `stacks`.
-bool shows_newest_frames(const FrameStacks& stacks, std::size_t stream, const std::uint8_t* observation,
+// Whether `observation` equals the newest `depth` frames of an environment with an open episode, padded as in `stacks`.
+bool shows_newest_frames(const FrameStacks& stacks, std::size_t env_id, const std::uint8_t* observation,
                          const StackedLayout& layout);
 
 // Whether `next` is `observation` without its oldest frame and with any new frame.

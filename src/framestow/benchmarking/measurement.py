@@ -184,29 +184,29 @@ def measure(
         bare_copy=SystemFigures(bare.name, "", "", "", bare.num_frames, bare.frame_bytes, bare_us, None),
         systems=tuple(systems),
         left_out=tuple(left_out),
-        append_us_of_8_streams=append_us_of_streams(play, 8, settings.stack),
+        append_us_of_8_streams=append_us_of_envs(play, 8, settings.stack),
     )
 
 
-def append_us_of_streams(play: Play, num_envs: int, stack: int, num_calls: int = 2_048) -> float:
-    """Return the median microseconds a step of calls that each append one step of every stream, ``begin`` included.
+def append_us_of_envs(play: Play, num_envs: int, stack: int, num_calls: int = 2_048) -> float:
+    """Return the median microseconds of a step in calls that append one step of every environment, ``begin`` included.
 
-    The streams start at evenly spaced places of the play.
+    The environments start at evenly spaced places of the play.
     """
     frame, capacity = FrameSpec(play.frames.shape[1:]), num_calls * num_envs
     memory = ReplayMemory(capacity, frame, play.num_actions, stack=stack, num_envs=num_envs)
     spacing = len(play.positions) // num_envs
-    streams = [play.steps(num_calls, stack, first=stream * spacing) for stream in range(num_envs)]
+    env_ids = [play.steps(num_calls, stack, first=env_id * spacing) for env_id in range(num_envs)]
     is_first_call = True
     chunk_us = []
     calls_a_chunk = 64  # so that each chunk includes work that is done once a segment
     for _ in range(num_calls // calls_a_chunk):
         elapsed = 0.0
         for _ in range(calls_a_chunk):
-            steps = [next(stream) for stream in streams]
-            starting = [stream for stream, step in enumerate(steps) if step.starts_episode or is_first_call]
+            steps = [next(env_id) for env_id in env_ids]
+            starting = [env_id for env_id, step in enumerate(steps) if step.starts_episode or is_first_call]
             is_first_call = False
-            first_frames = np.array([steps[stream].observation[-1] for stream in starting])
+            first_frames = np.array([steps[env_id].observation[-1] for env_id in starting])
             actions, rewards = np.array([step.action for step in steps]), np.array([step.reward for step in steps])
             terminated = np.array([step.terminated for step in steps])
             truncated = np.array([step.truncated for step in steps])

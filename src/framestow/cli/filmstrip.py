@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, Leaf
+from framestow.frames.observation_spec import AnySpec, ArraySpec
 from framestow.lazy_names import missing_extra
 from framestow.replay.batch import Batch
 from framestow.replay.inspection import DrawnTransition
@@ -35,27 +35,27 @@ def write_filmstrip(path: Path, drawn: DrawnTransition, spec: AnySpec, label: st
     ``key`` selects the array of an observation with several; empty takes the largest picture. Raises
     ``InvalidSettingsError`` for an unknown key.
     """
-    leaf, batch = chosen_leaf(spec, key), drawn.batch
-    observation, next_observation = leaf.of(batch.observation), leaf.of(batch.next_observation)
+    array, batch = choose_array(spec, key), drawn.batch
+    observation, next_observation = array.of(batch.observation), array.of(batch.next_observation)
     stack = observation.shape[1]
     shown = min(stack, MAX_SHOWN)
     groups = observation[0, -shown:], next_observation[0, -shown:]
-    pictures, scale_note = frame_pictures(np.concatenate(groups), leaf.frame)
-    label = f"{label}, {leaf.key}" if leaf.key else label
+    pictures, scale_note = frame_pictures(np.concatenate(groups), array.frame)
+    label = f"{label}, {array.key}" if array.key else label
     tiles = [_tile(picture, 2 * shown) for picture in pictures]
     captions = _captions(stack, shown, drawn.num_padded, drawn.num_steps)
     path.parent.mkdir(parents=True, exist_ok=True)
     _draw_strip(tiles, captions, _headlines(batch, label, drawn.env_id, stack, shown, scale_note)).save(path, "PNG")
 
 
-def chosen_leaf(spec: AnySpec, key: str) -> Leaf:
-    """Return the leaf named ``key``; for an empty key the largest picture, or the largest vector if there is none."""
-    leaves = [Leaf((), spec)] if isinstance(spec, FrameSpec) else list(spec.leaves)
-    named = [leaf for leaf in leaves if leaf.key == key] if key else leaves
+def choose_array(spec: AnySpec, key: str) -> ArraySpec:
+    """Return the array named ``key``; for an empty key the largest picture, or the largest vector if there is none."""
+    arrays = [ArraySpec((), spec)] if isinstance(spec, FrameSpec) else list(spec.arrays)
+    named = [array for array in arrays if array.key == key] if key else arrays
     if not named:
-        keys = ", ".join(leaf.key for leaf in leaves if leaf.key) or "one array without a key"
+        keys = ", ".join(array.key for array in arrays if array.key) or "one array without a key"
         raise InvalidSettingsError(f"key is {key!r}: the observations have {keys}; give another --key, or none")
-    return max(named, key=lambda leaf: (len(leaf.frame.shape) > 1, leaf.frame.nbytes))
+    return max(named, key=lambda array: (len(array.frame.shape) > 1, array.frame.nbytes))
 
 
 def frame_pictures(frames: npt.NDArray[Any], spec: FrameSpec) -> tuple[npt.NDArray[np.uint8], str]:

@@ -109,7 +109,7 @@ def _describe_frames(spec: AnySpec) -> str:
     if isinstance(spec, FrameSpec):
         return f"frames {_describe_array(spec)}"
     arrays = (
-        f"{leaf.key} {_describe_array(leaf.frame) if leaf.has_axes else leaf.frame.dtype}" for leaf in spec.leaves
+        f"{array.key} {_describe_array(array.frame) if array.has_axes else array.frame.dtype}" for array in spec.arrays
     )
     return f"frames of {', '.join(arrays)}"
 

@@ -26,15 +26,15 @@ from framestow.replay.step_checks import (
     TERMINATED,
     TRUNCATED,
     SegmentSteps,
+    check_env_ids,
     check_episodes_are_open,
     checked_flags,
     checked_frames,
     checked_rewards,
-    checked_streams,
 )
 from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
 
-Leaves = tuple[npt.NDArray[Any], ...]  # frames, one array for each leaf of the observation space
+Arrays = tuple[npt.NDArray[Any], ...]  # frames, one array for each array of the observation space
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Chunk:
     env_id: int  # of the shard's memory
     writer: int  # time of the writer's creation, in ns
     number: int
-    segments: tuple[bytes, ...]  # one for each leaf
+    segments: tuple[bytes, ...]  # one for each array
     num_frames: int
     steps: SegmentSteps
     priorities: npt.NDArray[np.float32] | None = None  # of each step, NaN where unknown; None: all unknown
@@ -70,7 +70,7 @@ STORED, DUPLICATE, GAP, REPLACED = "stored", "duplicate", "gap", "replaced"
 class ShardReport(NamedTuple):
     """What a shard reports with each answer."""
 
-    incarnation: int  # changes with each restart; 0 at first
+    epoch: int  # changes with each restart; 0 at first
     transitions: int
     mass: float  # sum of what draws are proportional to
     smallest: float  # mass of one transition, infinity without any
@@ -89,21 +89,21 @@ class Taken(NamedTuple):
     report: ShardReport
 
 
-def pack_leaves(settings: MemorySettings, frames: Leaves) -> tuple[bytes, ...]:
-    """Return a packed segment of each leaf's frames."""
-    codecs = [SegmentCodec(spec) for spec in settings.frame.leaf_frames]
+def pack_arrays(settings: MemorySettings, frames: Arrays) -> tuple[bytes, ...]:
+    """Return a packed segment of each array's frames."""
+    codecs = [SegmentCodec(spec) for spec in settings.frame.frame_specs]
     return tuple(codec.pack(part) for codec, part in zip(codecs, frames, strict=True))
 
 
-def unpack_leaves(settings: MemorySettings, segments: Sequence[bytes]) -> Leaves:
-    """Return the frames that ``pack_leaves`` packed. Raises ``DamagedDataError`` for other bytes."""
-    codecs = [SegmentCodec(spec) for spec in settings.frame.leaf_frames]
+def unpack_arrays(settings: MemorySettings, segments: Sequence[bytes]) -> Arrays:
+    """Return the frames that ``pack_arrays`` packed. Raises ``DamagedDataError`` for other bytes."""
+    codecs = [SegmentCodec(spec) for spec in settings.frame.frame_specs]
     return tuple(codec.unpack(segment) for codec, segment in zip(codecs, segments, strict=True))
 
 
-def observed_frames(settings: MemorySettings, leaves: Leaves) -> Any:
-    """Return frames of all leaves in the form that ``begin`` and ``append`` take."""
-    return settings.frame.rebuilt(leaves) if isinstance(settings.frame, ObservationSpec) else leaves[0]
+def observed_frames(settings: MemorySettings, arrays: Arrays) -> Any:
+    """Return frames of all arrays in the form that ``begin`` and ``append`` take."""
+    return settings.frame.rebuilt(arrays) if isinstance(settings.frame, ObservationSpec) else arrays[0]
 
 
 class _OpenChunk:
@@ -113,13 +113,13 @@ class _OpenChunk:
         self.settings = settings = writer.memory
         self.priority = writer.priority
         length = settings.frames_per_segment or 1
-        self.frames = tuple(spec.empty(length) for spec in settings.frame.leaf_frames)
+        self.frames = tuple(spec.empty(length) for spec in settings.frame.frame_specs)
         self.bits = np.zeros(length, np.uint8)
         self.actions = np.zeros((length, *settings.action.shape), settings.action.stored_dtype)
         self.rewards = np.zeros(length, np.float32)
         self.extras = {spec.name: np.zeros((length, *spec.shape), spec.dtype) for spec in settings.extras.extras}
         self.chosen, self.best = np.full(length, np.nan, np.float32), np.full(length, np.nan, np.float32)
-        self.context: Leaves = ()
+        self.context: Arrays = ()
         self.num_frames = self.num_steps = self.number = 0
         self.position = 0  # frames in the shard's open segment when this chunk begins
         self.alignment = 0  # changes with each correction of the position
@@ -129,7 +129,7 @@ class _OpenChunk:
         """Whether the chunk ends where the shard's segment does."""
         return self.position + self.num_frames >= len(self.bits)
 
-    def add_frame(self, row: int, frames: Leaves, bits: int) -> None:
+    def add_frame(self, row: int, frames: Arrays, bits: int) -> None:
         """Copy a row of ``frames``."""
         for mine, given in zip(self.frames, frames, strict=True):
             mine[self.num_frames] = given[row]
@@ -152,7 +152,7 @@ class _OpenChunk:
             env_id,
             writer,
             self.number,
-            pack_leaves(self.settings, tuple(part[:num] for part in self.frames)),
+            pack_arrays(self.settings, tuple(part[:num] for part in self.frames)),
             num,
             SegmentSteps(
                 self.bits[:num].copy(),
@@ -169,7 +169,7 @@ class _OpenChunk:
         self.chosen[:], self.best[:] = np.nan, np.nan
         return sealed
 
-    def _next_context(self) -> Leaves:
+    def _next_context(self) -> Arrays:
         """Return copies of the newest frames of the open episode, ``stack`` at most; none after an episode's end."""
         if self.bits[self.num_frames - 1] not in (0, BEGINS):
             return ()
@@ -212,13 +212,13 @@ class _Sealed:
     """A chunk that was not acknowledged yet."""
 
     chunk: Chunk
-    context: Leaves
+    context: Arrays
     position: int  # frames in the shard's open segment after it
     alignment: int
 
     def with_context(self, settings: MemorySettings) -> Chunk:
         """Return the chunk with the frames before it."""
-        return replace(self.chunk, context=pack_leaves(settings, self.context)) if self.context else self.chunk
+        return replace(self.chunk, context=pack_arrays(settings, self.context)) if self.context else self.chunk
 
 
 @dataclass
@@ -283,12 +283,12 @@ class ShardWriter:
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
-        envs = checked_streams(env_ids, self._all_envs)
-        leaves = self._leaves(frames, len(envs))
+        envs = check_env_ids(env_ids, self._all_envs)
+        arrays = self._arrays(frames, len(envs))
         self._is_open[envs] = True
-        self._stacker.begin(envs, self._as_stored(leaves))
+        self._stacker.begin(envs, self._as_stored(arrays))
         for row, env in enumerate(envs.tolist()):
-            self._chunks[env].add_frame(row, leaves, BEGINS)
+            self._chunks[env].add_frame(row, arrays, BEGINS)
         self._send_full()
 
     def append(
@@ -305,7 +305,7 @@ class ShardWriter:
 
         Raises ``InvalidStepError`` before anything is stored, and ``ActorLostError`` if a shard does not come back.
         """
-        envs = checked_streams(env_ids, self._all_envs)
+        envs = check_env_ids(env_ids, self._all_envs)
         check_episodes_are_open(self._is_open, envs)
         num = len(envs)
         checked_actions = self._settings.action.checked(actions, num)
@@ -313,15 +313,15 @@ class ShardWriter:
         ends = checked_flags("terminated", terminated, num) * TERMINATED
         ends = ends + checked_flags("truncated", truncated, num) * TRUNCATED
         fields = self._settings.extras.checked(extras, num) or {}
-        leaves = self._leaves(frames, num)
+        arrays = self._arrays(frames, num)
         values, self._values = self._values, None
         self._is_open[envs] = ends == 0
         self.counts.appended += num
-        self._stacker.append(envs, self._as_stored(leaves))
+        self._stacker.append(envs, self._as_stored(arrays))
         for row, env in enumerate(envs.tolist()):
             of_step = (np.nan, np.nan) if values is None else (values[0][env], values[1][env])
             chunk = self._chunks[env]
-            chunk.add_frame(row, leaves, int(ends[row]))
+            chunk.add_frame(row, arrays, int(ends[row]))
             chunk.add_step(checked_actions[row], checked[row], of_step, {name: fields[name][row] for name in fields})
         self._send_full()
 
@@ -377,12 +377,12 @@ class ShardWriter:
     def _checked_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
         return self._settings.extras.checked(extras, num_steps)
 
-    def _leaves(self, frames: Any, num_rows: int) -> Leaves:
+    def _arrays(self, frames: Any, num_rows: int) -> Arrays:
         checked = checked_frames(frames, num_rows, self._settings.frame)
         return checked if isinstance(checked, tuple) else (checked,)
 
-    def _as_stored(self, leaves: Leaves) -> Any:
-        return leaves if isinstance(self._settings.frame, ObservationSpec) else leaves[0]
+    def _as_stored(self, arrays: Arrays) -> Any:
+        return arrays if isinstance(self._settings.frame, ObservationSpec) else arrays[0]
 
     def _send_full(self) -> None:
         self._send([env for env, chunk in enumerate(self._chunks) if chunk.is_full])
@@ -481,7 +481,7 @@ class ShardWriter:
         self.counts.waited_s += time.monotonic() - since
 
 
-def check_env_ids(env_ids: Sequence[int], num_envs: int) -> tuple[int, ...]:
+def check_writer_env_ids(env_ids: Sequence[int], num_envs: int) -> tuple[int, ...]:
     """Return ``env_ids`` as a tuple; raise ``InvalidSettingsError`` for numbers that are unknown or repeated."""
     checked = tuple(int(env_id) for env_id in env_ids)
     if len(set(checked)) != len(checked) or not checked or min(checked) < 0 or max(checked) >= num_envs:

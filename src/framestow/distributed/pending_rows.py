@@ -32,17 +32,17 @@ from framestow.replay.sequences import SequenceShape, stacks
 if TYPE_CHECKING:
     from framestow.distributed.sharded_replay import ShardedReplay
 
-INDEX_BITS, INCARNATION_BITS = 41, 12
+INDEX_BITS, EPOCH_BITS = 41, 12
 
 
-def handles_of(shard: int, incarnation: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def handles_of(shard: int, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the ``Batch.index`` of transitions of a shard. Those of shard 0 before a restart are its own indices.
 
     >>> handles_of(1, 2, np.array([5])) == (1 << 53) + (2 << 41) + 5
     array([ True])
     """
-    incarnation %= 2**INCARNATION_BITS
-    return indices + (shard << (INDEX_BITS + INCARNATION_BITS)) + (incarnation << INDEX_BITS)
+    epoch %= 2**EPOCH_BITS
+    return indices + (shard << (INDEX_BITS + EPOCH_BITS)) + (epoch << INDEX_BITS)
 
 
 def counts_of(masses: npt.NDArray[np.float64], num_rows: int, random: float) -> npt.NDArray[np.int64]:
@@ -109,7 +109,7 @@ class PendingRows:
         requests = []
         for shard in np.flatnonzero(counts).tolist():
             num, limit = int(counts[shard]), replay._limit_with_draw(shard)
-            given = num, replay._incarnation(shard), replay._taken_updates(shard), self._num_draws, limit
+            given = num, replay._epoch(shard), replay._taken_updates(shard), self._num_draws, limit
             call = replay._shards.call
             if self._shape is None:
                 handle = call(shard, "sample", *given)
@@ -166,7 +166,7 @@ class PendingRows:
         if len(rows) > 1 and any(len(each.frames[0]) != each.num_rows for each in rows):
             halves = [observation_parts(each.num_rows, len(each.frames[0]), stack, n_step) for each in rows]
             frames_of = [
-                tuple(leaf[half[which]] for leaf in each.frames)
+                tuple(array[half[which]] for array in each.frames)
                 for which in (0, 1)
                 for each, half in zip(rows, halves, strict=True)
             ]
@@ -178,7 +178,7 @@ class PendingRows:
             else frames[0][each]
             for each in both
         )
-        index = [handles_of(each.shard, each.rows.report.incarnation, each.rows.indices) for each in answers]
+        index = [handles_of(each.shard, each.rows.report.epoch, each.rows.indices) for each in answers]
         names = rows[0].extras
         return Batch(
             observation,
@@ -207,7 +207,7 @@ class PendingRows:
         is_single = not isinstance(settings.frame, ObservationSpec)
         observation, next_observation = (each[0] if is_single else settings.frame.rebuilt(each) for each in views)
         index = [
-            np.where(each.rows.indices < 0, -1, handles_of(each.shard, each.rows.report.incarnation, each.rows.indices))
+            np.where(each.rows.indices < 0, -1, handles_of(each.shard, each.rows.report.epoch, each.rows.indices))
             for each in answers
         ]
         return SequenceBatch(
@@ -246,14 +246,14 @@ class PendingRows:
         return _joined(weights)
 
     def _merged_frames(self, parts: list[tuple[npt.NDArray[Any], ...]]) -> tuple[npt.NDArray[Any], ...]:
-        """Return the frames of all parts as one array for each leaf; of a single part without a copy."""
+        """Return the frames of all parts as one array for each array; of a single part without a copy."""
         if len(parts) == 1:
             return tuple(_writable(part) for part in parts[0])
         merged = []
-        for leaf in zip(*parts, strict=True):
+        for array in zip(*parts, strict=True):
             with self._replay._lock:
-                out = self._replay._pool.take((sum(map(len, leaf)), *leaf[0].shape[1:]), leaf[0].dtype)
-            np.concatenate(leaf, out=out)
+                out = self._replay._pool.take((sum(map(len, array)), *array[0].shape[1:]), array[0].dtype)
+            np.concatenate(array, out=out)
             merged.append(out)
         return tuple(merged)
 

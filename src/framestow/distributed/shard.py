@@ -23,7 +23,7 @@ from framestow.distributed.chunks import (
     ShardReport,
     Taken,
     observed_frames,
-    unpack_leaves,
+    unpack_arrays,
 )
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.replay.memory import ReplayMemory
@@ -42,7 +42,7 @@ Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]  # indices
 class Rows(NamedTuple):
     """Sampled rows of one shard, as arrays that own their memory, and the shard's report as of the draw.
 
-    ``frames`` has one array for each leaf, ``(B, stack + n_step, *frame)`` or ``(2 B, stack, *frame)``, whose parts
+    ``frames`` has one array for each array, ``(B, stack + n_step, *frame)`` or ``(2 B, stack, *frame)``, whose parts
     ``observation_parts`` names.
     """
 
@@ -64,7 +64,7 @@ class Rows(NamedTuple):
 
 
 class SequenceRows(NamedTuple):
-    """Sampled sequences of one shard. ``frames`` has one array for each leaf, with all frames of each sequence.
+    """Sampled sequences of one shard. ``frames`` has one array for each array, with all frames of each sequence.
 
     They are ``(B, stack + L, *frame)``, or ``(B, L, stack + 1, *frame)`` if sequences cross episodes. ``fields`` are
     the other fields of a ``SequenceBatch``, by name.
@@ -122,7 +122,7 @@ class Shard:
 
     def __init__(self, settings: ShardSettings, num_restarts: int = 0) -> None:
         self._settings = settings
-        self._incarnation = num_restarts
+        self._epoch = num_restarts
         self.memory = self._memory(is_restarted=num_restarts > 0)
         num_envs = settings.memory.num_envs
         self._writers = np.full(num_envs, -1, np.int64)
@@ -132,7 +132,7 @@ class Shard:
         self._log: ChunkLog | None = None
         if settings.directory is not None:
             self._log = ChunkLog(chunk_log_path(settings.directory))
-            newest = self.memory._timeline.newest_positions
+            newest = self.memory._steps.newest_positions
             for env_id, (writer, number) in self._log.restore(newest.tolist()).items():
                 self._writers[env_id], self._next_numbers[env_id] = writer, number + 1
         self._flushed_at = time.monotonic()
@@ -169,7 +169,7 @@ class Shard:
         statuses = [self._take(chunk) for chunk in chunks]
         self._flush_if_due()
         frames = self.memory._storage.frames_per_segment
-        positions = [int(self.memory._timeline.newest_positions[chunk.env_id] + 1) % frames for chunk in chunks]
+        positions = [int(self.memory._steps.newest_positions[chunk.env_id] + 1) % frames for chunk in chunks]
         return Taken(statuses, positions, self.report())
 
     def _take(self, chunk: Chunk) -> str:
@@ -181,7 +181,7 @@ class Shard:
             self._duplicates += 1
             return DUPLICATE
         # A memory that was reopened has closed its episodes, so even the next chunk needs the frames before it.
-        is_open = bool(self.memory._timeline.is_open[env_id])
+        is_open = bool(self.memory._steps.is_open[env_id])
         continues = chunk.writer == writer and chunk.number == next_number and is_open
         needs_context = not continues and not chunk.steps.bits[0] & BEGINS
         if needs_context and not chunk.context:
@@ -190,7 +190,7 @@ class Shard:
         self._writers[env_id], self._next_numbers[env_id] = chunk.writer, chunk.number + 1
         self._inserted += chunk.steps.num_steps
         if self._log is not None:
-            newest = int(self.memory._timeline.newest_positions[env_id])
+            newest = int(self.memory._steps.newest_positions[env_id])
             self._log.append(env_id, chunk.writer, chunk.number, newest)
         return STORED
 
@@ -198,7 +198,7 @@ class Shard:
         memory, env_id = self.memory, chunk.env_id
         if with_context:
             self._begin_with_context(chunk)
-        first = int(memory._timeline.newest_positions[env_id]) + 1
+        first = int(memory._steps.newest_positions[env_id]) + 1
         is_whole = chunk.num_frames == memory._storage.frames_per_segment
         if is_whole and memory._takes_segments(env_id):
             memory._append_segment(env_id, chunk.segments[0], chunk.steps)
@@ -213,27 +213,27 @@ class Shard:
     def _begin_with_context(self, chunk: Chunk) -> None:
         """Begin an episode with the frames before the chunk; their steps are unknown, so they cannot be sampled."""
         memory, env_id, steps = self.memory, chunk.env_id, chunk.steps
-        context = unpack_leaves(self._settings.memory, chunk.context)
+        context = unpack_arrays(self._settings.memory, chunk.context)
         num = len(context[0])
 
         def frames(place: int) -> Any:
             return observed_frames(self._settings.memory, tuple(part[place : place + 1] for part in context))
 
         memory.begin(frames(0), [env_id])
-        first = int(memory._timeline.newest_positions[env_id])
+        first = int(memory._steps.newest_positions[env_id])
         extras = None if steps.extras is None else {name: values[:1] for name, values in steps.extras.items()}
         for place in range(1, num):
             memory.append(steps.actions[:1], [0.0], [False], [False], frames(place), [env_id], extras)
         with memory._lock:
-            memory._timeline.lose_indices(self._indices(env_id, np.arange(first, first + num - 1)))
+            memory._steps.lose_indices(self._indices(env_id, np.arange(first, first + num - 1)))
 
     def _append_frames(self, chunk: Chunk) -> None:
         """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
         memory, env_ids = self.memory, [chunk.env_id]
-        leaves = unpack_leaves(self._settings.memory, chunk.segments)
-        checked = chunk.steps.checked(self._settings.memory, bool(memory._timeline.is_open[chunk.env_id]))
+        arrays = unpack_arrays(self._settings.memory, chunk.segments)
+        checked = chunk.steps.checked(self._settings.memory, bool(memory._steps.is_open[chunk.env_id]))
         for place, step in enumerate(checked.each()):
-            frames = observed_frames(self._settings.memory, tuple(part[place : place + 1] for part in leaves))
+            frames = observed_frames(self._settings.memory, tuple(part[place : place + 1] for part in arrays))
             if step is None:
                 memory.begin(frames, env_ids)
             else:
@@ -242,13 +242,13 @@ class Shard:
 
     def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the readable steps that start at these frames, ascending."""
-        streams = np.full(len(positions), env_id, np.int64)
-        return self.memory._timeline.find_steps(streams, positions.astype(np.int64))
+        env_ids = np.full(len(positions), env_id, np.int64)
+        return self.memory._steps.find_steps(env_ids, positions.astype(np.int64))
 
     def sample(
         self,
         num_rows: int,
-        incarnation: int = 0,
+        epoch: int = 0,
         updates: Updates | None = None,
         num_draws: int = 0,
         insert_limit: float = float("inf"),
@@ -257,17 +257,17 @@ class Shard:
 
         Arguments:
             num_rows: Number of rows.
-            incarnation: The one that ``updates`` and ``insert_limit`` are for; another one ignores them.
+            epoch: The shard's restarts when ``updates`` and ``insert_limit`` were made; else they are ignored.
             updates: Priorities to update first.
             num_draws: Number of batches that the whole replay has given, which β follows.
             insert_limit: Number of steps that the shard may have inserted, as in ``report``.
         """
-        self._prepare_draw(incarnation, updates, num_draws, insert_limit)
+        self._prepare_draw(epoch, updates, num_draws, insert_limit)
         try:
             pending = self.memory._draw_ahead(num_rows)
         except NothingToSampleError:
             return self.report()
-        batch = pending.gather()
+        batch = pending.read()
         frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
         fields = batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated
         return Rows(self.report(), frames, *fields, dict(batch.extras), batch.index, batch.weight)
@@ -275,14 +275,14 @@ class Shard:
     def sample_sequences(
         self,
         num_rows: int,
-        incarnation: int,
+        epoch: int,
         updates: Updates | None,
         num_draws: int,
         insert_limit: float,
         shape: SequenceShape,
     ) -> SequenceRows | ShardReport:
         """Sample sequences as ``sample`` does rows; their start is drawn, and all steps are of this shard."""
-        self._prepare_draw(incarnation, updates, num_draws, insert_limit)
+        self._prepare_draw(epoch, updates, num_draws, insert_limit)
         length, stack = shape.length, self._settings.memory.stack
         try:
             pending = self.memory._draw_sequences_ahead(
@@ -290,39 +290,39 @@ class Shard:
             )
         except NothingToSampleError:
             return self.report()
-        batch = pending.gather()
+        batch = pending.read()
         frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
         if shape.borders == "cross":
             frames = tuple(part.reshape(num_rows, length, stack + 1, *part.shape[2:]) for part in frames)
         fields = {name: getattr(batch, name) for name in SEQUENCE_FIELDS}
         return SequenceRows(self.report(), frames, fields, dict(batch.extras), batch.index, batch.weight)
 
-    def _prepare_draw(self, incarnation: int, updates: Updates | None, num_draws: int, insert_limit: float) -> None:
+    def _prepare_draw(self, epoch: int, updates: Updates | None, num_draws: int, insert_limit: float) -> None:
         if updates is not None:
-            self.update(incarnation, updates)
-        if incarnation == self._incarnation:
+            self.update(epoch, updates)
+        if epoch == self._epoch:
             self._insert_limit = insert_limit
         sampler = self.memory.sampler
         if isinstance(sampler, Prioritized):
             sampler.num_draws = num_draws
 
-    def update(self, incarnation: int, updates: Updates) -> None:
+    def update(self, epoch: int, updates: Updates) -> None:
         """Update priorities; those of evicted transitions, and of another incarnation, are ignored and counted."""
         indices, priorities = updates
-        if incarnation != self._incarnation:
+        if epoch != self._epoch:
             self._ignored += len(indices)
             return
-        self._ignored += int(np.count_nonzero(~self.memory._timeline.is_sampleable(indices)))
+        self._ignored += int(np.count_nonzero(~self.memory._steps.is_sampleable(indices)))
         self.memory.update_priorities(indices, priorities)
 
-    def report(self, incarnation: int = -1, insert_limit: float = 0.0) -> ShardReport:
-        """Return what the shard has now, after a change of the steps that this ``incarnation`` may have inserted."""
-        if incarnation == self._incarnation:
+    def report(self, epoch: int = -1, insert_limit: float = 0.0) -> ShardReport:
+        """Return what the shard has now, after a change of the steps that this ``epoch`` may have inserted."""
+        if epoch == self._epoch:
             self._insert_limit = insert_limit
         mass = self.memory._parts.notified_sampler.total_mass()
         assert mass is not None, "sampler_settings takes only samplers with a mass"
         return ShardReport(
-            self._incarnation,
+            self._epoch,
             len(self.memory),
             *mass,
             self._inserted,

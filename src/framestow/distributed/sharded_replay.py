@@ -21,8 +21,8 @@ import numpy.typing as npt
 from framestow.argument_checks import checked_seed, folder_path, real_number, whole_number
 from framestow.closing import Closing
 from framestow.distributed.calls import START_S, Calls, LocalCalls
-from framestow.distributed.chunks import ShardReport, ShardWriter, WriterSettings, check_env_ids
-from framestow.distributed.pending_rows import INCARNATION_BITS, INDEX_BITS, PendingRows, Shares
+from framestow.distributed.chunks import ShardReport, ShardWriter, WriterSettings, check_writer_env_ids
+from framestow.distributed.pending_rows import EPOCH_BITS, INDEX_BITS, PendingRows, Shares
 from framestow.distributed.rate_limiter import SampleToInsertRatio
 from framestow.distributed.saved_shards import prune_before, read_generation, shard_folder, write_generation
 from framestow.distributed.shard import Shard, ShardSettings, Updates, sampler_settings
@@ -44,7 +44,7 @@ from framestow.replay.sequences import Borders, SequenceShape
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.storage.frame_storage import Storage
 
-MAX_SHARDS = 2 ** (63 - INDEX_BITS - INCARNATION_BITS)
+MAX_SHARDS = 2 ** (63 - INDEX_BITS - EPOCH_BITS)
 MAX_REQUESTS = 64  # draws that were neither unpacked nor stopped
 REFRESH_S = 0.25  # age of a report at which a shard is asked again
 MAX_UPDATE_ROWS = 2**14  # priorities that wait for the next draw of their shard
@@ -189,7 +189,7 @@ class ShardedReplay(Closing):
         if "generator" in state:
             self._generator.bit_generator.state = state["generator"]
         self._lock = threading.RLock()
-        self._pool = OutputPool(max_buffers=8 * len(of_shard.frame.leaf_frames))
+        self._pool = OutputPool(max_buffers=8 * len(of_shard.frame.frame_specs))
         self._num_requests = 0
         self._reported_at = [0.0] * shards
         self._lost_with: list[int | None] = [None] * shards  # transitions that a shard had when it was lost
@@ -234,7 +234,7 @@ class ShardedReplay(Closing):
     def _new_writer(
         self, env_ids: Sequence[int] | None, max_in_flight: int, priority: Any, waits_for_limiter: bool
     ) -> ShardWriter:
-        envs = check_env_ids(range(self.num_envs) if env_ids is None else env_ids, self.num_envs)
+        envs = check_writer_env_ids(range(self.num_envs) if env_ids is None else env_ids, self.num_envs)
         rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
         whole_number("max_in_flight", max_in_flight, 1, rule=rule)
         settings = WriterSettings(
@@ -320,15 +320,15 @@ class ShardedReplay(Closing):
                 "sampler is a Uniform: it does not use priorities; build the replay with sampler=Prioritized()"
             )
         with self._lock:
-            if (numbers >= 0).all() and self.num_shards == 1 and not self._incarnation(0):
+            if (numbers >= 0).all() and self.num_shards == 1 and not self._epoch(0):
                 self._add_update(0, numbers, values)
                 return
-            shards = numbers >> (INDEX_BITS + INCARNATION_BITS)
-            incarnations = (numbers >> INDEX_BITS) % 2**INCARNATION_BITS
+            shards = numbers >> (INDEX_BITS + EPOCH_BITS)
+            epochs = (numbers >> INDEX_BITS) % 2**EPOCH_BITS
             local = numbers % 2**INDEX_BITS
             for number in range(self.num_shards):
                 mine = (shards == number) & (numbers >= 0)
-                now = mine & (incarnations == self._incarnation(number) % 2**INCARNATION_BITS)
+                now = mine & (epochs == self._epoch(number) % 2**EPOCH_BITS)
                 self.counts.ignored_updates += int(np.count_nonzero(mine & ~now))
                 if now.any():
                     self._add_update(number, local[now], values[now])
@@ -343,7 +343,7 @@ class ShardedReplay(Closing):
         updates = self._taken_updates(shard)
         if updates is not None:
             try:
-                call = self._shards.call(shard, "update", self._incarnation(shard), updates)
+                call = self._shards.call(shard, "update", self._epoch(shard), updates)
                 self._shards.result(call, self._timeout_s)
             except ActorLostError as error:
                 self._lose(shard, error)
@@ -497,7 +497,7 @@ class ShardedReplay(Closing):
     def _ask(self, shard: int) -> None:
         if shard not in self._questions:
             limit = self._sent_limit(shard, self._insert_limit(shard))
-            self._questions[shard] = self._shards.call(shard, "report", self._incarnation(shard), limit)
+            self._questions[shard] = self._shards.call(shard, "report", self._epoch(shard), limit)
 
     def _answer_if_done(self, shard: int) -> None:
         if shard in self._questions and self._shards.done([self._questions[shard]]):
@@ -517,9 +517,9 @@ class ShardedReplay(Closing):
     def _note(self, shard: int, report: ShardReport) -> None:
         """Take over a report; those of an earlier incarnation or moment are ignored."""
         before = self._reports[shard]
-        if before is not None and (report.incarnation, report.inserted) < (before.incarnation, before.inserted):
+        if before is not None and (report.epoch, report.inserted) < (before.epoch, before.inserted):
             return
-        is_same = before is not None and before.incarnation == report.incarnation
+        is_same = before is not None and before.epoch == report.epoch
         if before is not None and not is_same and self._lost_with[shard] is None:  # restarted between two answers
             self._lost_with[shard] = before.transitions
             self.counts.lost_shards += 1
@@ -527,17 +527,17 @@ class ShardedReplay(Closing):
         if had is not None:
             self.counts.lost_transitions += max(0, had - report.transitions)
             self._lost_with[shard] = None
-        first = self._last_counts(shard, report.incarnation)
+        first = self._last_counts(shard, report.epoch)
         self.counts.inserted += report.inserted - first[0]
         self.counts.ignored_updates += report.ignored_updates - first[1]
-        self._counted[shard] = report.incarnation, report.inserted, report.ignored_updates
+        self._counted[shard] = report.epoch, report.inserted, report.ignored_updates
         if not is_same:
             self._limits[shard] = self._newest_limits[shard] = report.insert_limit
         self._reports[shard], self._reported_at[shard] = report, time.monotonic()
 
-    def _last_counts(self, shard: int, incarnation: int) -> tuple[int, int]:
+    def _last_counts(self, shard: int, epoch: int) -> tuple[int, int]:
         counted = self._counted.get(shard)
-        return counted[1:] if counted is not None and counted[0] == incarnation else (0, 0)
+        return counted[1:] if counted is not None and counted[0] == epoch else (0, 0)
 
     def _lose(self, shard: int, error: ActorLostError) -> None:
         """Sample from the other shards until this one answers again; end one that does not answer."""
@@ -559,9 +559,9 @@ class ShardedReplay(Closing):
             self._refresh_old()
             return sum(report is None for report in self._reports)
 
-    def _incarnation(self, shard: int) -> int:
+    def _epoch(self, shard: int) -> int:
         report = self._reports[shard]
-        return report.incarnation if report is not None else -1
+        return report.epoch if report is not None else -1
 
     def _beta(self, num_draws: int) -> float:
         """Return β of a batch."""

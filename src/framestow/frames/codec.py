@@ -36,7 +36,7 @@ def bytes_of(array: NDArray[Any], leading_axes: int = 1) -> NDArray[np.uint8]:
 
 
 class SegmentCodec:
-    """Pack consecutive frames of one stream losslessly: a base frame and patches, or raw bytes where these are smaller.
+    """Pack consecutive frames of one environment losslessly: a base frame and patches, or raw bytes if smaller.
 
     A segment is self-contained, has a CRC-32C checksum, and is the same on every machine. The codec has no state, so
     threads may share it.

@@ -121,8 +121,8 @@ class FrameSpec:
         return self.shape[0] == 3 and len(self.shape) == 3 and self.dtype.itemsize == 1 and not self._channels_last
 
     @property
-    def leaf_frames(self) -> tuple[FrameSpec, ...]:
-        """A tuple of this spec alone: the counterpart of ``ObservationSpec.leaf_frames``."""
+    def frame_specs(self) -> tuple[FrameSpec, ...]:
+        """A tuple of this spec alone: the counterpart of ``ObservationSpec.frame_specs``."""
         return (self,)
 
     def empty(self, *leading: int) -> npt.NDArray[Any]:

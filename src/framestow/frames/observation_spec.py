@@ -33,7 +33,7 @@ def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
 
 
 Frames: TypeAlias = "npt.NDArray[Any] | tuple[npt.NDArray[Any], ...]"
-"""Frames as storages take them: one array, or a tuple with one array per leaf of an ``ObservationSpec``. All arrays
+"""Frames as storages take them: one array, or a tuple with one array per array of an ``ObservationSpec``. All arrays
 have the same leading axes."""
 
 SPACE, FRAMES = "observation_space", "frames"  # names of the outermost object in error messages
@@ -41,7 +41,7 @@ NUMBERS = "biuf"  # kinds of dtypes
 
 
 @dataclass(frozen=True)
-class Leaf:
+class ArraySpec:
     """One array of an observation: its path, and the spec of its frames.
 
     A scalar, such as a ``Discrete``, is stored as a vector with one element (``has_axes`` is False).
@@ -55,7 +55,7 @@ class Leaf:
     def key(self) -> str:
         """The path as a name for tables: keys and numbers joined by dots.
 
-        >>> Leaf(("arm", 0), FrameSpec((7,), np.float32)).key
+        >>> ArraySpec(("arm", 0), FrameSpec((7,), np.float32)).key
         'arm.0'
         """
         return ".".join(map(str, self.path))
@@ -64,7 +64,7 @@ class Leaf:
     def place(self) -> str:
         """The path as Python code that follows the name of an observation.
 
-        >>> Leaf(("arm", 0), FrameSpec((7,), np.float32)).place
+        >>> ArraySpec(("arm", 0), FrameSpec((7,), np.float32)).place
         "['arm'][0]"
         """
         return "".join(f"[{key!r}]" for key in self.path)
@@ -74,9 +74,9 @@ class Leaf:
         return frames if self.has_axes else frames.reshape(*frames.shape, 1)
 
     def of(self, observation: Any) -> npt.NDArray[Any]:
-        """Return a view of this leaf's frames in ``observation``, as they are stored.
+        """Return a view of this array's frames in ``observation``, as they are stored.
 
-        >>> Leaf(("arm", 0), FrameSpec((1,)), has_axes=False).of({"arm": (np.array([7, 8]),)}).tolist()
+        >>> ArraySpec(("arm", 0), FrameSpec((1,)), has_axes=False).of({"arm": (np.array([7, 8]),)}).tolist()
         [[7], [8]]
         """
         for key in self.path:
@@ -92,32 +92,32 @@ class Leaf:
 class ObservationSpec:
     """An observation of several arrays, in nested dicts and tuples.
 
-    The arrays are its *leaves*, in depth-first order: dicts by ascending key, tuples by number. So the order of keys in
-    a space does not matter. ``structure`` is nested like the observation, with the leaf's number in place of each
+    The arrays are its *arrays*, in depth-first order: dicts by ascending key, tuples by number. So the order of keys in
+    a space does not matter. ``structure`` is nested like the observation, with the array's number in place of each
     array.
 
     >>> spec = observation_spec({"joints": FrameSpec((7,), np.float32), "camera": FrameSpec((64, 64, 3))})
-    >>> [leaf.key for leaf in spec.leaves], spec.nbytes, spec.structure
+    >>> [array.key for array in spec.arrays], spec.nbytes, spec.structure
     (['camera', 'joints'], 12316, {'camera': 0, 'joints': 1})
     >>> {key: frame.shape for key, frame in spec.rebuilt(spec.empty(2)).items()}
     {'camera': (2, 64, 64, 3), 'joints': (2, 7)}
     """
 
     structure: Any
-    leaves: tuple[Leaf, ...]
+    arrays: tuple[ArraySpec, ...]
 
     @property
-    def leaf_frames(self) -> tuple[FrameSpec, ...]:
-        """The frame spec of each leaf."""
-        return tuple(leaf.frame for leaf in self.leaves)
+    def frame_specs(self) -> tuple[FrameSpec, ...]:
+        """The frame spec of each array."""
+        return tuple(array.frame for array in self.arrays)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one uncompressed frame of every leaf."""
-        return sum(leaf.frame.nbytes for leaf in self.leaves)
+        """Bytes of one uncompressed frame of every array."""
+        return sum(array.frame.nbytes for array in self.arrays)
 
     def flattened(self, frames: Any, name: str = FRAMES) -> list[Any]:
-        """Return the arrays of ``frames`` as a list with one entry per leaf.
+        """Return the arrays of ``frames`` as a list with one entry per array.
 
         Raises ``InvalidStepError``, which calls ``frames`` by ``name``, if they lack a key or have another one.
         """
@@ -126,20 +126,20 @@ class ObservationSpec:
         return flat
 
     def rebuilt(self, frames: Frames) -> Any:
-        """Return stored arrays, one per leaf, in the structure of this observation; scalars lose their axis."""
-        return self.arranged([leaf.as_observed(part) for leaf, part in zip(self.leaves, frames, strict=True)])
+        """Return stored arrays, one per array, in the structure of this observation; scalars lose their axis."""
+        return self.arranged([array.as_observed(part) for array, part in zip(self.arrays, frames, strict=True)])
 
     def arranged(self, parts: Sequence[Any]) -> Any:
-        """Return ``parts``, one per leaf, in the structure of this observation."""
+        """Return ``parts``, one per array, in the structure of this observation."""
         return _rebuilt(self.structure, parts)
 
     def empty(self, *leading: int) -> tuple[npt.NDArray[Any], ...]:
-        """Return one uninitialized array per leaf, ``(*leading, *frame)``."""
-        return tuple(leaf.frame.empty(*leading) for leaf in self.leaves)
+        """Return one uninitialized array per array, ``(*leading, *frame)``."""
+        return tuple(array.frame.empty(*leading) for array in self.arrays)
 
     def state(self) -> dict[str, Any]:
-        """Return the spec as nested JSON-able values, with ``FrameSpec.state`` for each leaf."""
-        return _state(self.structure, self.leaves)
+        """Return the spec as nested JSON-able values, with ``FrameSpec.state`` for each array."""
+        return _state(self.structure, self.arrays)
 
 
 AnySpec: TypeAlias = "FrameSpec | ObservationSpec"
@@ -154,8 +154,8 @@ def observation_spec(space: Any) -> AnySpec:
     ``Box`` or ``FrameSpec``                                 ``FrameSpec``
     ``Dict``, or a mapping with string keys                  ``ObservationSpec`` of dicts
     ``Tuple``, or a tuple or list                            ``ObservationSpec`` of tuples
-    in these: ``Box``, ``MultiDiscrete``, ``MultiBinary``    a leaf
-    in these: ``Discrete``, or a ``Box`` of shape ``()``     a leaf of scalars
+    in these: ``Box``, ``MultiDiscrete``, ``MultiBinary``    an array
+    in these: ``Discrete``, or a ``Box`` of shape ``()``     an array of scalars
     ``Text``, ``Graph``, ``Sequence``, ``OneOf``, others     ``InvalidSettingsError`` that names the key
     =======================================================  ==============================================
     """
@@ -164,19 +164,19 @@ def observation_spec(space: Any) -> AnySpec:
         return space
     if parts is None:
         return FrameSpec.from_space(space)
-    leaves: list[Leaf] = []
-    structure = _structure(space, (), leaves)
-    if not leaves:
+    arrays: list[ArraySpec] = []
+    structure = _structure(space, (), arrays)
+    if not arrays:
         raise InvalidSettingsError(f"{SPACE} is {space!r}: it must have at least one part; give a Dict with a Box")
-    return ObservationSpec(structure, tuple(leaves))
+    return ObservationSpec(structure, tuple(arrays))
 
 
 def spec_from_state(state: dict[str, Any]) -> AnySpec:
     """Return the ``FrameSpec`` or ``ObservationSpec`` that ``state`` returned the values of."""
     if "shape" in state:
         return FrameSpec.from_state(state)
-    leaves: list[Leaf] = []
-    return ObservationSpec(_structure_from_state(state, (), leaves), tuple(leaves))
+    arrays: list[ArraySpec] = []
+    return ObservationSpec(_structure_from_state(state, (), arrays), tuple(arrays))
 
 
 def only_frame(spec: AnySpec, what: str) -> FrameSpec:
@@ -186,16 +186,16 @@ def only_frame(spec: AnySpec, what: str) -> FrameSpec:
     """
     if isinstance(spec, FrameSpec):
         return spec
-    keys = ", ".join(leaf.key for leaf in spec.leaves)
+    keys = ", ".join(array.key for array in spec.arrays)
     raise InvalidSettingsError(
         f"observations are of {keys}: {what} one array per frame; store this key alone in a memory"
     )
 
 
-def each_leaf(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], frames: Frames) -> Frames:
-    """Return ``frames`` with ``change`` applied to the single array, or to the array of each leaf.
+def each_array(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], frames: Frames) -> Frames:
+    """Return ``frames`` with ``change`` applied to the single array, or to the array of each array.
 
-    >>> each_leaf(lambda frames: frames[:1], (np.array([1, 2]), np.array([3, 4])))
+    >>> each_array(lambda frames: frames[:1], (np.array([1, 2]), np.array([3, 4])))
     (array([1]), array([3]))
     """
     return tuple(map(change, frames)) if isinstance(frames, tuple) else change(frames)
@@ -210,8 +210,8 @@ def _parts_of(space: Any) -> Mapping[Any, Any] | Sequence[Any] | None:
     return None
 
 
-def _structure(space: Any, path: tuple[str | int, ...], leaves: list[Leaf]) -> Any:
-    """Append the leaves of ``space``, which is at ``path``, to ``leaves``; return the structure of their numbers."""
+def _structure(space: Any, path: tuple[str | int, ...], arrays: list[ArraySpec]) -> Any:
+    """Append the arrays of ``space``, which is at ``path``, to ``arrays``; return the structure of their numbers."""
     parts = _parts_of(space)
     if parts and not isinstance(parts, Mapping) and all(isinstance(part, Integral) for part in parts):
         raise InvalidSettingsError(
@@ -222,23 +222,23 @@ def _structure(space: Any, path: tuple[str | int, ...], leaves: list[Leaf]) -> A
         unnamed = [key for key in parts if not isinstance(key, str)]
         if unnamed:
             raise InvalidSettingsError(f"{_name(path)} has the key {unnamed[0]!r}: keys must be strings; rename it")
-        return {key: _structure(parts[key], (*path, key), leaves) for key in sorted(parts)}
+        return {key: _structure(parts[key], (*path, key), arrays) for key in sorted(parts)}
     if parts is not None:
-        return tuple(_structure(part, (*path, place), leaves) for place, part in enumerate(parts))
-    leaves.append(_leaf(space, path))
-    return len(leaves) - 1
+        return tuple(_structure(part, (*path, place), arrays) for place, part in enumerate(parts))
+    arrays.append(_array(space, path))
+    return len(arrays) - 1
 
 
-def _leaf(space: Any, path: tuple[str | int, ...]) -> Leaf:
+def _array(space: Any, path: tuple[str | int, ...]) -> ArraySpec:
     if isinstance(space, FrameSpec):
-        return Leaf(path, space)
+        return ArraySpec(path, space)
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
     try:
         if shape is None or dtype is None or np.dtype(dtype).kind not in NUMBERS:
             raise InvalidSettingsError("a part of an observation is one array of numbers of a fixed shape")
         if shape == ():
-            return Leaf(path, FrameSpec((1,), dtype), has_axes=False)
-        return Leaf(path, FrameSpec.from_space(space))
+            return ArraySpec(path, FrameSpec((1,), dtype), has_axes=False)
+        return ArraySpec(path, FrameSpec.from_space(space))
     except (InvalidSettingsError, TypeError) as error:
         raise InvalidSettingsError(
             f"{_name(path)} is {space!r}: {str(error).partition(';')[0]}; leave it out or convert it in a wrapper"
@@ -285,22 +285,22 @@ def _rebuilt(structure: Any, frames: Sequence[Any]) -> Any:
     return frames[structure]
 
 
-def _state(structure: Any, leaves: tuple[Leaf, ...]) -> dict[str, Any]:
+def _state(structure: Any, arrays: tuple[ArraySpec, ...]) -> dict[str, Any]:
     if isinstance(structure, dict):
-        return {"dict": {key: _state(part, leaves) for key, part in structure.items()}}
+        return {"dict": {key: _state(part, arrays) for key, part in structure.items()}}
     if isinstance(structure, tuple):
-        return {"tuple": [_state(part, leaves) for part in structure]}
-    leaf: Leaf = leaves[structure]
-    shape = list(leaf.frame.shape) if leaf.has_axes else []
-    return {**leaf.frame.state(), "shape": shape}
+        return {"tuple": [_state(part, arrays) for part in structure]}
+    array: ArraySpec = arrays[structure]
+    shape = list(array.frame.shape) if array.has_axes else []
+    return {**array.frame.state(), "shape": shape}
 
 
-def _structure_from_state(state: dict[str, Any], path: tuple[str | int, ...], leaves: list[Leaf]) -> Any:
+def _structure_from_state(state: dict[str, Any], path: tuple[str | int, ...], arrays: list[ArraySpec]) -> Any:
     if "dict" in state:
         parts = state["dict"]
-        return {key: _structure_from_state(parts[key], (*path, key), leaves) for key in sorted(parts)}
+        return {key: _structure_from_state(parts[key], (*path, key), arrays) for key in sorted(parts)}
     if "tuple" in state:
-        return tuple(_structure_from_state(part, (*path, place), leaves) for place, part in enumerate(state["tuple"]))
+        return tuple(_structure_from_state(part, (*path, place), arrays) for place, part in enumerate(state["tuple"]))
     has_axes = state["shape"] != []
-    leaves.append(Leaf(path, FrameSpec.from_state(state if has_axes else state | {"shape": [1]}), has_axes))
-    return len(leaves) - 1
+    arrays.append(ArraySpec(path, FrameSpec.from_state(state if has_axes else state | {"shape": [1]}), has_axes))
+    return len(arrays) - 1

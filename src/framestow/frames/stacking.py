@@ -1,4 +1,4 @@
-"""Stack the last frames of each stream into observations, and pad the beginning of episodes."""
+"""Stack the last frames of each environment into observations, and pad the beginning of episodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from framestow._core import FrameStacks
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
 
-NOT_BEGUN = -1  # age of a stream without frames
+NOT_BEGUN = -1  # age of an environment without frames
 
 StackPadding: TypeAlias = Literal["first_frame", "zeros"]
 """Padding of a stack before an episode's first frame f0: copies of f0, or zeros.
@@ -41,52 +41,52 @@ def pad_window(window: npt.NDArray[Any], num_padded: int, padding: StackPadding)
 
 
 class FrameStacker:
-    """The current stacked observations of n streams, for the policy.
+    """The current stacked observations of n environments, for the policy.
 
     At the beginning of an episode, the first frame or zeros fill the stack (``StackPadding``)::
 
         first_frame    f0 f0 f0 f0 | f0 f0 f0 f1 | f0 f0 f1 f2 | f0 f1 f2 f3 | f1 f2 f3 f4
         zeros           0  0  0 f0 |  0  0 f0 f1 |  0 f0 f1 f2 | f0 f1 f2 f3 | f1 f2 f3 f4
 
-    Each frame is copied once, into a ring per stream; ``stacks`` builds the observations.
+    Each frame is copied once, into a ring per environment; ``stacks`` builds the observations.
 
     >>> from framestow.frames.frame_spec import FrameSpec
-    >>> stacker = FrameStacker(FrameSpec((1, 1)), stack=3, num_streams=1)
+    >>> stacker = FrameStacker(FrameSpec((1, 1)), stack=3, num_envs=1)
     >>> stacker.begin(np.array([0]), np.array([[[7]]], np.uint8))
     >>> stacker.append(np.array([0]), np.array([[[8]]], np.uint8))
     >>> stacker.stacks().ravel()
     array([7, 7, 8], dtype=uint8)
     """
 
-    def __init__(self, spec: AnySpec, stack: int, num_streams: int, padding: StackPadding = "first_frame") -> None:
+    def __init__(self, spec: AnySpec, stack: int, num_envs: int, padding: StackPadding = "first_frame") -> None:
         self._is_tuple = isinstance(spec, ObservationSpec)
-        self._recent = [np.zeros((num_streams, stack, *leaf.shape), leaf.dtype) for leaf in spec.leaf_frames]
-        # Frames since the episode's first one, of each stream and leaf.
-        self._ages = [np.full(num_streams, NOT_BEGUN, np.int64) for _ in self._recent]
+        self._recent = [np.zeros((num_envs, stack, *array.shape), array.dtype) for array in spec.frame_specs]
+        # Frames since the episode's first one, of each environment and array.
+        self._ages = [np.full(num_envs, NOT_BEGUN, np.int64) for _ in self._recent]
         self.rings = tuple(zip(self._recent, self._ages, strict=True))
-        """The last frames and the ages of all streams, per leaf, for the native ``unstack``."""
+        """The last frames and the ages of all environments, per array, for the native ``unstack``."""
         self.native = tuple(FrameStacks(recent, ages, padding) for recent, ages in self.rings)
-        """The native stacks, one per leaf, for the call that stores a step with its frames."""
+        """The native stacks, one per array, for the call that stores a step with its frames."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the rings."""
         return sum(array.nbytes for array in (*self._recent, *self._ages))
 
-    def begin(self, streams: npt.NDArray[np.integer], frames: Any) -> None:
-        """Start an episode on each of ``streams`` with its first frame, ``(m, *frame)``; a tuple of several leaves."""
+    def begin(self, env_ids: npt.NDArray[np.integer], frames: Any) -> None:
+        """Start an episode on each of ``env_ids`` with its first frame, ``(m, *frame)``; a tuple of several arrays."""
         for stacks, part in zip(self.native, frames if self._is_tuple else (frames,), strict=True):
-            stacks.begin(streams, part)
+            stacks.begin(env_ids, part)
 
-    def append(self, streams: npt.NDArray[np.integer], frames: Any) -> None:
-        """Add the next frame of each of ``streams``, ``(m, *frame)``; a tuple of several leaves."""
+    def append(self, env_ids: npt.NDArray[np.integer], frames: Any) -> None:
+        """Add the next frame of each of ``env_ids``, ``(m, *frame)``; a tuple of several arrays."""
         for stacks, part in zip(self.native, frames if self._is_tuple else (frames,), strict=True):
-            stacks.append(streams, part)
+            stacks.append(env_ids, part)
 
     def stacks(self) -> Any:
-        """Return the current stacks of all streams, ``(num_streams, stack, *frame)``: a new array, or one per leaf.
+        """Return the current stacks of all environments, ``(num_envs, stack, *frame)``: a new array, or one per array.
 
-        After the end of an episode, its last stack stays until the next ``begin``. A stream without frames is all
+        After the end of an episode, its last stack stays until the next ``begin``. An environment without frames is all
         zeros.
         """
         written = tuple(np.empty_like(recent) for recent in self._recent)

@@ -167,7 +167,7 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         self.single_observation_space = stacked_space(frame_space, stack_size, axis)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
-        self._streams = StreamsOfFrames(frame_space, env.num_envs, stack_size, padding_type, axis)
+        self._env_ids = TracksOfFrames(frame_space, env.num_envs, stack_size, padding_type, axis)
         self._record = RECORDINGS[find_mode(declared_mode(env) if autoreset_mode is None else autoreset_mode)]
         self._has_ended, self._is_reset = np.zeros(env.num_envs, np.bool_), np.zeros(env.num_envs, np.bool_)
         disable_observation_copies(env)
@@ -180,9 +180,9 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         everywhere = np.ones(self.num_envs, np.bool_)
         mask = np.array(options.get("reset_mask", everywhere)) if options else everywhere
         frames, infos = self.env.reset(seed=seed, options=copied_options)  # type: ignore[arg-type]
-        self._streams.begin(map_arrays(lambda rows: rows[mask], frames), np.flatnonzero(mask))
+        self._env_ids.begin(map_arrays(lambda rows: rows[mask], frames), np.flatnonzero(mask))
         self._has_ended[mask], self._is_reset[mask] = False, True
-        return self._streams.observations(), infos
+        return self._env_ids.observations(), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments; only the observations and ``final_obs`` are replaced."""
@@ -192,8 +192,8 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         frames, rewards, terminated, truncated, infos = self.env.step(actions)
         no_actions = np.empty(self.num_envs)  # actions are not stored
         rows = RecordedStep(no_actions, frames, rewards, terminated, truncated, infos)
-        infos = self._record(self._streams, rows, self._has_ended)
-        return self._streams.observations(), rewards, terminated, truncated, infos
+        infos = self._record(self._env_ids, rows, self._has_ended)
+        return self._env_ids.observations(), rewards, terminated, truncated, infos
 
 
 class RecentFrames:
@@ -234,13 +234,13 @@ class RecentFrames:
         return LazyFrames(self._frames, self._axis)
 
 
-class StreamsOfFrames:
+class TracksOfFrames:
     """The last frames of each environment of a vector environment. ``step_recording`` uses it like a memory."""
 
     def __init__(self, space: Any, num_envs: int, stack_size: int, padding_type: Any, axis: StackAxis) -> None:
         trees = [recent_frames(space, stack_size, padding_type, axis) for _ in range(num_envs)]
-        self._streams = map_arrays(lambda *parts: list(parts), trees[0], *trees[1:])
-        self._num_streams, self.stack = num_envs, stack_size
+        self._env_ids = map_arrays(lambda *parts: list(parts), trees[0], *trees[1:])
+        self._num_envs, self.stack = num_envs, stack_size
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
         """Start an episode in each of ``env_ids``, by default all, with its row of ``frames``."""
@@ -260,10 +260,10 @@ class StreamsOfFrames:
 
     def observations(self) -> Any:
         """Return the observations of all environments: a ``LazyFramesBatch``, or a dict or tuple of them."""
-        return map_arrays(lambda recent: LazyFramesBatch(one.observation for one in recent), self._streams)
+        return map_arrays(lambda recent: LazyFramesBatch(one.observation for one in recent), self._env_ids)
 
-    def _each(self, change: Any, frames: Any, streams: Sequence[int] | npt.NDArray[np.integer[Any]] | None) -> None:
-        numbers = range(self._num_streams) if streams is None else streams
+    def _each(self, change: Any, frames: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None) -> None:
+        numbers = range(self._num_envs) if env_ids is None else env_ids
 
         def copied_rows(recent: list[RecentFrames], rows: Any) -> list[npt.NDArray[Any]]:
             return [recent[number].copied(row) for number, row in zip(numbers, rows, strict=True)]
@@ -272,7 +272,7 @@ class StreamsOfFrames:
             for number, row in zip(numbers, rows, strict=True):
                 change(recent[number], row)
 
-        map_arrays(change_each, self._streams, map_arrays(copied_rows, self._streams, frames))
+        map_arrays(change_each, self._env_ids, map_arrays(copied_rows, self._env_ids, frames))
 
 
 def recent_frames(space: Any, stack_size: int, padding_type: Any, axis: StackAxis) -> Any:

@@ -415,7 +415,7 @@ def _planned(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int)
     places: list[_Place] = []
     checkpoint, filled, num_cut = 0, 0, 0
     for episode, following in itertools.zip_longest(episodes, episodes[1:]):
-        is_last = following is None or following.stream != episode.stream
+        is_last = following is None or following.env_id != episode.env_id
         # If the beginning of the next episode was evicted, this episode may have continued.
         is_cut = not (episode.terminated or is_last) and following.has_beginning
         num_cut += is_cut
@@ -436,7 +436,7 @@ def _planned(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int)
 class _Outline:
     """The properties of an episode that determine its place."""
 
-    stream: int
+    env_id: int
     blank: int
     history: int
     steps: int
@@ -447,7 +447,7 @@ class _Outline:
     @classmethod
     def of(cls, episode: StoredEpisode, stack: int) -> _Outline:
         return cls(
-            stream=episode.env_id,
+            env_id=episode.env_id,
             blank=max(0, stack - 1 - episode.history),
             history=episode.history,
             steps=len(episode),

@@ -254,21 +254,21 @@ class MinariData:
         return _Episode(number, frames, np.asarray(data.actions), np.asarray(data.rewards), terminated, truncated)
 
     def _arrays(self, observations: Any, where: str) -> list[npt.NDArray[Any]]:
-        """Return the observations as one array per leaf, in the dtypes of the space."""
+        """Return the observations as one array per array, in the dtypes of the space."""
         if isinstance(self.frame, FrameSpec):
             return [_as_dtype(np.asarray(observations), self.frame.dtype, where)]
         try:
-            parts = zip(self.frame.leaves, self.frame.flattened(observations), strict=True)
+            parts = zip(self.frame.arrays, self.frame.flattened(observations), strict=True)
         except InvalidStepError as error:
             raise DamagedDataError(
                 f"{where}: its observations do not match its space ({error}); download the dataset again"
             ) from error
-        return [_as_dtype(np.asarray(part), leaf.frame.dtype, where + leaf.place) for leaf, part in parts]
+        return [_as_dtype(np.asarray(part), array.frame.dtype, where + array.place) for array, part in parts]
 
     def _frames(self, arrays: list[npt.NDArray[Any]], metadata: dict[str, Any], where: str) -> Any:
         if isinstance(self.frame, ObservationSpec):
-            leaves = zip(self.frame.leaves, arrays, strict=True)
-            return self.frame.rebuilt(tuple(leaf.as_stored(part) for leaf, part in leaves))
+            parts = zip(self.frame.arrays, arrays, strict=True)
+            return self.frame.rebuilt(tuple(array.as_stored(part) for array, part in parts))
         (observations,) = arrays
         if self.stacks is None:
             return observations
@@ -506,8 +506,8 @@ def _space_of_part(spec: ObservationSpec, structure: Any) -> Any:
         return Dict({key: _space_of_part(spec, part) for key, part in structure.items()})
     if isinstance(structure, tuple):
         return Tuple([_space_of_part(spec, part) for part in structure])
-    leaf = spec.leaves[structure]
-    return _space_of_array(leaf.frame, leaf.frame.shape if leaf.has_axes else ())
+    array = spec.arrays[structure]
+    return _space_of_array(array.frame, array.frame.shape if array.has_axes else ())
 
 
 def _space_of_array(frame: FrameSpec, shape: tuple[int, ...]) -> Any:

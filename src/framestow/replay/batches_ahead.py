@@ -64,7 +64,7 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
     The request of batch 0 draws batches 0 to ``ahead``. So the draws depend only on the order of the caller's calls:
     they are the same, bit for bit, for any number of threads.
 
-    A thread neither takes the memory's lock nor waits for the caller, so a writer that waits for open readings always
+    A thread neither takes the memory's lock nor waits for the caller, so a writer that waits for open snapshots always
     continues. If a thread raises, the request of that batch raises, and the next request returns the batch after it. A
     Ctrl-C during a request loses no batch.
 

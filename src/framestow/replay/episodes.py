@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import NothingToSampleError
-from framestow.frames.observation_spec import AnySpec, each_leaf
+from framestow.frames.observation_spec import AnySpec, each_array
 from framestow.one_line import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.timelines.timeline import Indices, Timeline, steps_in_pieces
+from framestow.replay.steps.step_store import Indices, StepStore, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 
 STEPS_PER_PIECE = 1 << 18  # of EpisodeRuns, about 40 bytes each
@@ -25,7 +25,7 @@ FRAMES_AT_ONCE = 256  # unpacked by one call
 
 RUN = np.dtype(
     [
-        ("stream", np.int32),
+        ("env_id", np.int32),
         ("first", np.int64),  # position where the first step starts
         ("length", np.int64),  # steps
         ("history", np.int32),  # frames of the first observation before its newest frame
@@ -33,14 +33,14 @@ RUN = np.dtype(
         ("terminated", np.bool_),  # flag of the last step
         ("truncated", np.bool_),  # flag of the last step
         ("has_beginning", np.bool_),  # the first step is the episode's first
-        ("is_open", np.bool_),  # the last step is the stream's newest, and the episode has not ended
+        ("is_open", np.bool_),  # the last step is the environment's newest, and the episode has not ended
     ]
 )
 
 
 @dataclass(frozen=True)
 class EpisodeRuns:
-    """Runs of consecutive steps, each an episode or the stored part of one, sorted by stream and position.
+    """Runs of consecutive steps, each an episode or the stored part of one, sorted by environment and position.
 
     ================  ==================  ============================================================
     run               ``is_whole``        how to recognize it
@@ -59,15 +59,15 @@ class EpisodeRuns:
     runs: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, timeline: Timeline, stack: int) -> EpisodeRuns:
+    def of(cls, steps: StepStore, stack: int) -> EpisodeRuns:
         """Return the runs of all stored steps; ``stack`` is the number of frames per observation."""
-        pieces = [_runs_of_piece(timeline, indices) for indices in steps_in_pieces(timeline, STEPS_PER_PIECE)]
+        pieces = [_runs_of_piece(steps, indices) for indices in steps_in_pieces(steps, STEPS_PER_PIECE)]
         runs = np.concatenate([np.empty(0, RUN), *pieces])
-        runs = _joined_runs(runs[np.lexsort((runs["first"], runs["stream"]))])
+        runs = _joined_runs(runs[np.lexsort((runs["first"], runs["env_id"]))])
         _mark_beginnings(runs, stack)
-        streams = runs["stream"]
-        is_newest = runs["first"] + runs["length"] == timeline.newest_positions[streams]
-        runs["is_open"] = is_newest & timeline.is_open[streams]
+        env_ids = runs["env_id"]
+        is_newest = runs["first"] + runs["length"] == steps.newest_positions[env_ids]
+        runs["is_open"] = is_newest & steps.is_open[env_ids]
         return cls(runs)
 
     def __len__(self) -> int:
@@ -90,22 +90,22 @@ class EpisodeRuns:
         num_frames: npt.NDArray[np.int64] = self.runs["length"] + 1 + self.runs["history"]
         return num_frames
 
-    def of_streams(self, streams: npt.ArrayLike) -> EpisodeRuns:
-        """Return the runs of ``streams`` only."""
-        return EpisodeRuns(self.runs[np.isin(self.runs["stream"], streams)])
+    def of_envs(self, env_ids: npt.ArrayLike) -> EpisodeRuns:
+        """Return the runs of ``env_ids`` only."""
+        return EpisodeRuns(self.runs[np.isin(self.runs["env_id"], env_ids)])
 
 
-def _runs_of_piece(timeline: Timeline, indices: Indices) -> npt.NDArray[Any]:
+def _runs_of_piece(steps: StepStore, indices: Indices) -> npt.NDArray[Any]:
     """Return the runs within the steps ``indices``; ``has_beginning`` is not set yet."""
-    windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_extras=False)
-    streams, last_positions, counts = windows
-    order = np.lexsort((last_positions, streams))
-    streams, positions = streams[order], last_positions[order] - 1  # a window ends with the next observation's frame
-    follows = (streams[1:] == streams[:-1]) & (positions[1:] == positions[:-1] + 1)
+    windows, (_, rewards, _, terminated, truncated, _) = steps.resolve_steps(indices, with_extras=False)
+    env_ids, last_positions, counts = windows
+    order = np.lexsort((last_positions, env_ids))
+    env_ids, positions = env_ids[order], last_positions[order] - 1  # a window ends with the next observation's frame
+    follows = (env_ids[1:] == env_ids[:-1]) & (positions[1:] == positions[:-1] + 1)
     firsts = np.flatnonzero(np.concatenate([[True], ~follows]))
-    lasts = np.concatenate([firsts[1:], [len(streams)]]) - 1
+    lasts = np.concatenate([firsts[1:], [len(env_ids)]]) - 1
     runs = np.zeros(len(firsts), RUN)
-    runs["stream"], runs["first"], runs["length"] = streams[firsts], positions[firsts], lasts - firsts + 1
+    runs["env_id"], runs["first"], runs["length"] = env_ids[firsts], positions[firsts], lasts - firsts + 1
     runs["history"] = counts[order][firsts] - 2  # without the newest frame and the next observation's frame
     runs["total_reward"] = np.add.reduceat(rewards[order], firsts, dtype=np.float64)
     runs["terminated"], runs["truncated"] = terminated[order][lasts], truncated[order][lasts]
@@ -114,7 +114,7 @@ def _runs_of_piece(timeline: Timeline, indices: Indices) -> npt.NDArray[Any]:
 
 def _joined_runs(runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return ``runs`` with those joined that continue across two pieces."""
-    follows = (runs["stream"][1:] == runs["stream"][:-1]) & (_ends(runs)[:-1] == runs["first"][1:])
+    follows = (runs["env_id"][1:] == runs["env_id"][:-1]) & (_ends(runs)[:-1] == runs["first"][1:])
     firsts = np.flatnonzero(np.concatenate([[True], ~follows])[: len(runs)])
     lasts = np.concatenate([firsts[1:], [len(runs)]])[: len(firsts)] - 1
     joined = runs[firsts]
@@ -131,7 +131,7 @@ def _mark_beginnings(runs: npt.NDArray[Any], stack: int) -> None:
         runs["has_beginning"] = runs["history"] == 0
         return
     runs["has_beginning"] = runs["first"] == 0
-    follows_an_end = (runs["stream"][1:] == runs["stream"][:-1]) & (_ends(runs)[:-1] + 1 == runs["first"][1:])
+    follows_an_end = (runs["env_id"][1:] == runs["env_id"][:-1]) & (_ends(runs)[:-1] + 1 == runs["first"][1:])
     runs["has_beginning"][1:] |= follows_an_end
 
 
@@ -206,32 +206,32 @@ class StoredEpisode:
         frames = self._spec.empty(1, stop - first)
         for start in range(0, stop - first, FRAMES_AT_ONCE):
             count = min(FRAMES_AT_ONCE, stop - first - start)
-            piece = each_leaf(lambda part: part[:, start : start + count], frames)  # noqa: B023 - called at once
+            piece = each_array(lambda part: part[:, start : start + count], frames)  # noqa: B023 - called at once
             last = np.array([self._first_position + first + start + count - 1])
             self._storage.windows(np.array([self.env_id], np.int32), last, np.array([count], np.int32), piece)
-        return self._spec.rebuilt(each_leaf(lambda part: part[0], frames))
+        return self._spec.rebuilt(each_array(lambda part: part[0], frames))
 
 
 def stored_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
-    """Yield the episodes of a memory, stream by stream, oldest first; evicted transitions split an episode.
+    """Yield the episodes of a memory, environment by environment, oldest first; evicted transitions split an episode.
 
     Frames are read on demand, and only one episode is in RAM at a time. Raises ``NothingToSampleError`` if the memory
     evicts transitions of an episode before it is yielded.
     """
     with parts.lock:
-        streams, positions, num_steps, _, _, beginnings = (column.tolist() for column in parts.timeline.readable_runs())
-    for stream, first, length, beginning in sorted(zip(streams, positions, num_steps, beginnings, strict=True)):
+        env_ids, positions, num_steps, _, _, beginnings = (column.tolist() for column in parts.steps.readable_runs())
+    for env_id, first, length, beginning in sorted(zip(env_ids, positions, num_steps, beginnings, strict=True)):
         with parts.lock:
-            start = parts.timeline.find_steps(np.array([stream]), np.array([first]))
-            indices = parts.timeline.follow(start, length)[0][0]
+            start = parts.steps.find_steps(np.array([env_id]), np.array([first]))
+            indices = parts.steps.follow(start, length)[0][0]
             if (indices < 0).any():
                 raise NothingToSampleError(
-                    f"steps of environment {stream} were evicted during the iteration over episodes: a full memory "
+                    f"steps of environment {env_id} were evicted during the iteration over episodes: a full memory "
                     "must not be appended to meanwhile; pause the environments"
                 )
-            windows, (actions, rewards, _, terminated, truncated, extras) = parts.timeline.resolve_steps(indices)
+            windows, (actions, rewards, _, terminated, truncated, extras) = parts.steps.resolve_steps(indices)
         yield StoredEpisode(
-            env_id=stream,
+            env_id=env_id,
             indices=indices,
             actions=actions,
             rewards=rewards,

@@ -19,7 +19,7 @@ from framestow.argument_checks import one_of
 from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec
 from framestow.replay.byte_amounts import KIB, format_bytes
-from framestow.replay.timelines.timeline import Timeline
+from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage
 
 Retention: TypeAlias = Literal["fifo", "random"]
@@ -31,7 +31,7 @@ MIN_SEGMENT_STACKS = 4  # an evicted segment also costs a stack of its neighbour
 
 
 def check_retention(
-    retention: Retention, capacity: int, num_streams: int, stack: int, frames_per_segment: int | None = None
+    retention: Retention, capacity: int, num_envs: int, stack: int, frames_per_segment: int | None = None
 ) -> None:
     """Raise ``InvalidSettingsError`` for an unknown retention, or for a capacity too small for random retention.
 
@@ -40,13 +40,13 @@ def check_retention(
     """
     one_of("retention", retention, RETENTIONS, "use 'fifo'")
     frames = min_segment_frames(stack) if frames_per_segment is None else frames_per_segment
-    fewest = frames * (num_streams + MIN_SEALED_SEGMENTS) + num_streams * stack
+    fewest = frames * (num_envs + MIN_SEALED_SEGMENTS) + num_envs * stack
     if retention == "random" and capacity < fewest:
         segments, way_out = "", "raise it"
         if frames_per_segment is not None:
             segments, way_out = f" and segments of {frames} frames", "raise it, give a smaller frames_per_segment"
         raise InvalidSettingsError(
-            f"capacity is {capacity}: retention='random' with {num_streams} environments and a stack of {stack}"
+            f"capacity is {capacity}: retention='random' with {num_envs} environments and a stack of {stack}"
             f"{segments} needs at least {fewest} transitions, to choose from {MIN_SEALED_SEGMENTS} segments; {way_out} "
             "or use 'fifo'"
         )
@@ -72,18 +72,18 @@ def min_segment_frames(stack: int) -> int:
     return max(MIN_SEGMENT_FRAMES, MIN_SEGMENT_STACKS * stack)
 
 
-def segment_frames(retention: Retention, capacity: int, num_streams: int, stack: int, usual: int) -> int:
+def segment_frames(retention: Retention, capacity: int, num_envs: int, stack: int, usual: int) -> int:
     """Return the number of frames per segment: ``usual``, or fewer so that random retention has enough segments.
 
-    In a full memory each stream has one open segment, and ``stack`` frames before it are still referenced. All other
-    segments can be evicted; there are at least ``MIN_SEALED_SEGMENTS`` of them.
+    In a full memory each environment has one open segment, and ``stack`` frames before it are still referenced. All
+    other segments can be evicted; there are at least ``MIN_SEALED_SEGMENTS`` of them.
 
     >>> [segment_frames("random", capacity, 8, 4, usual=320) for capacity in (1_000, 5_000, 100_000)]
     [40, 207, 320]
     """
     if retention != "random":
         return usual
-    most = (capacity - num_streams * stack) // (num_streams + MIN_SEALED_SEGMENTS)
+    most = (capacity - num_envs * stack) // (num_envs + MIN_SEALED_SEGMENTS)
     return max(min(usual, most), min_segment_frames(stack))
 
 
@@ -124,10 +124,10 @@ class DamagedSegments:
     lock.
     """
 
-    def __init__(self, on_damage: OnDamage, timeline: Timeline, storage: FrameStorage) -> None:
+    def __init__(self, on_damage: OnDamage, steps: StepStore, storage: FrameStorage) -> None:
         one_of("on_damage", on_damage, get_args(OnDamage), "use 'raise' to get an error")
         self.are_skipped = on_damage == "skip"
-        self._timeline, self._storage = timeline, storage
+        self._steps, self._storage = steps, storage
         self._segments: set[tuple[int, int]] = set()
         self.num_transitions = 0
         """Transitions lost with skipped segments or with damaged blocks of steps."""
@@ -143,14 +143,14 @@ class DamagedSegments:
             raise error
         length = self._storage.frames_per_segment
         first, before = error.segment * length, (error.segment + 1) * length
-        self.num_transitions += self._timeline.lose(error.stream, first, before)
-        self._storage.evict(error.stream, before, first)
-        if (error.stream, error.segment) not in self._segments:
-            self._segments.add((error.stream, error.segment))
+        self.num_transitions += self._steps.lose(error.env_id, first, before)
+        self._storage.evict(error.env_id, before, first)
+        if (error.env_id, error.segment) not in self._segments:
+            self._segments.add((error.env_id, error.segment))
             _log.warning("a damaged segment is skipped: %s", error)
 
     def skip_steps(self, error: KeyError | DamagedDataError) -> None:
-        """Log the damaged block of steps that ``error`` names, or raise ``error``. The timeline counts its steps."""
+        """Log the damaged block of steps that ``error`` names, or raise ``error``. The step store counts its steps."""
         if not self.are_skipped:
             raise error
         _log.warning("a damaged block of steps is skipped: %s", error.args[0])
@@ -160,10 +160,10 @@ FEWEST_FRAMES = 20  # per segment; shorter segments hardly compress
 OUTPUT_ARRAYS = 3  # batches whose arrays are reused: one is learnt from, one waits, one is being sampled
 OUTPUT_PART = 8  # batches take at most 1/8 of a budget
 DEAD_PART = 8  # evicted bytes in files, or bytes written twice during a flush, take at most 1/8 of a budget
-OTHER_BYTES = 16 * KIB  # small parts of constant size: partly used pages of slots, arrays of streams
+OTHER_BYTES = 16 * KIB  # small parts of constant size: partly used pages of slots, arrays of environments
 
 PACKER_FRAMES = 64  # working memory of the packer besides segments, at most, in frames
-STREAM_BYTES = 8 * KIB  # working memory per stream
+ENV_BYTES = 8 * KIB  # working memory per environment
 BLOCK_BYTES, RAW_BLOCK_BYTES = 640 * KIB, 160 * KIB  # partly filled blocks of segments, packed or of vectors
 
 
@@ -222,24 +222,24 @@ class Budget:
             return 0.0
         return (storage.charged_bytes - self._empty_charge) / (self.max_charged_bytes - self._empty_charge)
 
-    def evict_to_fit(self, storage: FrameStorage, timeline: Timeline) -> None:
+    def evict_to_fit(self, storage: FrameStorage, steps: StepStore) -> None:
         """Evict transitions, as the retention says, until the rest fits the budget or nothing more can be evicted."""
         charged_before = storage.charged_bytes
         while storage.charged_bytes > self.max_charged_bytes:
-            if not timeline.evict_next():
+            if not steps.evict_next():
                 break
-            evict_unreferenced_frames(storage, timeline)
+            evict_unreferenced_frames(storage, steps)
         self.evicted_bytes += charged_before - storage.charged_bytes
 
 
-def evict_unreferenced_frames(storage: FrameStorage, timeline: Timeline) -> None:
+def evict_unreferenced_frames(storage: FrameStorage, steps: StepStore) -> None:
     """Evict the frames that no transition references any more.
 
-    The timeline's list is cleared last, so the next call repeats what a Ctrl-C interrupted.
+    The step store's list is cleared last, so the next call repeats what a Ctrl-C interrupted.
     """
-    for stream, first, before in timeline.unreferenced_frames:
-        storage.evict(stream, before, first)
-    timeline.clear_unreferenced_frames()
+    for env_id, first, before in steps.unreferenced_frames:
+        storage.evict(env_id, before, first)
+    steps.clear_unreferenced_frames()
 
 
 @dataclass(frozen=True)
@@ -247,14 +247,14 @@ class SegmentNeeds:
     """Choose the length of segments so that ``num_sealed`` of them and all open ones fit a budget."""
 
     frame: AnySpec
-    num_streams: int
+    num_envs: int
     stack: int
     num_sealed: int
     fewest_frames: int
     extra_bytes: int = 0  # of the extras of a step, which are stored as long as its segment
 
     def frames_within(self, max_bytes: int, usual: int) -> int:
-        """Return the frames per segment: ``usual``, or fewer if many streams share a small budget.
+        """Return the frames per segment: ``usual``, or fewer if many environments share a small budget.
 
         Open segments take at most half of the budget, even if their frames are noise. Raises ``InvalidSettingsError``,
         naming the bytes needed, if the shortest segments could exceed the budget.
@@ -270,24 +270,24 @@ class SegmentNeeds:
         least = self._least_bytes(frames)
         if max_bytes < least:
             raise InvalidSettingsError(
-                f"max_bytes is {format_bytes(max_bytes)}: {self.num_streams} environments of {self._bytes_a_frame:,} "
+                f"max_bytes is {format_bytes(max_bytes)}: {self.num_envs} environments of {self._bytes_a_frame:,} "
                 f"bytes per frame, in segments of {frames} frames, may need {format_bytes(least)} for their open "
                 f"segments and {self.num_sealed} sealed ones; give at least {least:_}"
             )
 
     def _least_bytes(self, frames: int) -> int:
         """Return the bytes that suffice for frames of noise: growing open segments, and ``num_sealed`` sealed ones."""
-        segments = (2 * self.num_streams + self.num_sealed) * frames * self._bytes_a_frame
-        frames_beside = PACKER_FRAMES + self.num_streams * (self.stack + 3)
-        num_leaves = len(self.frame.leaf_frames)
-        blocks = sum(RAW_BLOCK_BYTES if frame.is_column else BLOCK_BYTES for frame in self.frame.leaf_frames)
-        fixed = num_leaves * self.num_streams * STREAM_BYTES + blocks + OTHER_BYTES
+        segments = (2 * self.num_envs + self.num_sealed) * frames * self._bytes_a_frame
+        frames_beside = PACKER_FRAMES + self.num_envs * (self.stack + 3)
+        num_arrays = len(self.frame.frame_specs)
+        blocks = sum(RAW_BLOCK_BYTES if frame.is_column else BLOCK_BYTES for frame in self.frame.frame_specs)
+        fixed = num_arrays * self.num_envs * ENV_BYTES + blocks + OTHER_BYTES
         fixed += frames_beside * self.frame.nbytes
         needed = segments + segments // 16 + fixed  # the arena's blocks waste up to 1/16
         return needed + needed // (OUTPUT_PART - 1) + 1
 
     def _comfortable_bytes(self, frames: int) -> int:
-        return max(self._least_bytes(frames), 4 * self.num_streams * frames * self._bytes_a_frame)
+        return max(self._least_bytes(frames), 4 * self.num_envs * frames * self._bytes_a_frame)
 
     @property
     def _bytes_a_frame(self) -> int:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from framestow.argument_checks import as_array, check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
-from framestow.frames.observation_spec import AnySpec, Leaf
+from framestow.frames.observation_spec import AnySpec, ArraySpec
 from framestow.one_line import one_line
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
@@ -29,9 +29,9 @@ Numbers = npt.NDArray[np.int64]
 
 
 class _Episodes(NamedTuple):
-    """Streams and positions of some transitions, and the first and last frame of their episodes."""
+    """Environments and positions of some transitions, and the first and last frame of their episodes."""
 
-    streams: Numbers
+    env_ids: Numbers
     positions: Numbers
     firsts: Numbers
     lasts: Numbers
@@ -109,7 +109,7 @@ class HindsightGoals:
         self.share, self.strategy = share, strategy
         self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
         self._parts, self._memory = memory._parts, memory
-        self._leaf_number, self._leaf = _goal_leaf(settings.frame)
+        self._array_number, self._array = _goal_array(settings.frame)
 
     def __repr__(self) -> str:
         return one_line(self, lambda: (f"share {self.share}", f"strategy {self.strategy!r}", repr(self._memory)))
@@ -136,8 +136,8 @@ class HindsightGoals:
                 pending = self._memory._draw_ahead(batch_size)
                 stopping.callback(pending.stop)
                 rows = self._rows(batch_size)
-                streams, positions = self._chosen_frames(pending.draw.indices[rows])
-            goals = self._goals(pending, streams, positions)
+                env_ids, positions = self._chosen_frames(pending.draw.indices[rows])
+            goals = self._goals(pending, env_ids, positions)
             return pending.unpack(), rows, goals
 
     def _rows(self, batch_size: int) -> Numbers:
@@ -147,39 +147,39 @@ class HindsightGoals:
         return np.sort(self._parts.generator.permutation(batch_size)[:count])
 
     def _chosen_frames(self, indices: Numbers) -> tuple[Numbers, Numbers]:
-        """Return streams and positions of the frames whose achieved goals the transitions ``indices`` get."""
-        episodes = _Episodes(*self._parts.timeline.episode_spans(indices))
+        """Return environments and positions of the frames whose achieved goals the transitions ``indices`` get."""
+        episodes = _Episodes(*self._parts.steps.episode_spans(indices))
         firsts = episodes.firsts if self.strategy == "episode" else episodes.positions
         # A frame is readable if the step that led to it is; that step starts at the frame before.
         stops = episodes.lasts
         steps = stops - 1 if self.strategy == "final" else self._uniform(firsts, stops)
         for attempt in range(TRIES):
-            lost = np.flatnonzero(self._parts.timeline.find_steps(episodes.streams, steps) < 0)
+            lost = np.flatnonzero(self._parts.steps.find_steps(episodes.env_ids, steps) < 0)
             if not lost.size:
                 break
             if self.strategy == "final" or attempt == TRIES - 1:
                 for row in lost.tolist():
-                    steps[row] = self._step_among(int(episodes.streams[row]), int(firsts[row]), int(stops[row]))
+                    steps[row] = self._step_among(int(episodes.env_ids[row]), int(firsts[row]), int(stops[row]))
                 break
             steps[lost] = self._uniform(firsts[lost], stops[lost])
-        return episodes.streams, steps + 1
+        return episodes.env_ids, steps + 1
 
     def _uniform(self, firsts: Numbers, stops: Numbers) -> Numbers:
         return self._parts.generator.integers(firsts, stops)
 
-    def _step_among(self, stream: int, first: int, stop: int) -> int:
+    def _step_among(self, env_id: int, first: int, stop: int) -> int:
         """Return where a stored step between ``first`` and ``stop`` starts: the last one for "final", else any."""
         positions = np.arange(first, stop)
-        stored = positions[self._parts.timeline.find_steps(np.full(len(positions), stream), positions) >= 0]
+        stored = positions[self._parts.steps.find_steps(np.full(len(positions), env_id), positions) >= 0]
         return int(stored[-1] if self.strategy == "final" else self._parts.generator.choice(stored))
 
-    def _goals(self, pending: PendingBatch, streams: Numbers, positions: Numbers) -> npt.NDArray[Any]:
+    def _goals(self, pending: PendingBatch, env_ids: Numbers, positions: Numbers) -> npt.NDArray[Any]:
         """Return the goals achieved in these frames, ``(n, *goal)``; ``pending`` keeps the frames readable."""
-        frames = self._leaf.frame.empty(len(streams), 1)
-        if len(streams) and pending.reading is not None:
-            one_each = np.ones(len(streams), np.int32)
-            pending.reading.windows(streams.astype(np.int32), positions, one_each, frames, leaf=self._leaf_number)
-        return self._leaf.as_observed(frames[:, 0])
+        frames = self._array.frame.empty(len(env_ids), 1)
+        if len(env_ids) and pending.snapshot is not None:
+            one_each = np.ones(len(env_ids), np.int32)
+            pending.snapshot.windows(env_ids.astype(np.int32), positions, one_each, frames, array=self._array_number)
+        return self._array.as_observed(frames[:, 0])
 
     def _relabelled(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:
         """Return ``batch`` with new goals, rewards and terminations in ``rows``; changes its arrays in place."""
@@ -203,13 +203,13 @@ class HindsightGoals:
         return _one_each("compute_terminated", terminated, len(rows)).astype(np.bool_)
 
 
-def _goal_leaf(spec: AnySpec) -> tuple[int, Leaf]:
-    """Return number and leaf of the achieved goal; raise ``InvalidSettingsError`` if there are no two goals."""
-    leaves = {leaf.path: (number, leaf) for number, leaf in enumerate(getattr(spec, "leaves", ()))}
-    number, achieved = leaves.get((ACHIEVED,), (0, None))
-    _, desired = leaves.get((DESIRED,), (0, None))
+def _goal_array(spec: AnySpec) -> tuple[int, ArraySpec]:
+    """Return number and array of the achieved goal; raise ``InvalidSettingsError`` if there are no two goals."""
+    arrays = {array.path: (number, array) for number, array in enumerate(getattr(spec, "arrays", ()))}
+    number, achieved = arrays.get((ACHIEVED,), (0, None))
+    _, desired = arrays.get((DESIRED,), (0, None))
     if achieved is None or desired is None:
-        keys = ", ".join(leaf.key for _, leaf in leaves.values()) or "one array"
+        keys = ", ".join(array.key for _, array in arrays.values()) or "one array"
         raise InvalidSettingsError(
             f"observations have {keys}: hindsight needs an array for each of {ACHIEVED!r} and {DESIRED!r}; "
             "build the memory with a Dict space that has them"

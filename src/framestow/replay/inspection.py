@@ -127,7 +127,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Ages:
-    """Ages of the transitions of one label, in frames appended to their stream since."""
+    """Ages of the transitions of one label, in frames appended to their environment since."""
 
     oldest: int
     median: int
@@ -159,7 +159,7 @@ class LabelInspection:
 
 
 class LabelRuns(NamedTuple):
-    """The episodes of one label, and the age of the first step of each run, in frames appended to its stream since."""
+    """Episodes of one label, and the age of each run's first step in frames appended to its environment since."""
 
     label: str
     num_envs: int
@@ -176,15 +176,15 @@ def runs_by_label(parts: MemoryParts) -> list[LabelRuns]:
     settings = parts.settings
     labels = settings.labels or (UNNAMED,) * settings.num_envs
     with parts.lock:
-        episodes = EpisodeRuns.of(parts.timeline, settings.stack)
-        newest_positions = parts.timeline.newest_positions.copy()
-        waiting = parts.timeline.resolve_steps(parts.timeline.pending, with_extras=False)[0][0]  # the stream of each
+        episodes = EpisodeRuns.of(parts.steps, settings.stack)
+        newest_positions = parts.steps.newest_positions.copy()
+        waiting = parts.steps.resolve_steps(parts.steps.pending, with_extras=False)[0][0]  # the environment of each
     found = []
     for label in dict.fromkeys(labels):
-        streams = [stream for stream, its_label in enumerate(labels) if its_label == label]
-        own = episodes.of_streams(streams)
-        oldest_ages = newest_positions[own.runs["stream"]] - own.runs["first"] - 1  # 0 for the newest step
-        found.append(LabelRuns(label, len(streams), own, oldest_ages, int(np.isin(waiting, streams).sum())))
+        env_ids = [env_id for env_id, its_label in enumerate(labels) if its_label == label]
+        own = episodes.of_envs(env_ids)
+        oldest_ages = newest_positions[own.runs["env_id"]] - own.runs["first"] - 1  # 0 for the newest step
+        found.append(LabelRuns(label, len(env_ids), own, oldest_ages, int(np.isin(waiting, env_ids).sum())))
     return found
 
 
@@ -278,9 +278,9 @@ class Inspection:
         """Size of two uncompressed stacks per transition, divided by the size of the files."""
         return 2 * self.settings.stack * self.settings.frame.nbytes * self.transitions / max(1, self.nbytes)
 
-    def label_of(self, stream: int) -> str:
-        """Return the label of environment ``stream``."""
-        return self.settings.labels[stream] if self.settings.labels else UNNAMED
+    def label_of(self, env_id: int) -> str:
+        """Return the label of environment ``env_id``."""
+        return self.settings.labels[env_id] if self.settings.labels else UNNAMED
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able values."""
@@ -339,12 +339,12 @@ def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
 
     Uses a generator seeded with ``seed``, so the memory's own generator does not advance.
     """
-    timeline = memory._parts.timeline
+    steps = memory._parts.steps
     if not len(memory):
         raise NothingToSampleError("the memory has no transitions: there is nothing to sample; append steps first")
     rank = int(np.random.default_rng(seed).integers(len(memory)))
-    index = timeline.sampleable_at(np.array([rank]))
-    (streams, first_step, counts), _ = timeline.resolve_steps(index, with_extras=False)
-    (_, last_positions, _), _ = timeline.resolve(index, with_extras=False)
+    index = steps.sampleable_at(np.array([rank]))
+    (env_ids, first_step, counts), _ = steps.resolve_steps(index, with_extras=False)
+    (_, last_positions, _), _ = steps.resolve(index, with_extras=False)
     num_steps = int(last_positions[-1] - first_step[0]) + 1
-    return DrawnTransition(memory.get(index), int(streams[0]), memory.stack + 1 - int(counts[0]), num_steps)
+    return DrawnTransition(memory.get(index), int(env_ids[0]), memory.stack + 1 - int(counts[0]), num_steps)

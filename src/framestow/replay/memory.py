@@ -29,16 +29,17 @@ from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
 from framestow.replay.samplers.sampler import Sampler, checked_priorities
 from framestow.replay.sampling import (
-    BatchGatherer,
+    BatchBuilder,
     PendingBatch,
     StepSequences,
     StoredBatches,
     looked_up,
     step_sequences,
 )
-from framestow.replay.sequences import Borders, PendingSequences, SequenceGatherer, SequenceShape
-from framestow.replay.step_checks import SegmentSteps, checked_frames, checked_streams, stage_segment, stage_step
+from framestow.replay.sequences import Borders, PendingSequences, SequenceBuilder, SequenceShape
+from framestow.replay.step_checks import SegmentSteps, check_env_ids, checked_frames, stage_segment, stage_step
 from framestow.replay.step_fields import ExtrasSpec
+from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.store.session import (
     OpenStore,
     SavedFolders,
@@ -50,7 +51,6 @@ from framestow.replay.store.session import (
     resume,
     stored_frames_per_segment,
 )
-from framestow.replay.timelines.ring_timeline import RingTimeline
 from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
 from framestow.storage.frame_storage import Storage
 
@@ -184,12 +184,12 @@ class ReplayMemory(Closing):
         settings = parts.settings
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
         self._saves = SavedFolders(parts)
-        self._batches = BatchGatherer(parts)
-        self._sequences = SequenceGatherer(parts, self._batches)
+        self._batches = BatchBuilder(parts)
+        self._sequences = SequenceBuilder(parts, self._batches)
         # Every step uses these: one attribute look-up instead of two.
-        self._lock, self._timeline, self._storage = parts.lock, parts.timeline, parts.storage
+        self._lock, self._steps, self._storage = parts.lock, parts.steps, parts.storage
         self._stacks, self._budget = parts.stacker.native, parts.budget
-        self._current_stacks = CurrentStacks(parts.timeline.all_streams, parts.timeline.is_open, parts.stacker.rings)
+        self._current_stacks = CurrentStacks(parts.steps.all_env_ids, parts.steps.is_open, parts.stacker.rings)
 
     # Storing steps
 
@@ -213,9 +213,9 @@ class ReplayMemory(Closing):
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
-            checked = checked_streams(env_ids, self._timeline.all_streams)
+            checked = check_env_ids(env_ids, self._steps.all_env_ids)
             new_frames = checked_frames(frames, len(checked), self._settings.frame)
-            charged_bytes = self._timeline.begin_whole(self._storage, self._stacks, checked, new_frames)
+            charged_bytes = self._steps.begin_whole(self._storage, self._stacks, checked, new_frames)
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
                 self._parts.evict_to_fit()
@@ -259,11 +259,11 @@ class ReplayMemory(Closing):
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
             step = env_ids, actions, rewards, terminated, truncated, frames, extras
-            new_frames = stage_step(self._timeline, self._settings, step)
+            new_frames = stage_step(self._steps, self._settings, step)
 
-            if self._timeline.evict_for_staged():
-                evict_unreferenced_frames(self._storage, self._timeline)
-            charged_bytes = self._timeline.append_whole(self._storage, self._stacks, new_frames)
+            if self._steps.evict_for_staged():
+                evict_unreferenced_frames(self._storage, self._steps)
+            charged_bytes = self._steps.append_whole(self._storage, self._stacks, new_frames)
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
                 self._parts.evict_to_fit()
@@ -348,7 +348,7 @@ class ReplayMemory(Closing):
     def open_episodes(self) -> npt.NDArray[np.bool_]:
         """Whether each environment has an open episode, ``(num_envs,)``; ``append`` takes only those."""
         with self._lock:
-            return self._timeline.is_open.copy()
+            return self._steps.is_open.copy()
 
     # Sampling
 
@@ -553,12 +553,12 @@ class ReplayMemory(Closing):
         is_step = asked != -1
         steps, returns = asked[is_step], np.zeros(asked.shape)
         with self._lock:
-            missing = steps[self._timeline.places(steps)[0] < 0]
+            missing = steps[self._steps.places(steps)[0] < 0]
             if missing.size:
                 raise NothingToSampleError(
                     f"step {missing[0]} is not stored: it was evicted or never appended; ask before more is appended"
                 )
-            returns[is_step] = self._timeline.returns_to_go(steps, discount)
+            returns[is_step] = self._steps.returns_to_go(steps, discount)
         return returns
 
     def sampleable_indices(self) -> npt.NDArray[np.int64]:
@@ -574,7 +574,7 @@ class ReplayMemory(Closing):
         [3, 4]
         """
         with self._lock:
-            return self._timeline.sampleable_indices()
+            return self._steps.sampleable_indices()
 
     def episodes(self) -> Iterator[StoredEpisode]:
         """Iterate over the stored episodes, environment by environment; each reads its frames when asked for them.
@@ -782,7 +782,7 @@ class ReplayMemory(Closing):
 
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled."""
-        return len(self._timeline)
+        return len(self._steps)
 
     @property
     def nbytes(self) -> int:
@@ -803,7 +803,7 @@ class ReplayMemory(Closing):
             parts = (
                 self._storage.nbytes
                 | {
-                    "steps": self._timeline.nbytes,
+                    "steps": self._steps.nbytes,
                     "stacks": self._parts.stacker.nbytes,
                     "output pool": self._batches.nbytes,
                 }
@@ -831,7 +831,7 @@ class ReplayMemory(Closing):
     def _draw_ahead(self, batch_size: int) -> PendingBatch:
         """Draw now as ``sample`` does, and leave the unpacking to a loader's thread.
 
-        The same draws give the same batches, in any thread and at any time. The caller owes a ``gather`` or a ``stop``
+        The same draws give the same batches, in any thread and at any time. The caller owes a ``read`` or a ``stop``
         (``PendingFrames``).
         """
         batch_size = checked_batch_size(batch_size)
@@ -846,14 +846,14 @@ class ReplayMemory(Closing):
         """
         if self._directory is not None:
             self._directory.make_room()
-        timeline = self._timeline
-        assert isinstance(timeline, RingTimeline), "the caller asks _takes_segments() first"
+        stored_steps = self._steps
+        assert isinstance(stored_steps, RingSteps), "the caller asks _takes_segments() first"
         with self._lock:
             self._parts.raise_refusal()
-            stage_segment(timeline, self._settings, self._storage, env_id, segment, steps)
-            if timeline.evict_for_staged():
-                evict_unreferenced_frames(self._storage, timeline)
-            charged_bytes = timeline.append_segment(self._storage, self._stacks)
+            stage_segment(stored_steps, self._settings, self._storage, env_id, segment, steps)
+            if stored_steps.evict_for_staged():
+                evict_unreferenced_frames(self._storage, stored_steps)
+            charged_bytes = stored_steps.append_segment(self._storage, self._stacks)
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
                 self._parts.evict_to_fit()

@@ -1,4 +1,4 @@
-"""The parts of a ``ReplayMemory``: storage, timeline, stacker, sampler, budget, generator and lock.
+"""The parts of a ``ReplayMemory``: storage, step store, stacker, sampler, budget, generator and lock.
 
 ``ReplayMemory`` connects them. Savers read them, and loaders fill them.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
-from framestow.frames.observation_spec import Frames, each_leaf
+from framestow.frames.observation_spec import Frames, each_array
 from framestow.frames.stacking import FrameStacker
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
@@ -22,9 +22,9 @@ from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
 from framestow.replay.step_fields import slot_record
-from framestow.replay.timelines.block_timeline import BlockTimeline
-from framestow.replay.timelines.timeline import Timeline, Windows
-from framestow.replay.timelines.timelines import make_timeline
+from framestow.replay.steps.block_steps import BlockSteps
+from framestow.replay.steps.step_store import StepStore, Windows
+from framestow.replay.steps.step_stores import make_step_store
 from framestow.storage.frame_storage import FrameStorage
 
 SAMPLER_BYTES = 64 * KIB  # partly used pages of weights, and the arrays of a draw
@@ -35,7 +35,7 @@ START_BYTES = 8  # a frame: an episode of one step has two frames, and its start
 
 
 class MemoryParts:
-    """Storage, timeline, stacker, sampler and generator of one memory, and the lock that keeps them consistent.
+    """Storage, step store, stacker, sampler and generator of one memory, and the lock that keeps them consistent.
 
     Hold ``lock`` to read or change more than one of them.
     """
@@ -52,16 +52,16 @@ class MemoryParts:
         self.stacker = FrameStacker(settings.frame, settings.stack, settings.num_envs, settings.stack_padding)
         fixed_bytes = self.stacker.nbytes + _open_extras_bytes(settings, self.storage.frames_per_segment)
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
-        self.timeline: Timeline = make_timeline(settings, self.storage.frames_per_segment, seed)
-        self.damage = DamagedSegments(on_damage, self.timeline, self.storage)
+        self.steps: StepStore = make_step_store(settings, self.storage.frames_per_segment, seed)
+        self.damage = DamagedSegments(on_damage, self.steps, self.storage)
         self._check_room_for(sampler)
-        self.notified_sampler = NotifiedSampler(sampler, self.timeline)
+        self.notified_sampler = NotifiedSampler(sampler, self.steps)
         self.generator = np.random.default_rng(seed)
         self.lock = threading.RLock()
         self.refusal: Exception | None = None
         """Error that the next step raises instead of being stored (``refuse_steps``)."""
         self._refuses_for_good = False
-        # By leaf, the numbers of loaded segments without a block of steps. A repaired store may have some, because
+        # By array, the numbers of loaded segments without a block of steps. A repaired store may have some, because
         # neighbouring steps use their frames.
         self._loaded_without_block: dict[int, npt.NDArray[np.int64]] = {}
         self._charge_sampler()
@@ -73,13 +73,13 @@ class MemoryParts:
 
     @property
     def open_frames(self) -> int:
-        """Number of frames in open segments, of all leaves."""
+        """Number of frames in open segments, of all arrays."""
         length = self.storage.frames_per_segment
-        return sum(self.storage.stored_positions(leaf).stop % length for leaf in range(self.settings.num_frame_streams))
+        return sum(self.storage.stored_positions(array).stop % length for array in range(self.settings.num_tracks))
 
     @property
     def frame_bytes_by_key(self) -> dict[str, int]:
-        """Number of bytes in RAM of the frames of each leaf; empty if an observation is a single array."""
+        """Number of bytes in RAM of the frames of each array; empty if an observation is a single array."""
         return self.storage.nbytes_by_key
 
     @property
@@ -123,7 +123,7 @@ class MemoryParts:
 
     def evict_to_fit(self) -> None:
         """Evict transitions until the memory is within its budget."""
-        self.budget.evict_to_fit(self.storage, self.timeline)
+        self.budget.evict_to_fit(self.storage, self.steps)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what is saved besides steps and frames: values for JSON, and the sampler's arrays."""
@@ -136,7 +136,7 @@ class MemoryParts:
         }, arrays
 
     def restore(self, state: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Restore sampler, generator and stacks from what ``state`` returned; storage and timeline are filled already.
+        """Restore sampler, generator and stacks from ``state``'s result; storage and step store are filled already.
 
         Raises ``IncompatibleError`` if the saved sampler is not framestow's and the memory was built without one.
         """
@@ -145,63 +145,65 @@ class MemoryParts:
         self._charge_sampler()
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
-        if isinstance(self.timeline, BlockTimeline):
-            for leaf in range(self.settings.num_frame_streams):
-                without_block = self.timeline.without_block(leaf % self.settings.num_envs, self._segments_of(leaf))
-                self._loaded_without_block[leaf] = without_block
-        self._restack(np.flatnonzero(self.timeline.newest_positions >= 0).astype(np.int32))
+        if isinstance(self.steps, BlockSteps):
+            for array in range(self.settings.num_tracks):
+                without_block = self.steps.without_block(array % self.settings.num_envs, self._segments_of(array))
+                self._loaded_without_block[array] = without_block
+        self._restack(np.flatnonzero(self.steps.newest_positions >= 0).astype(np.int32))
 
     def check(self) -> None:
-        """Raise ``AssertionError`` with the broken rule if timeline and storage contradict each other; for tests."""
-        self.timeline.check()
+        """Raise ``AssertionError`` with the broken rule if step store and storage contradict each other; for tests."""
+        self.steps.check()
         self.check_segments()
         frames = self.storage.frames_per_segment
-        windows = Windows(*self.timeline.resolve(self.timeline.sampleable_indices(), with_extras=False)[0])
-        for leaf in range(self.settings.num_frame_streams):
-            is_mine = windows.streams == leaf % self.settings.num_envs
+        windows = Windows(*self.steps.resolve(self.steps.sampleable_indices(), with_extras=False)[0])
+        for array in range(self.settings.num_tracks):
+            is_mine = windows.env_ids == array % self.settings.num_envs
             lasts = windows.last_positions[is_mine]
             needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
-            lacking = np.setdiff1d(needed, self._segments_of(leaf))
-            if lacking.size or (lasts >= self.storage.stored_positions(leaf).stop).any():
-                raise AssertionError(f"stream {leaf} of frames lacks segments {lacking} of {needed} that steps need")
+            lacking = np.setdiff1d(needed, self._segments_of(array))
+            if lacking.size or (lasts >= self.storage.stored_positions(array).stop).any():
+                raise AssertionError(
+                    f"environment {array} of frames lacks segments {lacking} of {needed} that steps need"
+                )
 
     def check_segments(self) -> None:
-        """Raise ``AssertionError`` unless all leaves have the same frames and segments match the blocks of steps.
+        """Raise ``AssertionError`` unless all arrays have the same frames and segments match the blocks of steps.
 
         Every save calls it first, so an inconsistent memory is never written. Hold ``lock``.
         """
-        for leaf in range(self.settings.num_frame_streams):
-            stream = leaf % self.settings.num_envs
-            if self.storage.stored_positions(leaf).stop != self.storage.stored_positions(stream).stop:
-                raise AssertionError(f"stream {stream} has different frames in two leaves")
-            if isinstance(self.timeline, BlockTimeline):
-                loaded = self._loaded_without_block.get(leaf, np.empty(0, np.int64))
-                self.timeline.check_segments(stream, np.setdiff1d(self._segments_of(leaf), loaded))
+        for array in range(self.settings.num_tracks):
+            env_id = array % self.settings.num_envs
+            if self.storage.stored_positions(array).stop != self.storage.stored_positions(env_id).stop:
+                raise AssertionError(f"environment {env_id} has different frames in two arrays")
+            if isinstance(self.steps, BlockSteps):
+                loaded = self._loaded_without_block.get(array, np.empty(0, np.int64))
+                self.steps.check_segments(env_id, np.setdiff1d(self._segments_of(array), loaded))
 
-    def _segments_of(self, stream: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the segments of ``stream`` (one leaf of it) that are not to be evicted, ascending."""
+    def _segments_of(self, env_id: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of the segments of ``env_id`` (one array of it) that are not to be evicted, ascending."""
         frames = self.storage.frames_per_segment
-        number, num_open = divmod(self.storage.stored_positions(stream).stop, frames)
-        numbers = self.storage.sealed_segments(stream)
-        for owner, first, before in self.timeline.unreferenced_frames:
-            if owner == stream % self.settings.num_envs:
+        number, num_open = divmod(self.storage.stored_positions(env_id).stop, frames)
+        numbers = self.storage.sealed_segments(env_id)
+        for owner, first, before in self.steps.unreferenced_frames:
+            if owner == env_id % self.settings.num_envs:
                 numbers = numbers[(numbers * frames < first) | ((numbers + 1) * frames > before)]
         return np.append(numbers, number) if num_open else numbers
 
-    def _restack(self, streams: npt.NDArray[np.int32]) -> None:
-        """Rebuild the stacks from the frames of each stream's newest episode; skipped frames leave zeros."""
-        for stream in streams:
-            newest = self.timeline.newest_positions[stream]
-            count = min(newest - self.timeline.episode_starts[stream], self.settings.stack - 1) + 1
+    def _restack(self, env_ids: npt.NDArray[np.int32]) -> None:
+        """Rebuild the stacks from the frames of each environment's newest episode; skipped frames leave zeros."""
+        for env_id in env_ids:
+            newest = self.steps.newest_positions[env_id]
+            count = min(newest - self.steps.episode_starts[env_id], self.settings.stack - 1) + 1
             window = self.settings.frame.empty(1, count)
-            one = np.array([stream], np.int32)
+            one = np.array([env_id], np.int32)
             try:
                 self.storage.windows(one, np.array([newest]), np.array([count], np.int32), window)
             except DamagedSegmentError as error:
                 self.damage.skip(error)
                 continue
             except IndexError:
-                if newest - count + 1 < self.timeline.unreadable_before[stream]:
+                if newest - count + 1 < self.steps.unreadable_before[env_id]:
                     continue
                 raise
             self.stacker.begin(one, _frame_of(window, 0))
@@ -224,7 +226,7 @@ class MemoryParts:
 
     def _table_bytes(self, sampler: Sampler) -> int:
         """Return the bytes of the sampler that do not depend on the number of stored steps."""
-        return SAMPLER_BYTES + self.timeline.num_slots // SLOTS_A_BYTE if sampler.bytes_a_step else 0
+        return SAMPLER_BYTES + self.steps.num_slots // SLOTS_A_BYTE if sampler.bytes_a_step else 0
 
     def _charge_sampler(self) -> None:
         """Count the sampler's bytes in the budget."""
@@ -234,7 +236,7 @@ class MemoryParts:
 
 
 def _frame_of(window: Frames, place: int) -> Frames:
-    return each_leaf(lambda part: part[:, place], window)
+    return each_array(lambda part: part[:, place], window)
 
 
 def _open_extras_bytes(settings: MemorySettings, frames_per_segment: int) -> int:

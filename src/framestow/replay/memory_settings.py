@@ -107,9 +107,9 @@ class MemorySettings:
         return frames
 
     @property
-    def num_frame_streams(self) -> int:
-        """Number of streams of frames: one for each leaf of each environment, as in ``FrameStorage``."""
-        return self.num_envs * len(self.frame.leaf_frames)
+    def num_tracks(self) -> int:
+        """Number of tracks: one for each array of each environment, as in ``FrameStorage``."""
+        return self.num_envs * len(self.frame.frame_specs)
 
     def with_budget(self, max_bytes: int | str | None) -> MemorySettings:
         """Return these settings with ``max_bytes`` as the budget, unless it is ``None``."""

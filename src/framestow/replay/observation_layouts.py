@@ -17,12 +17,12 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, Leaf, ObservationSpec, observation_spec
+from framestow.frames.observation_spec import AnySpec, ArraySpec, ObservationSpec, observation_spec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
 from framestow.replay.memory_settings import MAX_STACK
 
 Arrays: TypeAlias = "list[npt.NDArray[Any]]"
-"""One array per leaf of an observation, in the order of ``ObservationSpec``."""
+"""One array per array of an observation, in the order of ``ObservationSpec``."""
 
 StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]
 """Stack axis: ``first_axis`` for ``(4, 84, 84)``, ``last_axis`` for ``(84, 84, 4)``, ``no`` for none; newest last."""
@@ -151,26 +151,26 @@ class ObservationLayout:
         three axes the first. Raises ``InvalidSettingsError`` if an axis is not a multiple of ``depth``.
         """
         spec = _spec_of(space)
-        return cls(spec, depth, padding, tuple(_stacks(frame.shape, depth) for frame in spec.leaf_frames))
+        return cls(spec, depth, padding, tuple(_stacks(frame.shape, depth) for frame in spec.frame_specs))
 
     @classmethod
     def of_pictures(cls, space: Any, depth: int, padding: StackPadding = "first_frame") -> ObservationLayout:
         """Return the layout with only the images of ``space`` as stacks, not vectors such as a robot's state."""
         spec = _spec_of(space)
-        stacks = (_stacks(frame.shape, depth) if _is_picture(frame) else None for frame in spec.leaf_frames)
+        stacks = (_stacks(frame.shape, depth) if _is_picture(frame) else None for frame in spec.frame_specs)
         return cls(spec, depth, padding, tuple(stacks))
 
     @cached_property
-    def leaves(self) -> tuple[Leaf, ...]:
+    def arrays(self) -> tuple[ArraySpec, ...]:
         """Leaves of an observation, in the order of ``stacks``."""
-        return self.spec.leaves if isinstance(self.spec, ObservationSpec) else (Leaf((), self.spec),)
+        return self.spec.arrays if isinstance(self.spec, ObservationSpec) else (ArraySpec((), self.spec),)
 
     @cached_property
     def frame_space(self) -> AnySpec:
         """The memory's observation space: one frame of each array."""
         frames = [
             frame if stacks is None else replace(frame, shape=stacks.frame_shape(frame.shape))
-            for stacks, frame in zip(self.stacks, self.spec.leaf_frames, strict=True)
+            for stacks, frame in zip(self.stacks, self.spec.frame_specs, strict=True)
         ]
         return _with_frames(self.spec, frames)
 
@@ -184,18 +184,18 @@ class ObservationLayout:
         """Number of stacked frames and bytes of their pieces, of each array, for the native ``unstack``."""
         return tuple(
             (1, frame.nbytes) if stacks is None else (stacks.depth, stacks.piece_bytes(frame))
-            for stacks, frame in zip(self.stacks, self.spec.leaf_frames, strict=True)
+            for stacks, frame in zip(self.stacks, self.spec.frame_specs, strict=True)
         )
 
     def arrays_of(self, observations: Any, num_envs: int, name: str = "observation") -> Arrays:
-        """Return observations as one C-contiguous array ``(num_envs, *shape)`` per leaf, copied only if necessary.
+        """Return observations as one C-contiguous array ``(num_envs, *shape)`` per array, copied only if necessary.
 
         Raises ``InvalidStepError`` for missing or extra arrays and for wrong shapes or dtypes.
         """
         if isinstance(self.spec, FrameSpec):
-            return [_checked(observations, num_envs, self.leaves[0], name)]
+            return [_checked(observations, num_envs, self.arrays[0], name)]
         parts = self.spec.flattened(observations, name)
-        return [_checked(part, num_envs, leaf, name) for part, leaf in zip(parts, self.leaves, strict=True)]
+        return [_checked(part, num_envs, array_spec, name) for part, array_spec in zip(parts, self.arrays, strict=True)]
 
     def stacks_of(self, arrays: Arrays) -> Arrays:
         """Return views of n observations as stacks ``(n, depth, *frame)``, or ``(n, 1, *shape)`` if not stacked."""
@@ -209,7 +209,7 @@ class ObservationLayout:
         return self.arranged([np.ascontiguousarray(part[:, -1]) for part in stacks])
 
     def arranged(self, parts: Sequence[npt.NDArray[Any]]) -> Any:
-        """Return one array per leaf, as they are stored, in the form of observations."""
+        """Return one array per array, as they are stored, in the form of observations."""
         return self.spec.rebuilt(tuple(parts)) if isinstance(self.spec, ObservationSpec) else parts[0]
 
     def to_library(self, observations: Any) -> Any:
@@ -218,7 +218,7 @@ class ObservationLayout:
         return self.arranged([part[:, -1] if stacks is None else stacks.to_library(part) for stacks, part in parts])
 
     def is_padded(self, stacks: Arrays) -> npt.NDArray[np.bool_]:
-        """Return which stacks are padded as an episode's first observation, in all leaves."""
+        """Return which stacks are padded as an episode's first observation, in all arrays."""
         fits = np.ones(len(stacks[0]), bool)
         for part in stacks:
             padding = part[:, -1:] if self.padding == "first_frame" else np.zeros_like(part[:, -1:])
@@ -235,8 +235,8 @@ class ObservationLayout:
     def _stored_parts(self, observations: Any) -> Arrays:
         if isinstance(self.spec, FrameSpec):
             return [observations]
-        parts = zip(self.leaves, self.spec.flattened(observations), strict=True)
-        return [leaf.as_stored(part) for leaf, part in parts]
+        parts = zip(self.arrays, self.spec.flattened(observations), strict=True)
+        return [array_spec.as_stored(part) for array_spec, part in parts]
 
 
 def layouts_to_try(space: Any) -> list[ObservationLayout]:
@@ -245,7 +245,7 @@ def layouts_to_try(space: Any) -> list[ObservationLayout]:
     Images of ``uint8`` or of floats from 0 to 1 may be stacks of grey frames. If their channels are a multiple of
     three, they may also be stacks of RGB frames.
     """
-    pictures = [frame.shape for frame in _spec_of(space).leaf_frames if _is_picture(frame)]
+    pictures = [frame.shape for frame in _spec_of(space).frame_specs if _is_picture(frame)]
     channels = pictures[0][_channel_axis(pictures[0])] if pictures else 1
     depths = [channels, channels // RGB_CHANNELS] if channels % RGB_CHANNELS == 0 else [channels]
     stacked = [layout for depth in depths if 1 < depth <= MAX_STACK for layout in _layouts_of_depth(space, depth)]
@@ -307,24 +307,24 @@ def _is_picture(frame: FrameSpec) -> bool:
     return len(frame.shape) > 2 and (frame.dtype == np.uint8 or frame.is_scaled)
 
 
-def _checked(given: Any, num_envs: int, leaf: Leaf, name: str) -> npt.NDArray[Any]:
+def _checked(given: Any, num_envs: int, array_spec: ArraySpec, name: str) -> npt.NDArray[Any]:
     """Return ``given`` as ``(num_envs, *shape)``; numbers may come as ``(num_envs,)``."""
-    frame = leaf.frame
+    frame = array_spec.frame
     array: npt.NDArray[Any] = given
     expected = num_envs, *frame.shape
     is_usual = type(array) is np.ndarray and array.shape == expected and array.dtype == frame.dtype
     if is_usual and array.flags.c_contiguous:
         return array
-    array = as_array(f"{name}{leaf.place}", given, InvalidStepError)
+    array = as_array(f"{name}{array_spec.place}", given, InvalidStepError)
     if array.shape != expected and not (frame.shape == (1,) and array.shape == (num_envs,)):
         raise InvalidStepError(
-            f"{name}{leaf.place} has shape {array.shape}: {num_envs} environments take {expected}, with the "
+            f"{name}{array_spec.place} has shape {array.shape}: {num_envs} environments take {expected}, with the "
             "environments as the first axis; give one observation per environment"
         )
     if array.dtype != frame.dtype:
         raise InvalidStepError(
-            f"{name}{leaf.place} has dtype {array.dtype}: the observation space requires {frame.dtype}, and nothing is "
-            "cast; convert it"
+            f"{name}{array_spec.place} has dtype {array.dtype}: the observation space requires {frame.dtype}, "
+            "and nothing is cast; convert it"
         )
     return np.ascontiguousarray(array).reshape(expected)
 
@@ -351,18 +351,18 @@ def _stacks(shape: tuple[int, ...], depth: int) -> Stacks | None:
 def possible_layouts(space: AnySpec, observation: Any, num_envs: int, stack: int | None) -> list[ObservationLayout]:
     """Return the layouts that the shapes of the first observations allow in a memory of ``space``, best first."""
     parts = space.flattened(observation, "observation") if isinstance(space, ObservationSpec) else [observation]
-    leaves = space.leaves if isinstance(space, ObservationSpec) else (Leaf((), space),)
+    arrays = space.arrays if isinstance(space, ObservationSpec) else (ArraySpec((), space),)
     shapes = []
-    for leaf, part in zip(leaves, parts, strict=True):
-        shape = as_array(f"observation{leaf.place}", part, InvalidStepError).shape
+    for array_spec, part in zip(arrays, parts, strict=True):
+        shape = as_array(f"observation{array_spec.place}", part, InvalidStepError).shape
         if shape[:1] != (num_envs,):
             raise InvalidStepError(
-                f"observation{leaf.place} has shape {shape}: the first axis must have {num_envs} environments; give "
-                "one observation for each, or for a single one a Python bool as terminated"
+                f"observation{array_spec.place} has shape {shape}: the first axis must have {num_envs} environments; "
+                "give one observation for each, or for a single one a Python bool as terminated"
             )
-        shapes.append(shape[1:] or leaf.frame.shape)
-    if shapes != [frame.shape for frame in space.leaf_frames]:
-        return _layouts_of_shapes(space, leaves, shapes, stack)
+        shapes.append(shape[1:] or array_spec.frame.shape)
+    if shapes != [frame.shape for frame in space.frame_specs]:
+        return _layouts_of_shapes(space, arrays, shapes, stack)
     if stack is None:
         return layouts_to_try(space)
     if stack == 1:
@@ -377,25 +377,29 @@ def possible_layouts(space: AnySpec, observation: Any, num_envs: int, stack: int
 
 
 def _layouts_of_shapes(
-    space: AnySpec, leaves: Sequence[Leaf], shapes: Sequence[tuple[int, ...]], stack: int | None
+    space: AnySpec, arrays: Sequence[ArraySpec], shapes: Sequence[tuple[int, ...]], stack: int | None
 ) -> list[ObservationLayout]:
     """Return the layouts of observations of ``shapes`` that are stacks of frames of ``space``."""
     layouts: list[ObservationLayout] = []
     for axis in (0, -1):
-        ways = [_stacks_between(leaf.frame.shape, shape, axis) for leaf, shape in zip(leaves, shapes, strict=True)]
-        for leaf, shape, fitting in zip(leaves, shapes, ways, strict=True):
+        ways = [
+            _stacks_between(array_spec.frame.shape, shape, axis)
+            for array_spec, shape in zip(arrays, shapes, strict=True)
+        ]
+        for array_spec, shape, fitting in zip(arrays, shapes, ways, strict=True):
             if not fitting:
                 raise InvalidStepError(
-                    f"observation{leaf.place} has shape {shape} for each environment: a frame of the observation_space "
-                    f"has {leaf.frame.shape}; give stacks (stack, *frame) or (*frame, stack), or declare the space of "
-                    "the whole observation"
+                    f"observation{array_spec.place} has shape {shape} for each environment: a frame of the "
+                    f"observation_space has {array_spec.frame.shape}; give stacks (stack, *frame) or (*frame, stack), "
+                    "or declare the space of the whole observation"
                 )
         stacks = tuple(fitting[0] for fitting in ways)
         depths = {one.depth for one in stacks if one is not None}
         depth = max(depths)
         if len(depths) == 1 and stack in (None, depth) and depth <= MAX_STACK:
             whole = _with_frames(
-                space, [replace(leaf.frame, shape=shape) for leaf, shape in zip(leaves, shapes, strict=True)]
+                space,
+                [replace(array_spec.frame, shape=shape) for array_spec, shape in zip(arrays, shapes, strict=True)],
             )
             found = (ObservationLayout(whole, depth, padding, stacks) for padding in STACK_PADDINGS)
             layouts += [layout for layout in found if layout not in layouts]
@@ -427,8 +431,8 @@ def _stacks_between(frame: tuple[int, ...], shape: tuple[int, ...], axis: int) -
 
 
 def _with_frames(spec: AnySpec, frames: Sequence[FrameSpec]) -> AnySpec:
-    """Return ``spec`` with other frames for its leaves."""
+    """Return ``spec`` with other frames for its arrays."""
     if isinstance(spec, FrameSpec):
         return frames[0]
-    leaves = tuple(replace(leaf, frame=frame) for leaf, frame in zip(spec.leaves, frames, strict=True))
-    return ObservationSpec(spec.structure, leaves)
+    arrays = tuple(replace(array_spec, frame=frame) for array_spec, frame in zip(spec.arrays, frames, strict=True))
+    return ObservationSpec(spec.structure, arrays)

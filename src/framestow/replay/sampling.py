@@ -20,14 +20,14 @@ import numpy.typing as npt
 from framestow.argument_checks import whole_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import Frames, ObservationSpec, each_leaf
+from framestow.frames.observation_spec import Frames, ObservationSpec, each_array
 from framestow.one_line import one_line
 from framestow.replay.batch import Batch, describe_batch
 from framestow.replay.eviction import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.sampler import Draw
-from framestow.replay.timelines.timeline import StepFields
-from framestow.storage.frame_storage import FrameReading
+from framestow.replay.steps.step_store import StepFields
+from framestow.storage.frame_storage import FrameSnapshot
 
 MAX_BUFFERS = 8
 ALIGNMENT = 64  # bytes; XLA requires it of memory that it uses without a copy
@@ -108,12 +108,12 @@ BatchOrSequences = TypeVar("BatchOrSequences")
 class PendingFrames(ABC, Generic[BatchOrSequences]):
     """Steps that are drawn and looked up, but whose frames are not unpacked yet.
 
-    New steps and evictions do not change what ``gather`` returns. Call ``gather`` once, from any thread, or ``stop``.
+    New steps and evictions do not change what ``read`` returns. Call ``read`` once, from any thread, or ``stop``.
     Until then evicted frames stay readable for it, and a writer that evicts many frames waits for it
     (docs/threads.md).
     """
 
-    __slots__ = ("_parts", "columns", "frames", "reading", "windows")
+    __slots__ = ("_parts", "columns", "frames", "snapshot", "windows")
 
     windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
     columns: StepFields
@@ -121,7 +121,7 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
 
     def __init__(self, parts: MemoryParts) -> None:
         self._parts = parts
-        self.reading: FrameReading | None = None
+        self.snapshot: FrameSnapshot | None = None
 
     @abstractmethod
     def look_up(self) -> None:
@@ -131,7 +131,7 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
     def _batch(self) -> BatchOrSequences:
         """Return the batch of the unpacked frames."""
 
-    def gather(self) -> BatchOrSequences:
+    def read(self) -> BatchOrSequences:
         """Unpack the frames and return the batch; draw again if a damaged segment is skipped.
 
         Raises ``DamagedSegmentError`` for damage in a memory with ``on_damage="raise"``.
@@ -147,15 +147,15 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
 
         Raises ``DamagedSegmentError`` for any damage. The thread that drew then calls ``redraw``.
         """
-        reading: FrameReading | None = None
+        snapshot: FrameSnapshot | None = None
         try:  # taken from ``self``, so that stop() in another thread does not end it during the read
-            reading, self.reading = self.reading, None
-            if reading is None:
+            snapshot, self.snapshot = self.snapshot, None
+            if snapshot is None:
                 raise ValueError("the draw was unpacked or stopped before: each is unpacked once; draw another one")
-            reading.windows(*self.windows, self.frames, self._parts.settings.stack_padding)
+            snapshot.windows(*self.windows, self.frames, self._parts.settings.stack_padding)
         finally:
-            if reading is not None:
-                reading.stop()
+            if snapshot is not None:
+                snapshot.stop()
         return self._batch()
 
     def redraw(self, error: DamagedSegmentError) -> None:
@@ -166,9 +166,9 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
 
     def stop(self) -> None:
         """Release the frames, unless a thread unpacks them now; does not change a batch that was returned."""
-        reading, self.reading = self.reading, None
-        if reading is not None:
-            reading.stop()
+        snapshot, self.snapshot = self.snapshot, None
+        if snapshot is not None:
+            snapshot.stop()
 
 
 AnyPending = TypeVar("AnyPending", bound="PendingFrames[Any]")
@@ -179,7 +179,7 @@ def looked_up(pending: AnyPending) -> AnyPending:
     try:
         pending.look_up()
         return pending
-    except BaseException:  # also between the look-up and the return, as a traceback keeps the reading alive
+    except BaseException:  # also between the look-up and the return, as a traceback keeps the snapshot alive
         pending.stop()
         raise
 
@@ -188,7 +188,7 @@ def gathered(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
     """Look up and gather ``pending``; stop it on any interrupt."""
     try:
         pending.look_up()
-        return pending.gather()
+        return pending.read()
     finally:
         pending.stop()
 
@@ -204,24 +204,24 @@ def observation_parts(num_rows: int, num_windows: int, stack: int, n_step: int) 
 
 
 class LookedUp(NamedTuple):
-    """Places of the frames of some transitions, their other fields, arrays for the frames, and the open reading."""
+    """Places of the frames of some transitions, their other fields, arrays for the frames, and the open snapshot."""
 
     windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
     fields: StepFields
     frames: Frames
-    reading: FrameReading
+    snapshot: FrameSnapshot
 
 
-class BatchGatherer:
+class BatchBuilder:
     """Gathers batches of a memory's transitions into arrays of an ``OutputPool``."""
 
     def __init__(self, parts: MemoryParts) -> None:
-        self._parts, self._lock, self._timeline, self._storage = parts, parts.lock, parts.timeline, parts.storage
+        self._parts, self._lock, self._steps, self._storage = parts, parts.lock, parts.steps, parts.storage
         self._has_budget = parts.budget.max_bytes is not None
         self._spec, self._padding = parts.settings.frame, parts.settings.stack_padding
         self._is_single = isinstance(self._spec, FrameSpec)
-        self._leaves = [(leaf.shape, leaf.dtype) for leaf in self._spec.leaf_frames]
-        self._pool = OutputPool(max_buffers=MAX_BUFFERS * len(self._leaves))
+        self._arrays = [(array.shape, array.dtype) for array in self._spec.frame_specs]
+        self._pool = OutputPool(max_buffers=MAX_BUFFERS * len(self._arrays))
         if self._has_budget:
             self._pool.max_bytes = parts.budget.output_bytes
         self._largest_draw = 0
@@ -239,18 +239,18 @@ class BatchGatherer:
         are two arrays in C order, whose memory is reused when nobody refers to either.
         """
         while True:
-            reading: FrameReading | None = None
+            snapshot: FrameSnapshot | None = None
             try:
                 with self._lock:
                     draw = choose(argument)
-                    windows, fields, frames, reading = self.look_up(draw.indices, shares_frames)
-                reading.windows(*windows, frames, self._padding)
+                    windows, fields, frames, snapshot = self.look_up(draw.indices, shares_frames)
+                snapshot.windows(*windows, frames, self._padding)
                 return self.batch(draw, fields, frames)
             except DamagedSegmentError as error:
                 damaged = error
             finally:
-                if reading is not None:
-                    reading.stop()
+                if snapshot is not None:
+                    snapshot.stop()
             with self._lock:
                 self._parts.damage.skip(damaged)
 
@@ -261,7 +261,7 @@ class BatchGatherer:
         """
         if self._has_budget:
             self.reserve(batch_size * (self._stack + (1 if self._n_step == 1 else self._stack)))
-        if not len(self._timeline):
+        if not len(self._steps):
             raise NothingToSampleError(
                 "the memory has no transition: nothing can be sampled; append steps first"
                 if self._n_step == 1
@@ -280,7 +280,7 @@ class BatchGatherer:
 
     def as_draw(self, indices: npt.NDArray[np.int64]) -> Draw:
         """Return ``indices`` as a draw with weights of 1; raise ``NothingToSampleError`` if one is not stored."""
-        missing = indices[~self._timeline.is_sampleable(indices)]
+        missing = indices[~self._steps.is_sampleable(indices)]
         if missing.size:
             raise NothingToSampleError(
                 f"transition {missing[0]} is not stored: it was evicted or never appended; take indices from "
@@ -289,26 +289,26 @@ class BatchGatherer:
         return Draw(indices, np.ones(len(indices), np.float32))
 
     def look_up(self, indices: npt.NDArray[np.int64], shares_frames: bool = True) -> LookedUp:
-        """Look transitions up, and start a reading, which the caller must stop; hold the lock."""
-        windows, fields = self._timeline.resolve(indices, True, shares_frames and self._n_step > 1)
+        """Look transitions up, and start a snapshot, which the caller must stop; hold the lock."""
+        windows, fields = self._steps.resolve(indices, True, shares_frames and self._n_step > 1)
         if not shares_frames and self._n_step == 1:
-            streams, lasts, counts = windows
+            env_ids, lasts, counts = windows
             windows = (
-                np.concatenate([streams, streams]),
+                np.concatenate([env_ids, env_ids]),
                 np.concatenate([lasts - 1, lasts]),
                 np.concatenate([counts - 1, np.minimum(counts, self._stack)]),
             )
         num_windows = len(windows[0])
         length = self._stack + (self._n_step if num_windows == len(indices) else 0)
         frames = self.buffers(num_windows, length)
-        return LookedUp(windows, fields, frames, self._storage.start_reading())
+        return LookedUp(windows, fields, frames, self._storage.take_snapshot())
 
     def buffers(self, num_windows: int, length: int) -> Frames:
-        """Return an array of the pool for ``num_windows`` of ``length`` frames; of several leaves, one array each."""
+        """Return an array of the pool for ``num_windows`` of ``length`` frames; of several arrays, one array each."""
         if self._is_single:
-            ((shape, dtype),) = self._leaves
+            ((shape, dtype),) = self._arrays
             return self._pool.take((num_windows, length, *shape), dtype)
-        return tuple(self._pool.take((num_windows, length, *shape), dtype) for shape, dtype in self._leaves)
+        return tuple(self._pool.take((num_windows, length, *shape), dtype) for shape, dtype in self._arrays)
 
     def batch(self, draw: Draw, fields: StepFields, frames: Frames) -> Batch:
         """Return the batch of a draw whose frames are unpacked."""
@@ -334,28 +334,28 @@ class BatchGatherer:
 
     def as_observation(self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Any:
         """Return ``part`` of each array in ``frames``, in the form of the observation space."""
-        parts = each_leaf(part, frames)
+        parts = each_array(part, frames)
         return self._spec.rebuilt(parts) if isinstance(self._spec, ObservationSpec) else parts
 
 
 class PendingBatch(PendingFrames[Batch]):
-    """``BatchGatherer.gathered`` in two halves: transitions that are looked up, and not unpacked yet."""
+    """``BatchBuilder.gathered`` in two halves: transitions that are looked up, and not unpacked yet."""
 
-    __slots__ = ("_batch_size", "_gatherer", "draw")
+    __slots__ = ("_batch_size", "_builder", "draw")
 
     draw: Draw
 
-    def __init__(self, parts: MemoryParts, gatherer: BatchGatherer, batch_size: int) -> None:
+    def __init__(self, parts: MemoryParts, builder: BatchBuilder, batch_size: int) -> None:
         super().__init__(parts)
-        self._gatherer, self._batch_size = gatherer, batch_size
+        self._builder, self._batch_size = builder, batch_size
 
     def look_up(self) -> None:  # noqa: D102
         with self._parts.lock:
-            self.draw = self._gatherer.draw(self._batch_size)
-            self.windows, self.columns, self.frames, self.reading = self._gatherer.look_up(self.draw.indices)
+            self.draw = self._builder.draw(self._batch_size)
+            self.windows, self.columns, self.frames, self.snapshot = self._builder.look_up(self.draw.indices)
 
     def _batch(self) -> Batch:
-        return self._gatherer.batch(self.draw, self.columns, self.frames)
+        return self._builder.batch(self.draw, self.columns, self.frames)
 
 
 @dataclass(frozen=True)
@@ -389,15 +389,15 @@ def step_sequences(parts: MemoryParts, indices: npt.NDArray[np.int64], length: i
     """Return ``length`` steps from each of ``indices``; raise ``NothingToSampleError`` if one is not stored."""
     length = whole_number("length", length, 1, rule="a sequence has at least 1 step")
     with parts.lock:
-        missing = indices[parts.timeline.places(indices)[0] < 0]
+        missing = indices[parts.steps.places(indices)[0] < 0]
         if missing.size:
             raise NothingToSampleError(
                 f"step {missing[0]} is not stored: it was evicted or never appended; take indices from "
                 "sampleable_indices()"
             )
-        followed = parts.timeline.follow(indices, length)[0]
+        followed = parts.steps.follow(indices, length)[0]
         is_step = followed >= 0
-        columns = parts.timeline.resolve_steps(followed[is_step])[1]
+        columns = parts.steps.resolve_steps(followed[is_step])[1]
     action, reward, _, terminated, truncated, extra = columns
 
     def spread(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -430,7 +430,7 @@ class StoredBatches:
     def __init__(
         self,
         parts: MemoryParts,
-        gatherer: BatchGatherer,
+        builder: BatchBuilder,
         batch_size: int,
         shuffled: bool,
         seed: int | None,
@@ -440,16 +440,16 @@ class StoredBatches:
             raise InvalidSettingsError(
                 f"seed is {seed}: batches that are not shuffled use no seed; give shuffled=True with it"
             )
-        self._parts, self._gatherer = parts, gatherer
+        self._parts, self._builder = parts, builder
         self._batch_size, self._drops_last = batch_size, drop_last
         with parts.lock:
-            timeline = parts.timeline
-            self._num_planned = len(timeline) // batch_size if drop_last else -(-len(timeline) // batch_size)
-            # The sampleable transitions of each stream start below its stop; pending ones do not.
-            newest = timeline.newest_positions
-            first_pending = np.maximum(newest - parts.settings.n_step + 1, timeline.episode_starts)
-            self._stops = np.where(timeline.is_open, first_pending, newest)
-            self._order = timeline.sampleable_indices() if shuffled else None
+            steps = parts.steps
+            self._num_planned = len(steps) // batch_size if drop_last else -(-len(steps) // batch_size)
+            # The sampleable transitions of each environment start below its stop; pending ones do not.
+            newest = steps.newest_positions
+            first_pending = np.maximum(newest - parts.settings.n_step + 1, steps.episode_starts)
+            self._stops = np.where(steps.is_open, first_pending, newest)
+            self._order = steps.sampleable_indices() if shuffled else None
         if self._order is not None:
             np.random.default_rng(seed).shuffle(self._order)
         self._num_returned = 0
@@ -468,24 +468,24 @@ class StoredBatches:
     def __next__(self) -> Batch:
         if self._num_returned >= self._num_planned:
             raise StopIteration
-        batch = self._gatherer.gathered(self._next_draw, self._order)
+        batch = self._builder.gathered(self._next_draw, self._order)
         self._last, self._place = self._next
         self._num_returned += 1
         return batch
 
     def _next_draw(self, order: Indices | None) -> Draw:
-        return self._gatherer.as_draw(self._next_in_order() if order is None else self._next_shuffled(order))
+        return self._builder.as_draw(self._next_in_order() if order is None else self._next_shuffled(order))
 
     def _next_in_order(self) -> Indices:
-        timeline, last = self._parts.timeline, self._last
+        steps, last = self._parts.steps, self._last
         found, num_missing = [np.zeros(0, np.int64)], self._batch_size
         while num_missing:
-            behind = timeline.sampleable_after(last, num_missing)
+            behind = steps.sampleable_after(last, num_missing)
             if not len(behind):
                 break
             last = int(behind[-1])
-            streams, positions = timeline.places(behind)
-            found.append(behind[positions < self._stops[streams]])
+            env_ids, positions = steps.places(behind)
+            found.append(behind[positions < self._stops[env_ids]])
             num_missing -= len(found[-1])
         return self._chosen(found, last=last)
 
@@ -495,7 +495,7 @@ class StoredBatches:
         while num_missing and place < len(order):
             drawn = order[place : place + num_missing]
             place += len(drawn)
-            found.append(drawn[self._parts.timeline.is_sampleable(drawn)])
+            found.append(drawn[self._parts.steps.is_sampleable(drawn)])
             num_missing -= len(found[-1])
         return self._chosen(found, place=place)
 

@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from framestow.argument_checks import one_of, whole_number
 from framestow.errors import NothingToSampleError
-from framestow.frames.observation_spec import each_leaf
+from framestow.frames.observation_spec import each_array
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.sampling import BatchGatherer, PendingFrames, gathered, looked_up
-from framestow.replay.timelines.timeline import StepFields, Windows
+from framestow.replay.sampling import BatchBuilder, PendingFrames, gathered, looked_up
+from framestow.replay.steps.step_store import StepFields, Windows
 
 Borders = Literal["mask", "inside", "cross"]
 LONGEST = 65_536  # steps
@@ -62,10 +62,10 @@ class SequenceSteps(NamedTuple):
     weight: npt.NDArray[np.float32]
 
 
-class SequenceGatherer:
-    """Gathers batches of sequences into the arrays of a ``BatchGatherer``."""
+class SequenceBuilder:
+    """Gathers batches of sequences into the arrays of a ``BatchBuilder``."""
 
-    def __init__(self, parts: MemoryParts, batches: BatchGatherer) -> None:
+    def __init__(self, parts: MemoryParts, batches: BatchBuilder) -> None:
         self._parts, self._batches = parts, batches
 
     def sample(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
@@ -96,22 +96,22 @@ class SequenceGatherer:
         draw = self._batches.draw(batch_size)
         starts = draw.indices
         if shape.stride > 1:
-            starts = self._parts.timeline.aligned_starts(starts, shape.stride)
-        return SequenceSteps(*self._parts.timeline.follow(starts, shape.length, shape.borders == "cross"), draw.weights)
+            starts = self._parts.steps.aligned_starts(starts, shape.stride)
+        return SequenceSteps(*self._parts.steps.follow(starts, shape.length, shape.borders == "cross"), draw.weights)
 
     def _episodes(self, batch_size: int) -> SequenceSteps:
         """Choose whole episodes, each equally likely, as sequences as long as the longest of them."""
-        timeline = self._parts.timeline
-        streams, positions, num_steps, are_whole, _, _ = timeline.readable_runs()
+        steps = self._parts.steps
+        env_ids, positions, num_steps, are_whole, _, _ = steps.readable_runs()
         whole = np.flatnonzero(are_whole)
         if not len(whole):
             raise NothingToSampleError(
-                f"none of the episodes in {len(timeline):,} transitions is whole: it must have ended, with all of its "
+                f"none of the episodes in {len(steps):,} transitions is whole: it must have ended, with all of its "
                 "steps stored; append more steps, or give the memory a larger capacity"
             )
         chosen = whole[self._parts.generator.integers(0, len(whole), batch_size)]
-        starts = timeline.find_steps(streams[chosen], positions[chosen])
-        index, is_first = timeline.follow(starts, int(num_steps[chosen].max()))
+        starts = steps.find_steps(env_ids[chosen], positions[chosen])
+        index, is_first = steps.follow(starts, int(num_steps[chosen].max()))
         return SequenceSteps(index, is_first, np.ones(batch_size, np.float32))
 
     def _inside(self, batch_size: int, shape: SequenceShape) -> SequenceSteps:
@@ -120,13 +120,13 @@ class SequenceGatherer:
         Drawing keeps the sampler's probabilities among the sequences that fit. Only if nearly none fits, the last few
         of a batch are drawn uniformly from all that do.
         """
-        timeline = self._parts.timeline
+        steps = self._parts.steps
         found: list[SequenceSteps] = []
         num_missing = batch_size
         for _ in range(ROUNDS):
             draw = self._batches.draw(num_missing)
-            starts = timeline.aligned_starts(draw.indices, shape.stride, exact=True)
-            index, is_first = timeline.follow(starts, shape.length)
+            starts = steps.aligned_starts(draw.indices, shape.stride, exact=True)
+            index, is_first = steps.follow(starts, shape.length)
             fits = index[:, -1] >= 0
             found.append(SequenceSteps(index[fits], is_first[fits], draw.weights[fits]))
             num_missing -= int(fits.sum())
@@ -134,13 +134,13 @@ class SequenceGatherer:
                 break
         else:
             starts = self._counted_starts(num_missing, shape)
-            found.append(SequenceSteps(*timeline.follow(starts, shape.length), np.ones(num_missing, np.float32)))
+            found.append(SequenceSteps(*steps.follow(starts, shape.length), np.ones(num_missing, np.float32)))
         return SequenceSteps(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
     def _counted_starts(self, count: int, shape: SequenceShape) -> npt.NDArray[np.int64]:
         """Draw uniformly from all starts of sequences that fit into their episode."""
-        timeline, stride = self._parts.timeline, shape.stride
-        streams, positions, num_steps, _, are_open, episodes = timeline.readable_runs()
+        steps, stride = self._parts.steps, shape.stride
+        env_ids, positions, num_steps, _, are_open, episodes = steps.readable_runs()
         # As multiples of the stride from the episode's beginning: the first and the last start that fit into the run.
         num_needed = np.where(are_open, max(shape.length, self._parts.settings.n_step), shape.length)
         first = -(-(positions - episodes) // stride)
@@ -156,7 +156,7 @@ class SequenceGatherer:
         ranks = self._parts.generator.integers(0, until[-1], count)
         run = np.searchsorted(until, ranks, "right")
         multiples = first[run] + ranks - (until[run] - counts[run])
-        return timeline.find_steps(streams[run], episodes[run] + multiples * stride)
+        return steps.find_steps(env_ids[run], episodes[run] + multiples * stride)
 
 
 ChooseSteps = Callable[[], SequenceSteps]  # called under the memory's lock
@@ -174,7 +174,7 @@ class PendingSequences(PendingFrames[SequenceBatch]):
     def __init__(
         self,
         parts: MemoryParts,
-        batches: BatchGatherer,
+        batches: BatchBuilder,
         choose: ChooseSteps,
         crosses: bool = False,
         burn_in: int = 0,
@@ -190,8 +190,8 @@ class PendingSequences(PendingFrames[SequenceBatch]):
             windows, self.columns = _steps_of(parts, self._steps.indices, mask)
             windows = windows if self._crosses else _joined(windows, mask)
             length = parts.settings.stack + (1 if self._crosses else mask.shape[1])
-            self.windows, self.frames = windows, self._batches.buffers(len(windows.streams), length)
-            self.reading = parts.storage.start_reading()
+            self.windows, self.frames = windows, self._batches.buffers(len(windows.env_ids), length)
+            self.snapshot = parts.storage.take_snapshot()
 
     def _batch(self) -> SequenceBatch:
         observation, next_observation = self._observations()
@@ -216,12 +216,12 @@ class PendingSequences(PendingFrames[SequenceBatch]):
         """Return observations and next observations: views of one window a step, or of one a sequence."""
         mask, length, as_observation = self._mask, self._mask.shape[1], self._batches.as_observation
         if self._crosses:
-            by_step = each_leaf(lambda leaf: _of_steps(leaf, mask), self.frames)
-            observation = as_observation(by_step, lambda leaf: leaf[:, :, :-1])
-            return observation, as_observation(by_step, lambda leaf: leaf[:, :, 1:])
-        each_leaf(lambda leaf: _move_to_front(leaf, mask), self.frames)
-        observation = as_observation(self.frames, lambda leaf: stacks(leaf, 0, length))
-        return observation, as_observation(self.frames, lambda leaf: stacks(leaf, 1, length))
+            by_step = each_array(lambda array: _of_steps(array, mask), self.frames)
+            observation = as_observation(by_step, lambda array: array[:, :, :-1])
+            return observation, as_observation(by_step, lambda array: array[:, :, 1:])
+        each_array(lambda array: _move_to_front(array, mask), self.frames)
+        observation = as_observation(self.frames, lambda array: stacks(array, 0, length))
+        return observation, as_observation(self.frames, lambda array: stacks(array, 1, length))
 
 
 def _steps_of(
@@ -233,7 +233,7 @@ def _steps_of(
     """
     is_full = bool(mask.all())
     steps = index if is_full else np.where(mask, index, index[:, :1])
-    windows, (*numbers, extra) = parts.timeline.resolve_steps(steps.ravel())
+    windows, (*numbers, extra) = parts.steps.resolve_steps(steps.ravel())
 
     def shaped(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         of_steps = column.reshape(*mask.shape, *column.shape[1:])
@@ -252,7 +252,7 @@ def _joined(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:
     num_later = mask.sum(1) - 1
     firsts = np.arange(0, mask.size, length)
     lasts = windows.last_positions[firsts + num_later]
-    return Windows(windows.streams[firsts], lasts, windows.counts[firsts] + num_later.astype(np.int32))
+    return Windows(windows.env_ids[firsts], lasts, windows.counts[firsts] + num_later.astype(np.int32))
 
 
 def _of_steps(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:

@@ -12,57 +12,57 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import FRAMES, AnySpec, Frames, Leaf, ObservationSpec
+from framestow.frames.observation_spec import FRAMES, AnySpec, ArraySpec, Frames, ObservationSpec
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.timelines.ring_timeline import RingTimeline
-from framestow.replay.timelines.timeline import Timeline
+from framestow.replay.steps.ring_steps import RingSteps
+from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage
 
-Streams = npt.NDArray[np.int32]
-Step = tuple[Any, Any, Any, Any, Any, Any, Any]  # streams, actions, rewards, terminated, truncated, frames, extras
+EnvArrays = npt.NDArray[np.int32]
+Step = tuple[Any, Any, Any, Any, Any, Any, Any]  # environments, actions, rewards, terminated, truncated, frames, extras
 
 LARGEST_REWARD = np.finfo(np.float32).max
 
 
-def stage_step(timeline: Timeline, settings: MemorySettings, step: Step) -> Frames:
-    """Check ``step`` and stage it in ``timeline``; return its frames in the form that storages take.
+def stage_step(stored_steps: StepStore, settings: MemorySettings, step: Step) -> Frames:
+    """Check ``step`` and stage it in ``stored_steps``; return its frames in the form that storages take.
 
-    The native timeline checks and stages the usual forms directly. Other forms are converted here; a step that breaks a
-    rule raises ``InvalidStepError``.
+    The native step store checks and stages the usual forms directly. Other forms are converted here; a step that breaks
+    a rule raises ``InvalidStepError``.
     """
     spec = settings.frame
-    has_leaves = isinstance(spec, ObservationSpec)  # of which the native timeline checks only the first
+    has_arrays = isinstance(spec, ObservationSpec)  # of which the native step store checks only the first
     frames: Any = _in_usual_form(spec, step[5]) if isinstance(spec, ObservationSpec) else step[5]
-    if frames is None or not timeline.stage(*step[:5], frames[0] if has_leaves else frames, step[6]):
-        step = _checked_step(timeline, settings, step)
+    if frames is None or not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6]):
+        step = _checked_step(stored_steps, settings, step)
         frames = step[5]
-        if not timeline.stage(*step[:5], frames[0] if has_leaves else frames, step[6]):
-            raise AssertionError(f"the timeline refuses a step that passed every check: {step[:5]}")
+        if not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6]):
+            raise AssertionError(f"the step store refuses a step that passed every check: {step[:5]}")
     return frames  # type: ignore[no-any-return]
 
 
 def _in_usual_form(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any], ...] | None:
-    """Return the arrays of all leaves if they already have the form that storages take, otherwise ``None``."""
+    """Return the arrays of all arrays if they already have the form that storages take, otherwise ``None``."""
     flat = spec.flattened(frames)
     num_frames = None
-    for place, (leaf, part) in enumerate(zip(spec.leaves, flat, strict=True)):
-        if type(part) is not np.ndarray or part.dtype != leaf.frame.dtype:
+    for place, (array_spec, part) in enumerate(zip(spec.arrays, flat, strict=True)):
+        if type(part) is not np.ndarray or part.dtype != array_spec.frame.dtype:
             return None
         if not (part.flags.c_contiguous and part.flags.aligned):
             return None
-        kept = flat[place] = leaf.as_stored(part)
+        kept = flat[place] = array_spec.as_stored(part)
         if num_frames is None:
             num_frames = kept.shape[:1]
-        if kept.shape != num_frames + leaf.frame.shape:
+        if kept.shape != num_frames + array_spec.frame.shape:
             return None
     return tuple(flat)
 
 
-def _checked_step(timeline: Timeline, settings: MemorySettings, step: Step) -> Step:
-    streams, actions, rewards, terminated, truncated, frames, extras = step
-    checked = checked_streams(streams, timeline.all_streams)
+def _checked_step(stored_steps: StepStore, settings: MemorySettings, step: Step) -> Step:
+    env_ids, actions, rewards, terminated, truncated, frames, extras = step
+    checked = check_env_ids(env_ids, stored_steps.all_env_ids)
     num_steps = len(checked)
-    check_episodes_are_open(timeline.is_open, checked)
+    check_episodes_are_open(stored_steps.is_open, checked)
     return (
         checked,
         settings.action.checked(actions, num_steps),
@@ -74,21 +74,21 @@ def _checked_step(timeline: Timeline, settings: MemorySettings, step: Step) -> S
     )
 
 
-def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_streams: Streams) -> Streams:
-    """Return stream numbers as ``int32``; ``None`` means all. Raise if one is unknown or repeated."""
-    if streams is None:
-        return all_streams
-    array = as_array("env_ids", streams, InvalidStepError)
+def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, all_env_ids: EnvArrays) -> EnvArrays:
+    """Return environment numbers as ``int32``; ``None`` means all. Raise if one is unknown or repeated."""
+    if env_ids is None:
+        return all_env_ids
+    array = as_array("env_ids", env_ids, InvalidStepError)
     if array.size == 0:
-        return all_streams[:0]
+        return all_env_ids[:0]
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidStepError(
-            f"env_ids is {streams!r}: it must be a list of environment numbers; give integers such as [0, 2], "
+            f"env_ids is {env_ids!r}: it must be a list of environment numbers; give integers such as [0, 2], "
             "or np.flatnonzero(mask)"
         )
-    if array.min() < 0 or array.max() >= len(all_streams):
+    if array.min() < 0 or array.max() >= len(all_env_ids):
         raise InvalidStepError(
-            f"env_ids is {array.tolist()}: this memory has environments 0 to {len(all_streams) - 1}; "
+            f"env_ids is {array.tolist()}: this memory has environments 0 to {len(all_env_ids) - 1}; "
             "give numbers in that range, or build the memory with a larger num_envs"
         )
     if len(np.unique(array)) != len(array):
@@ -101,23 +101,23 @@ def checked_streams(streams: Sequence[int] | npt.NDArray[Any] | None, all_stream
 def checked_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
     """Return ``frames`` as arrays ``(num_steps, *frame)`` in C order; never cast or clip them."""
     if isinstance(spec, FrameSpec):
-        return _checked_array(frames, num_steps, Leaf((), spec))
-    parts = zip(spec.leaves, spec.flattened(frames), strict=True)
-    return tuple(leaf.as_stored(_checked_array(part, num_steps, leaf)) for leaf, part in parts)
+        return _checked_array(frames, num_steps, ArraySpec((), spec))
+    parts = zip(spec.arrays, spec.flattened(frames), strict=True)
+    return tuple(array_spec.as_stored(_checked_array(part, num_steps, array_spec)) for array_spec, part in parts)
 
 
-def _checked_array(frames: npt.ArrayLike, num_steps: int, leaf: Leaf) -> npt.NDArray[Any]:
-    array = as_array(f"{FRAMES}{leaf.place}", frames, InvalidStepError)
-    shape = leaf.frame.shape if leaf.has_axes else ()
-    if array.dtype != leaf.frame.dtype:
+def _checked_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -> npt.NDArray[Any]:
+    array = as_array(f"{FRAMES}{array_spec.place}", frames, InvalidStepError)
+    shape = array_spec.frame.shape if array_spec.has_axes else ()
+    if array.dtype != array_spec.frame.dtype:
         raise InvalidStepError(
-            f"{FRAMES}{leaf.place} have dtype {array.dtype}: this memory stores {leaf.frame.dtype} and never casts; "
-            "give frames of the observation_space"
+            f"{FRAMES}{array_spec.place} have dtype {array.dtype}: this memory stores {array_spec.frame.dtype} "
+            "and never casts; give frames of the observation_space"
         )
     if array.shape != (num_steps, *shape):
         raise InvalidStepError(
-            f"{FRAMES}{leaf.place} have shape {array.shape}: {num_steps} environments take {(num_steps, *shape)}; "
-            "give one frame (not a stack) for each environment, along the first axis"
+            f"{FRAMES}{array_spec.place} have shape {array.shape}: {num_steps} environments take "
+            f"{(num_steps, *shape)}; give one frame (not a stack) for each environment, along the first axis"
         )
     return np.require(array, requirements=["C", "ALIGNED"])
 
@@ -151,9 +151,9 @@ def checked_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArra
     return np.ascontiguousarray(array)
 
 
-def check_episodes_are_open(is_open: npt.NDArray[np.bool_], streams: Streams) -> None:
-    """Raise ``InvalidStepError`` if one of ``streams`` has no open episode."""
-    closed = streams[~is_open[streams]]
+def check_episodes_are_open(is_open: npt.NDArray[np.bool_], env_ids: EnvArrays) -> None:
+    """Raise ``InvalidStepError`` if one of ``env_ids`` has no open episode."""
+    closed = env_ids[~is_open[env_ids]]
     if closed.size:
         raise InvalidStepError(
             f"environment {closed[0]} has no open episode: its last one ended, or none began; "
@@ -223,15 +223,15 @@ class SegmentSteps:
 
 
 def stage_segment(
-    timeline: RingTimeline,
+    stored_steps: RingSteps,
     settings: MemorySettings,
     storage: FrameStorage,
     env_id: int,
     segment: bytes,
     steps: SegmentSteps,
 ) -> None:
-    """Check a packed segment of an environment's next frames with its steps, and stage both in ``timeline``."""
-    checked = steps.checked(settings, bool(timeline.is_open[env_id]))
+    """Check a packed segment of an environment's next frames with its steps, and stage both in ``stored_steps``."""
+    checked = steps.checked(settings, bool(stored_steps.is_open[env_id]))
     fields = checked.actions, checked.rewards, checked.extras
-    if not timeline.stage_segment(storage, env_id, segment, checked.bits, *fields):
-        raise AssertionError(f"the timeline refuses steps that passed every check: {fields}")
+    if not stored_steps.stage_segment(storage, env_id, segment, checked.bits, *fields):
+        raise AssertionError(f"the step store refuses steps that passed every check: {fields}")

@@ -1,7 +1,7 @@
 """Define the fields of a stored step, and check the user's extra fields.
 
-Every step has a position, a reward, flags, a stream and an action (``slot_record``). Extras are further numbers per
-step, declared as ``extras={"log_prob": np.float32}``.
+Every step has a position, a reward, flags, an environment and an action (``slot_record``). Extras are further numbers
+per step, declared as ``extras={"log_prob": np.float32}``.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class ExtrasSpec:
 NO_EXTRAS = ExtrasSpec()
 
 
-def slot_record(num_streams: int, action: ActionSpec, extras: ExtrasSpec = NO_EXTRAS) -> np.dtype[Any]:
-    """Return the structured dtype of one slot, as the native timelines read and write it.
+def slot_record(num_envs: int, action: ActionSpec, extras: ExtrasSpec = NO_EXTRAS) -> np.dtype[Any]:
+    """Return the structured dtype of one slot, as the native step stores read and write it.
 
     ========  =========  =====================================================================
     field     bytes      meaning
@@ -140,7 +140,7 @@ def slot_record(num_streams: int, action: ActionSpec, extras: ExtrasSpec = NO_EX
     reward    4          ``float32``
     flags     1          bit 0: the episode terminated; bit 1: it was truncated
     history   1          frames of the observation before its newest frame, without padding
-    stream    1, 2 or 4  number of the stream
+    environment    1, 2 or 4  number of the environment
     action    as given   ``ActionSpec.stored_dtype``
     extras    as given   the extras by name; this field is missing without extras
     ========  =========  =====================================================================
@@ -148,13 +148,13 @@ def slot_record(num_streams: int, action: ActionSpec, extras: ExtrasSpec = NO_EX
     >>> slot_record(8, ActionSpec.from_space(18)).itemsize
     12
     """
-    stream = np.uint8 if num_streams <= 2**8 else np.uint16 if num_streams <= 2**16 else np.uint32
+    env_id = np.uint8 if num_envs <= 2**8 else np.uint16 if num_envs <= 2**16 else np.uint32
     fields: list[Any] = [
         ("position", np.uint32),
         ("reward", np.float32),
         ("flags", np.uint8),
         ("history", np.uint8),
-        ("stream", stream),
+        ("env_id", env_id),
         ("action", action.stored_dtype, action.shape),
     ]
     return np.dtype(fields + [("extras", extras.dtype)] * bool(extras))

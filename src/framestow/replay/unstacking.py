@@ -20,12 +20,12 @@ import numpy.typing as npt
 from framestow._core import unstack
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
-from framestow.frames.observation_spec import each_leaf, map_arrays
+from framestow.frames.observation_spec import each_array, map_arrays
 from framestow.frames.stacking import StackPadding
 from framestow.replay.batch import Batch
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.observation_layouts import Arrays, ObservationLayout, possible_layouts
-from framestow.replay.step_checks import checked_flags, checked_rewards, checked_streams
+from framestow.replay.step_checks import check_env_ids, checked_flags, checked_rewards
 
 if TYPE_CHECKING:
     from framestow.replay.memory import ReplayMemory
@@ -74,7 +74,7 @@ class CurrentStacks(NamedTuple):
 
     all_envs: npt.NDArray[np.int32]
     is_open: npt.NDArray[np.bool_]
-    rings: Sequence[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]  # of each leaf, as of a FrameStacker
+    rings: Sequence[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]  # of each array, as of a FrameStacker
 
 
 class StepTarget(Protocol):
@@ -187,36 +187,36 @@ class Unstacker:
         """Store ``step`` and return ``""``, or return which of its observations contradicts the layout."""
         layout = self.layout
         assert layout is not None
-        streams, is_open, rings = memory._current_stacks
+        env_ids, is_open, rings = memory._current_stacks
         if step.env_ids is not None:
-            streams = checked_streams(step.env_ids, streams)
-        observations = layout.arrays_of(step.observation, len(streams), "observation")
-        next_observations = layout.arrays_of(step.next_observation, len(streams), "next_observation")
+            env_ids = check_env_ids(step.env_ids, env_ids)
+        observations = layout.arrays_of(step.observation, len(env_ids), "observation")
+        next_observations = layout.arrays_of(step.next_observation, len(env_ids), "next_observation")
         if self._must_begin is not None:
             is_open = is_open & ~self._must_begin
-        flags = np.empty(len(streams), np.uint8)
+        flags = np.empty(len(env_ids), np.uint8)
         flags.fill(CONTINUES | SHIFTED)
         frames, is_usual = [], False
         for (recent, ages), before, after, pieces in zip(
             rings, observations, next_observations, layout.pieces, strict=True
         ):
-            newest = np.empty((len(streams), *recent.shape[2:]), recent.dtype)
+            newest = np.empty((len(env_ids), *recent.shape[2:]), recent.dtype)
             padding = memory._settings.stack_padding
-            is_usual = unstack(recent, ages, padding, streams, is_open, before, after, *pieces, newest, flags)
+            is_usual = unstack(recent, ages, padding, env_ids, is_open, before, after, *pieces, newest, flags)
             frames.append(newest)
         if not is_usual:
-            _check_values(memory, step, len(streams))
+            _check_values(memory, step, len(env_ids))
             begins, is_shifted = flags & CONTINUES == 0, flags & SHIFTED != 0
             stacks = layout.stacks_of(observations)
-            contradiction = self._contradiction(step, streams, stacks, layout.stacks_of(next_observations), flags)
+            contradiction = self._contradiction(step, env_ids, stacks, layout.stacks_of(next_observations), flags)
             if contradiction:
                 return contradiction
             if begins.any():
-                self._begin(memory, layout.newest_of([part[begins] for part in stacks]), streams[begins])
+                self._begin(memory, layout.newest_of([part[begins] for part in stacks]), env_ids[begins])
             if self._restores_next:
                 self._mark(cast("ReplayMemory", memory), is_shifted)
         elif self._shows_next_episode is not None:
-            self._mark(cast("ReplayMemory", memory), np.ones(len(streams), bool))
+            self._mark(cast("ReplayMemory", memory), np.ones(len(env_ids), bool))
         memory.append(
             step.action,
             step.reward,
@@ -231,7 +231,7 @@ class Unstacker:
     def _contradiction(
         self,
         step: Step,
-        streams: npt.NDArray[np.int32],
+        env_ids: npt.NDArray[np.int32],
         stacks: Arrays,
         next_stacks: Arrays,
         flags: npt.NDArray[np.uint8],
@@ -241,19 +241,19 @@ class Unstacker:
         assert layout is not None
         strange = (flags & CONTINUES == 0) & ~layout.is_padded(stacks)
         if strange.any():
-            return f"observation of environment {streams[strange][0]} neither continues nor begins an episode"
+            return f"observation of environment {env_ids[strange][0]} neither continues nor begins an episode"
         is_shifted = flags & SHIFTED != 0
         strange = ~is_shifted & ~layout.is_padded(next_stacks)
         if not self._restores_next:  # the first observation of the next episode is no bootstrap value
             strange |= ~is_shifted & ~np.asarray(step.terminated)
         if strange.any():
-            return f"next_observation of environment {streams[strange][0]} is not its observation shifted by one frame"
+            return f"next_observation of environment {env_ids[strange][0]} is not its observation shifted by one frame"
         return ""
 
-    def _begin(self, memory: StepTarget, frames: Any, streams: npt.NDArray[np.int32]) -> None:
-        memory.begin(frames, streams)
+    def _begin(self, memory: StepTarget, frames: Any, env_ids: npt.NDArray[np.int32]) -> None:
+        memory.begin(frames, env_ids)
         if self._must_begin is not None:
-            self._must_begin[streams] = False
+            self._must_begin[env_ids] = False
             if not self._must_begin.any():
                 self._must_begin = None
 
@@ -278,7 +278,7 @@ class Unstacker:
             stack, padding = self._stack, self._padding
             if (stack is None or padding is None) and not _is_new(cast("ReplayMemory", memory)):
                 stack, padding = memory.stack, memory._settings.stack_padding
-            num_envs = len(checked_streams(step.env_ids, memory._current_stacks.all_envs))
+            num_envs = len(check_env_ids(step.env_ids, memory._current_stacks.all_envs))
             found = possible_layouts(memory._settings.frame, step.observation, num_envs, stack)
             layouts = [layout for layout in found if layout.depth == 1 or padding in (None, layout.padding)]
         self._store_again(memory, step, layouts)
@@ -332,7 +332,7 @@ class Unstacker:
         indices = _readable_indices(memory)
         if not indices.size:
             return True
-        target._timeline.restore_span(int(indices[0]), int(indices[0]))  # type: ignore[attr-defined]  # of a ring
+        target._steps.restore_span(int(indices[0]), int(indices[0]))  # type: ignore[attr-defined]  # of a ring
         must_begin = self._must_begin
         for first in range(0, len(indices), STEPS_AT_ONCE):
             batch, env_ids, begins = _read_steps(memory, indices[first : first + STEPS_AT_ONCE])
@@ -347,7 +347,7 @@ class Unstacker:
 
 def _is_new(memory: ReplayMemory) -> bool:
     """Return whether ``memory`` has no step, and no files."""
-    return memory._directory is None and not (memory._timeline.newest_positions >= 0).any()
+    return memory._directory is None and not (memory._steps.newest_positions >= 0).any()
 
 
 def _can_change(memory: ReplayMemory) -> bool:
@@ -361,25 +361,25 @@ def _can_change(memory: ReplayMemory) -> bool:
 
 
 def _next_index(memory: ReplayMemory) -> int:
-    return int(memory._timeline.next_index)  # type: ignore[attr-defined]  # of a ring
+    return int(memory._steps.next_index)  # type: ignore[attr-defined]  # of a ring
 
 
 def _readable_indices(memory: ReplayMemory) -> npt.NDArray[np.int64]:
-    timeline = memory._timeline
-    return np.union1d(timeline.sampleable_indices(), timeline.pending)
+    steps = memory._steps
+    return np.union1d(steps.sampleable_indices(), steps.pending)
 
 
 def _read_steps(
     memory: ReplayMemory, indices: npt.NDArray[np.int64]
 ) -> tuple[Batch, npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
     """Return single steps for any ``n_step``, their environments, and which of them begin an episode."""
-    settings, timeline = memory._settings, memory._timeline
-    begins = timeline.follow(indices, 1)[1][:, 0]
-    windows, (actions, rewards, discounts, terminated, truncated, extras) = timeline.resolve_steps(indices)
+    settings, steps = memory._settings, memory._steps
+    begins = steps.follow(indices, 1)[1][:, 0]
+    windows, (actions, rewards, discounts, terminated, truncated, extras) = steps.resolve_steps(indices)
     frames = settings.frame.empty(len(indices), settings.stack + 1)
     memory._storage.windows(*windows, frames, settings.stack_padding)
-    observation = settings.frame.rebuilt(each_leaf(lambda part: part[:, :-1], frames))
-    next_observation = settings.frame.rebuilt(each_leaf(lambda part: part[:, 1:], frames))
+    observation = settings.frame.rebuilt(each_array(lambda part: part[:, :-1], frames))
+    next_observation = settings.frame.rebuilt(each_array(lambda part: part[:, 1:], frames))
     batch = Batch(
         observation,
         actions,

@@ -1,1 +1,1 @@
-"""Store frames by stream and position, without knowledge of episodes or rewards."""
+"""Store frames by environment and position, without knowledge of episodes or rewards."""

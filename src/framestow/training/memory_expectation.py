@@ -133,7 +133,7 @@ def _play(
     on_frame: OnFrame | None,
 ) -> int:
     """Store ``num_frames`` frames of random play and return the number of steps."""
-    random, stream = np.random.default_rng(seed), np.zeros(1, np.int32)
+    random, env_id = np.random.default_rng(seed), np.zeros(1, np.int32)
     num_steps, has_ended = 0, True
     for done in range(1, num_frames + 1):
         if has_ended:
@@ -143,7 +143,7 @@ def _play(
             frame, _, terminated, truncated, _ = env.step(int(random.integers(num_actions)))
             has_ended = terminated or truncated
             num_steps += 1
-        frames.append(stream, frame[None])
+        frames.append(env_id, frame[None])
         if on_frame is not None:
             on_frame(done, num_frames)
     return num_steps

@@ -22,13 +22,13 @@ SEED = 11
 PRESET = replace(find_preset("nature"), name="short", max_episode_frames=140, sticky_probability=0.25)
 
 
-def numbered(stream):
-    lengths, endings = [((2, 5), ("terminated", "truncated")), ((3,), ("both",)), ((1, 1, 4), ("truncated",))][stream]
-    return NumberedEnv(stream, lengths, endings)
+def numbered(env_id):
+    lengths, endings = [((2, 5), ("terminated", "truncated")), ((3,), ("both",)), ((1, 1, 4), ("truncated",))][env_id]
+    return NumberedEnv(env_id, lengths, endings)
 
 
 def toys(num_envs):
-    return [partial(numbered, stream) for stream in range(num_envs)]
+    return [partial(numbered, env_id) for env_id in range(num_envs)]
 
 
 def games(game, num_envs):

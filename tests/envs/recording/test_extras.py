@@ -21,7 +21,7 @@ MODES = list(AutoresetMode)
 
 def vector_env(mode=AutoresetMode.NEXT_STEP, **settings):
     shapes = enumerate(zip(LENGTHS, ENDINGS, strict=True))
-    envs = [NumberedEnv(stream, lengths, endings, **settings) for stream, (lengths, endings) in shapes]
+    envs = [NumberedEnv(env_id, lengths, endings, **settings) for env_id, (lengths, endings) in shapes]
     return SerialVectorEnv([lambda env=env: env for env in envs], mode)
 
 
@@ -31,12 +31,12 @@ def recorder_with(mode=AutoresetMode.NEXT_STEP, *, extras=None, **settings) -> R
     return Recorder(vector_env(mode, **settings), memory)
 
 
-def attach(recorder: Recorder, call: int, streams=(0, 1, 2)) -> np.ndarray:
-    """Add extras with the numbers of call and stream; return actions with the number of the call."""
-    numbers = np.array([10 * call + stream for stream in streams])
+def attach(recorder: Recorder, call: int, env_ids=(0, 1, 2)) -> np.ndarray:
+    """Add extras with the numbers of call and environment; return actions with the number of the call."""
+    numbers = np.array([10 * call + env_id for env_id in env_ids])
     recorder.add_extras(number=numbers, noise=np.stack([numbers, -numbers], axis=1).astype(np.float32))
     numbers[:] = -1  # they are copied
-    return np.full(len(streams), call % NUM_ACTIONS)
+    return np.full(len(env_ids), call % NUM_ACTIONS)
 
 
 def assert_each_step_has_its_own(recorder: Recorder) -> int:
@@ -45,11 +45,11 @@ def assert_each_step_has_its_own(recorder: Recorder) -> int:
     batch = memory.get(memory.sampleable_indices())
     numbers = batch.extras["number"]
     np.testing.assert_array_equal(numbers // 10 % NUM_ACTIONS, batch.action)
-    np.testing.assert_array_equal(numbers % 10, batch.observation[:, -1, 0, 0], "a frame tells its stream")
+    np.testing.assert_array_equal(numbers % 10, batch.observation[:, -1, 0, 0], "a frame tells its environment")
     np.testing.assert_array_equal(np.stack([numbers, -numbers], axis=1), batch.extras["noise"])
     assert len(numbers) == len(set(numbers.tolist()))
-    for stream in range(3):
-        assert (np.diff(numbers[numbers % 10 == stream]) > 0).all()
+    for env_id in range(3):
+        assert (np.diff(numbers[numbers % 10 == env_id]) > 0).all()
     return len(numbers)
 
 

@@ -50,9 +50,9 @@ def stepped(recorder) -> None:
 
 def assert_every_transition_is_one_step_of_one_episode(memory) -> None:
     batch = memory.get(memory.sampleable_indices())
-    stream, episode, step = batch.observation[:, -1, 0].T.astype(int)
-    next_stream, next_episode, next_step = batch.next_observation[:, -1, 0].T.astype(int)
-    assert np.array_equal((stream, episode, step + 1), (next_stream, next_episode, next_step))
+    env_id, episode, step = batch.observation[:, -1, 0].T.astype(int)
+    next_env_id, next_episode, next_step = batch.next_observation[:, -1, 0].T.astype(int)
+    assert np.array_equal((env_id, episode, step + 1), (next_env_id, next_episode, next_step))
 
 
 @pytest.mark.parametrize("mode", [MODES[0], *(pytest.param(mode, marks=pytest.mark.exhaustive) for mode in MODES[1:])])

@@ -25,16 +25,16 @@ def toy(mode, losses=LOSSES) -> ToyVector:
     return ToyVector(numbered_envs(LENGTHS, ENDINGS), mode, losses)
 
 
-def expected_log(stream, losses, mode, num_calls) -> list[tuple]:
+def expected_log(env_id, losses, mode, num_calls) -> list[tuple]:
     """Return the expected calls of the memory for one environment, independently of the Recorder."""
-    env, log, has_ended = NumberedEnv(stream, LENGTHS[stream], ENDINGS[stream]), [], False
+    env, log, has_ended = NumberedEnv(env_id, LENGTHS[env_id], ENDINGS[env_id]), [], False
     log.append(("begin", env.reset()[0].tobytes()))
     for call in range(1, num_calls + 1):
         if mode is AutoresetMode.NEXT_STEP and has_ended:
             log.append(("begin", env.reset()[0].tobytes()))
             has_ended = False
             continue
-        if (stream, call) in losses:
+        if (env_id, call) in losses:
             env.is_over = has_ended = True
         else:
             frame, reward, terminated, truncated, _ = env.step(call % NUM_ACTIONS)
@@ -59,9 +59,9 @@ def test_a_lost_step_is_not_recorded_and_a_new_episode_begins(mode):
 
     play(Recorder(toy(mode), sink), 40)
 
-    for stream in range(3):
-        expected = expected_log(stream, LOSSES, mode, 40)
-        assert expected == sink.log[stream]
+    for env_id in range(3):
+        expected = expected_log(env_id, LOSSES, mode, 40)
+        assert expected == sink.log[env_id]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -131,7 +131,7 @@ def test_with_autoreset_disabled_a_lost_episode_waits_for_its_reset():
         recorder.step([1, 1, 1])
 
 
-def test_all_streams_lost_at_once_store_nothing():
+def test_all_environments_lost_at_once_store_nothing():
     sink = ListSink(3)
     recorder = Recorder(toy(AutoresetMode.NEXT_STEP, losses=[(0, 1), (1, 1), (2, 1)]), sink)
     recorder.reset()

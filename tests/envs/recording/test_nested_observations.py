@@ -16,7 +16,7 @@ from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, NumberedEnv
 
 MODES = list(AutoresetMode)
-COURSES = [((2, 5), ("terminated", "truncated")), ((3,), ("truncated",)), ((1, 1, 4), ("both", "terminated"))]
+SEQUENCES = [((2, 5), ("terminated", "truncated")), ((3,), ("truncated",)), ((1, 1, 4), ("both", "terminated"))]
 NESTED = Dict(
     {
         "frame": Box(0, 255, SHAPE, np.uint8),
@@ -30,7 +30,7 @@ NESTED = Dict(
 
 def nested(frame: np.ndarray) -> dict[str, Any]:
     """The observation that goes with a numbered frame, or those that go with many of them."""
-    told = frame[..., 0, :]  # stream, episode, step
+    told = frame[..., 0, :]  # environment, episode, step
     return {
         "frame": frame,
         "views": (np.swapaxes(frame, -1, -2).astype(np.int16) - 7, {"pose": told.astype(np.float64) / 4}),
@@ -43,8 +43,8 @@ def nested(frame: np.ndarray) -> dict[str, Any]:
 class NestedEnv(NumberedEnv):
     """Shows the numbered frame and others that follow from it."""
 
-    def __init__(self, *course: Any) -> None:
-        super().__init__(*course)
+    def __init__(self, *sequence: Any) -> None:
+        super().__init__(*sequence)
         self.observation_space = NESTED
 
     def shown(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class NestedEnv(NumberedEnv):
 
 
 def env_fns(env: type[NumberedEnv]) -> list[Any]:
-    return [partial(env, stream, *course) for stream, course in enumerate(COURSES)]
+    return [partial(env, env_id, *sequence) for env_id, sequence in enumerate(SEQUENCES)]
 
 
 VECTORS = {

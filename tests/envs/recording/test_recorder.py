@@ -23,13 +23,13 @@ from oracles.saved_bytes import saved_bytes
 MODES = list(AutoresetMode)
 LENGTHS = [(2, 5), (3,), (1, 1, 4)]
 ENDINGS = [("terminated", "truncated"), ("truncated",), ("both", "terminated")]
-STREAMS = range(3)
+ENVS = range(3)
 
 
 def numbered_envs(**settings):
     return [
-        lambda stream=stream, lengths=lengths, endings=endings: NumberedEnv(stream, lengths, endings, **settings)
-        for stream, (lengths, endings) in enumerate(zip(LENGTHS, ENDINGS, strict=True))
+        lambda env_id=env_id, lengths=lengths, endings=endings: NumberedEnv(env_id, lengths, endings, **settings)
+        for env_id, (lengths, endings) in enumerate(zip(LENGTHS, ENDINGS, strict=True))
     ]
 
 
@@ -63,10 +63,10 @@ def play(recorder: Recorder, is_enough: int | Callable[[], bool]) -> None:
             return
 
 
-def expected_log(stream: int, num_steps: int) -> list[tuple]:
+def expected_log(env_id: int, num_steps: int) -> list[tuple]:
     """What an environment on its own tells, written down by hand."""
     sink = ListSink(1)
-    env = NumberedEnv(stream, LENGTHS[stream], ENDINGS[stream])
+    env = NumberedEnv(env_id, LENGTHS[env_id], ENDINGS[env_id])
     sink.begin([env.reset()[0]])
     for _ in range(num_steps):
         if sink.has_ended(0):
@@ -89,12 +89,12 @@ def test_every_mode_records_the_steps_of_the_environments(mode, make):
 
     play(recorder, 60)
 
-    for stream in STREAMS:
-        num_steps = sink.num_steps(stream)
-        expected = expected_log(stream, num_steps)
+    for env_id in ENVS:
+        num_steps = sink.num_steps(env_id)
+        expected = expected_log(env_id, num_steps)
         assert num_steps > 30
-        assert expected == sink.log[stream][: len(expected)]
-        assert all(entry[0] == "begin" for entry in sink.log[stream][len(expected) :])
+        assert expected == sink.log[env_id][: len(expected)]
+        assert all(entry[0] == "begin" for entry in sink.log[env_id][len(expected) :])
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -104,7 +104,7 @@ def test_as_many_transitions_are_stored_as_steps_were_made(mode):
 
     play(recorder, 40)
 
-    assert [env.num_steps for env in recorder.env.envs] == [sink.num_steps(stream) for stream in STREAMS]
+    assert [env.num_steps for env in recorder.env.envs] == [sink.num_steps(env_id) for env_id in ENVS]
 
 
 def test_the_three_modes_leave_byte_identical_memories(tmp_path):
@@ -175,8 +175,8 @@ class DenseFinalVector(VectorEnv):
     def step(self, actions):
         frames, rewards, terminated, truncated, infos = self.inner.step(actions)
         dense = np.full((3, *SHAPE), 255, np.uint8)  # poison
-        for stream in np.flatnonzero(terminated | truncated):
-            dense[stream] = infos["final_obs"][stream]
+        for env_id in np.flatnonzero(terminated | truncated):
+            dense[env_id] = infos["final_obs"][env_id]
         return frames, rewards, terminated, truncated, {"final_obs": dense}
 
 
@@ -185,9 +185,9 @@ def test_rows_of_unfinished_environments_in_a_dense_final_obs_are_never_read():
 
     play(Recorder(DenseFinalVector(), sink), 60)
 
-    for stream in STREAMS:
-        expected = expected_log(stream, sink.num_steps(stream))
-        assert expected == sink.log[stream][: len(expected)]
+    for env_id in ENVS:
+        expected = expected_log(env_id, sink.num_steps(env_id))
+        assert expected == sink.log[env_id][: len(expected)]
 
 
 class WithoutFinalVector(DenseFinalVector):
@@ -210,7 +210,7 @@ def test_an_ended_episode_without_its_final_observation_is_refused(final):
     with pytest.raises(InvalidStepError, match=re.escape("environments [2] have ended without final_obs")):
         recorder.step([0, 0, 0])
 
-    assert [sink.num_steps(stream) for stream in STREAMS] == [0, 0, 0]
+    assert [sink.num_steps(env_id) for env_id in ENVS] == [0, 0, 0]
 
 
 class SharedMetadataVector(DenseFinalVector):
@@ -248,7 +248,7 @@ def test_an_environment_that_does_not_tell_its_mode_is_refused_unless_the_caller
     assert Recorder(vector, ListSink(3), autoreset_mode="SameStep").autoreset_mode is AutoresetMode.SAME_STEP
 
 
-def test_a_memory_with_another_number_of_streams_is_refused():
+def test_a_memory_with_another_number_of_environments_is_refused():
     with pytest.raises(InvalidSettingsError, match="memory has num_envs 2: the vector environment has 3 environments"):
         Recorder(ours(AutoresetMode.NEXT_STEP), ListSink(2))
 
@@ -305,9 +305,9 @@ def test_frames_of_a_dict_space_are_recorded_key_by_key(mode):
         if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
             observations, _ = recorder.reset(options={"reset_mask": terminated | truncated})
 
-    for stream in STREAMS:
-        expected = expected_log(stream, memory.sinks["frame"].num_steps(stream))
-        assert expected == memory.sinks["frame"].log[stream][: len(expected)]
+    for env_id in ENVS:
+        expected = expected_log(env_id, memory.sinks["frame"].num_steps(env_id))
+        assert expected == memory.sinks["frame"].log[env_id][: len(expected)]
     assert np.array_equal(observations["frame"], observations["mirror"][..., ::-1])
 
 
@@ -315,7 +315,7 @@ def test_a_reset_in_mid_episode_begins_a_new_one():
     sink = ListSink(3)
     recorder = Recorder(ours(AutoresetMode.NEXT_STEP), sink)
     recorder.reset()
-    recorder.step([1, 1, 1])  # ends the episode of stream 2
+    recorder.step([1, 1, 1])  # ends the episode of environment 2
     recorder.reset()
     observations, rewards, *_ = recorder.step([2, 2, 2])
 
@@ -378,11 +378,11 @@ def test_finished_games_are_reported_in_every_mode():
     class Scored(NumberedEnv):
         def step(self, action):
             frame, reward, terminated, truncated, info = super().step(action)
-            told = {"episode": {"r": 10.0 * self.stream, "l": self.step_number}} if self.is_over else {}
+            told = {"episode": {"r": 10.0 * self.env_id, "l": self.step_number}} if self.is_over else {}
             return frame, reward, terminated, truncated, info | told
 
     for mode in MODES:
-        vector = SerialVectorEnv([lambda s=s: Scored(s, (s + 1,)) for s in STREAMS], mode)
+        vector = SerialVectorEnv([lambda s=s: Scored(s, (s + 1,)) for s in ENVS], mode)
         vector.reset()
 
         assert finished_games(vector.step([0, 0, 0])[4]) == [(0, 0.0, 1)]

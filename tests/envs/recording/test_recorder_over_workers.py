@@ -18,7 +18,7 @@ from oracles.numbered_frames import NUM_ACTIONS, SHAPE, NumberedEnv
 from oracles.shadowed_memory import ShadowedMemory
 
 MODES = list(AutoresetMode)
-ENVS = [partial(NumberedEnv, stream, (stream + 2, 7), ("terminated", "truncated")) for stream in range(4)]
+ENVS = [partial(NumberedEnv, env_id, (env_id + 2, 7), ("terminated", "truncated")) for env_id in range(4)]
 
 
 def recorder_of(mode, **settings) -> Recorder:
@@ -36,7 +36,7 @@ def assert_every_transition_is_one_step_of_one_episode(memory) -> None:
 def stepped(recorder, times) -> list[dict[int, str]]:
     lost = []
     for call in range(times):
-        *_, terminated, truncated, infos = recorder.step([(call + stream) % NUM_ACTIONS for stream in range(4)])
+        *_, terminated, truncated, infos = recorder.step([(call + env_id) % NUM_ACTIONS for env_id in range(4)])
         lost.append(lost_episodes(infos))
         if recorder.autoreset_mode is AutoresetMode.DISABLED and (terminated | truncated).any():
             recorder.reset(options={"reset_mask": terminated | truncated})
@@ -65,7 +65,7 @@ def test_the_episodes_of_a_killed_worker_are_closed_and_the_run_continues(mode):
     with pytest.warns(RuntimeWarning, match="killed by SIGKILL; it is replaced"):
         lost = stepped(recorder, 20)
 
-    assert {stream for step in lost for stream in step} == {0, 1}
+    assert {env_id for step in lost for env_id in step} == {0, 1}
     assert_memory_is_what_the_oracle_holds(recorder.memory, recorder.memory.oracle)
     assert_every_transition_is_one_step_of_one_episode(recorder.memory)
     recorder.close()

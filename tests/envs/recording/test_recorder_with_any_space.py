@@ -22,8 +22,8 @@ def scaled(env: gymnasium.Env) -> gymnasium.Env:
     return TransformObservation(env, lambda frame: frame.astype(np.float32) / 255, space)
 
 
-def make_scaled(stream: int) -> gymnasium.Env:
-    return scaled(NumberedEnv(stream, (3, 1, 7), ("terminated", "truncated")))
+def make_scaled(env_id: int) -> gymnasium.Env:
+    return scaled(NumberedEnv(env_id, (3, 1, 7), ("terminated", "truncated")))
 
 
 def make_cart_pole(_: int) -> gymnasium.Env:
@@ -45,7 +45,7 @@ MAKERS = {
 @pytest.mark.parametrize("name", MAKERS)
 def test_sampled_observations_equal_those_of_the_policy_with_the_dtype_of_the_space(name, mode):
     make, kept = MAKERS[name]
-    inner = SyncVectorEnv([lambda stream=stream: make(stream) for stream in range(NUM_ENVS)], autoreset_mode=mode)
+    inner = SyncVectorEnv([lambda env_id=env_id: make(env_id) for env_id in range(NUM_ENVS)], autoreset_mode=mode)
     space = inner.single_observation_space
     memory = ShadowedMemory(100, space, inner.single_action_space, stack=2, num_envs=NUM_ENVS, seed=0)
     env = Recorder(inner, memory)

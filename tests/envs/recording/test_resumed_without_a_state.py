@@ -20,9 +20,9 @@ from oracles.saved_bytes import saved_bytes
 MODES = list(AutoresetMode)
 
 
-def made(stream, **settings):
+def made(env_id, **settings):
     # A new process plays other episodes than the old one: here they have other numbers.
-    env = NumberedEnv(stream, (4, 6), ("terminated", "truncated"))
+    env = NumberedEnv(env_id, (4, 6), ("terminated", "truncated"))
     env.episode = settings.get("episode", -1)
     return env
 
@@ -208,8 +208,8 @@ def test_a_run_of_environments_with_a_state_resumes_bit_for_bit_in_every_mode(mo
 class WithSocket(NumberedEnv):
     """Has something that nobody can keep, and another first episode in each process."""
 
-    def __init__(self, stream, first_episode):
-        super().__init__(stream, (4, 6), ("terminated", "truncated"))
+    def __init__(self, env_id, first_episode):
+        super().__init__(env_id, (4, 6), ("terminated", "truncated"))
         self.episode = first_episode - 1
 
     def state(self):

@@ -33,7 +33,7 @@ def test_copies_of_observations_are_disabled_in_the_environment_but_not_behind_a
 
 
 class WatchfulSink(ListSink):
-    """Record for each call with all streams whether its frames are in the environment's arrays."""
+    """Record for each call with all environments whether its frames are in the environment's arrays."""
 
     def __init__(self, arrays):
         super().__init__(3)
@@ -75,7 +75,7 @@ def test_frames_are_recorded_exactly_from_an_array_that_changes_later(mode, in_b
             observations, _, terminated, truncated, _ = recorder.step(actions)
         if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
             observations, _ = recorder.reset(options={"reset_mask": terminated | truncated})
-        expected = [vector.last_frames[stream] for stream in range(3)]
+        expected = [vector.last_frames[env_id] for env_id in range(3)]
         assert np.array_equal(expected, observations[:, -1])
 
     assert_memory_is_what_the_oracle_holds(memory, memory.oracle)

@@ -44,7 +44,7 @@ class Open(gymnasium.Env):
         self.state = state
 
 
-def course(env, num_steps: int) -> list:
+def sequence(env, num_steps: int) -> list:
     seen = []
     for _ in range(num_steps):
         seen.append(env.step(1))
@@ -66,13 +66,13 @@ def test_an_environment_that_takes_a_state_goes_the_same_way(make):
     env, other = make(), make()
     env.reset(seed=3)
     other.reset(seed=99)
-    course(other, 7)
+    sequence(other, 7)
     for num_steps_before in (0, 1, 40):
-        course(env, num_steps_before)
+        sequence(env, num_steps_before)
 
         restore_env(other, through_a_file(env_entry(env))["state"])
 
-        assert_same(course(env, 35), course(other, 35))
+        assert_same(sequence(env, 35), sequence(other, 35))
 
 
 def through_a_file(entry: dict) -> dict:

@@ -1,4 +1,4 @@
-"""SerialVectorEnv: what the battery of all vector environments does not test."""
+"""SerialVectorEnv: what the contract test of all vector environments does not test."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs import WorkerVectorEnv
 from framestow.errors import WorkerLostError
-from oracles.known_courses import NUM_ACTIONS, CourseEnv, KnownCourse
+from oracles.known_sequences import NUM_ACTIONS, KnownEnv, KnownSequence
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
 
@@ -28,7 +28,7 @@ class RandomCalls:
     def __init__(self, mode: AutoresetMode, seed: int) -> None:
         self.mode, self.seed, self.random = mode, seed, np.random.default_rng(seed)
         self.env = self.made()
-        self.courses = [KnownCourse(number, mode) for number in range(NUM_ENVS)]
+        self.sequences = [KnownSequence(number, mode) for number in range(NUM_ENVS)]
         self.in_flight: list[int] | None = None  # the actions of the step in flight
         self.may_kill = {0, 1}  # the third loss without a step in between is an error
         self.reset_all()
@@ -58,11 +58,11 @@ class RandomCalls:
         mask |= [self.needs_a_reset(number) for number in range(NUM_ENVS)]
         if self.in_flight is None and mask.any() and not mask.all():
             observations, _ = self.env.reset(options={"reset_mask": mask})
-            for course, is_reset, shown in zip(self.courses, mask, shown_by(observations), strict=True):
+            for sequence, is_reset, shown in zip(self.sequences, mask, shown_by(observations), strict=True):
                 if is_reset:
-                    course.begin(shown)
+                    sequence.begin(shown)
                 else:
-                    assert course.last == shown
+                    assert sequence.last == shown
 
     def call(self) -> None:
         if self.in_flight is None:
@@ -77,7 +77,7 @@ class RandomCalls:
             os.kill(pid, signal.SIGKILL)
             time.sleep(self.random.choice([0.0, 0.01]))
             for number in np.flatnonzero(np.array(WORKER_OF) == worker).tolist():
-                self.courses[number].note_kill(self.in_flight is not None)
+                self.sequences[number].note_kill(self.in_flight is not None)
 
     def save(self) -> None:
         """Go on in new processes from the state of these."""
@@ -90,7 +90,7 @@ class RandomCalls:
 
     def made(self) -> WorkerVectorEnv:
         env = WorkerVectorEnv(
-            [partial(CourseEnv, number) for number in range(NUM_ENVS)],
+            [partial(KnownEnv, number) for number in range(NUM_ENVS)],
             self.mode,
             num_workers=2,
             start_method="fork",
@@ -103,8 +103,8 @@ class RandomCalls:
     def reset_all(self) -> None:
         observations, _ = self.env.reset()
         self.in_flight = None
-        for course, shown in zip(self.courses, shown_by(observations), strict=True):
-            course.begin(shown)
+        for sequence, shown in zip(self.sequences, shown_by(observations), strict=True):
+            sequence.begin(shown)
 
     def take(self, actions, observations, rewards, terminated, truncated, infos) -> None:
         shown = shown_by(observations)
@@ -113,10 +113,10 @@ class RandomCalls:
             final = shown_by(infos["final_obs"][number : number + 1])[0] if is_final else None
             is_told_lost = "episode_lost" in infos and bool(infos["_episode_lost"][number])
             flags = bool(terminated[number]), bool(truncated[number])
-            self.courses[number].take(action, shown[number], float(rewards[number]), flags, final, is_told_lost)
+            self.sequences[number].take(action, shown[number], float(rewards[number]), flags, final, is_told_lost)
 
     def needs_a_reset(self, number: int) -> bool:
-        return self.mode is AutoresetMode.DISABLED and self.courses[number].has_ended
+        return self.mode is AutoresetMode.DISABLED and self.sequences[number].has_ended
 
 
 def shown_by(observations) -> list[tuple[int, ...]]:

@@ -55,7 +55,7 @@ def test_every_mode_and_split_answers_as_serial_does(pair, mode, num_workers):
     assert serial.call("actions") == workers.call("actions")
 
 
-# The battery compares every space in mode NEXT_STEP; only SAME_STEP hands out final observations too.
+# The contract test compares every space in mode NEXT_STEP; only SAME_STEP hands out final observations too.
 @pytest.mark.parametrize(
     ("mode", "name"),
     [

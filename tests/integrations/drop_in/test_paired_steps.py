@@ -22,7 +22,7 @@ def fed(space, num_envs=2, frame_stack=None, rows=ROWS, **arguments):
 
 
 class StackedPlay:
-    """Streams of random (2, 3) frames, stacked and padded as by a wrapper, with a list of all rows."""
+    """Environments of random (2, 3) frames, stacked and padded as by a wrapper, with a list of all rows."""
 
     def __init__(self, generator, num_envs, depth, padding, axis):
         self.generator, self.depth, self.padding, self.axis = generator, depth, padding, axis
@@ -121,9 +121,9 @@ def test_an_end_without_a_flag_is_detected_and_no_stack_crosses_it():
     for _ in range(ROWS):
         play.step(steps, is_end_told=False)
     ends = sum(
-        int((after[stream, -1] != now[stream, -1]).any())
+        int((after[env_id, -1] != now[env_id, -1]).any())
         for _, now, after in transitions_between(play.rows)
-        for stream in (0, 1)
+        for env_id in (0, 1)
     )
     assert ends > 0
     assert len(list(steps.memory.episodes())) == ends + 2
@@ -136,7 +136,7 @@ def test_a_next_observation_from_the_next_episode_is_restored_without_storing_a_
     for _ in range(3 * ROWS):
         play.step(steps, shows_next_episode=True)
     shown = [
-        stream for row in play.rows for stream in (0, 1) if row[4][stream] and (row[3] != moved_on(row))[stream].any()
+        env_id for row in play.rows for env_id in (0, 1) if row[4][env_id] and (row[3] != moved_on(row))[env_id].any()
     ]
     assert len(shown) > 5
     assert (steps.layout.depth, steps.layout.padding) == (4, padding)
@@ -214,7 +214,7 @@ def test_images_of_a_dict_are_stored_as_single_frames_and_all_keys_are_restored(
         following = {"camera": after, "speed": speed, "item": np.array([number + 1, 1]) % 5}
         steps.add(observation, action, reward, following, *ends)
         rows.append((observation, following))
-    kept = {leaf.key: leaf.frame.shape for leaf in steps.memory._settings.frame.leaves}
+    kept = {array.key: array.frame.shape for array in steps.memory._settings.frame.arrays}
     assert kept == {"camera": (8, 9), "speed": speed_shape, "item": (1,)}
     for number in range(steps.oldest_row, len(rows)):
         batch = steps.transitions(steps.indices(number, [0, 1]))
@@ -233,7 +233,7 @@ def test_a_dict_of_stacks_is_stored_as_single_frames_of_each():
         camera, action, reward, after, *ends = recorded.row
         rows.append(({"camera": camera, "depth": camera // 2}, {"camera": after, "depth": after // 2}))
         steps.add(rows[-1][0], action, reward, rows[-1][1], *ends)
-    assert [frame.shape for frame in steps.memory._settings.frame.leaf_frames] == [(8, 9), (8, 9)]
+    assert [frame.shape for frame in steps.memory._settings.frame.frame_specs] == [(8, 9), (8, 9)]
     batch = steps.transitions(steps.indices(ROWS - 1, [0, 1]))
     np.testing.assert_array_equal(batch.next_observation["depth"], rows[-1][1]["depth"])
 

@@ -10,20 +10,20 @@ from framestow.errors import InvalidStepError
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from oracles.ctrl_c import ctrl_c_at_line
 
-STREAMS, ROWS = 2, 12
-NOBODY = np.zeros(STREAMS, bool)
+ENVS, ROWS = 2, 12
+NOBODY = np.zeros(ENVS, bool)
 
 
 def fed(shape=(2, 5), dtype=np.uint8, frame_stack=None):
     space = FrameSpec(shape, dtype)
-    return PairedSteps(space, frame_stack, capacity=ROWS * STREAMS, action_space=5, num_envs=STREAMS)
+    return PairedSteps(space, frame_stack, capacity=ROWS * ENVS, action_space=5, num_envs=ENVS)
 
 
 class NumberedStacks:
-    """Rows of two streams with numbered frames, stacks of two; every third starts an episode of stream 0."""
+    """Rows of two environments with numbered frames, stacks of two; every third starts an episode of environment 0."""
 
     def __init__(self):
-        self.stacks = np.zeros((STREAMS, 2, 5), np.uint8)
+        self.stacks = np.zeros((ENVS, 2, 5), np.uint8)
         self.number = 0
 
     def row(self):
@@ -31,16 +31,16 @@ class NumberedStacks:
         begins = [0, 1] if self.number == 1 else [0] if self.number % 3 == 0 else []
         self.stacks[begins] = 100 + self.number  # both frames: padded
         before = self.stacks.copy()
-        self.stacks = np.stack([before[:, 1], np.full((STREAMS, 5), self.number, np.uint8)], axis=1)
-        rewards = np.full(STREAMS, self.number, np.float32)
+        self.stacks = np.stack([before[:, 1], np.full((ENVS, 5), self.number, np.uint8)], axis=1)
+        rewards = np.full(ENVS, self.number, np.float32)
         return before, np.array([1, 2]), rewards, self.stacks.copy(), NOBODY, NOBODY
 
 
 def assert_holds(steps, rows):
     assert steps.num_rows == len(rows)
-    assert len(steps.memory) == STREAMS * min(len(rows), ROWS)
+    assert len(steps.memory) == ENVS * min(len(rows), ROWS)
     for number in range(steps.oldest_row, len(rows)):
-        batch = steps.transitions(steps.indices(number, np.arange(STREAMS)))
+        batch = steps.transitions(steps.indices(number, np.arange(ENVS)))
         observations, _, rewards, next_observations, _, _ = rows[number]
         np.testing.assert_array_equal(batch.observation, observations, err_msg=f"row {number}")
         np.testing.assert_array_equal(batch.next_observation, next_observations, err_msg=f"row {number}")
@@ -50,11 +50,11 @@ def assert_holds(steps, rows):
 REFUSED = {
     "an action out of range": lambda row: (row[0], np.array([1, 5]), *row[2:]),
     "a reward that is no number": lambda row: (*row[:2], np.array([0.0, np.nan]), *row[3:]),
-    "flags that are no booleans": lambda row: (*row[:4], np.zeros(STREAMS), row[5]),
+    "flags that are no booleans": lambda row: (*row[:4], np.zeros(ENVS), row[5]),
     "observations of another dtype": lambda row: (row[0].astype(np.float32), *row[1:]),
-    "observations of too many streams": lambda row: (np.concatenate([row[0], row[0]]), *row[1:]),
+    "observations of too many environments": lambda row: (np.concatenate([row[0], row[0]]), *row[1:]),
     "next observations of another dtype": lambda row: (*row[:3], row[3].astype(np.int64), *row[4:]),
-    "next observations of too few streams": lambda row: (*row[:3], row[3][:1], *row[4:]),
+    "next observations of too few environments": lambda row: (*row[:3], row[3][:1], *row[4:]),
 }
 
 
@@ -77,7 +77,7 @@ def test_after_a_refused_first_step_the_old_episode_can_continue():
     rows = [play.row(), play.row()]
     for row in rows:
         steps.add(*row)
-    elsewhere = np.full((STREAMS, 2, 5), 77, np.uint8)
+    elsewhere = np.full((ENVS, 2, 5), 77, np.uint8)
     with pytest.raises(InvalidStepError):
         steps.add(elsewhere, np.array([1, 9]), *rows[-1][2:])
     rows.append((rows[-1][3], *rows[-1][1:3], elsewhere, *rows[-1][4:]))
@@ -119,7 +119,7 @@ def test_ctrl_c_at_any_line_leaves_a_complete_row_or_none_and_the_next_row_conti
 
 def test_arrays_of_any_order_and_reused_arrays_are_restored():
     play, steps, rows = NumberedStacks(), fed(), []
-    reused = np.zeros((STREAMS, 2, 5), np.uint8)
+    reused = np.zeros((ENVS, 2, 5), np.uint8)
     for number in range(ROWS):
         rows.append(play.row())
         observations, action, reward, after, *ends = rows[-1]

@@ -135,7 +135,7 @@ def test_the_sampleable_transitions_equal_those_of_a_plain_list(
 
 
 def is_held(number, steps, n_step, num_envs, rows_kept):
-    """Return whether no newer settled step of the stream has its slot."""
+    """Return whether no newer settled step of the environment has its slot."""
     row, env = divmod(number, num_envs)
     ends = [step.terminations[env] or step.truncations[env] for step in steps]
     newest = len(steps) - n_step

@@ -17,7 +17,7 @@ PARTS = ("s", "a", "r", "non_terminal", "s_next", "info")
 
 
 class Play:
-    """Experiences of one stream as nnabla-rl's explorer makes them of a wrapped Atari game; all of them, in a list."""
+    """Experiences of one environment as nnabla-rl's explorer makes them of a wrapped Atari game, in a list."""
 
     def __init__(self, depth=4, shape=(3, 5), seed=0, is_stacked=True, scale=None):
         self.generator = np.random.default_rng(seed)

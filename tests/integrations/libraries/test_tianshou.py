@@ -17,7 +17,7 @@ from framestow.integrations import tianshou as packed
 from integrations.libraries.tianshou_play import DEPTH, Play, assert_same
 from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument
 
-SIZE = 13  # slots per stream, a prime
+SIZE = 13  # slots per environment, a prime
 
 WAYS = [
     # the environment stacks; the buffer stores stacks, or stacks their newest frames again
@@ -45,12 +45,12 @@ class BesideOneAnother:
         self.theirs, self.ours = (getattr(library, kind)(*sizes, **settings) for library in (tianshou, packed))
         self.seen = {}
 
-    def add(self, streams, with_next=True):
-        batch, seen = self.play.step(streams)
+    def add(self, env_ids, with_next=True):
+        batch, seen = self.play.step(env_ids)
         if not with_next:
             batch.pop("obs_next")
-        theirs = self.theirs.add(Batch(batch, copy=True), buffer_ids=streams)
-        ours = self.ours.add(batch, buffer_ids=streams)
+        theirs = self.theirs.add(Batch(batch, copy=True), buffer_ids=env_ids)
+        ours = self.ours.add(batch, buffer_ids=env_ids)
         for part in (batch.obs, batch.get("obs_next")):  # an environment may reuse its arrays
             for array in part.values() if isinstance(part, Batch) else [part]:
                 if array is not None:
@@ -75,7 +75,7 @@ class BesideOneAnother:
         assert_same(expected, shown)
 
 
-def some_streams(generator, num_envs, is_uneven):
+def some_env_ids(generator, num_envs, is_uneven):
     if is_uneven and generator.random() < 0.5:
         return np.sort(generator.permutation(num_envs)[: generator.integers(1, num_envs + 1)])
     return np.arange(num_envs)
@@ -89,7 +89,7 @@ def test_samples_have_the_true_observations_and_equal_tianshous_otherwise(way, n
     both = BesideOneAnother(way, num_envs, reset_chance=0.05, ignore_obs_next=bool(generator.integers(2)))
 
     for step in range(2 * SIZE * (1 + is_uneven) + 5):
-        both.add(some_streams(generator, num_envs, is_uneven))
+        both.add(some_env_ids(generator, num_envs, is_uneven))
         if step % 5 == 0:
             both.assert_all_right()
         assert_same(both.theirs.sample_indices(4), both.ours.sample_indices(4))
@@ -169,7 +169,7 @@ def test_without_next_observations_they_are_the_next_slots_observations_as_in_ti
     generator = np.random.default_rng(0)
 
     for _ in range(40):
-        both.add(some_streams(generator, 3, is_uneven=both.ours.memories and len(both.seen) > 20), with_next=False)
+        both.add(some_env_ids(generator, 3, is_uneven=both.ours.memories and len(both.seen) > 20), with_next=False)
         slots = both.ours.sample_indices(0)
         oldest_too = both.theirs._lengths.max() < SIZE
         theirs, ours = both.theirs[slots], both.ours[slots]
@@ -276,9 +276,9 @@ def test_ended_episodes_move_into_the_main_buffer():
     play, generator = Play(0, 3, env_stacks=False), np.random.default_rng(0)
 
     for _ in range(60):
-        streams = some_streams(generator, 3, is_uneven=True)
-        batch, _ = play.step(streams)
-        added = [buffer.add(Batch(batch, copy=True), buffer_ids=streams) for buffer in caches]
+        env_ids = some_env_ids(generator, 3, is_uneven=True)
+        batch, _ = play.step(env_ids)
+        added = [buffer.add(Batch(batch, copy=True), buffer_ids=env_ids) for buffer in caches]
         for expected, actual in zip(*added, strict=True):
             assert_same(expected, actual)
     theirs, ours = caches
@@ -539,8 +539,8 @@ def test_environments_that_start_to_step_separately_keep_their_frame_history(way
     caplog.clear()
     caplog.set_level("INFO", logger="framestow")
 
-    for streams in ([0, 2], [1], [1], [2, 0]):
-        both.add(np.array(streams))
+    for env_ids in ([0, 2], [1], [1], [2, 0]):
+        both.add(np.array(env_ids))
         both.assert_all_right()
     assert [memory.stack for memory in both.ours.memories] == [stack] * 3
     for _ in range(2 * SIZE):

@@ -9,7 +9,7 @@ DEPTH = 4
 
 
 class Play:
-    """Streams of random frames, or of stacks of them, whose episodes end with any of the flags or break off.
+    """Environments of random frames, or of stacks of them, whose episodes end with any of the flags or break off.
 
     Pixels have few values, so that frames and observations are often equal by chance.
     """
@@ -40,10 +40,10 @@ class Play:
             frames, angles = frames[:, 0], angles[:, 0]
         return {"pixels": frames, "angles": angles} if self.is_dict else frames
 
-    def step(self, streams):
-        """Return the batch of one step of these streams, and the windows before and after it."""
-        num = len(streams)
-        before = [self.windows[stream] for stream in streams]
+    def step(self, env_ids):
+        """Return the batch of one step of these environments, and the windows before and after it."""
+        num = len(env_ids)
+        before = [self.windows[env_id] for env_id in env_ids]
         after = [[*window[1:], self.frame()] for window in before]
         terminated, truncated = self.generator.random((2, num)) < 0.08
         batch = Batch(
@@ -55,9 +55,9 @@ class Play:
             obs_next=self.shown(after),
             info=Batch(lives=self.generator.integers(0, 4, num)),
         )
-        for place, stream in enumerate(streams):
+        for place, env_id in enumerate(env_ids):
             over = terminated[place] or truncated[place] or self.generator.random() < self.reset_chance
-            self.windows[stream] = self.begun() if over else after[place]
+            self.windows[env_id] = self.begun() if over else after[place]
         return batch, list(zip(before, after, strict=True))
 
 

@@ -24,7 +24,7 @@ def test_every_stored_episode_is_returned_as_it_was_played(small_play: SmallPlay
     expected = play.held()
     assert [plain.indices[first:] for plain, first in expected] == [episode.indices.tolist() for episode in episodes]
     for (plain, first), episode in zip(expected, episodes, strict=True):
-        assert plain.stream == episode.env_id
+        assert plain.env_id == episode.env_id
         np.testing.assert_array_equal(plain.actions[first:], episode.actions)
         np.testing.assert_array_equal(np.float32(plain.rewards[first:]), episode.rewards)
         assert plain.terminated[first:] == episode.terminated.tolist()
@@ -44,8 +44,8 @@ def test_an_episode_has_its_beginning_unless_its_first_steps_were_evicted(small_
     has_beginning = [episode.has_beginning for episode in play.memory.episodes()]
 
     for (plain, first), is_beginning in zip(play.held(), has_beginning, strict=True):
-        # With a stack of one nothing is known of what was before the oldest transition that a stream holds.
-        is_known = small_play.stack > 1 or plain is play.episodes[plain.stream][0] or first > 0
+        # With a stack of one nothing is known of what was before the oldest transition that an environment holds.
+        is_known = small_play.stack > 1 or plain is play.episodes[plain.env_id][0] or first > 0
         assert (first == 0) == is_beginning or not is_known
 
 

@@ -61,18 +61,18 @@ class Feed:
         return numbers, np.stack([self.content(number) for number in numbers.tolist()])
 
     def step(self):
-        """Play one step of every stream, after a reset of ended ones; yield after each call of the memory."""
-        streams = self.memory.num_envs
+        """Play one step of every environment, after a reset of ended ones; yield after each call of the memory."""
+        env_ids = self.memory.num_envs
         ended = np.flatnonzero(self.newest < 0)
         if ended.size:
             numbers, frames = self.frames(len(ended))
             self.memory.begin(frames, ended)
             self.newest[ended] = numbers
             yield True
-        numbers, frames = self.frames(streams)
+        numbers, frames = self.frames(env_ids)
         rewards, self.newest = self.newest.astype(np.float32), numbers
-        is_over = (numbers // streams + 97 * np.arange(streams)) % self.episode_steps == 0
-        self.memory.append(np.zeros(streams, int), rewards, is_over, np.zeros(streams, bool), frames)
+        is_over = (numbers // env_ids + 97 * np.arange(env_ids)) % self.episode_steps == 0
+        self.memory.append(np.zeros(env_ids, int), rewards, is_over, np.zeros(env_ids, bool), frames)
         self.newest[is_over] = -1
         yield True
 
@@ -281,23 +281,23 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import live_bytes, resident_bytes
 from framestow.replay.memory import ReplayMemory
 
-storage, max_bytes, streams = sys.argv[1], 96 << 20, 4
+storage, max_bytes, environments = sys.argv[1], 96 << 20, 4
 noise = np.random.default_rng(0).integers(0, 256, (400, 84, 84), np.uint8)
 plain = np.zeros((400, 84, 84), np.uint8)
 plain[np.arange(400), np.arange(400) % 84, np.arange(400) % 80] = 200
-flags, actions, rewards = np.zeros(streams, bool), np.zeros(streams, int), np.zeros(streams)
+flags, actions, rewards = np.zeros(environments, bool), np.zeros(environments, int), np.zeros(environments)
 
 def record(memory, num_steps, frames, watch=lambda: None):
-    memory.begin(frames[:streams])
+    memory.begin(frames[:environments])
     for step in range(num_steps):
-        first = step * streams % len(frames)
-        memory.append(actions, rewards, flags, flags, frames[first : first + streams])
+        first = step * environments % len(frames)
+        memory.append(actions, rewards, flags, flags, frames[first : first + environments])
         if step % 250 == 0:
             watch()
 
-record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_envs=streams, storage=storage), 400, noise)
+record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_envs=environments, storage=storage), 400, noise)
 before, most = live_bytes(), 0  # without freed memory, which the memory would reuse
-memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, num_envs=streams, storage=storage, max_bytes=max_bytes)
+memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, num_envs=environments, storage=storage, max_bytes=max_bytes)
 
 def watch():
     global most

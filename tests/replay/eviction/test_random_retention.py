@@ -132,8 +132,8 @@ def test_every_sampleable_transition_is_correct_after_any_evictions(storage, max
 def with_evictions(seed: int = 3) -> ReplayMemory:
     memory = numbered_memory(fewest(2, stack=2), num_envs=2, seed=seed, retention="random")
     for episode in range(150):
-        for stream in range(2):
-            play_episode(memory, episode, length=1 + (7 * episode + stream) % 23, stream=stream, truncated=True)
+        for env_id in range(2):
+            play_episode(memory, episode, length=1 + (7 * episode + env_id) % 23, env_id=env_id, truncated=True)
     return memory
 
 
@@ -153,7 +153,7 @@ def test_each_sealed_segment_is_equally_likely_to_be_evicted():
     memory = ObservedMemory(1000, FrameSpec((1, 1)), 4, stack=2, retention="random", seed=0)
     frame, num_frames, evicted, ranks = np.zeros((1, 1, 1), np.uint8), 1, set(), []
 
-    def note(stream: int, first: int, before: int) -> None:
+    def note(env_id: int, first: int, before: int) -> None:
         sealed = [
             start for start in range(0, num_frames - (before - first) + 1, before - first) if start not in evicted
         ]
@@ -182,9 +182,9 @@ def test_a_loaded_memory_continues_with_the_same_random_evictions(tmp_path):
     memory.save(tmp_path)
     loaded = ReplayMemory.load(tmp_path)
     for one in (memory, loaded):
-        for stream in range(2):
+        for env_id in range(2):
             for episode in (200, 201, 202):
-                play_episode(one, episode, length=150, stream=stream)
+                play_episode(one, episode, length=150, env_id=env_id)
 
     assert memory.sampleable_indices().tolist() == loaded.sampleable_indices().tolist()
     np.testing.assert_array_equal(memory.observations(), loaded.observations())
@@ -214,14 +214,14 @@ class StoredSteps:
         self.segment_frames = 0  # known from the first eviction on
         memory.observe_evictions(self.evict)
 
-    def evict(self, stream: int, first: int, before: int) -> None:
-        self.numbers -= {(stream, number) for number in range(first, before)}
+    def evict(self, env_id: int, first: int, before: int) -> None:
+        self.numbers -= {(env_id, number) for number in range(first, before)}
         self.segment_frames = before - first
-        self.evicted.add((stream, first // self.segment_frames))
+        self.evicted.add((env_id, first // self.segment_frames))
 
     @property
     def num_holes(self) -> int:
-        return len(self.evicted - {(stream, number + 1) for stream, number in self.evicted})
+        return len(self.evicted - {(env_id, number + 1) for env_id, number in self.evicted})
 
 
 @settings(max_examples=25, deadline=None, derandomize=True)

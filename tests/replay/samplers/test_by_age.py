@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from batteries.sampler_battery import assert_drawn_by
+from contracts.sampler_contract import assert_drawn_by
 from framestow import ByAge
 from framestow.errors import InvalidSettingsError
 from oracles.numbered_transitions import NumberedTransitions

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from batteries.sampler_battery import assert_drawn_by
+from contracts.sampler_contract import assert_drawn_by
 from framestow import EmphasizeRecent
 from framestow.errors import InvalidSettingsError
 from oracles.numbered_transitions import NumberedTransitions

@@ -110,10 +110,10 @@ class PriorityMachine(RuleBasedStateMachine):
     @rule(place=st.floats(0, 1))
     def lose_frames(self, place):
         parts = self.memory._parts
-        stream = int(self.random.integers(self.memory.num_envs))
-        first = int(place * parts.timeline.newest_positions[stream])
+        env_id = int(self.random.integers(self.memory.num_envs))
+        first = int(place * parts.steps.newest_positions[env_id])
         with parts.lock:
-            parts.timeline.lose(stream, first, first + 3)
+            parts.steps.lose(env_id, first, first + 3)
         self.keep_up()
 
     @rule(with_a_sampler=st.booleans())

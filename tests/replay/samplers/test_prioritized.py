@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from batteries.sampler_battery import SamplerBattery, assert_drawn_by, ranks_of
+from contracts.sampler_contract import SamplerContract, assert_drawn_by, ranks_of
 from framestow import FrameSpec, Mixture, Prioritized, ReplayMemory, Sampler, Uniform
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from oracles.memories_to_draw_from import five_streams_at_different_rates, with_holes
+from oracles.memories_to_draw_from import five_envs_at_different_rates, with_holes
 from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 
 
@@ -31,7 +31,7 @@ def with_errors(memory: ReplayMemory) -> np.ndarray:
     return stored
 
 
-class TestPrioritized(SamplerBattery):
+class TestPrioritized(SamplerContract):
     @staticmethod
     def make() -> Prioritized:
         return Prioritized(alpha=0.7, beta=0.5)
@@ -43,7 +43,7 @@ class TestPrioritized(SamplerBattery):
         return law(stored, alpha=0.7)
 
 
-class TestHalfPrioritized(SamplerBattery):
+class TestHalfPrioritized(SamplerContract):
     @staticmethod
     def make() -> Mixture:
         return Mixture((Uniform(), 0.5), (Prioritized(alpha=1.0), 0.5))
@@ -123,7 +123,7 @@ def test_an_update_of_randomly_evicted_transitions_is_ignored(tmp_path):
     memory = with_holes(tmp_path, lambda: Prioritized(alpha=1.0, epsilon=0.0))
     ever = np.arange(memory.sampleable_indices()[-1] + 1)
 
-    memory.update_priorities(ever, np.where(memory._parts.timeline.is_sampleable(ever), 2.0, 50.0))
+    memory.update_priorities(ever, np.where(memory._parts.steps.is_sampleable(ever), 2.0, 50.0))
 
     assert dict.fromkeys(memory.sampleable_indices().tolist(), 2.0) == priorities_of(memory)
 
@@ -278,7 +278,7 @@ def test_tensors_of_the_cpu_are_taken_and_one_with_a_gradient_says_what_to_do():
         memory.update_priorities(torch.tensor([0]), torch.tensor([2.0], requires_grad=True))
 
 
-@pytest.mark.parametrize("make_memory", [five_streams_at_different_rates, with_holes], ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make_memory", [five_envs_at_different_rates, with_holes], ids=lambda make: make.__name__)
 def test_a_new_sampler_has_all_stored_transitions_and_no_earlier_state(make_memory, tmp_path):
     sampler = Prioritized(alpha=1.0, epsilon=0.0)
     memory = make_memory(tmp_path, lambda: sampler)

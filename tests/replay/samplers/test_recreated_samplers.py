@@ -7,7 +7,7 @@ import pytest
 
 from framestow import ByAge, Draw, EmphasizeRecent, Mixture, ReplayMemory, Sampler, Uniform
 from framestow.errors import IncompatibleError
-from oracles.memories_to_draw_from import five_streams_at_different_rates
+from oracles.memories_to_draw_from import five_envs_at_different_rates
 
 SAMPLERS = {
     "uniform": Uniform,
@@ -24,7 +24,7 @@ class Oldest(Sampler):
 
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS.keys())
 def test_a_memory_loaded_without_a_sampler_continues_with_the_saved_one(make, tmp_path):
-    memory = five_streams_at_different_rates(tmp_path, make)
+    memory = five_envs_at_different_rates(tmp_path, make)
     for _ in range(4):
         memory.sample(7)
     memory.save(tmp_path)
@@ -39,7 +39,7 @@ def test_a_saved_mixture_with_a_foreign_part_must_be_given(tmp_path):
     def make() -> Mixture:
         return Mixture((Uniform(), 1), (Oldest(), 1))
 
-    memory = five_streams_at_different_rates(tmp_path, make)
+    memory = five_envs_at_different_rates(tmp_path, make)
     memory.save(tmp_path)
 
     with pytest.raises(IncompatibleError, match="the memory was saved with a Oldest, which is not one of framestow's"):
@@ -49,7 +49,7 @@ def test_a_saved_mixture_with_a_foreign_part_must_be_given(tmp_path):
 
 
 def test_a_sampler_of_another_class_starts_without_state(tmp_path):
-    memory = five_streams_at_different_rates(tmp_path, SAMPLERS["emphasize recent"])
+    memory = five_envs_at_different_rates(tmp_path, SAMPLERS["emphasize recent"])
     memory.save(tmp_path)
 
     loaded = ReplayMemory.load(tmp_path, sampler=Oldest())

@@ -1,4 +1,4 @@
-"""The sampler battery over every sampler."""
+"""The sampler contract test over every sampler."""
 
 from __future__ import annotations
 
@@ -6,33 +6,33 @@ from functools import partial
 
 import numpy as np
 
-from batteries.sampler_battery import SamplerBattery
+from contracts.sampler_contract import SamplerContract
 from framestow import ByAge, EmphasizeRecent, Mixture, Prioritized, ReplayMemory, Uniform
 from oracles.sampler_laws import by_age_law, emphasize_recent_law, uniform_law
 
 
-class TestUniform(SamplerBattery):
+class TestUniform(SamplerContract):
     make = Uniform
 
     def law(self, stored: np.ndarray) -> np.ndarray:
         return uniform_law(len(stored))
 
 
-class TestByAge(SamplerBattery):
+class TestByAge(SamplerContract):
     make = partial(ByAge, half_life=25)
 
     def law(self, stored: np.ndarray) -> np.ndarray:
         return by_age_law(len(stored), half_life=25)
 
 
-class TestEmphasizeRecent(SamplerBattery):
+class TestEmphasizeRecent(SamplerContract):
     make = partial(EmphasizeRecent, eta=0.998, num_updates=10, min_recent=20)
 
     def law(self, stored: np.ndarray) -> np.ndarray:
         return emphasize_recent_law(len(stored), eta=0.998, num_updates=10, min_recent=20)
 
 
-class TestMixture(SamplerBattery):
+class TestMixture(SamplerContract):
     def make(self):
         return Mixture((Uniform(), 1), (ByAge(half_life=7), 2))
 
@@ -50,7 +50,7 @@ def prioritized_law(stored: np.ndarray, alpha: float) -> np.ndarray:
     return weights / weights.sum()
 
 
-class TestPrioritized(SamplerBattery):
+class TestPrioritized(SamplerContract):
     make = partial(Prioritized, alpha=0.7)
 
     def prepare(self, memory: ReplayMemory) -> None:
@@ -61,7 +61,7 @@ class TestPrioritized(SamplerBattery):
         return prioritized_law(stored, alpha=0.7)
 
 
-class TestPrioritizedOfNothingKnown(SamplerBattery):
+class TestPrioritizedOfNothingKnown(SamplerContract):
     """All have the priority of new ones."""
 
     make = Prioritized

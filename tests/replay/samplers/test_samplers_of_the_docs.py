@@ -1,4 +1,4 @@
-"""The samplers that docs/write-a-sampler.md has, under the battery that ours are under."""
+"""The samplers that docs/write-a-sampler.md has, under the contract test that ours are under."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from batteries.sampler_battery import SamplerBattery
+from contracts.sampler_contract import SamplerContract
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.sampler import Sampler
 from oracles.memories_to_draw_from import with_holes, with_lost_frames
@@ -29,7 +29,7 @@ def written_in_the_docs(name: str) -> type[Sampler]:
     return names[name]
 
 
-class TestNewestInEveryBatch(SamplerBattery):
+class TestNewestInEveryBatch(SamplerContract):
     make = written_in_the_docs("NewestInEveryBatch")
 
     def law(self, stored: np.ndarray) -> np.ndarray:
@@ -62,8 +62,8 @@ def test_new_transitions_are_drawn_until_they_caught_up(tmp_path):
     memory = with_holes(tmp_path, SeldomDrawn)
     before = memory.sampleable_indices()
     times_drawn(memory)
-    for stream in range(2):
-        play_episode(memory, 200, length=25, stream=stream, truncated=True)
+    for env_id in range(2):
+        play_episode(memory, 200, length=25, env_id=env_id, truncated=True)
 
     times = times_drawn(memory, num_batches=20)
 

@@ -162,7 +162,7 @@ def test_a_writer_beside_damaged_batches_does_not_wait(tmp_path):
     def learn() -> None:
         with loader_of(memory, ahead=3, batch_size=3000) as loader:  # each draws the damaged segment
             sizes.append(len(next(loader)))
-            with memory._lock:  # as a writer does while it waits for readings
+            with memory._lock:  # as a writer does while it waits for snapshots
                 wait_until_all_are_prepared(loader)
             sizes.append(len(next(loader)))
 
@@ -277,26 +277,26 @@ def test_ctrl_c_at_any_line_loses_no_reading_and_the_loader_continues(tmp_path):
                 is_interrupted = True
                 interrupts.append(interrupt)  # as a prompt keeps the last traceback, and what its lines look at
             wait_until_all_are_prepared(loader)
-            assert [] == readings_out(), number
+            assert [] == snapshots_out(), number
             assert 200 == len(next(loader)), number
             interrupts.clear()
     assert number > 30
 
 
-def readings_out() -> list[PendingBatch]:
-    return [kept for kept in gc.get_objects() if isinstance(kept, PendingBatch) and getattr(kept, "reading", None)]
+def snapshots_out() -> list[PendingBatch]:
+    return [kept for kept in gc.get_objects() if isinstance(kept, PendingBatch) and getattr(kept, "snapshot", None)]
 
 
 @pytest.mark.usefixtures("_few_objects")
-def test_a_batch_that_is_drawn_ahead_is_a_reading_until_it_is_unpacked_or_stopped():
+def test_a_batch_that_is_drawn_ahead_is_a_snapshot_until_it_is_unpacked_or_stopped():
     memory = filled_with_noise(12, 30)
     first, second = memory._draw_ahead(4), memory._draw_ahead(4)
-    assert 2 == len(readings_out())
+    assert 2 == len(snapshots_out())
 
     first.unpack()
     second.stop()
 
-    assert [] == readings_out()
+    assert [] == snapshots_out()
     with pytest.raises(ValueError, match="the draw was unpacked or stopped before"):
         second.unpack()
 

@@ -11,7 +11,7 @@ from framestow.replay.memory import ReplayMemory
 
 
 def played(n_step=1):
-    """Two streams; episodes of the first have three steps, the second goes on; rewards are 10 * stream + step."""
+    """Two environments: the first has episodes of three steps, the second goes on; rewards are 10 * env_id + step."""
     memory = ReplayMemory(
         16, FrameSpec((2, 2)), 32, stack=2, num_envs=2, n_step=n_step, seed=0, extras={"twice": np.float32}
     )

@@ -63,9 +63,9 @@ class DirectoryMachine(RuleBasedStateMachine):
         self.oracle = ListMemory(capacity, num_envs, 4, 0.99, n_step=n_step)
         self.note_flush()
 
-    @rule(streams=st.sets(st.integers(0, 2), min_size=1))
-    def begin(self, streams):
-        present = sorted(stream for stream in streams if stream < self.memory.num_envs)
+    @rule(tracks=st.sets(st.integers(0, 2), min_size=1))
+    def begin(self, tracks):
+        present = sorted(track for track in tracks if track < self.memory.num_envs)
         if present:
             frames = self.new_frames(len(present))
             self.memory.begin(frames, present)
@@ -74,13 +74,13 @@ class DirectoryMachine(RuleBasedStateMachine):
     @rule(num_steps=st.integers(1, 400), end_chance=st.sampled_from([0.0, 0.02, 0.3]))
     def step(self, num_steps, end_chance):
         for _ in range(num_steps):
-            streams = list(range(self.memory.num_envs))
-            closed = [stream for stream in streams if not self.oracle.is_open[stream]]
+            tracks = list(range(self.memory.num_envs))
+            closed = [track for track in tracks if not self.oracle.is_open[track]]
             if closed:
                 self.begin(set(closed))
-            terminated, truncated = self.random.random((2, len(streams))) < end_chance
-            actions, frames = self.random.integers(0, NUM_ACTIONS, len(streams)), self.new_frames(len(streams))
-            step = (actions, actions.astype(np.float64), terminated, truncated, frames, streams)
+            terminated, truncated = self.random.random((2, len(tracks))) < end_chance
+            actions, frames = self.random.integers(0, NUM_ACTIONS, len(tracks)), self.new_frames(len(tracks))
+            step = (actions, actions.astype(np.float64), terminated, truncated, frames, tracks)
             self.memory.append(*step)
             self.oracle.append(*step)
 

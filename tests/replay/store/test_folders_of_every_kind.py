@@ -358,7 +358,7 @@ def test_a_skipped_block_of_steps_is_counted_and_its_file_is_logged(stores, tmp_
     assert 1_024 <= report.skipped_transitions
     assert f"{report.skipped_transitions:,} transitions are lost" in str(report)
     (line,) = caplog.messages
-    assert line.startswith(f"a damaged block of steps is skipped: {folder / STEPS}: block 0 of stream 0 at offset 64")
+    assert line.startswith(f"a damaged block of steps is skipped: {folder / STEPS}: block 0 of track 0 at offset 64")
 
 
 def test_the_documentation_has_the_same_table():

@@ -73,11 +73,11 @@ def assert_all_is_what_was_recorded(folder: Path, stored: StoredPlay, generation
     return memory
 
 
-def without_frames(stored: StoredPlay, generation: int, stream: int, number: int) -> set[int]:
+def without_frames(stored: StoredPlay, generation: int, track: int, number: int) -> set[int]:
     """Return the indices of a generation's transitions that show no frame of that segment."""
-    indices, streams, firsts, lasts = stored.windows[generation]
+    indices, tracks, firsts, lasts = stored.windows[generation]
     start, stop = number * stored.frames_per_segment, (number + 1) * stored.frames_per_segment
-    return set(indices[(streams != stream) | (lasts < start) | (firsts >= stop)].tolist())
+    return set(indices[(tracks != track) | (lasts < start) | (firsts >= stop)].tolist())
 
 
 def test_an_intact_store_needs_no_repair(store):
@@ -93,17 +93,17 @@ def test_an_intact_store_needs_no_repair(store):
 
 def test_a_damaged_segment_costs_exactly_the_transitions_that_show_its_frames(store, stored):
     offset = damage_block(store, "frames", 2, 1)
-    stream, number = key_at(store, "frames", 2, 1)
+    track, number = key_at(store, "frames", 2, 1)
 
     (finding,) = verify_store(store).findings
     repair = repair_store(store)
 
     for generation in (1, 2):
         memory = assert_all_is_what_was_recorded(store, stored, generation)
-        assert without_frames(stored, generation, stream, number) == set(memory.sampleable_indices().tolist())
+        assert without_frames(stored, generation, track, number) == set(memory.sampleable_indices().tolist())
     assert (store / "frames.000002.log", offset) == (finding.file, finding.offset)
-    assert finding.transitions == 6_000 - len(without_frames(stored, 2, stream, number))
-    assert f"block {number} of stream {stream} at offset {offset}" in finding.message
+    assert finding.transitions == 6_000 - len(without_frames(stored, 2, track, number))
+    assert f"block {number} of track {track} at offset {offset}" in finding.message
     assert [finding] == repair.found.findings
     assert verify_store(store).is_intact
 
@@ -212,13 +212,13 @@ def test_without_state_files_complete_segments_are_rebuilt_from_the_logs(store, 
     repair_store(store)
 
     memory = assert_all_is_what_was_recorded(store, stored)
-    indices, streams, _, lasts = stored.windows[2]
+    indices, tracks, _, lasts = stored.windows[2]
     num_sealed = np.zeros(NUM_STREAMS, np.int64)
     for log in range(1, 1 + len(list(store.glob("frames.*.log")))):
         for place in range((store / f"frames.{log:06d}.index").stat().st_size // 32 - 1):
-            stream, number = key_at(store, "frames", log, place)
-            num_sealed[stream] = max(num_sealed[stream], number + 1)
-    is_sealed = lasts < num_sealed[streams] * stored.frames_per_segment
+            track, number = key_at(store, "frames", log, place)
+            num_sealed[track] = max(num_sealed[track], number + 1)
+    is_sealed = lasts < num_sealed[tracks] * stored.frames_per_segment
     is_in_a_block = indices < indices[-1] // STEPS_PER_BLOCK * STEPS_PER_BLOCK
     first = -(-indices[0] // STEPS_PER_BLOCK) * STEPS_PER_BLOCK
     kept = indices[is_sealed & is_in_a_block & (indices >= first)]
@@ -238,12 +238,12 @@ def test_without_manifests_and_state_files_nothing_is_changed(store):
     assert before == contents(store)
 
 
-def test_a_stream_without_its_newest_frames_continues_with_a_new_episode(store, stored):
+def test_an_environment_without_its_newest_frames_continues_with_a_new_episode(store, stored):
     memory = ReplayMemory.load(store)
-    newest = [memory._parts.storage.open_segment(stream) - 1 for stream in range(NUM_STREAMS)]
+    newest = [memory._parts.storage.open_segment(track) - 1 for track in range(NUM_STREAMS)]
     while (
         memory._parts.storage.stored_positions(0).stop % stored.frames_per_segment
-    ):  # until stream 0 has no open segment
+    ):  # until track 0 has no open segment
         memory.append([0], [0.0], [False], [False], np.zeros((1, *SHAPE), np.uint8), [0])
     memory.save(store)
     damage_last_block_of(store, 0, newest[0] + 1)
@@ -251,18 +251,18 @@ def test_a_stream_without_its_newest_frames_continues_with_a_new_episode(store, 
     repair = repair_store(store)
     repaired = ReplayMemory.load(store)
 
-    assert any("the newest frames of streams 0 are lost, so their episodes end" in action for action in repair.actions)
-    assert not repaired._parts.timeline.is_open[0]
+    assert any("the newest frames of tracks 0 are lost, so their episodes end" in action for action in repair.actions)
+    assert not repaired._parts.steps.is_open[0]
     assert 0 == repaired.observations()[0].max()
     play(repaired, 400, np.random.default_rng(3))
     repaired._check()
 
 
-def damage_last_block_of(store: Path, stream: int, number: int) -> None:
+def damage_last_block_of(store: Path, track: int, number: int) -> None:
     for index in store.glob("frames.*.index"):
         file = int(index.name.split(".")[1])
         for place in range(index.stat().st_size // 32 - 1):
-            if key_at(store, "frames", file, place) == (stream, number):
+            if key_at(store, "frames", file, place) == (track, number):
                 damage_block(store, "frames", file, place)
 
 

@@ -34,7 +34,7 @@ def weight_of(index: int) -> float:
 
 
 def played(sampler=None, num_episodes=50, **settings) -> ReplayMemory:
-    """Record episodes of 20 steps on two streams, with a different priority for each transition."""
+    """Record episodes of 20 steps on two tracks, with a different priority for each transition."""
     memory = numbered_memory(1000, num_envs=2, sampler=sampler or exact(), frames_per_segment=16, **settings)
     play_on(memory, 0, num_episodes)
     indices = memory.sampleable_indices()
@@ -44,14 +44,14 @@ def played(sampler=None, num_episodes=50, **settings) -> ReplayMemory:
 
 def play_on(memory: ReplayMemory, first: int, before: int) -> None:
     for episode in range(first, before):
-        play_episode(memory, episode, length=20, stream=episode % 2, truncated=True)
+        play_episode(memory, episode, length=20, env_id=episode % 2, truncated=True)
 
 
 def learn(memory: ReplayMemory, seed: int) -> list[list[int]]:
     """Play, sample and update in turn; return the sampled indices."""
     random, drawn = np.random.default_rng(seed), []
     for episode in range(100, 150):
-        play_episode(memory, episode, length=5, stream=episode % 2)
+        play_episode(memory, episode, length=5, env_id=episode % 2)
         batch = memory.sample(16)
         drawn.append(batch.index.tolist())
         memory.update_priorities(batch.index, random.normal(size=16))

@@ -201,7 +201,7 @@ def test_a_moved_folder_loads(tmp_path):
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "elsewhere"), oracle)
 
 
-def test_a_stream_without_stored_steps_resumes_at_its_position(tmp_path):
+def test_an_environment_without_stored_steps_resumes_at_its_position(tmp_path):
     memory = ReplayMemory(50, FrameSpec(SHAPE), 4, num_envs=2, seed=0)
     oracle = ListMemory(50, 2, 4, 0.99)
     blank = np.zeros((1, *SHAPE), np.uint8)

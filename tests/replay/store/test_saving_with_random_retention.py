@@ -74,9 +74,9 @@ def test_logs_stay_small_with_random_eviction(tmp_path):
             sizes.append(sum(file.stat().st_size for file in (tmp_path / "memory").glob("frames.*.log")))
 
     live = sum(
-        len(memory._parts.storage.segment(stream, number))
-        for stream in range(NUM_STREAMS)
-        for number in memory._parts.storage.sealed_segments(stream).tolist()
+        len(memory._parts.storage.segment(track, number))
+        for track in range(NUM_STREAMS)
+        for number in memory._parts.storage.sealed_segments(track).tolist()
     )
     assert max(sizes[20:]) < 3 * live
     assert_equal(memory, ReplayMemory.load(tmp_path / "memory"))

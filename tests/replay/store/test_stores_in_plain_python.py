@@ -41,7 +41,7 @@ def test_steps_in_no_sealed_block_may_be_older_than_the_first_sealed_block(tmp_p
     memory.save(tmp_path)
 
     state = PlainStore(tmp_path).state
-    assert ([1_500, 4_000], [2, 3]) == (state["timeline.span"].tolist(), state["timeline.blocks"].tolist())
+    assert ([1_500, 4_000], [2, 3]) == (state["steps.span"].tolist(), state["steps.blocks"].tolist())
     assert 548 + 928 == len(state["columns.reward"])  # 1,500 to 2,047 and 3,072 to 3,999
     assert_a_plain_reader_finds_the_transitions_of(memory, tmp_path)
 

@@ -1,4 +1,4 @@
-"""Stores of Dict and Tuple observations: damage in one array of one stream costs only the transitions that show it."""
+"""Stores of Dict and Tuple observations: damage in one array of an environment costs only the steps that show it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, spec
 
 pytestmark = pytest.mark.slow  # more than two seconds
 
-STREAMS, FRAMES, STEPS = 2, 16, 650  # of a segment, of each stream
-KEYS = [leaf.key for leaf in spec().leaves]
-LIKE = {"stack": 3, "num_envs": STREAMS, "frames_per_segment": FRAMES, "seed": 0}
+ENVS, FRAMES, STEPS = 2, 16, 650  # of a segment, of each environment
+KEYS = [array.key for array in spec().arrays]
+LIKE = {"stack": 3, "num_envs": ENVS, "frames_per_segment": FRAMES, "seed": 0}
 
 
 def exhaustively(cases: Iterable[Any]) -> list[Any]:
@@ -36,7 +36,7 @@ class Recorded(NamedTuple):
     folder: Path
     batch: dict[int, tuple[bytes, bytes]]
     windows: dict[int, tuple[int, int, int]]
-    """Stream, first and last position."""
+    """Track, first and last position."""
 
     def assert_holds(self, memory: ReplayMemory) -> set[int]:
         """Raise unless every transition of ``memory`` equals the recording; return their indices."""
@@ -46,10 +46,10 @@ class Recorded(NamedTuple):
         assert [self.batch[index] for index in indices] == pairs_of(batch)
         return set(indices)
 
-    def without(self, stream: int, number: int) -> set[int]:
+    def without(self, env_id: int, number: int) -> set[int]:
         """Return the indices of transitions that show no frame of that segment."""
         start, stop = number * FRAMES, (number + 1) * FRAMES
-        lost = {i for i, (own, first, last) in self.windows.items() if own == stream and first < stop and last >= start}
+        lost = {i for i, (own, first, last) in self.windows.items() if own == env_id and first < stop and last >= start}
         return self.windows.keys() - lost
 
 
@@ -68,8 +68,8 @@ def pairs_of(batch: Batch) -> list[tuple[bytes, bytes]]:
 def recorded(
     folder: Path, retention: str = "fifo", capacity: int = 1_000, episode: int = 50, num_steps: int = STEPS
 ) -> Recorded:
-    """Record episodes of two streams; save twice."""
-    random, frames = np.random.default_rng(0), np.zeros((STREAMS, NUM_BYTES), np.uint8)
+    """Record episodes of two environments; save twice."""
+    random, frames = np.random.default_rng(0), np.zeros((ENVS, NUM_BYTES), np.uint8)
     inner = ReplayMemory(capacity, SPACE, 4, retention=retention, **LIKE)
     memory = MemoryOfBytes(inner)
     memory.begin(frames)
@@ -84,8 +84,8 @@ def recorded(
     inner.save(folder)
     indices = inner.sampleable_indices()
     shown = dict(zip(indices.tolist(), pairs_of(memory.get(indices)), strict=True))
-    streams, lasts, counts = inner._timeline.resolve(indices)[0]
-    places = zip(streams.tolist(), (lasts - counts + 1).tolist(), lasts.tolist(), strict=True)
+    env_ids, lasts, counts = inner._steps.resolve(indices)[0]
+    places = zip(env_ids.tolist(), (lasts - counts + 1).tolist(), lasts.tolist(), strict=True)
     return Recorded(folder, shown, dict(zip(indices.tolist(), places, strict=True)))
 
 
@@ -94,11 +94,11 @@ def store(whole: Recorded, tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole.folder, tmp_path / "store"))
 
 
-def damage(store: Path, stream: int, number: int) -> Path:
+def damage(store: Path, track: int, number: int) -> Path:
     """Flip a bit of that block of frames; return the file."""
     for index in sorted(store.glob("frames.*.index")):
         entries = np.frombuffer(index.read_bytes()[FILE_HEADER_BYTES:], ENTRY)
-        for entry in entries[(entries["stream"] == stream) & (entries["number"] == number)]:
+        for entry in entries[(entries["track"] == track) & (entries["number"] == number)]:
             log = index.with_suffix(".log")
             content = bytearray(log.read_bytes())
             content[int(entry["offset"]) + 9] ^= 1
@@ -109,9 +109,9 @@ def damage(store: Path, stream: int, number: int) -> Path:
 
 @pytest.mark.parametrize("key", ["depth", "seen", *exhaustively(["arm.0.joints", "arm.1", "camera", "touch"])])
 def test_a_damaged_segment_of_one_array_costs_the_transitions_that_show_it(key, whole, store):
-    leaf, stream, number = KEYS.index(key), 1, 25
-    file = damage(store, leaf * STREAMS + stream, number)
-    left = whole.without(stream, number)
+    array, env_id, number = KEYS.index(key), 1, 25
+    file = damage(store, array * ENVS + env_id, number)
+    left = whole.without(env_id, number)
     assert 0 < len(left) < len(whole.batch)
 
     with pytest.raises(DamagedDataError, match=file.name):
@@ -123,7 +123,7 @@ def test_a_damaged_segment_of_one_array_costs_the_transitions_that_show_it(key, 
         assert skipping.report().skipped_segments == 1
     (finding,) = verify_store(store).findings
     assert (file, len(whole.batch) - len(left)) == (finding.file, finding.transitions)
-    assert f"block {number} of stream {leaf * STREAMS + stream} " in finding.message
+    assert f"block {number} of track {array * ENVS + env_id} " in finding.message
 
     repair_store(store)
 
@@ -131,18 +131,18 @@ def test_a_damaged_segment_of_one_array_costs_the_transitions_that_show_it(key, 
     assert left == whole.assert_holds(ReplayMemory.load(store))
 
 
-def test_an_error_for_damage_names_the_stream_of_the_steps(store):
-    damage(store, KEYS.index("depth") * STREAMS + 1, 25)
+def test_an_error_for_damage_names_the_environment_of_the_steps(store):
+    damage(store, KEYS.index("depth") * ENVS + 1, 25)
 
     with ReplayMemory.open(store) as memory, pytest.raises(DamagedSegmentError) as caught:
         memory.get(memory.sampleable_indices())
 
-    assert (1, 25) == (caught.value.stream, caught.value.segment)
+    assert (1, 25) == (caught.value.env_id, caught.value.segment)
 
 
 def test_transitions_damaged_in_two_arrays_are_counted_once(whole, store):
     for key in ("camera", "touch"):
-        damage(store, KEYS.index(key) * STREAMS, 30)
+        damage(store, KEYS.index(key) * ENVS, 30)
 
     verification = verify_store(store)
 
@@ -150,9 +150,9 @@ def test_transitions_damaged_in_two_arrays_are_counted_once(whole, store):
     assert verification.lost == sum(finding.transitions for finding in verification.findings)
 
 
-def test_a_stream_without_its_newest_frames_continues_after_a_blank_frame(tmp_path):
+def test_an_environment_without_its_newest_frames_continues_after_a_blank_frame(tmp_path):
     play = recorded(tmp_path / "store", episode=10_000, num_steps=20 * FRAMES - 1)
-    damage(play.folder, KEYS.index("depth") * STREAMS, 19)
+    damage(play.folder, KEYS.index("depth") * ENVS, 19)
 
     repair_store(play.folder)
     memory = ReplayMemory.open(play.folder, read_only=False, flush_every=None)
@@ -172,7 +172,7 @@ def test_a_stream_without_its_newest_frames_continues_after_a_blank_frame(tmp_pa
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 def test_a_store_without_state_files_is_rebuilt_from_segments_intact_in_all_arrays(retention, tmp_path):
     play = recorded(tmp_path / "store", retention, capacity=3_000)
-    damage(play.folder, KEYS.index("seen") * STREAMS + 1, 20)
+    damage(play.folder, KEYS.index("seen") * ENVS + 1, 20)
     for state in play.folder.glob("state.*"):
         state.write_bytes(b"")
 

@@ -19,13 +19,13 @@ COMMITS_BEFORE, COMMITS = 3, 2  # the fourth compacts; both start and remove fil
 
 def promised_by_a_killed_writer(folder: Path, at: int, moment: str) -> tuple[int, bool]:
     """Run a writer until it is killed; return its last reported commit, and whether it was killed."""
-    reading, writing = os.pipe()
+    snapshot, writing = os.pipe()
     child = os.fork()
     if child == 0:
         make_commits(folder, KillingDisk(at, moment), COMMITS, lambda commit: os.write(writing, bytes([commit])))
         os._exit(0)
     os.close(writing)
-    with open(reading, "rb") as pipe:
+    with open(snapshot, "rb") as pipe:
         reported = pipe.read()
     _, status = os.waitpid(child, 0)
     return max(reported, default=COMMITS_BEFORE), os.WIFSIGNALED(status)

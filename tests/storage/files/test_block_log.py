@@ -194,7 +194,7 @@ def test_every_flipped_or_missing_byte_is_found_and_never_read(tmp_path: Path) -
                 for key in reader:
                     if key in lost:
                         with pytest.raises(
-                            DamagedDataError, match=rf"frames\.000001\.log: block {key.number} of stream"
+                            DamagedDataError, match=rf"frames\.000001\.log: block {key.number} of track"
                         ):
                             reader.read(key)
                     else:
@@ -258,7 +258,7 @@ def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path
     assert place.file.exists()
     with BlockLogReader.open(tmp_path, "frames", state) as reader:
         assert blocks[BlockKey(0, 0)] == reader.read(BlockKey(0, 0))
-        with pytest.raises(DamagedDataError, match="block 1 of stream 1 at offset"):
+        with pytest.raises(DamagedDataError, match="block 1 of track 1 at offset"):
             reader.read(BlockKey(1, 1))
 
 

@@ -23,13 +23,13 @@ class Training:
     """
 
     def __init__(self, arguments: Sequence[str], run: Path, is_forked: bool, die_before: int | None = None) -> None:
-        reading, writing = os.pipe()
+        snapshot, writing = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             _become(arguments, run, is_forked, die_before, writing)
         os.close(writing)
-        os.set_blocking(reading, False)
-        self._reading = reading
+        os.set_blocking(snapshot, False)
+        self._snapshot = snapshot
         self.printed = ""
         self.status: int | None = None
 
@@ -42,7 +42,7 @@ class Training:
                     return line
             if self.has_ended():
                 return None
-            select.select([self._reading], [], [], 0.05)
+            select.select([self._snapshot], [], [], 0.05)
             self._read()
         raise TimeoutError(f"the training says nothing for {PATIENCE_S:.0f} s:\n{self.printed}")
 
@@ -91,13 +91,13 @@ class Training:
     def _end(self, status: int) -> None:
         self.status = status
         self._read()
-        os.close(self._reading)
-        self._reading = -1
+        os.close(self._snapshot)
+        self._snapshot = -1
 
     def _read(self) -> None:
-        while self._reading >= 0:
+        while self._snapshot >= 0:
             try:
-                content = os.read(self._reading, 65_536)
+                content = os.read(self._snapshot, 65_536)
             except BlockingIOError:
                 return
             if not content:

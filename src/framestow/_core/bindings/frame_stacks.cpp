@@ -1,14 +1,14 @@
 // Binding of FrameStacks over arrays that Python makes, borrowed while it lives. The GIL is not released.
 #include <stdexcept>
 
-#include "leaf_stores.hpp"
+#include "array_stores.hpp"
 #include "parts.hpp"
 
 namespace framestow {
 BoundFrameStacks::BoundFrameStacks(nb::handle recent, nb::handle ages, const char* padding) {
     if (!recent_.borrow(recent, true) || recent_.view().ndim < 3 || !ages_.borrow(ages, true) ||
         ages_.view().itemsize != sizeof(std::int64_t) || ages_.num_rows() != recent_.num_rows()) {
-        refuse("recent and ages", "do not fit: must be (num_streams, stack, *frame) and (num_streams,) of int64");
+        refuse("recent and ages", "do not fit: must be (num_envs, stack, *frame) and (num_envs,) of int64");
     }
     const auto stack = static_cast<std::size_t>(recent_.view().shape[1]);
     const auto total_bytes = static_cast<std::size_t>(recent_.view().len);
@@ -19,16 +19,16 @@ BoundFrameStacks::BoundFrameStacks(nb::handle recent, nb::handle ages, const cha
                           total_bytes / recent_.num_rows() / stack, padding_named(padding)};
 }
 
-void BoundFrameStacks::begin(nb::handle streams, nb::handle frames) {
+void BoundFrameStacks::begin(nb::handle env_ids, nb::handle frames) {
     BorrowedArray rows;
-    check(streams, frames, rows);
-    stacks_.begin(streams_.data(), rows.values<const std::uint8_t>(), streams_.size());
+    check(env_ids, frames, rows);
+    stacks_.begin(env_ids_.data(), rows.values<const std::uint8_t>(), env_ids_.size());
 }
 
-void BoundFrameStacks::append(nb::handle streams, nb::handle frames) {
+void BoundFrameStacks::append(nb::handle env_ids, nb::handle frames) {
     BorrowedArray rows;
-    check(streams, frames, rows);
-    stacks_.append(streams_.data(), rows.values<const std::uint8_t>(), streams_.size());
+    check(env_ids, frames, rows);
+    stacks_.append(env_ids_.data(), rows.values<const std::uint8_t>(), env_ids_.size());
 }
 
 void BoundFrameStacks::write(nb::handle out) const {
@@ -39,21 +39,21 @@ void BoundFrameStacks::write(nb::handle out) const {
     stacks_.write(rows.values<std::uint8_t>());
 }
 
-// Puts the stream numbers into streams_ and one frame for each into `rows`.
-void BoundFrameStacks::check(nb::handle streams, nb::handle frames, BorrowedArray& rows) {
-    if (!read_streams(streams, streams_)) {
-        refuse("streams", "is not an array of stream numbers: must be integers in C order, with one axis");
+// Puts the environment numbers into env_ids_ and one frame for each into `rows`.
+void BoundFrameStacks::check(nb::handle env_ids, nb::handle frames, BorrowedArray& rows) {
+    if (!read_env_arrays(env_ids, env_ids_)) {
+        refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
     }
-    for (const std::int32_t stream : streams_) {
-        if (static_cast<std::size_t>(stream) >= stacks_.num_streams) {
-            throw std::out_of_range("stream is " + std::to_string(stream) + ": must be 0 to " +
-                                    std::to_string(stacks_.num_streams - 1));
+    for (const std::int32_t env_id : env_ids_) {
+        if (static_cast<std::size_t>(env_id) >= stacks_.num_envs) {
+            throw std::out_of_range("environment is " + std::to_string(env_id) + ": must be 0 to " +
+                                    std::to_string(stacks_.num_envs - 1));
         }
     }
-    if (!rows.borrow(frames) || static_cast<std::size_t>(rows.view().len) != streams_.size() * stacks_.frame_bytes) {
+    if (!rows.borrow(frames) || static_cast<std::size_t>(rows.view().len) != env_ids_.size() * stacks_.frame_bytes) {
         refuse("frames", "does not fit: must be an array in C order with one frame of " +
                              std::to_string(stacks_.frame_bytes) + " bytes for each of " +
-                             std::to_string(streams_.size()) + " streams");
+                             std::to_string(env_ids_.size()) + " environments");
     }
 }
 
@@ -61,8 +61,8 @@ void bind_frame_stacks(nb::module_& module) {
     nb::class_<BoundFrameStacks>(module, "FrameStacks")
         .def(nb::init<nb::handle, nb::handle, const char*>(), nb::arg("recent"), nb::arg("ages"),
              nb::arg("padding") = "first_frame")
-        .def("begin", &BoundFrameStacks::begin, nb::arg("streams"), nb::arg("frames"))
-        .def("append", &BoundFrameStacks::append, nb::arg("streams"), nb::arg("frames"))
+        .def("begin", &BoundFrameStacks::begin, nb::arg("env_ids"), nb::arg("frames"))
+        .def("append", &BoundFrameStacks::append, nb::arg("env_ids"), nb::arg("frames"))
         .def("write", &BoundFrameStacks::write, nb::arg("out"));
 }
 

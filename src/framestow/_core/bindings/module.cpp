@@ -25,7 +25,7 @@ nb::object text(const char* message) {
 }
 
 void raise_damaged_segment(PyObject* kind, const DamagedStoredSegment& damaged) {
-    const nb::object error = nb::borrow(kind)(text(damaged.what()), damaged.stream(), damaged.number());
+    const nb::object error = nb::borrow(kind)(text(damaged.what()), damaged.env_id(), damaged.number());
     PyErr_SetObject(kind, error.ptr());
 }
 

@@ -92,10 +92,10 @@ public:
 
     const Priorities& core() const { return core_; }
 
-    void take_note(nb::handle slots_argument, nb::handle indices_argument) {
+    void mark_changed(nb::handle slots_argument, nb::handle indices_argument) {
         const BorrowedColumn slots(slots_argument, "slots"), indices(indices_argument, "indices");
         check_count(indices.size(), slots, "indices");
-        core_.take_note(slots.values(), indices.values(), slots.size());
+        core_.mark_changed(slots.values(), indices.values(), slots.size());
     }
 
     bool update(nb::handle slots_argument, nb::handle priorities_argument) {
@@ -167,7 +167,7 @@ void bind_priorities(nb::module_& module) {
     module.def("are_priorities", &py_are_priorities, nb::arg("indices").none(), nb::arg("priorities").none());
     nb::class_<BoundPriorities>(module, "Priorities")
         .def(nb::init<double, double>(), nb::arg("alpha"), nb::arg("epsilon"))
-        .def("take_note", &BoundPriorities::take_note, nb::arg("slots"), nb::arg("indices"))
+        .def("mark_changed", &BoundPriorities::mark_changed, nb::arg("slots"), nb::arg("indices"))
         .def("update", &BoundPriorities::update, nb::arg("slots"), nb::arg("priorities"))
         .def("draw", &BoundPriorities::draw, nb::arg("random"), nb::arg("beta"))
         .def("weights", &BoundPriorities::weights, nb::arg("slots"))

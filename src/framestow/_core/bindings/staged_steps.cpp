@@ -47,25 +47,25 @@ nb::object to_array(const std::vector<std::int64_t>& values) {
     return array;
 }
 
-StagedSteps::StagedSteps(const TimelineArguments& arguments)
+StagedSteps::StagedSteps(const StepStoreArguments& arguments)
     : action_pattern_(arguments.settings.attr("actions_like")),
       frame_pattern_(arguments.settings.attr("frames_like")),
       rules_{nb::cast<std::int64_t>(arguments.settings.attr("stack")),
              nb::cast<std::int64_t>(arguments.settings.attr("segment_frames")),
              nb::cast<double>(arguments.settings.attr("discount")), ActionLayout{}} {
     rules_.n_step = nb::cast<std::int64_t>(arguments.settings.attr("n_step"));
-    const auto borrow_streams = [&](BorrowedArray& array, const char* name, Py_ssize_t item_bytes) {
-        borrow(array, arguments.streams.attr(name), name, 1, item_bytes);
+    const auto borrow_env_arrays = [&](BorrowedArray& array, const char* name, Py_ssize_t item_bytes) {
+        borrow(array, arguments.env_ids.attr(name), name, 1, item_bytes);
     };
-    borrow_streams(newest_positions_, "newest_positions", sizeof(std::int64_t));
-    borrow_streams(episode_starts_, "episode_starts", sizeof(std::int64_t));
-    borrow_streams(unreadable_before_, "unreadable_before", sizeof(std::int64_t));
-    borrow_streams(is_open_, "is_open", sizeof(bool));
-    const std::size_t num_streams = is_open_.num_rows();
-    if (num_streams < 1 || newest_positions_.num_rows() != num_streams || episode_starts_.num_rows() != num_streams ||
-        unreadable_before_.num_rows() != num_streams) {
-        refuse("is_open", "has " + std::to_string(num_streams) +
-                              " entries: every array of streams must have one entry a stream, of at least one");
+    borrow_env_arrays(newest_positions_, "newest_positions", sizeof(std::int64_t));
+    borrow_env_arrays(episode_starts_, "episode_starts", sizeof(std::int64_t));
+    borrow_env_arrays(unreadable_before_, "unreadable_before", sizeof(std::int64_t));
+    borrow_env_arrays(is_open_, "is_open", sizeof(bool));
+    const std::size_t num_envs = is_open_.num_rows();
+    if (num_envs < 1 || newest_positions_.num_rows() != num_envs || episode_starts_.num_rows() != num_envs ||
+        unreadable_before_.num_rows() != num_envs) {
+        refuse("is_open", "has " + std::to_string(num_envs) +
+                              " entries: every array of environments must have one entry an environment, of at least one");
     }
     if (rules_.stack < 1 || rules_.stack > kMaxStack || rules_.segment_frames < 1) {
         refuse("stack and segment_frames", "are " + std::to_string(rules_.stack) + " and " +
@@ -80,8 +80,8 @@ StagedSteps::StagedSteps(const TimelineArguments& arguments)
                                  action_pattern_.format().find_first_of("bhilq") != std::string::npos,
                                  std::max<std::size_t>(action_ranges_.size(), 1)};
     read_column_patterns(arguments.settings.attr("extras_like"));
-    for (std::size_t stream = 0; stream < num_streams; ++stream) {
-        all_streams_.push_back(static_cast<std::int32_t>(stream));
+    for (std::size_t env_id = 0; env_id < num_envs; ++env_id) {
+        all_env_ids_.push_back(static_cast<std::int32_t>(env_id));
     }
     action_dtype_ = rules_.action.is_counted ? numpy_dtypes().int64
                                              : nb::object(arguments.settings.attr("actions_like").attr("dtype"));
@@ -110,8 +110,8 @@ void StagedSteps::read_column_patterns(nb::handle extras_like) {
     }
 }
 
-StreamMemory StagedSteps::streams() const {
-    return StreamMemory{newest_positions_.values<std::int64_t>(), episode_starts_.values<std::int64_t>(),
+EnvMemory StagedSteps::env_ids() const {
+    return EnvMemory{newest_positions_.values<std::int64_t>(), episode_starts_.values<std::int64_t>(),
                         unreadable_before_.values<std::int64_t>(), is_open_.values<bool>(), is_open_.num_rows()};
 }
 
@@ -119,14 +119,14 @@ std::size_t StagedSteps::record_bytes() const {
     return StepRecords::record_bytes(is_open_.num_rows(), rules_);
 }
 
-bool StagedSteps::read(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated,
+bool StagedSteps::read(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated,
                        nb::handle truncated, nb::handle frames, nb::handle columns) {
-    if (streams.is_none()) {
-        streams_ = all_streams_;
-    } else if (!read_streams(streams, streams_)) {
+    if (env_ids.is_none()) {
+        env_ids_ = all_env_ids_;
+    } else if (!read_env_arrays(env_ids, env_ids_)) {
         return false;
     }
-    const std::size_t count = streams_.size();
+    const std::size_t count = env_ids_.size();
     flags_.assign(count, 0);
     BorrowedArray frame_rows;
     return read_fields(count, actions, rewards, columns) && read_flags(terminated, kTerminated, flags_) &&
@@ -134,10 +134,10 @@ bool StagedSteps::read(nb::handle streams, nb::handle actions, nb::handle reward
            frame_pattern_.fits(frame_rows, count);
 }
 
-bool StagedSteps::read_of_stream(std::int32_t stream, std::vector<std::uint8_t> flags, nb::handle actions,
+bool StagedSteps::read_of_env(std::int32_t env_id, std::vector<std::uint8_t> flags, nb::handle actions,
                                  nb::handle rewards, nb::handle columns) {
     flags_ = std::move(flags);
-    streams_.assign(flags_.size(), stream);
+    env_ids_.assign(flags_.size(), env_id);
     return read_fields(flags_.size(), actions, rewards, columns);
 }
 
@@ -149,9 +149,9 @@ bool StagedSteps::read_fields(std::size_t count, nb::handle actions, nb::handle 
            read_columns(columns, count, column_patterns_, columns_bytes_, column_rows_);
 }
 
-StagedSegment::StagedSegment(const FrameFormat& format, std::int32_t stream, ByteSpan segment, ByteSpan bits,
+StagedSegment::StagedSegment(const FrameFormat& format, std::int32_t env_id, ByteSpan segment, ByteSpan bits,
                              std::size_t stack)
-    : stream_(stream),
+    : stream_(env_id),
       frame_bytes_(format.frame_bytes()),
       padded_(segment.size + kReadPadding),
       bits_(bits.bytes, bits.bytes + bits.size) {
@@ -199,7 +199,7 @@ nb::tuple StagedSteps::new_columns(std::size_t size, std::size_t num_windows, bo
     const nb::object window_count = num_windows == size ? count : nb::int_(num_windows);
     const nb::object action_shape = rows_of(count, action_shape_);
     const NumpyDtypes& dtypes = numpy_dtypes();
-    nb::object streams = new_array(window_count, dtypes.int32, out.streams);
+    nb::object env_ids = new_array(window_count, dtypes.int32, out.env_ids);
     nb::object last_positions = new_array(window_count, dtypes.int64, out.last_positions);
     nb::object counts = new_array(window_count, dtypes.int32, out.counts);
     nb::object actions = new_array(action_shape, action_dtype_, out.actions);
@@ -214,7 +214,7 @@ nb::tuple StagedSteps::new_columns(std::size_t size, std::size_t num_windows, bo
             new_array(rows_of(count, column_shapes_[column]), column_dtypes_[column], extra[column]);
     }
     out.columns = extra.empty() ? nullptr : extra.data();
-    return nb::make_tuple(nb::make_tuple(streams, last_positions, counts),
+    return nb::make_tuple(nb::make_tuple(env_ids, last_positions, counts),
                           nb::make_tuple(actions, rewards, discounts, terminated, truncated, extra_columns));
 }
 

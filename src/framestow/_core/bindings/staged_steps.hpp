@@ -1,4 +1,4 @@
-// The common base of the timelines' bindings: the stream arrays that Python makes, the checked step that waits to be
+// The common base of the step stores' bindings: the environment arrays that Python makes, the checked step that waits to be
 // appended, and the arrays of a look-up. The GIL is not released.
 #pragma once
 
@@ -15,15 +15,15 @@
 #include "../segment.hpp"
 #include "../step_record.hpp"
 #include "arguments.hpp"
-#include "leaf_stores.hpp"
+#include "array_stores.hpp"
 #include "step_arguments.hpp"
 
 namespace framestow {
 
-// The arguments of a timeline's native half; read by attribute from framestow/replay/timelines/timeline.py.
-struct TimelineArguments {
+// The arguments of a step store's native half; read by attribute from framestow/replay/steps/step_store.py.
+struct StepStoreArguments {
     nb::handle settings;  // StepSettings
-    nb::handle streams;   // the Timeline, which has their arrays
+    nb::handle env_ids;   // the Step store, which has their arrays
 };
 
 // Borrows a writable array with that number of axes and item size, or throws an error that names it.
@@ -45,29 +45,29 @@ private:
 
 nb::object to_array(const std::vector<std::int64_t>& values);
 
-// One step of several streams, checked and in stored form. Borrows the stream arrays while it lives.
+// One step of several environments, checked and in stored form. Borrows the environment arrays while it lives.
 class StagedSteps {
 public:
-    explicit StagedSteps(const TimelineArguments& arguments);
+    explicit StagedSteps(const StepStoreArguments& arguments);
 
     const StepRules& rules() const { return rules_; }
-    StreamMemory streams() const;
+    EnvMemory env_ids() const;
     std::size_t record_bytes() const;
 
     // Reads the arguments of a step; false if they break a rule or have a form that only Python converts.
-    bool read(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated, nb::handle truncated,
+    bool read(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated, nb::handle truncated,
               nb::handle frames, nb::handle columns);
-    const std::vector<std::int32_t>& read_streams_of_step() const { return streams_; }
+    const std::vector<std::int32_t>& read_env_ids_of_step() const { return env_ids_; }
 
-    // Reads the steps with these flags, all of one stream; false as above.
-    bool read_of_stream(std::int32_t stream, std::vector<std::uint8_t> flags, nb::handle actions, nb::handle rewards,
+    // Reads the steps with these flags, all of one environment; false as above.
+    bool read_of_env(std::int32_t env_id, std::vector<std::uint8_t> flags, nb::handle actions, nb::handle rewards,
                         nb::handle columns);
 
-    void stage(bool is_good) { num_staged_ = is_good ? streams_.size() : 0; }
+    void stage(bool is_good) { num_staged_ = is_good ? env_ids_.size() : 0; }
     std::size_t num_staged() const { return num_staged_; }
     Steps steps() const { return steps(0, num_staged_); }
     Steps steps(std::size_t first, std::size_t count) const {
-        return {streams_.data() + first,
+        return {env_ids_.data() + first,
                 actions_.data() + first * rules_.action.bytes,
                 rewards_.data() + first,
                 flags_.data() + first,
@@ -92,8 +92,8 @@ private:
     std::size_t columns_bytes_ = 0;  // bytes per step
     StepRules rules_;
 
-    std::vector<std::int32_t> all_streams_;
-    std::vector<std::int32_t> streams_;
+    std::vector<std::int32_t> all_env_ids_;
+    std::vector<std::int32_t> env_ids_;
     std::vector<float> rewards_;
     std::vector<std::uint8_t> actions_;
     std::vector<std::uint8_t> flags_;
@@ -108,20 +108,20 @@ private:
 
 constexpr std::uint8_t kBegins = 4;  // bit of a frame: it begins an episode (framestow/replay/step_checks.py)
 
-// A packed segment of one stream, verified, with the bits of its frames and its newest frames unpacked.
+// A packed segment of one environment, verified, with the bits of its frames and its newest frames unpacked.
 class StagedSegment {
 public:
     // Throws DamagedSegment for other bytes than a segment of as many frames as there are bits.
-    StagedSegment(const FrameFormat& format, std::int32_t stream, ByteSpan segment, ByteSpan bits, std::size_t stack);
+    StagedSegment(const FrameFormat& format, std::int32_t env_id, ByteSpan segment, ByteSpan bits, std::size_t stack);
 
-    std::int32_t stream() const { return stream_; }
+    std::int32_t env_id() const { return stream_; }
     const std::vector<std::uint8_t>& bits() const { return bits_; }
     ByteSpan segment() const { return ByteSpan{padded_.data(), padded_.size() - kReadPadding}; }
 
     // Returns the flags of the steps that led to the frames; false if there are other bits, or steps without an episode.
     bool read_flags(bool is_open, std::vector<std::uint8_t>& flags) const;
 
-    // Advances the stream's stack over all frames.
+    // Advances the environment's stack over all frames.
     void advance(const FrameStacks& stacks) const;
 
 private:
@@ -136,19 +136,19 @@ private:
 template <typename Core>
 class BoundSteps {
 public:
-    explicit BoundSteps(const TimelineArguments& arguments) : staged_(arguments) {}
+    explicit BoundSteps(const StepStoreArguments& arguments) : staged_(arguments) {}
 
     Core& core() { return *core_; }
     const Core& core() const { return *core_; }
     StagedSteps& staged() { return staged_; }
 
-    bool begin(nb::handle streams) {
+    bool begin(nb::handle env_ids) {
         std::vector<std::int32_t> numbers;
-        if (!read_streams(streams, numbers)) {
+        if (!read_env_arrays(env_ids, numbers)) {
             return false;
         }
         for (const std::int32_t number : numbers) {
-            if (static_cast<std::size_t>(number) >= core().num_streams()) {
+            if (static_cast<std::size_t>(number) >= core().num_envs()) {
                 return false;
             }
         }
@@ -156,12 +156,12 @@ public:
         return true;
     }
 
-    bool stage(nb::handle streams, nb::handle actions, nb::handle rewards, nb::handle terminated,
+    bool stage(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated,
                nb::handle truncated, nb::handle frames, nb::handle columns) {
         staged_.stage(false);
-        const bool is_good = staged_.read(streams, actions, rewards, terminated, truncated, frames, columns) &&
-                             core().may_append(staged_.read_streams_of_step().data(),
-                                               staged_.read_streams_of_step().size());
+        const bool is_good = staged_.read(env_ids, actions, rewards, terminated, truncated, frames, columns) &&
+                             core().may_append(staged_.read_env_ids_of_step().data(),
+                                               staged_.read_env_ids_of_step().size());
         staged_.stage(is_good);
         return is_good;
     }
@@ -173,35 +173,35 @@ public:
 
     // Stores the staged step, the frames that it led to, and the stacks. Python handles signals between bytecodes, so a
     // step is stored whole or not at all.
-    std::size_t append_whole(const LeafStores& stores, const nb::tuple& stacks, nb::handle frames) {
+    std::size_t append_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle frames) {
         const Steps steps = staged_.steps();
-        store_whole(stores, stacks, frames, steps.streams, steps.count, &FrameStacks::append, [&] { append_staged(); });
+        store_whole(stores, stacks, frames, steps.env_ids, steps.count, &FrameStacks::append, [&] { append_staged(); });
         return charged_bytes(stores);
     }
 
     // The same for the first frames of episodes.
-    std::size_t begin_whole(const LeafStores& stores, const nb::tuple& stacks, nb::handle streams, nb::handle frames) {
+    std::size_t begin_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle env_ids, nb::handle frames) {
         std::vector<std::int32_t> numbers;
-        if (!read_streams(streams, numbers)) {
-            refuse("streams", "is not an array of stream numbers: must be integers in C order, with one axis");
+        if (!read_env_arrays(env_ids, numbers)) {
+            refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
         }
         store_whole(stores, stacks, frames, numbers.data(), numbers.size(), &FrameStacks::begin,
                     [&] { core().begin(numbers.data(), numbers.size()); });
         return charged_bytes(stores);
     }
 
-    // Checks a packed segment of a stream's next frames with the steps that led to them, and stages both.
-    bool stage_segment(const LeafStores& stores, std::int64_t stream, nb::handle segment, nb::handle bits,
+    // Checks a packed segment of an environment's next frames with the steps that led to them, and stages both.
+    bool stage_segment(const ArrayStores& stores, std::int64_t env_id, nb::handle segment, nb::handle bits,
                        nb::handle actions, nb::handle rewards, nb::handle columns) {
         staged_.stage(false);
         segment_.reset();
         FrameStore& store = stores.first();
         const std::int64_t length = store.frames_per_segment();
-        if (stores.size() != 1 || stream < 0 || stream >= static_cast<std::int64_t>(core().num_streams()) ||
-            stream >= stores.num_streams() || store.next_position(stream) % length != 0 ||
-            store.next_position(stream) != core().cursors().newest_position(static_cast<std::size_t>(stream)) + 1) {
-            refuse("stream", "is " + std::to_string(stream) +
-                                 ": must be one whose next frame begins a segment, in a storage of one leaf");
+        if (stores.size() != 1 || env_id < 0 || env_id >= static_cast<std::int64_t>(core().num_envs()) ||
+            env_id >= stores.num_envs() || store.next_position(env_id) % length != 0 ||
+            store.next_position(env_id) != core().cursors().newest_position(static_cast<std::size_t>(env_id)) + 1) {
+            refuse("env_id", "is " + std::to_string(env_id) +
+                                 ": must be one whose next frame begins a segment, in a storage of one array");
         }
         const ReadArray segment_bytes = as_bytes(segment, "segment");
         const ReadArray bit_bytes = as_bytes(bits, "bits");
@@ -209,30 +209,30 @@ public:
             refuse("bits", "has " + std::to_string(bit_bytes.nbytes()) + " bytes: must be one for each of " +
                                std::to_string(length) + " frames");
         }
-        segment_.emplace(store.format(), static_cast<std::int32_t>(stream), span_of(segment_bytes), span_of(bit_bytes),
+        segment_.emplace(store.format(), static_cast<std::int32_t>(env_id), span_of(segment_bytes), span_of(bit_bytes),
                          static_cast<std::size_t>(staged_.rules().stack));
         std::vector<std::uint8_t> flags;
         const bool is_good =
-            segment_->read_flags(core().cursors().is_open(static_cast<std::size_t>(stream)), flags) &&
-            staged_.read_of_stream(segment_->stream(), std::move(flags), actions, rewards, columns);
+            segment_->read_flags(core().cursors().is_open(static_cast<std::size_t>(env_id)), flags) &&
+            staged_.read_of_env(segment_->env_id(), std::move(flags), actions, rewards, columns);
         staged_.stage(is_good);
         return is_good;
     }
 
     // Stores the staged segment, its steps and the stack, as `append_whole` stores a step.
-    std::size_t append_segment(const LeafStores& stores, const nb::tuple& stacks) {
+    std::size_t append_segment(const ArrayStores& stores, const nb::tuple& stacks) {
         if (!segment_) {
             refuse("segment", "is not staged: must be given to stage_segment() before");
         }
         const StagedSegment segment = std::move(*segment_);
         segment_.reset();
-        const std::int32_t stream = segment.stream();
-        const FrameStacks& of_leaf = *checked_stacks(stores, stacks, &stream, 1).front();
+        const std::int32_t env_id = segment.env_id();
+        const FrameStacks& of_array = *checked_stacks(stores, stacks, &env_id, 1).front();
         refuse_if_torn();
         FrameStore& store = stores.first();
-        store.restore(stream, store.next_position(stream) / store.frames_per_segment(), segment.segment());
+        store.restore(env_id, store.next_position(env_id) / store.frames_per_segment(), segment.segment());
         is_torn_ = true;
-        segment.advance(of_leaf);
+        segment.advance(of_array);
         append_staged_of(segment);
         is_torn_ = false;
         return charged_bytes(stores);
@@ -325,24 +325,24 @@ public:
 
     void forget_changed_slots() { core().changed_slots().forget_first(); }
 
-    std::size_t lose(std::int64_t stream, std::int64_t first, std::int64_t before) {
-        if (stream < 0 || static_cast<std::size_t>(stream) >= core().num_streams()) {
-            throw std::out_of_range("stream is " + std::to_string(stream) + ": must be 0 to " +
-                                    std::to_string(core().num_streams() - 1));
+    std::size_t lose(std::int64_t env_id, std::int64_t first, std::int64_t before) {
+        if (env_id < 0 || static_cast<std::size_t>(env_id) >= core().num_envs()) {
+            throw std::out_of_range("environment is " + std::to_string(env_id) + ": must be 0 to " +
+                                    std::to_string(core().num_envs() - 1));
         }
-        return first < before ? core().lose(static_cast<std::size_t>(stream), first, before) : 0;
+        return first < before ? core().lose(static_cast<std::size_t>(env_id), first, before) : 0;
     }
 
     std::size_t lose_indices(nb::handle indices_argument) {
         return core().lose_indices(BorrowedColumn(indices_argument, "indices").copy());
     }
 
-    // Frames that no step needs since the last `clear_unreferenced_frames`, as (stream, first, before). Stored here until the
+    // Frames that no step needs since the last `clear_unreferenced_frames`, as (environment, first, before). Stored here until the
     // caller has evicted them, since Ctrl-C may discard a call's return value.
     nb::list unreferenced_frames() const {
         nb::list triples;
         for (const Eviction& eviction : unneeded_) {
-            triples.append(nb::make_tuple(eviction.stream, eviction.first, eviction.before));
+            triples.append(nb::make_tuple(eviction.env_id, eviction.first, eviction.before));
         }
         return triples;
     }
@@ -353,15 +353,15 @@ private:
     using StoreStacks = void (FrameStacks::*)(const std::int32_t*, const std::uint8_t*, std::size_t) const;
 
     template <typename StoreSteps>
-    void store_whole(const LeafStores& stores, const nb::tuple& stacks, nb::handle frames, const std::int32_t* streams,
+    void store_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle frames, const std::int32_t* env_ids,
                      std::size_t count, StoreStacks store_stacks, const StoreSteps& store_steps) {
-        const StepFrames given(stores, frames, streams, count);
-        const std::vector<const FrameStacks*> of_leaves = checked_stacks(stores, stacks, streams, count);
+        const StepFrames given(stores, frames, env_ids, count);
+        const std::vector<const FrameStacks*> of_arrays = checked_stacks(stores, stacks, env_ids, count);
         refuse_if_torn();
         is_torn_ = true;  // unless all of this returns; only a lack of memory can prevent that
         given.append();
-        for (std::size_t leaf = 0; leaf < stores.size(); ++leaf) {
-            (of_leaves[leaf]->*store_stacks)(streams, given.of_leaf(leaf), count);
+        for (std::size_t array = 0; array < stores.size(); ++array) {
+            (of_arrays[array]->*store_stacks)(env_ids, given.of_array(array), count);
         }
         store_steps();
         is_torn_ = false;
@@ -369,12 +369,12 @@ private:
 
     // Appends the staged steps, and begins episodes where frames do.
     void append_staged_of(const StagedSegment& segment) {
-        const std::int32_t stream = segment.stream();
+        const std::int32_t env_id = segment.env_id();
         std::size_t num_done = 0, num_seen = 0;
         for (const std::uint8_t bits : segment.bits()) {
             if (bits == kBegins) {
                 core().append(staged_.steps(num_done, num_seen - num_done));
-                core().begin(&stream, 1);
+                core().begin(&env_id, 1);
                 num_done = num_seen;
             } else {
                 ++num_seen;
@@ -390,26 +390,26 @@ private:
         }
     }
 
-    std::vector<const FrameStacks*> checked_stacks(const LeafStores& stores, const nb::tuple& stacks,
-                                                   const std::int32_t* streams, std::size_t count) const {
+    std::vector<const FrameStacks*> checked_stacks(const ArrayStores& stores, const nb::tuple& stacks,
+                                                   const std::int32_t* env_ids, std::size_t count) const {
         if (stacks.size() != stores.size()) {
-            refuse("stacks", "has " + std::to_string(stacks.size()) + " entries: must have one for each leaf");
+            refuse("stacks", "has " + std::to_string(stacks.size()) + " entries: must have one for each array");
         }
-        std::vector<const FrameStacks*> of_leaves;
-        for (std::size_t leaf = 0; leaf < stores.size(); ++leaf) {
-            of_leaves.push_back(&nb::cast<const BoundFrameStacks&>(stacks[leaf]).stacks());
-            check_stacks(*of_leaves.back(), stores[leaf], streams, count);
+        std::vector<const FrameStacks*> of_arrays;
+        for (std::size_t array = 0; array < stores.size(); ++array) {
+            of_arrays.push_back(&nb::cast<const BoundFrameStacks&>(stacks[array]).stacks());
+            check_stacks(*of_arrays.back(), stores[array], env_ids, count);
         }
-        return of_leaves;
+        return of_arrays;
     }
 
-    void check_stacks(const FrameStacks& stacks, const FrameStore& store, const std::int32_t* streams,
+    void check_stacks(const FrameStacks& stacks, const FrameStore& store, const std::int32_t* env_ids,
                       std::size_t count) const {
-        const std::size_t num_streams = std::min({stacks.num_streams, store.num_streams(), core().num_streams()});
+        const std::size_t num_envs = std::min({stacks.num_envs, store.num_envs(), core().num_envs()});
         for (std::size_t row = 0; row < count; ++row) {
-            if (streams[row] < 0 || static_cast<std::size_t>(streams[row]) >= num_streams) {
-                throw std::out_of_range("stream is " + std::to_string(streams[row]) + ": must be 0 to " +
-                                        std::to_string(num_streams - 1));
+            if (env_ids[row] < 0 || static_cast<std::size_t>(env_ids[row]) >= num_envs) {
+                throw std::out_of_range("environment is " + std::to_string(env_ids[row]) + ": must be 0 to " +
+                                        std::to_string(num_envs - 1));
             }
         }
         if (stacks.frame_bytes != store.format().frame_bytes()) {
@@ -448,12 +448,12 @@ private:
 
 template <typename Bound>
 void bind_steps(nb::class_<Bound>& bound) {
-    bound.def("stage", &Bound::stage, nb::arg("streams").none(), nb::arg("actions").none(), nb::arg("rewards").none(),
+    bound.def("stage", &Bound::stage, nb::arg("env_ids").none(), nb::arg("actions").none(), nb::arg("rewards").none(),
               nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none(), nb::arg("extras").none() = nb::none())
         .def("append_staged", &Bound::append_staged)
-        .def("begin", &Bound::begin, nb::arg("streams"))
+        .def("begin", &Bound::begin, nb::arg("env_ids"))
         .def("append_whole", &Bound::append_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("frames"))
-        .def("begin_whole", &Bound::begin_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("streams"),
+        .def("begin_whole", &Bound::begin_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("env_ids"),
              nb::arg("frames"))
         .def("close_episodes", &Bound::close_episodes)
         .def_prop_ro("unreferenced_frames", &Bound::unreferenced_frames)
@@ -471,7 +471,7 @@ void bind_steps(nb::class_<Bound>& bound) {
         .def_prop_ro("has_changed_slots", &Bound::has_changed_slots)
         .def("changed_slots", &Bound::changed_slots)
         .def("forget_changed_slots", &Bound::forget_changed_slots)
-        .def("lose", &Bound::lose, nb::arg("stream"), nb::arg("first"), nb::arg("before"))
+        .def("lose", &Bound::lose, nb::arg("env_id"), nb::arg("first"), nb::arg("before"))
         .def("lose_indices", &Bound::lose_indices, nb::arg("indices"))
         .def("restore_pending", [](Bound& self) { self.core().restore_pending(); })
         .def_prop_ro("pending", &Bound::pending)

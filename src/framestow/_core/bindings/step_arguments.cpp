@@ -217,23 +217,23 @@ bool RowPattern::fits_but_for_dtype(const BorrowedArray& array, std::size_t num_
     return true;
 }
 
-bool read_streams(nb::handle argument, std::vector<std::int32_t>& streams) {
+bool read_env_arrays(nb::handle argument, std::vector<std::int32_t>& env_ids) {
     const Py_ssize_t count = PyObject_Size(argument.ptr());
     if (count < 0) {
         PyErr_Clear();
         return false;
     }
-    streams.resize(static_cast<std::size_t>(count));
-    std::int64_t stream = 0;
+    env_ids.resize(static_cast<std::size_t>(count));
+    std::int64_t env_id = 0;
     const auto keep = [&](std::size_t row) {
-        streams[row] = static_cast<std::int32_t>(stream);
-        return stream >= 0 && stream <= std::numeric_limits<std::int32_t>::max();
+        env_ids[row] = static_cast<std::int32_t>(env_id);
+        return env_id >= 0 && env_id <= std::numeric_limits<std::int32_t>::max();
     };
     return read_each(
-        argument, streams.size(),
-        [&](PyObject* number, std::size_t row) { return integer_of(number, stream) && keep(row); },
+        argument, env_ids.size(),
+        [&](PyObject* number, std::size_t row) { return integer_of(number, env_id) && keep(row); },
         [&](const void* bytes, std::size_t row, Scalar scalar) {
-            return load_integer(bytes, row, scalar, stream) && keep(row);
+            return load_integer(bytes, row, scalar, env_id) && keep(row);
         });
 }
 

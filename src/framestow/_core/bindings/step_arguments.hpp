@@ -61,7 +61,7 @@ struct ActionRange {  // inclusive
     std::int64_t high;
 };
 
-bool read_streams(nanobind::handle argument, std::vector<std::int32_t>& streams);
+bool read_env_arrays(nanobind::handle argument, std::vector<std::int32_t>& env_ids);
 
 // Reads rewards that are finite in float32.
 bool read_rewards(nanobind::handle argument, std::size_t count, std::vector<float>& rewards);

@@ -12,12 +12,12 @@ namespace {
 
 class BoundStepBlocks : public BoundSteps<StepBlocks> {
 public:
-    explicit BoundStepBlocks(const TimelineArguments& arguments) : BoundSteps<StepBlocks>(arguments) {
+    explicit BoundStepBlocks(const StepStoreArguments& arguments) : BoundSteps<StepBlocks>(arguments) {
         const auto capacity = nb::cast<std::int64_t>(arguments.settings.attr("capacity"));
         if (capacity < 1) {
             refuse("capacity", "is " + std::to_string(capacity) + ": must be at least 1");
         }
-        core_.emplace(static_cast<std::size_t>(capacity), staged_.streams(), staged_.rules());
+        core_.emplace(static_cast<std::size_t>(capacity), staged_.env_ids(), staged_.rules());
     }
 
     bool staged_exceeds_capacity() const { return core().staged_exceeds_capacity(staged_.num_staged()); }
@@ -30,12 +30,12 @@ public:
         unneeded_.push_back(core().evict_sealed(static_cast<std::size_t>(rank)));
     }
 
-    nb::bytes records(std::int64_t stream, std::int64_t segment) const {
-        const StepBlock* block = stream < 0 || static_cast<std::size_t>(stream) >= core().num_streams()
+    nb::bytes records(std::int64_t env_id, std::int64_t segment) const {
+        const StepBlock* block = env_id < 0 || static_cast<std::size_t>(env_id) >= core().num_envs()
                                      ? nullptr
-                                     : core().find(static_cast<std::size_t>(stream), segment);
+                                     : core().find(static_cast<std::size_t>(env_id), segment);
         if (block == nullptr) {
-            throw std::out_of_range("segment " + std::to_string(segment) + " of stream " + std::to_string(stream) +
+            throw std::out_of_range("segment " + std::to_string(segment) + " of environment " + std::to_string(env_id) +
                                     " is not stored: it was evicted or never appended");
         }
         return nb::bytes(block->records.data(), block->records.size());
@@ -45,21 +45,21 @@ public:
         const std::vector<const StepBlock*> blocks = core().blocks();
         const nb::object count = nb::int_(blocks.size());
         std::int64_t *numbers = nullptr, *segments = nullptr;
-        std::int32_t *streams = nullptr, *num_steps = nullptr;
+        std::int32_t *env_ids = nullptr, *num_steps = nullptr;
         bool* are_sealed = nullptr;
         nb::object number_array = new_array(count, numpy_dtypes().int64, numbers);
-        nb::object stream_array = new_array(count, numpy_dtypes().int32, streams);
+        nb::object env_array = new_array(count, numpy_dtypes().int32, env_ids);
         nb::object segment_array = new_array(count, numpy_dtypes().int64, segments);
         nb::object num_steps_array = new_array(count, numpy_dtypes().int32, num_steps);
         nb::object sealed_array = new_array(count, numpy_dtypes().boolean, are_sealed);
         for (std::size_t row = 0; row < blocks.size(); ++row) {
             numbers[row] = blocks[row]->number;
-            streams[row] = static_cast<std::int32_t>(blocks[row]->stream);
+            env_ids[row] = static_cast<std::int32_t>(blocks[row]->env_id);
             segments[row] = blocks[row]->segment;
             num_steps[row] = static_cast<std::int32_t>(blocks[row]->num_steps);
             are_sealed[row] = blocks[row]->is_sealed;
         }
-        return nb::make_tuple(number_array, stream_array, segment_array, num_steps_array, sealed_array);
+        return nb::make_tuple(number_array, env_array, segment_array, num_steps_array, sealed_array);
     }
 
     nb::object first_slots() const {
@@ -70,13 +70,13 @@ public:
         return to_array(slots);
     }
 
-    void restore_block(std::int64_t number, std::int64_t stream, std::int64_t segment, nb::handle records,
+    void restore_block(std::int64_t number, std::int64_t env_id, std::int64_t segment, nb::handle records,
                        std::int64_t first_slot) {
-        const bool is_known = stream >= 0 && static_cast<std::size_t>(stream) < core().num_streams();
+        const bool is_known = env_id >= 0 && static_cast<std::size_t>(env_id) < core().num_envs();
         if (!is_known || segment < 0 || number < core().next_number() ||
-            core().find(static_cast<std::size_t>(stream), segment) != nullptr) {
-            refuse("number, stream and segment",
-                   "are " + std::to_string(number) + ", " + std::to_string(stream) + " and " +
+            core().find(static_cast<std::size_t>(env_id), segment) != nullptr) {
+            refuse("number, environment and segment",
+                   "are " + std::to_string(number) + ", " + std::to_string(env_id) + " and " +
                        std::to_string(segment) + ": blocks must be restored in ascending order of numbers, each once");
         }
         if (first_slot != -1 && !core().has_free_slots(first_slot)) {
@@ -84,7 +84,7 @@ public:
                                      std::to_string(core().rules().segment_frames) + " that no other block uses, or -1");
         }
         if (records.is_none()) {
-            core().restore(number, static_cast<std::size_t>(stream), segment, nullptr, first_slot);
+            core().restore(number, static_cast<std::size_t>(env_id), segment, nullptr, first_slot);
             return;
         }
         const ReadArray bytes = as_bytes(records, "records");
@@ -92,15 +92,15 @@ public:
             refuse("records", "has " + std::to_string(bytes.nbytes()) + " bytes: must have those of a block, " +
                                   std::to_string(core().block_bytes()));
         }
-        core().restore(number, static_cast<std::size_t>(stream), segment, span_of(bytes).bytes, first_slot);
+        core().restore(number, static_cast<std::size_t>(env_id), segment, span_of(bytes).bytes, first_slot);
     }
 
-    std::size_t lose_leading_to(std::int64_t stream, std::int64_t position) {
-        if (stream < 0 || static_cast<std::size_t>(stream) >= core().num_streams()) {
-            refuse("stream", "is " + std::to_string(stream) + ": must be 0 to " +
-                                 std::to_string(core().num_streams() - 1));
+    std::size_t lose_leading_to(std::int64_t env_id, std::int64_t position) {
+        if (env_id < 0 || static_cast<std::size_t>(env_id) >= core().num_envs()) {
+            refuse("env_id", "is " + std::to_string(env_id) + ": must be 0 to " +
+                                 std::to_string(core().num_envs() - 1));
         }
-        return core().lose_leading_to(static_cast<std::size_t>(stream), position);
+        return core().lose_leading_to(static_cast<std::size_t>(env_id), position);
     }
 
     void restore_next_number(std::int64_t number) {
@@ -112,8 +112,8 @@ public:
     }
 };
 
-void py_new_step_blocks(BoundStepBlocks* self, nb::handle settings, nb::handle streams) {
-    new (self) BoundStepBlocks(TimelineArguments{settings, streams});
+void py_new_step_blocks(BoundStepBlocks* self, nb::handle settings, nb::handle env_ids) {
+    new (self) BoundStepBlocks(StepStoreArguments{settings, env_ids});
 }
 
 }  // namespace
@@ -121,14 +121,14 @@ void py_new_step_blocks(BoundStepBlocks* self, nb::handle settings, nb::handle s
 void bind_step_blocks(nb::module_& module) {
     nb::class_<BoundStepBlocks> bound(module, "StepBlocks");
     bound
-        .def("__init__", &py_new_step_blocks, nb::arg("settings"), nb::arg("streams"))
+        .def("__init__", &py_new_step_blocks, nb::arg("settings"), nb::arg("env_ids"))
         .def("evict_sealed", &BoundStepBlocks::evict_sealed, nb::arg("rank"))
-        .def("records", &BoundStepBlocks::records, nb::arg("stream"), nb::arg("segment"))
+        .def("records", &BoundStepBlocks::records, nb::arg("env_id"), nb::arg("segment"))
         .def("blocks", &BoundStepBlocks::blocks)
         .def("sampleable_indices", [](const BoundStepBlocks& self) { return to_array(self.core().sampleable_indices()); })
         .def("lost_indices", [](const BoundStepBlocks& self) { return to_array(self.core().lost_indices()); })
-        .def("lose_leading_to", &BoundStepBlocks::lose_leading_to, nb::arg("stream"), nb::arg("position"))
-        .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("stream"),
+        .def("lose_leading_to", &BoundStepBlocks::lose_leading_to, nb::arg("env_id"), nb::arg("position"))
+        .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("env_id"),
              nb::arg("segment"), nb::arg("records").none(), nb::arg("first_slot") = -1)
         .def("first_slots", &BoundStepBlocks::first_slots)
         .def("restore_next_number", &BoundStepBlocks::restore_next_number, nb::arg("number"))

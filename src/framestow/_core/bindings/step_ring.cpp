@@ -10,15 +10,15 @@ namespace {
 
 class BoundStepRing : public BoundSteps<StepRing> {
 public:
-    BoundStepRing(nb::handle slots, const TimelineArguments& arguments) : BoundSteps<StepRing>(arguments) {
+    BoundStepRing(nb::handle slots, const StepStoreArguments& arguments) : BoundSteps<StepRing>(arguments) {
         borrow(slots_, slots, "slots", 2, 1);
         if (static_cast<std::size_t>(slots_.view().shape[1]) != staged_.record_bytes() || slots_.num_rows() < 1) {
             refuse("slots", "has " + std::to_string(slots_.num_rows()) + " rows of " +
                                 std::to_string(slots_.view().shape[1]) + " bytes: it must have at least one, of " +
                                 std::to_string(staged_.record_bytes()) + " bytes, as " +
-                                std::to_string(staged_.streams().num_streams) + " streams and such actions take");
+                                std::to_string(staged_.env_ids().num_envs) + " environments and such actions take");
         }
-        core_.emplace(slots_.values<std::uint8_t>(), slots_.num_rows(), staged_.streams(), staged_.rules());
+        core_.emplace(slots_.values<std::uint8_t>(), slots_.num_rows(), staged_.env_ids(), staged_.rules());
     }
 
     nb::list evict_for_staged() {
@@ -49,8 +49,8 @@ private:
     BorrowedArray slots_;
 };
 
-void py_new_step_ring(BoundStepRing* self, nb::handle settings, nb::handle streams, nb::handle slots) {
-    new (self) BoundStepRing(slots, TimelineArguments{settings, streams});
+void py_new_step_ring(BoundStepRing* self, nb::handle settings, nb::handle env_ids, nb::handle slots) {
+    new (self) BoundStepRing(slots, StepStoreArguments{settings, env_ids});
 }
 
 }  // namespace
@@ -58,8 +58,8 @@ void py_new_step_ring(BoundStepRing* self, nb::handle settings, nb::handle strea
 void bind_step_ring(nb::module_& module) {
     nb::class_<BoundStepRing> bound(module, "StepRing");
     bound
-        .def("__init__", &py_new_step_ring, nb::arg("settings"), nb::arg("streams"), nb::arg("slots"))
-        .def("stage_segment", &BoundStepRing::stage_segment, nb::arg("storage"), nb::arg("stream"), nb::arg("segment"),
+        .def("__init__", &py_new_step_ring, nb::arg("settings"), nb::arg("env_ids"), nb::arg("slots"))
+        .def("stage_segment", &BoundStepRing::stage_segment, nb::arg("storage"), nb::arg("env_id"), nb::arg("segment"),
              nb::arg("bits"), nb::arg("actions"), nb::arg("rewards"), nb::arg("extras").none())
         .def("append_segment", &BoundStepRing::append_segment, nb::arg("storage"), nb::arg("stacks"))
         .def("evict_for_staged", &BoundStepRing::evict_for_staged)

@@ -1,4 +1,4 @@
-// Bindings of ../step_sequences.hpp for the timelines. The GIL is not released.
+// Bindings of ../step_sequences.hpp for the step stores. The GIL is not released.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -17,7 +17,7 @@
 
 namespace framestow {
 
-constexpr std::int64_t kLongest = std::int64_t{1} << 32;  // steps: more frames than a stream can store
+constexpr std::int64_t kLongest = std::int64_t{1} << 32;  // steps: more frames than an environment can store
 
 template <typename Core>
 nb::tuple py_step_sequences(const Core& core, nb::handle indices_argument, std::int64_t length, bool crosses) {
@@ -54,18 +54,18 @@ nb::object py_aligned_starts(const Core& core, nb::handle indices_argument, std:
 }
 
 template <typename Core>
-nb::object py_find_steps(const Core& core, nb::handle streams_argument, nb::handle positions_argument) {
-    const BorrowedColumn streams(streams_argument, "streams"), positions(positions_argument, "positions");
-    if (streams.size() != positions.size()) {
-        refuse("positions", "has " + std::to_string(positions.size()) + " entries: must have as many as streams, " +
-                                std::to_string(streams.size()));
+nb::object py_find_steps(const Core& core, nb::handle env_ids_argument, nb::handle positions_argument) {
+    const BorrowedColumn env_ids(env_ids_argument, "env_ids"), positions(positions_argument, "positions");
+    if (env_ids.size() != positions.size()) {
+        refuse("positions", "has " + std::to_string(positions.size()) + " entries: must have as many as environments, " +
+                                std::to_string(env_ids.size()));
     }
     std::int64_t* indices = nullptr;
-    nb::object array = new_array(nb::int_(streams.size()), numpy_dtypes().int64, indices);
-    for (std::size_t row = 0; row < streams.size(); ++row) {
+    nb::object array = new_array(nb::int_(env_ids.size()), numpy_dtypes().int64, indices);
+    for (std::size_t row = 0; row < env_ids.size(); ++row) {
         StepPlace place{};
-        const bool is_known = streams[row] >= 0 && static_cast<std::size_t>(streams[row]) < core.num_streams();
-        const bool is_found = is_known && core.find(static_cast<std::size_t>(streams[row]), positions[row], place);
+        const bool is_known = env_ids[row] >= 0 && static_cast<std::size_t>(env_ids[row]) < core.num_envs();
+        const bool is_found = is_known && core.find(static_cast<std::size_t>(env_ids[row]), positions[row], place);
         indices[row] = is_found ? place.index : kNoStep;
     }
     return array;
@@ -74,25 +74,25 @@ nb::object py_find_steps(const Core& core, nb::handle streams_argument, nb::hand
 template <typename Core>
 nb::tuple py_places(const Core& core, nb::handle indices_argument) {
     const BorrowedColumn indices(indices_argument, "indices");
-    std::int64_t *streams = nullptr, *positions = nullptr;
+    std::int64_t *env_ids = nullptr, *positions = nullptr;
     const nb::object count = nb::int_(indices.size());
-    nb::object stream_array = new_array(count, numpy_dtypes().int64, streams);
+    nb::object env_array = new_array(count, numpy_dtypes().int64, env_ids);
     nb::object position_array = new_array(count, numpy_dtypes().int64, positions);
     for (std::size_t row = 0; row < indices.size(); ++row) {
         StepPlace place{};
         const bool is_here = core.locate(indices[row], place);
-        streams[row] = is_here ? static_cast<std::int64_t>(place.stream) : kNoStep;
+        env_ids[row] = is_here ? static_cast<std::int64_t>(place.env_id) : kNoStep;
         positions[row] = is_here ? place.position : kNoPosition;
     }
-    return nb::make_tuple(stream_array, position_array);
+    return nb::make_tuple(env_array, position_array);
 }
 
 template <typename Core>
 nb::tuple py_episode_spans(const Core& core, nb::handle indices_argument) {
     const BorrowedColumn indices(indices_argument, "indices");
     const nb::object count = nb::int_(indices.size());
-    std::int64_t *streams = nullptr, *positions = nullptr, *firsts = nullptr, *lasts = nullptr;
-    nb::object stream_array = new_array(count, numpy_dtypes().int64, streams);
+    std::int64_t *env_ids = nullptr, *positions = nullptr, *firsts = nullptr, *lasts = nullptr;
+    nb::object env_array = new_array(count, numpy_dtypes().int64, env_ids);
     nb::object position_array = new_array(count, numpy_dtypes().int64, positions);
     nb::object first_array = new_array(count, numpy_dtypes().int64, firsts);
     nb::object last_array = new_array(count, numpy_dtypes().int64, lasts);
@@ -102,13 +102,13 @@ nb::tuple py_episode_spans(const Core& core, nb::handle indices_argument) {
             throw std::out_of_range("transition " + std::to_string(indices[row]) +
                                     " is not stored: it was evicted or never appended");
         }
-        const std::int64_t behind = core.episode_starts().start_behind(place.stream, place.position);
-        streams[row] = static_cast<std::int64_t>(place.stream);
+        const std::int64_t behind = core.episode_starts().start_behind(place.env_id, place.position);
+        env_ids[row] = static_cast<std::int64_t>(place.env_id);
         positions[row] = place.position;
-        firsts[row] = std::max<std::int64_t>(core.episode_starts().start_of(place.stream, place.position), 0);
-        lasts[row] = behind == kNoPosition ? core.cursors().newest_position(place.stream) : behind - 1;
+        firsts[row] = std::max<std::int64_t>(core.episode_starts().start_of(place.env_id, place.position), 0);
+        lasts[row] = behind == kNoPosition ? core.cursors().newest_position(place.env_id) : behind - 1;
     }
-    return nb::make_tuple(stream_array, position_array, first_array, last_array);
+    return nb::make_tuple(env_array, position_array, first_array, last_array);
 }
 
 template <typename Core>
@@ -132,9 +132,9 @@ template <typename Core>
 nb::tuple py_readable_runs(Core& core) {
     const std::vector<StepRun> runs = core.readable_runs();
     const nb::object count = nb::int_(runs.size());
-    std::int64_t *streams = nullptr, *positions = nullptr, *num_steps = nullptr, *episodes = nullptr;
+    std::int64_t *env_ids = nullptr, *positions = nullptr, *num_steps = nullptr, *episodes = nullptr;
     bool *are_whole = nullptr, *are_open = nullptr;
-    nb::object stream_array = new_array(count, numpy_dtypes().int64, streams);
+    nb::object env_array = new_array(count, numpy_dtypes().int64, env_ids);
     nb::object position_array = new_array(count, numpy_dtypes().int64, positions);
     nb::object num_steps_array = new_array(count, numpy_dtypes().int64, num_steps);
     nb::object whole_array = new_array(count, numpy_dtypes().boolean, are_whole);
@@ -142,22 +142,22 @@ nb::tuple py_readable_runs(Core& core) {
     nb::object episode_array = new_array(count, numpy_dtypes().int64, episodes);
     for (std::size_t row = 0; row < runs.size(); ++row) {
         episodes[row] = runs[row].episode;
-        streams[row] = static_cast<std::int64_t>(runs[row].stream);
+        env_ids[row] = static_cast<std::int64_t>(runs[row].env_id);
         positions[row] = runs[row].position;
         num_steps[row] = runs[row].num_steps;
         are_whole[row] = runs[row].is_whole;
         are_open[row] = runs[row].is_open;
     }
-    return nb::make_tuple(stream_array, position_array, num_steps_array, whole_array, open_array, episode_array);
+    return nb::make_tuple(env_array, position_array, num_steps_array, whole_array, open_array, episode_array);
 }
 
 template <typename Core>
 nb::tuple py_starts(const Core& core) {
     std::vector<std::int64_t> counts, positions;
-    for (std::size_t stream = 0; stream < core.num_streams(); ++stream) {
+    for (std::size_t env_id = 0; env_id < core.num_envs(); ++env_id) {
         const EpisodeStarts& starts = core.episode_starts();
-        counts.push_back(static_cast<std::int64_t>(starts.size(stream)));
-        positions.insert(positions.end(), starts.begin(stream), starts.end(stream));
+        counts.push_back(static_cast<std::int64_t>(starts.size(env_id)));
+        positions.insert(positions.end(), starts.begin(env_id), starts.end(env_id));
     }
     return nb::make_tuple(to_array(counts), to_array(positions));
 }
@@ -166,17 +166,17 @@ template <typename Core>
 void py_restore_starts(Core& core, nb::handle counts_argument, nb::handle positions_argument) {
     const BorrowedColumn counts(counts_argument, "counts"), positions(positions_argument, "positions");
     std::int64_t left = static_cast<std::int64_t>(positions.size());
-    for (std::size_t stream = 0; stream < counts.size(); ++stream) {
-        left = counts[stream] < 0 || counts[stream] > left ? -1 : left - counts[stream];
+    for (std::size_t env_id = 0; env_id < counts.size(); ++env_id) {
+        left = counts[env_id] < 0 || counts[env_id] > left ? -1 : left - counts[env_id];
     }
-    if (counts.size() != core.num_streams() || left != 0) {
+    if (counts.size() != core.num_envs() || left != 0) {
         refuse("counts", "does not fit: must divide " + std::to_string(positions.size()) + " starts among " +
-                             std::to_string(core.num_streams()) + " streams");
+                             std::to_string(core.num_envs()) + " environments");
     }
     const std::int64_t* next = positions.values();
-    for (std::size_t stream = 0; stream < counts.size(); ++stream) {
-        core.restore_starts(stream, std::vector<std::int64_t>(next, next + counts[stream]));
-        next += counts[stream];
+    for (std::size_t env_id = 0; env_id < counts.size(); ++env_id) {
+        core.restore_starts(env_id, std::vector<std::int64_t>(next, next + counts[env_id]));
+        next += counts[env_id];
     }
 }
 
@@ -189,9 +189,9 @@ void bind_step_sequences(nb::class_<Bound>& bound) {
         .def("aligned_starts", [](const Bound& self, nb::handle indices, std::int64_t stride, bool exact) {
             return py_aligned_starts(self.core(), indices, stride, exact);
         }, nb::arg("indices"), nb::arg("stride"), nb::arg("exact") = false)
-        .def("find_steps", [](const Bound& self, nb::handle streams, nb::handle positions) {
-            return py_find_steps(self.core(), streams, positions);
-        }, nb::arg("streams"), nb::arg("positions"))
+        .def("find_steps", [](const Bound& self, nb::handle env_ids, nb::handle positions) {
+            return py_find_steps(self.core(), env_ids, positions);
+        }, nb::arg("env_ids"), nb::arg("positions"))
         .def("places", [](const Bound& self, nb::handle indices) { return py_places(self.core(), indices); },
              nb::arg("indices"))
         .def("episode_spans",

@@ -1,4 +1,4 @@
-// Binding of the comparison of stacked observations with the frames that a stream stored before.
+// Binding of the comparison of stacked observations with the frames that an environment stored before.
 #include "../unstacking.hpp"
 
 #include <string>
@@ -15,7 +15,7 @@ constexpr std::uint8_t kContinues = 1, kShifted = 2;  // bits of the flags
 FrameStacks stacks_of(BorrowedArray& recent, BorrowedArray& ages, const char* padding) {
     if (recent.view().ndim < 3 || recent.view().len == 0 || ages.view().itemsize != sizeof(std::int64_t) ||
         ages.num_rows() != recent.num_rows()) {
-        refuse("recent and ages", "do not fit: must be (num_streams, stack, *frame) and (num_streams,) of int64");
+        refuse("recent and ages", "do not fit: must be (num_envs, stack, *frame) and (num_envs,) of int64");
     }
     const auto stack = static_cast<std::size_t>(recent.view().shape[1]);
     const std::size_t frame_bytes = static_cast<std::size_t>(recent.view().len) / recent.num_rows() / stack;
@@ -23,11 +23,11 @@ FrameStacks stacks_of(BorrowedArray& recent, BorrowedArray& ages, const char* pa
                        frame_bytes, padding_named(padding)};
 }
 
-bool unstack(nb::handle recent, nb::handle ages, const char* padding, nb::handle streams, nb::handle is_open,
+bool unstack(nb::handle recent, nb::handle ages, const char* padding, nb::handle env_ids, nb::handle is_open,
              nb::handle observations, nb::handle next_observations, std::size_t depth, std::size_t piece_bytes,
              nb::handle frames, nb::handle flags) {
     BorrowedArray ring, age, numbers, open, now, next, newest, relations;
-    if (!ring.borrow(recent) || !age.borrow(ages) || !numbers.borrow(streams) || !open.borrow(is_open) ||
+    if (!ring.borrow(recent) || !age.borrow(ages) || !numbers.borrow(env_ids) || !open.borrow(is_open) ||
         !now.borrow(observations) || !next.borrow(next_observations) || !newest.borrow(frames, true) ||
         !relations.borrow(flags, true)) {
         refuse("an argument", "does not fit: all must be arrays in C order, and frames and flags writable");
@@ -42,25 +42,25 @@ bool unstack(nb::handle recent, nb::handle ages, const char* padding, nb::handle
     const auto has_bytes = [](const BorrowedArray& array, std::size_t bytes) {
         return static_cast<std::size_t>(array.view().len) == bytes;
     };
-    if (!has_bytes(numbers, count * sizeof(std::int32_t)) || !has_bytes(open, stacks.num_streams) ||
+    if (!has_bytes(numbers, count * sizeof(std::int32_t)) || !has_bytes(open, stacks.num_envs) ||
         !has_bytes(now, count * observation_bytes) || !has_bytes(next, count * observation_bytes) ||
         !has_bytes(newest, count * stacks.frame_bytes) || !has_bytes(relations, count)) {
         refuse("an argument", "does not fit: must be " + std::to_string(count) + " observations of " +
-                                  std::to_string(observation_bytes) + " bytes, int32 streams, and a byte for each flag");
+                                  std::to_string(observation_bytes) + " bytes, int32 environments, and a byte for each flag");
     }
-    const auto* const stream_numbers = numbers.values<const std::int32_t>();
+    const auto* const env_id_values = numbers.values<const std::int32_t>();
     auto* const bits = relations.values<std::uint8_t>();
     bool are_usual = true;
     for (std::size_t row = 0; row < count; ++row) {
-        const auto stream = static_cast<std::size_t>(stream_numbers[row]);
-        if (stream >= stacks.num_streams) {
-            refuse("streams", "has " + std::to_string(stream_numbers[row]) + ": must be below " +
-                                  std::to_string(stacks.num_streams));
+        const auto env_id = static_cast<std::size_t>(env_id_values[row]);
+        if (env_id >= stacks.num_envs) {
+            refuse("env_ids", "has " + std::to_string(env_id_values[row]) + ": must be below " +
+                                  std::to_string(stacks.num_envs));
         }
         const std::uint8_t* const observation = now.values<const std::uint8_t>() + row * observation_bytes;
         const std::uint8_t* const following = next.values<const std::uint8_t>() + row * observation_bytes;
-        const bool is_begun = open.values<const std::uint8_t>()[stream] != 0 && stacks.ages[stream] >= 0;
-        if (!is_begun || !shows_newest_frames(stacks, stream, observation, layout)) {
+        const bool is_begun = open.values<const std::uint8_t>()[env_id] != 0 && stacks.ages[env_id] >= 0;
+        if (!is_begun || !shows_newest_frames(stacks, env_id, observation, layout)) {
             bits[row] = static_cast<std::uint8_t>(bits[row] & ~kContinues);
         }
         if (!is_shifted(observation, following, layout)) {
@@ -75,7 +75,7 @@ bool unstack(nb::handle recent, nb::handle ages, const char* padding, nb::handle
 }  // namespace
 
 void bind_unstacking(nb::module_& module) {
-    module.def("unstack", &unstack, nb::arg("recent"), nb::arg("ages"), nb::arg("padding"), nb::arg("streams"),
+    module.def("unstack", &unstack, nb::arg("recent"), nb::arg("ages"), nb::arg("padding"), nb::arg("env_ids"),
                nb::arg("is_open"), nb::arg("observations"), nb::arg("next_observations"), nb::arg("depth"),
                nb::arg("piece_bytes"), nb::arg("frames"), nb::arg("flags"));
 }

@@ -276,7 +276,7 @@ void PatchesWriter::add_reference(const std::uint8_t* frame, std::size_t differi
 
 void PatchesWriter::finish(SharedOperations& shared_operations) {
     if (num_frames_ > 0) {
-        shared_operations.gather(patch_format::codes_of(geometry_.is_colour()), repeats_, body_, group_table_);
+        shared_operations.read(patch_format::codes_of(geometry_.is_colour()), repeats_, body_, group_table_);
         body_.reserve(body_.size() + kReadPadding);
     }
 }

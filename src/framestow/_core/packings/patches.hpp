@@ -109,12 +109,12 @@ struct DecodingScratch {
     std::size_t num_references = 0;            // rebuilt since the base; `references` has the last ones
     std::optional<UnpackedUpTo> up_to;         // none: each call starts at the base
     PrefetchQueue next_window;                 // requested while a window is unpacked
-    bool streams_out = false;                 // whether frames are written past the caches
+    bool writes_past_caches = false;                 // whether frames are written past the caches
     std::vector<std::uint8_t> pixels;         // before they become floats
     std::unique_ptr<DecodingScratch> floats;  // of the exact frames among them
 
     void copy_out(std::uint8_t* out, const std::uint8_t* unpacked, std::size_t size) const {
-        if (streams_out) {
+        if (writes_past_caches) {
             stream_copy(out, unpacked, size);
         } else {
             std::memcpy(out, unpacked, size);

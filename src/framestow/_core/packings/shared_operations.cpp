@@ -14,7 +14,7 @@ constexpr std::size_t kMostBytesAMove = 5;  // that the body grows by: the longe
 
 }  // namespace
 
-void SharedOperations::gather(const Codes& codes, const RepeatFinder& finder, Bytes& body,
+void SharedOperations::read(const Codes& codes, const RepeatFinder& finder, Bytes& body,
                               std::vector<std::uint8_t>& group_table) {
     codes_ = &codes;
     const std::size_t base_end = load_u32(group_table.data());

@@ -20,7 +20,7 @@ class SharedOperations {
 public:
     // Rewrites a segment's body and its table of group starts (4 bytes each; the base frame ends where the first group
     // starts). `finder` wrote the patches. Changes neither if nothing is shared.
-    void gather(const patch_format::Codes& codes, const RepeatFinder& finder, PagedVector<std::uint8_t>& body,
+    void read(const patch_format::Codes& codes, const RepeatFinder& finder, PagedVector<std::uint8_t>& body,
                 std::vector<std::uint8_t>& group_table);
 
 private:

@@ -262,8 +262,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             if mask.all():
                 self.memory.begin(frames)
             elif mask.any():
-                streams = np.flatnonzero(mask)
-                self.memory.begin(take_rows(frames, streams), streams)
+                envs = np.flatnonzero(mask)
+                self.memory.begin(take_rows(frames, envs), envs)
             self._has_ended[mask], self._has_begun[mask] = False, True
             self._restarted = None
         return self.memory.observations(), infos

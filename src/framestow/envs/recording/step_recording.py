@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode
 from framestow.envs.recording.recordable import replace_rows, take_row, take_rows
 from framestow.errors import InvalidStepError
 
-Streams = Sequence[int] | npt.NDArray[np.integer[Any]]
+EnvArrays = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 class StepSink(Protocol):
@@ -34,7 +34,7 @@ class StepSink(Protocol):
     def stack(self) -> int:
         """Number of frames of an observation."""
 
-    def begin(self, frames: Any, env_ids: Streams | None = None) -> None:
+    def begin(self, frames: Any, env_ids: EnvArrays | None = None) -> None:
         """Begin an episode of each of ``env_ids`` (``None`` for all) with its first frame, ``(m, *frame)``.
 
         An episode that is still open is closed as truncated. The frames are copied.
@@ -47,7 +47,7 @@ class StepSink(Protocol):
         terminated: npt.ArrayLike,
         truncated: npt.ArrayLike,
         frames: Any,
-        env_ids: Streams | None = None,
+        env_ids: EnvArrays | None = None,
     ) -> None:
         """Add a step of each of ``env_ids`` with its next frame, also of steps that end an episode; frames are copied.
 

@@ -74,7 +74,7 @@ _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.Multi
 class SpaceParts:
     """The leaves of a space of nested ``Dict`` and ``Tuple``, in a fixed order.
 
-    A space that a user registered with Gymnasium's ``concatenate`` is one leaf, which that function batches.
+    A space that a user registered with Gymnasium's ``concatenate`` is one array, which that function batches.
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
@@ -84,8 +84,8 @@ class SpaceParts:
         self.others: list[gymnasium.Space[Any]] = []
         """Spaces of the other parts: ``Text``, ``Sequence``, ``Graph``, ``OneOf`` and users' classes."""
         self._is_one_array = is_array_space(space)
-        for leaf in _leaves(space):
-            (self.arrays if is_array_space(leaf) else self.others).append(leaf)
+        for array in _arrays(space):
+            (self.arrays if is_array_space(array) else self.others).append(array)
 
     def split(self, observation: Any) -> tuple[list[Any], list[Any]]:
         """Return the array parts and the other parts of an observation."""
@@ -103,9 +103,9 @@ class SpaceParts:
     def batched_others(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """Batch the other parts of several observations as Gymnasium does."""
         batches = []
-        for part, leaf in enumerate(self.others):
-            empty: Any = create_empty_array(leaf, len(rows))
-            batches.append(concatenate(leaf, [row[part] for row in rows], empty))
+        for part, array in enumerate(self.others):
+            empty: Any = create_empty_array(array, len(rows))
+            batches.append(concatenate(array, [row[part] for row in rows], empty))
         return batches
 
 
@@ -119,13 +119,13 @@ def _is_nested(space: gymnasium.Space[Any], kind: type[gymnasium.Space[Any]]) ->
     return isinstance(space, kind) and concatenate.dispatch(type(space)) is concatenate.dispatch(kind)
 
 
-def _leaves(space: Any) -> Iterator[gymnasium.Space[Any]]:
+def _arrays(space: Any) -> Iterator[gymnasium.Space[Any]]:
     if _is_nested(space, spaces.Dict):
         for each in space.values():
-            yield from _leaves(each)
+            yield from _arrays(each)
     elif _is_nested(space, spaces.Tuple):
         for each in space.spaces:
-            yield from _leaves(each)
+            yield from _arrays(each)
     else:
         yield space
 

@@ -32,7 +32,7 @@ Indices = npt.NDArray[np.int64]
 class SettledSteps:
     """Index of the sampleable steps: the newest steps of each environment whose n-step return is complete.
 
-    The step of row ``row`` and environment ``stream`` has the number ``row * num_envs + stream``. Its slot is its
+    The step of row ``row`` and environment ``env_id`` has the number ``row * num_envs + env_id``. Its slot is its
     position in a ring of ``num_slots``, counted from ``first_place``. The next step with the same slot replaces it.
 
     A step is *settled* once it is known whether its return can be completed. The steps of an environment are settled in
@@ -40,7 +40,7 @@ class SettledSteps:
     """
 
     def __init__(self, num_rows: int, num_envs: int, first_place: int = 0) -> None:
-        self.num_slots, self._num_streams, self._first_place = num_rows * num_envs, num_envs, first_place
+        self.num_slots, self._num_envs, self._first_place = num_rows * num_envs, num_envs, first_place
         self._is_sampleable = np.zeros(self.num_slots, bool)
         self.newest = np.full(num_envs, -1, np.int64)
         """Row of each environment's newest settled step; -1 before the first."""
@@ -53,8 +53,8 @@ class SettledSteps:
     def settle(self, numbers: Indices, are_sampleable: npt.NDArray[np.bool_]) -> None:
         """Settle the next steps of some environments. Call it again if an interrupt stopped it."""
         self._is_sampleable[self.slots_for(numbers)] = are_sampleable
-        rows, streams = np.divmod(numbers, self._num_streams)
-        np.maximum.at(self.newest, streams, rows)
+        rows, env_ids = np.divmod(numbers, self._num_envs)
+        np.maximum.at(self.newest, env_ids, rows)
 
     def slots_for(self, numbers: Indices) -> Indices:
         """Return the slots of steps, whether or not they are settled."""
@@ -101,7 +101,7 @@ class SettledSteps:
     def _newest_in(self, slots: Indices) -> Indices:
         """Return the numbers of the newest settled steps with these slots."""
         places = (slots + self._first_place) % self.num_slots
-        newest = self.newest[places % self._num_streams] * self._num_streams + places % self._num_streams
+        newest = self.newest[places % self._num_envs] * self._num_envs + places % self._num_envs
         return np.asarray(newest - (newest - places) % self.num_slots)
 
 
@@ -210,9 +210,9 @@ class PrioritizedReplayBuffer:
             threads=threads,
             storage=storage,
         )
-        # CleanRL's tree is a heap; this is its leftmost leaf.
-        num_leaves = num_rows * num_envs
-        self._settled = SettledSteps(num_rows, num_envs, (1 << (num_leaves - 1).bit_length()) - num_leaves)
+        # CleanRL's tree is a heap; this is its leftmost array.
+        num_arrays = num_rows * num_envs
+        self._settled = SettledSteps(num_rows, num_envs, (1 << (num_arrays - 1).bit_length()) - num_arrays)
         self._sampler = Prioritized(alpha, beta, epsilon=eps)
         self._num_rows_seen, self._pending_slots = (
             0,
@@ -334,10 +334,10 @@ class PrioritizedReplayBuffer:
         num_envs, row = self.memory.num_envs, self._steps.num_rows - 1
         numbers: list[int] = []
         are_sampleable: list[bool] = []
-        for stream, (newest, first) in enumerate(zip(self._settled.newest, self._steps.episode_rows, strict=True)):
-            last = row if terminated[stream] else row - self.n_step + 1
+        for env_id, (newest, first) in enumerate(zip(self._settled.newest, self._steps.episode_rows, strict=True)):
+            last = row if terminated[env_id] else row - self.n_step + 1
             for waiting in range(newest + 1, max(last + 1, first)):
-                numbers.append(waiting * num_envs + stream)
+                numbers.append(waiting * num_envs + env_id)
                 are_sampleable.append(waiting >= first)
         self._settle(np.array(numbers, np.int64), np.array(are_sampleable, bool))
 
@@ -348,12 +348,12 @@ class PrioritizedReplayBuffer:
             return
         num_envs, newest_row = self.memory.num_envs, steps.num_rows - 1
         waiting = [np.arange(newest + 1, newest_row + 1) for newest in self._settled.newest]
-        rows, streams = np.concatenate(waiting), np.repeat(np.arange(num_envs), [len(some) for some in waiting])
-        found = self.memory.steps_from(steps.indices(rows, streams), self.n_step)
+        rows, env_ids = np.concatenate(waiting), np.repeat(np.arange(num_envs), [len(some) for some in waiting])
+        found = self.memory.steps_from(steps.indices(rows, env_ids), self.n_step)
         is_sampleable = (found.index[:, -1] >= 0) | found.terminated.any(axis=1)
         # Steps that still reach the newest row wait. A new episode cut off the others, with too few rewards.
-        is_settled = is_sampleable | (found.index.max(axis=1) < steps.indices(newest_row, streams))
-        self._settle((rows * num_envs + streams)[is_settled], is_sampleable[is_settled])
+        is_settled = is_sampleable | (found.index.max(axis=1) < steps.indices(newest_row, env_ids))
+        self._settle((rows * num_envs + env_ids)[is_settled], is_sampleable[is_settled])
 
     def _settle(self, numbers: npt.NDArray[np.int64], are_sampleable: npt.NDArray[np.bool_]) -> None:
         if len(numbers):

@@ -47,7 +47,7 @@ def memory_from_bytes(files: dict[str, bytes], threads: int = 1) -> ReplayMemory
 
 def num_steps_taken(memory: ReplayMemory) -> int:
     """Return how many steps were ever added to a memory with ``retention="fifo"``: the index of the next one."""
-    return int(memory._timeline.next_index)  # type: ignore[attr-defined]  # of a ring
+    return int(memory._steps.next_index)  # type: ignore[attr-defined]  # of a ring
 
 
 def check_frame_stack(frame_stack: Any) -> None:
@@ -120,8 +120,8 @@ class PairedSteps:
     @property
     def episode_rows(self) -> npt.NDArray[np.int64]:
         """First row of each environment's newest episode, ``(num_envs,)``."""
-        timeline = self.memory._timeline
-        return self.num_rows - (timeline.newest_positions - timeline.episode_starts)
+        steps = self.memory._steps
+        return self.num_rows - (steps.newest_positions - steps.episode_starts)
 
     def add(self, *step: Any, **extras: Any) -> None:
         """Store one step of every environment, given as the arguments of ``ReplayMemory.add``."""

@@ -103,10 +103,10 @@ Unpack = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[An
 
 
 class RingObservations:
-    """Read-only array-like ``(rows, streams, *observation)`` that unpacks observations when indexed.
+    """Read-only array-like ``(rows, env_ids, *observation)`` that unpacks observations when indexed.
 
     The first two axes take any NumPy index. Each index returns a new array. Empty rows are zeros. ``unpack`` returns
-    the observations of some rows and streams.
+    the observations of some rows and environments.
 
     Raises ``InvalidSettingsError`` if more than 1 GiB would be unpacked at once.
     """
@@ -123,8 +123,8 @@ class RingObservations:
         return self.shape[0]
 
     def __getitem__(self, key: Any) -> npt.NDArray[Any]:
-        rows, streams = np.indices(self.shape[:2], sparse=True)
-        places = (rows * self.shape[1] + streams)[_of_rows_and_streams(key)]
+        rows, env_ids = np.indices(self.shape[:2], sparse=True)
+        places = (rows * self.shape[1] + env_ids)[_of_rows_and_envs(key)]
         observation = self.shape[2:]
         num_bytes = places.size * int(np.prod(observation)) * self.dtype.itemsize
         if num_bytes > MAX_BYTES:
@@ -133,10 +133,10 @@ class RingObservations:
                 f"{MAX_BYTES // 2**30} GiB; index fewer rows, or iterate over memory.episodes() of the buffer"
             )
         found = np.zeros((places.size, *observation), self.dtype)
-        rows, streams = np.divmod(places.ravel(), self.shape[1])
+        rows, env_ids = np.divmod(places.ravel(), self.shape[1])
         is_stored = rows < self._num_stored
         if is_stored.any():
-            found[is_stored] = self._unpack(rows[is_stored], streams[is_stored])
+            found[is_stored] = self._unpack(rows[is_stored], env_ids[is_stored])
         return found.reshape(*places.shape, *observation)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
@@ -145,7 +145,7 @@ class RingObservations:
         return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
 
 
-def _of_rows_and_streams(key: Any) -> Any:
+def _of_rows_and_envs(key: Any) -> Any:
     """Return ``key`` without trailing full slices of the observation axes."""
     keys = key if isinstance(key, tuple) else (key,)
     while len(keys) > 2 and (isinstance(keys[-1], EllipsisType) or _is_all(keys[-1])):
@@ -176,10 +176,10 @@ class RingArrays:
         """Number of rows of the ring that are not empty."""
         return min(self.steps.num_rows, self.num_rows)
 
-    def indices(self, rows: npt.ArrayLike, streams: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the memory's indices of the steps in these ring rows and streams, which broadcast."""
+    def indices(self, rows: npt.ArrayLike, env_ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the memory's indices of the steps in these ring rows and environments, which broadcast."""
         newest = self.steps.num_rows - 1
-        return self.steps.indices(newest - (newest - np.asarray(rows)) % self.num_rows, streams)
+        return self.steps.indices(newest - (newest - np.asarray(rows)) % self.num_rows, env_ids)
 
     def observations(self, name: str, frames: Any) -> Any:
         """Return the ``RingObservations`` of ``"observation"`` or ``"next_observation"``, or a dict of them.
@@ -187,8 +187,8 @@ class RingArrays:
         ``frames``: the ``FrameSpec`` of whole observations, or a dict of them.
         """
 
-        def unpacked(rows: Array, streams: Array, key: str | None = None) -> Array:
-            observations = getattr(self.steps.transitions(self.indices(rows, streams)), name)
+        def unpacked(rows: Array, env_ids: Array, key: str | None = None) -> Array:
+            observations = getattr(self.steps.transitions(self.indices(rows, env_ids)), name)
             return np.asarray(observations if key is None else observations[key])
 
         axes = self.num_rows, self.steps.memory.num_envs
@@ -218,7 +218,7 @@ class RingArrays:
 
 
 class Dones(npt.NDArray[np.float32]):
-    """End flags of steps. ``dones[newest_row] = True`` starts a new episode with the next step of each stream.
+    """End flags of steps. ``dones[newest_row] = True`` starts a new episode with the next step of each environment.
 
     Libraries set it when they reset environments during an episode. It changes no stored flag: the last step bootstraps
     from its stored next observation. Raises ``InvalidSettingsError`` for any other assignment.

@@ -121,11 +121,11 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
     """
 
     _observations: ObservationStore
-    _first_stream = 0
+    _first_env_id = 0
     _is_part = False  # whether a vector buffer owns the store
 
     def _init_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: Storage) -> None:
-        """Create a store for ``sizes[i]`` steps of stream i. Call it after Tianshou's constructor."""
+        """Create a store for ``sizes[i]`` steps of environment i. Call it after Tianshou's constructor."""
         stack_num: int = self.options["stack_num"]
         self._observations = ObservationStore(sizes, stack_num, frame_stack, threads, storage)
         self._stores_last_frame: bool = self.options["save_only_last_obs"]
@@ -165,14 +165,14 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         """
         if not {"obs", "act", "rew", "terminated", "truncated"} <= set(batch.get_keys()):
             return cast(Added, super().add(batch, buffer_ids))  # raises Tianshou's error
-        streams, is_one = self._streams_that_step(buffer_ids)
-        _check_rewards(batch.rew, len(streams), is_one)
+        env_ids, is_one = self._envs_that_step(buffer_ids)
+        _check_rewards(batch.rew, len(env_ids), is_one)
         step = ObservationStep(
-            self._frames(batch.obs, is_one, len(streams)),
-            self._frames(batch.get("obs_next"), is_one, len(streams)),
-            *(_flags(key, batch[key], len(streams)) for key in ("terminated", "truncated")),
+            self._frames(batch.obs, is_one, len(env_ids)),
+            self._frames(batch.get("obs_next"), is_one, len(env_ids)),
+            *(_flags(key, batch[key], len(env_ids)) for key in ("terminated", "truncated")),
         )
-        numbers = self._observations.add(streams, step)
+        numbers = self._observations.add(env_ids, step)
         numbered = Batch()
         for key in batch.get_keys():
             numbered.__dict__[key] = batch[key]
@@ -235,7 +235,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
             numbers = np.zeros(buffer.maxsize, np.uint32)
             for first in range(0, len(slots), ROWS_AT_ONCE):
                 moved = slots[first : first + ROWS_AT_ONCE]
-                numbers[moved] = self._numbered([self._first_stream], buffer[moved], knows_next)
+                numbers[moved] = self._numbered([self._first_env_id], buffer[moved], knows_next)
         finally:
             buffer.stack_num = stack_num
         fields = {key: buffer._meta[key] for key in buffer._meta.get_keys() if key != "obs_next"}
@@ -254,10 +254,10 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         if "obs" not in batch.get_keys() or batch.obs is numbers_here:  # the batch was read from this buffer
             return
         self._observations.clear()
-        streams = list(range(len(self._observations.sizes)))
+        env_ids = list(range(len(self._observations.sizes)))
         numbers = np.zeros(self.maxsize, np.uint32)
-        for slots in np.arange(self.maxsize).reshape(len(streams), -1).T:
-            numbers[slots] = self._numbered(streams, batch[slots])
+        for slots in np.arange(self.maxsize).reshape(len(env_ids), -1).T:
+            numbers[slots] = self._numbered(env_ids, batch[slots])
         kept = {key: batch[key] for key in batch.get_keys() if key != "obs_next"}
         super().set_batch(Batch({**kept, "obs": numbers}))
 
@@ -276,13 +276,13 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         shared = {"_observations": None, "_meta": Batch()} if self._is_part else {}
         return self.__dict__ | shared
 
-    def _numbered(self, streams: list[int], batch: Any, knows_next: bool = True) -> npt.NDArray[np.uint32]:
-        """Store a batch's observations: one step per stream, or consecutive steps of one. Return their numbers."""
+    def _numbered(self, env_ids: list[int], batch: Any, knows_next: bool = True) -> npt.NDArray[np.uint32]:
+        """Store a batch's observations: one step per environment, or consecutive steps of one. Return their numbers."""
         obs, obs_next = (_tree(batch.get(key)) for key in OBSERVATIONS)
         obs_next = obs_next if knows_next else None
         ends = [np.asarray(batch[key], bool) for key in ("terminated", "truncated")]
-        steps = [np.s_[:]] if len(streams) > 1 else [np.s_[at : at + 1] for at in range(len(batch))]
-        added = [self._observations.add(streams, ObservationStep(obs, obs_next, *ends).of(step)) for step in steps]
+        steps = [np.s_[:]] if len(env_ids) > 1 else [np.s_[at : at + 1] for at in range(len(batch))]
+        added = [self._observations.add(env_ids, ObservationStep(obs, obs_next, *ends).of(step)) for step in steps]
         return np.concatenate(added)
 
     def _slots_of(self, index: slice) -> npt.NDArray[Any]:
@@ -290,12 +290,12 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         slots: npt.NDArray[Any] = self.sample_indices(0) if index == slice(None) else self._indices[: len(self)][index]
         return slots
 
-    def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
-        """Return the streams of an ``add`` call, and whether the step has no axis for environments."""
-        return [self._first_stream], buffer_ids is None
+    def _envs_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
+        """Return the environments of an ``add`` call, and whether the step has no axis for environments."""
+        return [self._first_env_id], buffer_ids is None
 
-    def _streams_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        return np.full(len(slots), self._first_stream)
+    def _envs_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        return np.full(len(slots), self._first_env_id)
 
     def _frames(self, observations: Any, is_one: bool, num_envs: int) -> Any:
         """Return observations as ``(n, *shape)``; with ``save_only_last_obs`` the newest frame of each stack."""
@@ -319,7 +319,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         if not observations.knows_next:  # obs_next is the next slot's observation, as in Tianshou
             return self._stacked(slots, stack_num), self._stacked(self.next(slots), stack_num)
         if stack_num <= observations.stack:
-            return observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)
+            return observations.pairs(self._envs_of(slots), self._meta["obs"][slots], stack_num)
         obs = self._stacked(slots, stack_num)
         _, newest = self._flat_pair(slots, 1)
         obs_next = map_arrays(lambda older, new: np.concatenate([older[:, 1:], new[:, None]], 1), obs, newest)
@@ -329,7 +329,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         """Return stacked observations of these slots; stacks deeper than the store's also use the previous slots."""
         observations = self._observations
         if stack_num <= observations.stack:
-            return observations.pairs(self._streams_of(slots), self._meta["obs"][slots], stack_num)[0]
+            return observations.pairs(self._envs_of(slots), self._meta["obs"][slots], stack_num)[0]
         singles: list[Any] = []
         for _ in range(stack_num):
             singles.insert(0, self._stacked(slots, 1))
@@ -356,15 +356,15 @@ class NumberedSlotsOfParts(NumberedSlots):
     def _share_observations(self, frame_stack: int | None, threads: int, storage: Storage) -> None:
         """Create one store for all parts. Call it after Tianshou's constructor."""
         self._init_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
-        for stream, part in enumerate(self.buffers):
-            part._observations, part._first_stream, part._is_part = self._observations, stream, True
+        for env_id, part in enumerate(self.buffers):
+            part._observations, part._first_env_id, part._is_part = self._observations, env_id, True
 
-    def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
+    def _envs_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
         return _checked_ids(buffer_ids, self.buffer_num), False
 
-    def _streams_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        streams: npt.NDArray[np.int64] = np.searchsorted(self._offset, slots, "right") - 1
-        return streams
+    def _envs_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+        env_ids: npt.NDArray[np.int64] = np.searchsorted(self._offset, slots, "right") - 1
+        return env_ids
 
     def _set_batch_for_children(self) -> None:
         for offset, part in zip(self._offset, self.buffers, strict=True):
@@ -636,9 +636,9 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         self.cached_buffer_num = cached_buffer_num
         self._share_observations(frame_stack, threads, storage)
 
-    def _streams_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
-        streams = _checked_ids(buffer_ids, self.cached_buffer_num)
-        return [stream + 1 for stream in streams], False  # stream 0 is the main buffer
+    def _envs_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
+        env_ids = _checked_ids(buffer_ids, self.cached_buffer_num)
+        return [env_id + 1 for env_id in env_ids], False  # environment 0 is the main buffer
 
 
 def _part_size(total_size: int, buffer_num: int) -> int:

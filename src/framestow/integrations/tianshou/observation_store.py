@@ -1,7 +1,7 @@
-"""``ObservationStore``: the observations of several streams, by stream and step number.
+"""``ObservationStore``: the observations of several environments, by environment and step number.
 
-While all streams step together, one ``StreamGroup`` stores them in one memory. Once a stream steps without the others,
-each stream gets its own group.
+While all environments step together, one ``EnvGroup`` stores them in one memory. Once an environment steps without the
+others, each environment gets its own group.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ Pair = tuple[Any, Any]
 
 
 class ObservationStep(NamedTuple):
-    """One step of some streams: observations ``(num_envs, *shape)``; the next ones may be unknown (``None``)."""
+    """One step of some environments: observations ``(num_envs, *shape)``; the next ones may be unknown (``None``)."""
 
     observation: Any
     next_observation: Any | None
     terminated: Flags
     truncated: Flags
 
-    def of(self, streams: Any) -> ObservationStep:
-        """Return a copy of the step for some of its streams."""
+    def of(self, env_ids: Any) -> ObservationStep:
+        """Return a copy of the step for some of its environments."""
 
         def taken(part: Any) -> Any:
-            return None if part is None else map_arrays(lambda array: array[streams].copy(), part)
+            return None if part is None else map_arrays(lambda array: array[env_ids].copy(), part)
 
         return ObservationStep(taken(self[0]), taken(self[1]), taken(self[2]), taken(self[3]))
 
 
 @dataclass(frozen=True)
-class StreamGroupSettings:
-    """Settings of a ``StreamGroup``, named as in ``ObservationStore``."""
+class EnvGroupSettings:
+    """Settings of a ``EnvGroup``, named as in ``ObservationStore``."""
 
     space: Any
     size: int
@@ -59,7 +59,7 @@ class StreamGroupSettings:
     num_envs: int
 
     def steps(self, first_layout: ObservationLayout | None = None) -> PairedSteps:
-        """Return a memory for ``size`` steps of each stream, with observations and flags only."""
+        """Return a memory for ``size`` steps of each environment, with observations and flags only."""
         depth = 1 if self.stack > 1 else self.frame_stack
         layouts = layouts_to_try(self.space) if depth is None else layouts_of_depth(self.space, depth)
         return PairedSteps(
@@ -74,11 +74,11 @@ class StreamGroupSettings:
         )
 
 
-class StreamGroup:
-    """The observations of streams that always step together.
+class EnvGroup:
+    """The observations of environments that always step together.
 
-    A *row* is one step of all streams. Rows are numbered from ``first_row``. If ``settings.stack`` is more than 1, the
-    streams deliver single frames, and observations are stacks of them.
+    A *row* is one step of all environments. Rows are numbered from ``first_row``. If ``settings.stack`` is more than 1,
+    the environments deliver single frames, and observations are stacks of them.
 
     A row without next observations waits for the next row, whose observations they are. For a waiting row, and at the
     end of an episode, the next observation is unknown. As in Tianshou it is then the observation, with its newest frame
@@ -86,7 +86,7 @@ class StreamGroup:
     """
 
     def __init__(
-        self, settings: StreamGroupSettings, first_row: int = 0, first_layout: ObservationLayout | None = None
+        self, settings: EnvGroupSettings, first_row: int = 0, first_layout: ObservationLayout | None = None
     ) -> None:
         self._settings, self._first_row = settings, first_row
         self._steps = settings.steps(first_layout)
@@ -119,33 +119,33 @@ class StreamGroup:
         else:
             self._feed(step)
 
-    def pairs(self, rows: Indices, streams: Indices) -> Pair:
-        """Return the observations and next observations of these stored rows and streams, ``(n,)`` each."""
+    def pairs(self, rows: Indices, env_ids: Indices) -> Pair:
+        """Return the observations and next observations of these stored rows and environments, ``(n,)`` each."""
         if self._waiting is None or not (waits := rows == self.num_rows - 1).any():
-            return self._stored_pairs(rows, streams)
-        waiting = map_arrays(lambda part: part[streams[waits]], self._waiting_observation())
+            return self._stored_pairs(rows, env_ids)
+        waiting = map_arrays(lambda part: part[env_ids[waits]], self._waiting_observation())
         if waits.all():
             return waiting, waiting
-        stored = self._stored_pairs(rows[~waits], streams[~waits])
+        stored = self._stored_pairs(rows[~waits], env_ids[~waits])
         merged = [map_arrays(lambda new, part: _merged(waits, new, part), waiting, each) for each in stored]
         return merged[0], merged[1]
 
-    def split_off(self, stream: int) -> StreamGroup:
-        """Return a new group with one of the streams and all its stored rows, under the same numbers."""
+    def split_off(self, env_id: int) -> EnvGroup:
+        """Return a new group with one of the environments and all its stored rows, under the same numbers."""
         oldest = self._steps.oldest_row
         rows = np.arange(oldest, self._steps.num_rows)
-        group = StreamGroup(replace(self._settings, num_envs=1), self._first_row + oldest, self._steps.layout)
+        group = EnvGroup(replace(self._settings, num_envs=1), self._first_row + oldest, self._steps.layout)
         for first in range(0, len(rows), 64):
-            indices = self._steps.indices(rows[first : first + 64], stream)
+            indices = self._steps.indices(rows[first : first + 64], env_id)
             batch = self.memory.get(indices)
             group._copy_steps(batch.observation, batch.next_observation, batch.terminated, batch.truncated, self)
-        group._waiting = None if self._waiting is None else self._waiting.of([stream])
+        group._waiting = None if self._waiting is None else self._waiting.of([env_id])
         return group
 
     def _copy_steps(
-        self, observation: Any, next_observation: Any, terminated: Flags, truncated: Flags, old: StreamGroup
+        self, observation: Any, next_observation: Any, terminated: Flags, truncated: Flags, old: EnvGroup
     ) -> None:
-        """Store steps of one stream read from the memory of group ``old``, ``(n, stack, *frame)`` each."""
+        """Store steps of one environment read from the memory of group ``old``, ``(n, stack, *frame)`` each."""
         if not self._steps.num_rows:
             self._copy_history(observation, old)
         observations, next_observations = map(old._steps.layout.to_library, (observation, next_observation))
@@ -153,7 +153,7 @@ class StreamGroup:
             one = np.s_[at : at + 1]
             self._feed(ObservationStep(observations, next_observations, terminated, truncated).of(one))
 
-    def _copy_history(self, observation: Any, old: StreamGroup) -> None:
+    def _copy_history(self, observation: Any, old: EnvGroup) -> None:
         """Store the frames before the first copied step, as steps without a number."""
         depth = old.memory.stack
         for num_frames in range(1, depth):
@@ -172,15 +172,15 @@ class StreamGroup:
             step.observation, zeros.astype(int), zeros, step.next_observation, step.terminated, step.truncated
         )
 
-    def _stored_pairs(self, rows: Indices, streams: Indices) -> Pair:
-        batch = self.memory.get(self._steps.indices(rows - self._first_row, streams))
+    def _stored_pairs(self, rows: Indices, env_ids: Indices) -> Pair:
+        batch = self.memory.get(self._steps.indices(rows - self._first_row, env_ids))
         if self._settings.stack > 1:
             return batch.observation, batch.next_observation
         layout = self._steps.layout
         return layout.to_library(batch.observation), layout.to_library(batch.next_observation)
 
     def _next_observation_of(self, waiting: ObservationStep, observation: Any) -> Any:
-        """Return the next observations of a waiting row: ``observation``, unless a stream's episode ended."""
+        """Return the next observations of a waiting row: ``observation``, unless an environment's episode ended."""
         ended = waiting.terminated | waiting.truncated
         return map_arrays(
             lambda last, new: _merged(ended, last[ended], new[~ended]),
@@ -198,7 +198,7 @@ class StreamGroup:
         return layout.to_library(shifted[0])
 
     def _waiting_observation(self) -> Any:
-        """Return the observation of the waiting row, of every stream."""
+        """Return the observation of the waiting row, of every environment."""
         assert self._waiting is not None
         observation = self._waiting.observation
         if self._settings.stack == 1:
@@ -232,16 +232,16 @@ ROWS_AT_ONCE = 64  # rows unpacked together for unusually large requests, such a
 
 
 class ObservationStore:
-    """The observations and next observations of the newest steps of several streams.
+    """The observations and next observations of the newest steps of several environments.
 
-    The steps of a stream are numbered from 1. Number 0 is no step; its observations are zeros. The first observation
-    defines the shape and dtype.
+    The steps of an environment are numbered from 1. Number 0 is no step; its observations are zeros. The first
+    observation defines the shape and dtype.
 
-    While all streams step together, one memory stores all observations (``StreamGroup``). Once some step without the
-    others, each stream gets its own memory, because a memory stores the same number of steps of each stream.
+    While all environments step together, one memory stores all observations (``EnvGroup``). Once some step without the
+    others, each environment gets its own memory, because a memory stores the same number of steps of each environment.
 
     Arguments:
-        sizes: number of steps to store, per stream.
+        sizes: number of steps to store, per environment.
         stack: frames per observation if single frames are added; the first frame of an episode pads its first stacks.
             1 if observations are added.
         frame_stack: frames per added observation, if ``stack`` is 1; ``None`` detects it.
@@ -259,15 +259,15 @@ class ObservationStore:
             )
         self.sizes, self._copies = tuple(sizes), BatchCopies()
         placeholder = FrameSpec((1,))
-        self._settings = StreamGroupSettings(placeholder, max(sizes), stack, frame_stack, threads, storage, len(sizes))
+        self._settings = EnvGroupSettings(placeholder, max(sizes), stack, frame_stack, threads, storage, len(sizes))
         if max(sizes):
             self._settings.steps()  # raises for invalid settings before the first step
         self.clear()
 
     def clear(self) -> None:
         """Remove all steps."""
-        self._together: StreamGroup | None = None
-        self._apart: dict[int, StreamGroup] = {}
+        self._together: EnvGroup | None = None
+        self._apart: dict[int, EnvGroup] = {}
         self._form: Any = None
         self.knows_next = True
         """Whether all steps were added with their next observations."""
@@ -278,36 +278,36 @@ class ObservationStore:
 
     @property
     def memories(self) -> tuple[ReplayMemory, ...]:
-        """The memories: none before the first step, then one, or one per stream that stepped."""
+        """The memories: none before the first step, then one, or one per environment that stepped."""
         if self._together is not None:
             return (self._together.memory,)
-        return tuple(self._apart[stream].memory for stream in sorted(self._apart))
+        return tuple(self._apart[env_id].memory for env_id in sorted(self._apart))
 
     @property
     def stack(self) -> int:
         """Frames per observation if single frames are added."""
         return self._settings.stack
 
-    def add(self, streams: Sequence[int], step: ObservationStep) -> Numbers:
-        """Store one step of some streams, each at most once; return the step numbers.
+    def add(self, env_ids: Sequence[int], step: ObservationStep) -> Numbers:
+        """Store one step of some environments, each at most once; return the step numbers.
 
         Raises ``InvalidStepError`` before anything is stored.
         """
         step = self._checked(step)
-        self._make_groups(streams)
+        self._make_groups(env_ids)
         self.knows_next &= step.next_observation is not None
         map_arrays(self._note_nan, tuple(part for part in step[:2] if part is not None))
         if self._together is not None:
-            order = np.argsort(streams)
+            order = np.argsort(env_ids)
             self._together.add(step if (np.diff(order) == 1).all() else step.of(order))
-            return np.full(len(streams), self._together.num_rows, np.uint32)
-        numbers = np.zeros(len(streams), np.uint32)
-        for at, stream in enumerate(streams):
-            self._apart[stream].add(step.of([at]))
-            numbers[at] = self._apart[stream].num_rows
+            return np.full(len(env_ids), self._together.num_rows, np.uint32)
+        numbers = np.zeros(len(env_ids), np.uint32)
+        for at, env_id in enumerate(env_ids):
+            self._apart[env_id].add(step.of([at]))
+            numbers[at] = self._apart[env_id].num_rows
         return numbers
 
-    def pairs(self, streams: Indices, numbers: npt.NDArray[Any], stack: int) -> Pair:
+    def pairs(self, env_ids: Indices, numbers: npt.NDArray[Any], stack: int) -> Pair:
         """Return the observations and next observations of these steps, ``(n,)``, in arrays that share no memory.
 
         ``stack``: frames per observation, at most those of the store; with 1 there is no stack axis.
@@ -315,9 +315,9 @@ class ObservationStore:
         rows = numbers.astype(np.int64) - 1
         is_usual = len(rows) <= ROWS_AT_ONCE or len(rows) == self.batch_size
         if is_usual and self._together is not None and (rows >= self._together.oldest_row).all():
-            pair = self._together.pairs(rows, streams)
+            pair = self._together.pairs(rows, env_ids)
         else:
-            pair = self._gather_pairs(rows, streams)
+            pair = self._read_pairs(rows, env_ids)
         return self._as_requested(pair[0], stack), self._as_requested(pair[1], stack)
 
     def _as_requested(self, observations: Any, stack: int) -> Any:
@@ -329,32 +329,32 @@ class ObservationStore:
             observations = map_arrays(lambda part: part[:, -1] if stack == 1 else part[:, -stack:], observations)
         return _in_form(self._form, map_arrays(self._copies.of, observations))
 
-    def _gather_pairs(self, rows: Indices, streams: Indices) -> Pair:
+    def _read_pairs(self, rows: Indices, env_ids: Indices) -> Pair:
         """Collect pairs from several groups; evicted steps and number 0 are zeros."""
         groups = self._apart if self._together is None else {0: self._together}
-        group_of, stream_in_group = (streams, 0 * streams) if self._together is None else (0 * streams, streams)
+        group_of, env_in_group = (env_ids, 0 * env_ids) if self._together is None else (0 * env_ids, env_ids)
         pair: list[Any] = []
-        for stream, group in groups.items():
-            here = np.flatnonzero((group_of == stream) & (rows >= group.oldest_row))
+        for env_id, group in groups.items():
+            here = np.flatnonzero((group_of == env_id) & (rows >= group.oldest_row))
             for at in np.split(here, range(ROWS_AT_ONCE, len(here), ROWS_AT_ONCE)):
-                parts = group.pairs(rows[at], stream_in_group[at])
+                parts = group.pairs(rows[at], env_in_group[at])
                 pair = pair or [map_arrays(partial(_zeros, len(rows)), part) for part in parts]
                 for which, part in enumerate(parts):
                     map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
         return pair[0], pair[1]
 
-    def _make_groups(self, streams: Sequence[int]) -> None:
-        """Create one group while all streams step together, and one per stream afterwards."""
-        if len(set(streams)) == len(self.sizes) and len(set(self.sizes)) == 1 and not self._apart:
+    def _make_groups(self, env_ids: Sequence[int]) -> None:
+        """Create one group while all environments step together, and one per environment afterwards."""
+        if len(set(env_ids)) == len(self.sizes) and len(set(self.sizes)) == 1 and not self._apart:
             if self._together is None:
-                self._together = StreamGroup(self._settings)
+                self._together = EnvGroup(self._settings)
             return
         if self._together is not None:
-            self._apart = {stream: self._together.split_off(stream) for stream in range(len(self.sizes))}
+            self._apart = {env_id: self._together.split_off(env_id) for env_id in range(len(self.sizes))}
             self._together = None
-        for stream in streams:
-            if stream not in self._apart:
-                self._apart[stream] = StreamGroup(replace(self._settings, num_envs=1, size=self.sizes[stream]))
+        for env_id in env_ids:
+            if env_id not in self._apart:
+                self._apart[env_id] = EnvGroup(replace(self._settings, num_envs=1, size=self.sizes[env_id]))
 
     def _checked(self, step: ObservationStep) -> ObservationStep:
         """Return the step with numeric arrays ``(n, *shape)``; raise ``InvalidStepError`` if their form changed."""

@@ -1,8 +1,8 @@
 """Stores the pixels of steps from any number of environments in a memory, in any order of environments.
 
-``PixelStreamFeed`` assigns each step to a stream of the memory: the stream whose newest pixels are the step's pixels.
-``PixelSteps`` selects the layout of the pixels. It rebuilds the memory when a step contradicts the layout or when
-streams are missing.
+``PixelEnvFeed`` assigns each step to an environment of the memory: the environment whose newest pixels are the step's
+pixels. ``PixelSteps`` selects the layout of the pixels. It rebuilds the memory when a step contradicts the layout or
+when environments are missing.
 
 A *head* is a step that does not continue the previous step of its batch.
 """
@@ -25,16 +25,17 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layouts import Arrays, equal_rows
 
 MakePixelMemory: TypeAlias = Callable[[int, Any, int, StackPadding, int], ReplayMemory]
-"""Creates a memory from capacity, observation space, stack depth, padding and number of streams."""
+"""Creates a memory from capacity, observation space, stack depth, padding and number of environments."""
 
 NUM_HISTORIES = 64  # starts in mid-episode for which a memory has spare capacity
-STALE_STEPS = 1024  # a stream without a step for longer may be reused
+STALE_STEPS = 1024  # an environment without a step for longer may be reused
 
 
-class PixelStreamFeed:
+class PixelEnvFeed:
     """A memory for ``num_steps`` steps, one per storage cell, from up to ``num_envs`` open episodes.
 
-    A step continues the stream whose newest pixels are the step's pixels, or starts an episode on a free stream.
+    A step continues the environment whose newest pixels are the step's pixels, or starts an episode on a free
+    environment.
 
     Stacks of an episode that starts in its middle contain older frames. These are appended first, as *hidden* steps:
     they use capacity and belong to no cell. Single frames from the middle of an episode are stacked as if the episode
@@ -48,14 +49,12 @@ class PixelStreamFeed:
         self.next_index = 0
         self.hidden = np.zeros(0, np.int64)
         self.trajectories = np.full(num_envs, NONE, np.int64)
-        self.fed = np.full(num_envs, NONE, np.int64)  # index of each stream's newest step
-        self.rows = np.full(num_envs, NONE, np.int64)  # environment of each stream, if known
+        self.fed = np.full(num_envs, NONE, np.int64)  # index of each environment's newest step
+        self.rows = np.full(num_envs, NONE, np.int64)  # environment of each environment, if known
         self.widest_gap = 0
 
     @classmethod
-    def create(
-        cls, layout: PixelLayout, num_steps: int, num_envs: int, make_memory: MakePixelMemory
-    ) -> PixelStreamFeed:
+    def create(cls, layout: PixelLayout, num_steps: int, num_envs: int, make_memory: MakePixelMemory) -> PixelEnvFeed:
         """Return a feed with a new memory."""
         spare = (NUM_HISTORIES + 2 * num_envs) * (layout.depth - 1)
         given = layout.given
@@ -114,7 +113,7 @@ class PixelStreamFeed:
         return continues
 
     def continued_streams(self, steps: StepBatch, heads: Indices, seen: Arrays, taken: set[int]) -> dict[int, int]:
-        """Return the stream of each head that continues an open stream, by head; skip ``taken`` streams."""
+        """Return the env_id of each head that continues an open environment, by head; skip those in ``taken``."""
         found: dict[int, int] = {}
         is_open, newest = self.memory.open_episodes, self._current_stacks()
         for head in heads.tolist():
@@ -128,44 +127,44 @@ class PixelStreamFeed:
                     break
                 fits[at] = equal_rows(last[at][:, -part.shape[1] :], part[head][None])
             if fits.any():
-                stream = self._choose(np.flatnonzero(fits), steps.rows[head])
-                self.widest_gap = max(self.widest_gap, self.next_index - int(self.fed[stream]))
-                found[head] = stream
-                taken.add(stream)
+                env_id = self._choose(np.flatnonzero(fits), steps.rows[head])
+                self.widest_gap = max(self.widest_gap, self.next_index - int(self.fed[env_id]))
+                found[head] = env_id
+                taken.add(env_id)
         return found
 
-    def stream_to_begin(self, steps: StepBatch, head: int, streams: Indices, taken: set[int]) -> int | None:
-        """Return the stream on which this step starts an episode; ``None`` if none is free."""
+    def env_to_begin(self, steps: StepBatch, head: int, env_ids: Indices, taken: set[int]) -> int | None:
+        """Return the environment on which this step starts an episode; ``None`` if none is free."""
         is_free = ~self.memory.open_episodes
         is_free[list(taken)] = False
         own = np.flatnonzero((self.rows == steps.rows[head]) & (self.rows != NONE))
         if own.size and int(own[0]) not in taken:  # same environment, reset in mid-episode if open
             return int(own[0])
-        before = streams[steps.previous[head]] if steps.previous[head] != NONE else NONE
+        before = env_ids[steps.previous[head]] if steps.previous[head] != NONE else NONE
         if before != NONE and is_free[before]:
             return int(before)
         if is_free.any():
             return self._choose(np.flatnonzero(is_free), NONE)
         is_stale = self.next_index - self.fed > max(4 * self.widest_gap, STALE_STEPS)
-        if self.layout.depth == 1:  # no stack needs a stream's older frames
+        if self.layout.depth == 1:  # no stack needs an environment's older frames
             is_stale[:] = True
         is_stale[list(taken)] = False
         if before != NONE and is_stale[before]:
             return int(before)
         return self._choose(np.flatnonzero(is_stale), NONE) if is_stale.any() else None
 
-    def begin(self, stream: int, stacks: Arrays) -> None:
+    def begin(self, env_id: int, stacks: Arrays) -> None:
         """Start an episode with its first stacks, ``(depth, *frame)`` per key, or frames ``(1, *frame)``."""
         one = [stack[None] for stack in stacks]
-        streams = [stream]
+        env_ids = [env_id]
         if not self.needs_history(stacks):
-            self.memory.begin(self.layout.given.newest_of(one), streams)
+            self.memory.begin(self.layout.given.newest_of(one), env_ids)
             return
-        self.memory.begin(self.layout.given.newest_of([stack[:, :1] for stack in one]), streams)
+        self.memory.begin(self.layout.given.newest_of([stack[:, :1] for stack in one]), env_ids)
         no_flag = np.zeros(1, bool)
         for newest in range(2, self.layout.depth + 1):
             frames = self.layout.given.newest_of([stack[:, :newest] for stack in one])
-            self.memory.append([0], [0.0], no_flag, no_flag, frames, streams)
+            self.memory.append([0], [0.0], no_flag, no_flag, frames, env_ids)
             self.hidden = np.append(self.hidden, self.next_index)
             self.next_index += 1
 
@@ -184,8 +183,8 @@ class PixelStreamFeed:
         self.fed[env_ids] = indices
         return indices
 
-    def copy_names(self, old: PixelStreamFeed) -> None:
-        """Copy the trajectories and environments of the streams of ``old``."""
+    def copy_names(self, old: PixelEnvFeed) -> None:
+        """Copy the trajectories and environments of the environments of ``old``."""
         self.trajectories[: len(old.trajectories)] = old.trajectories
         self.rows[: len(old.rows)] = old.rows
         self.widest_gap = old.widest_gap
@@ -196,21 +195,21 @@ class PixelStreamFeed:
         self.next_index = int(stored[-1]) + 1 if stored.size else first_index  # Ctrl-C may come before the count
         self.hidden = np.union1d(self.hidden, np.arange(first_index, self.next_index))
 
-    def record_streams(self, steps: StepBatch, group: slice, streams: Indices) -> None:
-        """Record the trajectories and environments of the streams of ``group``."""
-        self.rows[np.isin(self.rows, steps.rows[group])] = NONE  # an environment has one stream
-        self.trajectories[streams], self.rows[streams] = steps.trajectories[group], steps.rows[group]
+    def record_envs(self, steps: StepBatch, group: slice, env_ids: Indices) -> None:
+        """Record the trajectories and environments of the environments of ``group``."""
+        self.rows[np.isin(self.rows, steps.rows[group])] = NONE  # an environment has one environment
+        self.trajectories[env_ids], self.rows[env_ids] = steps.trajectories[group], steps.rows[group]
 
     def _current_stacks(self) -> Arrays:
         return self.layout.parts_of(self.memory.observations())
 
-    def _choose(self, streams: Indices, row: int) -> int:
-        """Return the stream of environment ``row``, or else the least recently used one, unused streams last."""
-        own = streams[(self.rows[streams] == row) & (row != NONE)]
+    def _choose(self, env_ids: Indices, row: int) -> int:
+        """Return the env_id of TorchRL's environment ``row``, or else the least recently used one, unused ones last."""
+        own = env_ids[(self.rows[env_ids] == row) & (row != NONE)]
         if own.size:
             return int(own[0])
-        fed = self.fed[streams]
-        return int(streams[np.argmin(np.where(fed == NONE, self.next_index, fed))])
+        fed = self.fed[env_ids]
+        return int(env_ids[np.argmin(np.where(fed == NONE, self.next_index, fed))])
 
 
 STEPS_AT_ONCE = 64  # steps read together when a memory is rebuilt
@@ -222,7 +221,7 @@ class PixelSteps:
     """The pixels of the newest ``num_steps`` steps, each frame once, by the indices that ``add`` returns.
 
     The first of ``layouts`` that fits the first steps is used. If a later step contradicts it, or if there are more
-    environments than streams, the memory is rebuilt with all its steps. Then ``renumber`` is called with the old
+    environments than environments, the memory is rebuilt with all its steps. Then ``renumber`` is called with the old
     indices, ascending, and the new ones.
     """
 
@@ -235,7 +234,7 @@ class PixelSteps:
         renumber: Callable[[Indices, Indices], None],
     ) -> None:
         self._layouts, self._make_memory, self._renumber = layouts, make_memory, renumber
-        self._feed = PixelStreamFeed.create(layouts[0], num_steps, num_envs, make_memory)
+        self._feed = PixelEnvFeed.create(layouts[0], num_steps, num_envs, make_memory)
         self._unfinished: Indices | None = None  # of the steps of an ``add`` under way
 
     @property
@@ -266,10 +265,10 @@ class PixelSteps:
             self._rebuild(self.layout, self.memory.num_envs, None)
         while not self.layout.are_shifted(*self._stacks_of(steps)):
             self._take_next_layout()
-        streams, indices = np.full((2, len(steps)), NONE, np.int64)
+        env_ids, indices = np.full((2, len(steps)), NONE, np.int64)
         self._unfinished = indices
         for group in _groups(steps, continues):
-            self._add_group(steps, group, continues, streams, indices)
+            self._add_group(steps, group, continues, env_ids, indices)
         self._unfinished = None
         return indices
 
@@ -303,12 +302,12 @@ class PixelSteps:
 
     def restore(self, state: dict[str, Any], memory: ReplayMemory) -> None:
         """Restore a ``state`` with its memory."""
-        self._feed = PixelStreamFeed(self._layouts[state["layout"]], self._feed.num_steps, memory)
+        self._feed = PixelEnvFeed(self._layouts[state["layout"]], self._feed.num_steps, memory)
         self._feed.restore(state["feed"])
 
     def clear(self) -> None:
         """Remove all steps and start with the first layout again."""
-        self._feed = PixelStreamFeed.create(self._layouts[0], self.num_steps, self.memory.num_envs, self._make_memory)
+        self._feed = PixelEnvFeed.create(self._layouts[0], self.num_steps, self.memory.num_envs, self._make_memory)
 
     def _in_library_layout(self, batch: Batch) -> tuple[Arrays, Arrays]:
         given = self.layout.given
@@ -319,35 +318,35 @@ class PixelSteps:
     def _stacks_of(self, steps: StepBatch) -> tuple[Arrays, Arrays]:
         return self.layout.taken.stacks_of(steps.pixels), self.layout.taken.stacks_of(steps.next_pixels)
 
-    def _add_group(self, steps: StepBatch, group: slice, continues: Any, streams: Indices, indices: Indices) -> None:
+    def _add_group(self, steps: StepBatch, group: slice, continues: Any, env_ids: Indices, indices: Indices) -> None:
         """Store steps from different environments."""
         if continues[group].all():
-            streams[group] = streams[steps.previous[group]]
+            env_ids[group] = env_ids[steps.previous[group]]
         else:
-            self._place(steps, group, continues, streams, indices)
-        own = streams[group]
+            self._place(steps, group, continues, env_ids, indices)
+        own = env_ids[group]
         seen_next = self.layout.taken.stacks_of([part[group] for part in steps.next_pixels])
         frames = self.layout.taken.newest_of(seen_next)
         indices[group] = self._feed.append(
             steps.rewards[group], steps.terminated[group], steps.truncated[group], frames, own
         )
-        self._feed.record_streams(steps, group, own)
+        self._feed.record_envs(steps, group, own)
 
-    def _place(self, steps: StepBatch, group: slice, continues: Any, streams: Indices, indices: Indices) -> None:
-        """Assign a stream to each step of ``group``; start episodes for the steps that continue none."""
+    def _place(self, steps: StepBatch, group: slice, continues: Any, env_ids: Indices, indices: Indices) -> None:
+        """Assign an environment to each step of ``group``; start episodes for the steps that continue none."""
         seen, _ = self._stacks_of(steps)
         numbers = np.arange(group.start, group.stop)
         on = numbers[continues[group]]
-        streams[on] = streams[steps.previous[on]]
-        taken = set(streams[on].tolist())
+        env_ids[on] = env_ids[steps.previous[on]]
+        taken = set(env_ids[on].tolist())
         heads = numbers[~continues[group]]
-        for head, stream in self._feed.continued_streams(steps, heads, seen, taken).items():
-            streams[head] = stream
-        beginning = [int(head) for head in heads if streams[head] == NONE]
+        for head, env_id in self._feed.continued_streams(steps, heads, seen, taken).items():
+            env_ids[head] = env_id
+        beginning = [int(head) for head in heads if env_ids[head] == NONE]
         for head in beginning:
-            while (free := self._feed.stream_to_begin(steps, head, streams, taken)) is None:
+            while (free := self._feed.env_to_begin(steps, head, env_ids, taken)) is None:
                 self._rebuild(self.layout, 2 * self.memory.num_envs, indices)
-            streams[head] = free
+            env_ids[head] = free
             taken.add(free)
         in_midst = sum(self._feed.needs_history([part[head] for part in seen]) for head in beginning)
         while not self._feed.has_capacity_for(in_midst):
@@ -355,7 +354,7 @@ class PixelSteps:
             seen, _ = self._stacks_of(steps)
             in_midst = sum(self._feed.needs_history([part[head] for part in seen]) for head in beginning)
         for head in beginning:
-            self._feed.begin(int(streams[head]), [part[head] for part in seen])
+            self._feed.begin(int(env_ids[head]), [part[head] for part in seen])
 
     def _take_next_layout(self, indices: Indices | None = None) -> None:
         """Rebuild the memory under the next layout that fits all stored steps; the last one always fits."""
@@ -366,17 +365,17 @@ class PixelSteps:
 
     def _rebuild(self, layout: PixelLayout, num_envs: int, indices: Indices | None) -> bool:
         """Copy all stored steps to a new memory, and replace old indices in ``indices``; return whether they fit."""
-        old, feed = self._feed, PixelStreamFeed.create(layout, self._feed.num_steps, num_envs, self._make_memory)
-        stored, streams, begins = _stored_steps(old)
+        old, feed = self._feed, PixelEnvFeed.create(layout, self._feed.num_steps, num_envs, self._make_memory)
+        stored, env_ids, begins = _stored_steps(old)
         for first in range(0, len(stored), STEPS_AT_ONCE):
             part = slice(first, first + STEPS_AT_ONCE)
             batch = old.memory.get(stored[part])
-            if not _copy_steps(old.layout, feed, batch, streams[part], begins[part]):
+            if not _copy_steps(old.layout, feed, batch, env_ids[part], begins[part]):
                 return False
         moved = np.setdiff1d(np.arange(feed.next_index), feed.hidden)
         if len(moved) < len(stored) or not feed.has_capacity_for(0):
             return False
-        _log.info("memory is rebuilt with %d steps: %d streams, %s", len(stored), num_envs, layout.given)
+        _log.info("memory is rebuilt with %d steps: %d environments, %s", len(stored), num_envs, layout.given)
         feed.copy_names(old)
         self._feed = feed
         self._renumber(stored, moved)
@@ -416,19 +415,19 @@ def _check_whole(steps: StepBatch, continues: npt.NDArray[np.bool_]) -> None:
         )
 
 
-def _stored_steps(feed: PixelStreamFeed) -> tuple[Indices, Indices, Indices]:
-    """Return the indices of all steps of cells, ascending, their streams, and whether they start an episode."""
+def _stored_steps(feed: PixelEnvFeed) -> tuple[Indices, Indices, Indices]:
+    """Return the indices of all steps of cells, ascending, their environments, and whether they start an episode."""
     parts = [np.zeros((3, 0), np.int64)]
     for episode in feed.memory.episodes():
         own = np.setdiff1d(episode.indices, feed.hidden)
         parts.append(np.stack([own, np.full(len(own), episode.env_id), np.arange(len(own)) == 0]))
     steps = np.concatenate(parts, axis=1)
-    stored, streams, begins = steps[:, np.argsort(steps[0])[-feed.num_steps :]]
-    begins[np.unique(streams, return_index=True)[1]] = 1  # their previous steps are evicted
-    return stored, streams, begins
+    stored, env_ids, begins = steps[:, np.argsort(steps[0])[-feed.num_steps :]]
+    begins[np.unique(env_ids, return_index=True)[1]] = 1  # their previous steps are evicted
+    return stored, env_ids, begins
 
 
-def _copy_steps(old: PixelLayout, feed: PixelStreamFeed, batch: Batch, streams: Indices, begins: Indices) -> bool:
+def _copy_steps(old: PixelLayout, feed: PixelEnvFeed, batch: Batch, env_ids: Indices, begins: Indices) -> bool:
     """Copy steps of a memory with layout ``old`` to ``feed``; return ``False`` if its layout does not fit them."""
     if feed.layout is old:
         seen, seen_next = old.parts_of(batch.observation), old.parts_of(batch.next_observation)
@@ -437,10 +436,10 @@ def _copy_steps(old: PixelLayout, feed: PixelStreamFeed, batch: Batch, streams: 
         seen, seen_next = map(feed.layout.taken.stacks_of, pixels)
         if not feed.layout.are_shifted(seen, seen_next):
             return False
-    for number, stream in enumerate(streams.tolist()):
+    for number, env_id in enumerate(env_ids.tolist()):
         if begins[number]:
-            feed.begin(stream, [part[number] for part in seen])
+            feed.begin(env_id, [part[number] for part in seen])
         at = slice(number, number + 1)
         frames = feed.layout.given.newest_of([part[at] for part in seen_next])
-        feed.append(batch.reward[at], batch.terminated[at], batch.truncated[at], frames, streams[at])
+        feed.append(batch.reward[at], batch.terminated[at], batch.truncated[at], frames, env_ids[at])
     return True

@@ -87,8 +87,8 @@ def order_of(shape: tuple[int, ...], is_time_first: bool) -> tuple[Indices, Indi
     return rows, np.where(steps == 0, NONE, numbers - 1), 1
 
 
-def num_streams_for(steps: StepBatch) -> int:
-    """Return the initial number of streams: twice the number of environments in the first steps, at least 8."""
+def num_envs_for(steps: StepBatch) -> int:
+    """Return the initial number of environments: twice the number of environments in the first steps, at least 8."""
     most = max(steps.width, len(np.unique(steps.rows)), len(np.unique(steps.trajectories)))
     return max(MIN_STREAMS, 2 * most)
 
@@ -150,7 +150,7 @@ def possible_layouts(space: Any, frame_stack: int | None, padding: StackPadding,
     spec = observation_spec(space)
     whole = ObservationLayout.of_depth(spec, 1)
     if frame_stack is not None:
-        stacks = tuple(_stacks_of_frames(leaf.shape, frame_stack, dim) for leaf in spec.leaf_frames)
+        stacks = tuple(_stacks_of_frames(array.shape, frame_stack, dim) for array in spec.frame_specs)
         return [PixelLayout(whole, ObservationLayout(spec, frame_stack, padding, stacks))]
     layouts = []
     for depth in _possible_depths(spec):
@@ -168,7 +168,7 @@ def spec_of_frames(frames: npt.NDArray[Any]) -> FrameSpec:
 def _possible_depths(spec: AnySpec) -> list[int]:
     """Return the possible depths of grey and RGB stacks, the deepest first."""
     depths = set()
-    for shape in (leaf.shape for leaf in spec.leaf_frames if len(leaf.shape) > 2):
+    for shape in (array.shape for array in spec.frame_specs if len(array.shape) > 2):
         channels = shape[0] if len(shape) > 3 or shape[0] <= shape[-1] else shape[-1]
         depths |= {channels, channels // RGB_CHANNELS} if channels % RGB_CHANNELS == 0 else {channels}
     return sorted(depths - {1}, reverse=True)

@@ -36,7 +36,7 @@ from framestow.integrations.drop_in.paired_steps import (
     memory_to_bytes,
 )
 from framestow.integrations.torchrl.pixel_steps import PixelSteps
-from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, num_streams_for, possible_layouts
+from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, num_envs_for, possible_layouts
 from framestow.one_line import one_line
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.memory_settings import check_unpacking
@@ -334,7 +334,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
 
     @property
     def memory(self) -> ReplayMemory:
-        """The memory with the pixels. It is replaced by ``empty``, or if there are more environments than streams.
+        """The memory with the pixels. It is replaced by ``empty``, or if there are more environments than environments.
 
         Raises ``NothingToSampleError`` before the first step.
         """
@@ -373,7 +373,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         keys = PixelKeys.found_in(batch, self._asked_keys) if self._pixels is None else self._pixels.keys
         step_batch = keys.steps_of(batch, self.ndim > 1)
         if self._pixels is None:
-            self._pixels = self._make_pixels(keys, size * batch.batch_size[1:].numel(), num_streams_for(step_batch))
+            self._pixels = self._make_pixels(keys, size * batch.batch_size[1:].numel(), num_envs_for(step_batch))
         continues = self._pixels.steps.checked(step_batch)
 
         other_keys = steps.exclude(*keys.all_keys).set(STEP, torch.full(steps.batch_size, NONE, dtype=torch.int64))

@@ -104,12 +104,12 @@ class Prioritized(Sampler):
         """Give all transitions priority 1, and restart the annealing of β."""
         fresh = Priorities(self.alpha, self.epsilon)
         for indices in _pieces(transitions.sampleable_runs()):
-            fresh.take_note(transitions.slots_of(indices), indices)
+            fresh.mark_changed(transitions.slots_of(indices), indices)
         self._priorities, self.num_draws = fresh, 0
 
     def slots_changed(self, slots: Slots, transitions: Sampleable) -> None:
         """Give new transitions the largest priority so far, and evicted ones none."""
-        self._priorities.take_note(slots, transitions.indices_in(slots))
+        self._priorities.mark_changed(slots, transitions.indices_in(slots))
 
     def update_priorities(
         self, indices: Indices, priorities: npt.NDArray[np.floating[Any]], transitions: Sampleable
@@ -155,7 +155,7 @@ class Prioritized(Sampler):
         restored = Priorities(self.alpha, self.epsilon)
         restored.restore(_NO_INDICES, np.empty(0, np.float32), float(state["largest"]) ** exponent)
         for indices in _pieces(transitions.sampleable_runs()):
-            restored.take_note(transitions.slots_of(indices), indices)
+            restored.mark_changed(transitions.slots_of(indices), indices)
         start = 0
         for indices in _pieces(runs):
             of_piece = weights[start : start + len(indices)]

@@ -5,9 +5,9 @@
     MANIFEST.000007            manifest of generation 7: settings, and how much of each file belongs to the generation
     MANIFEST.000008.begun.5.3  generation 8 is being written; its new files are frames.000005, steps.000003 and above
     MANIFEST.000006.old        manifest of a superseded generation, until its files are removed
-    frames.000001.log .index   sealed segments of frames, by (stream, number of the segment)
-    steps.000001.log .index    sealed blocks of steps, by the timeline's key
-    state.000007.npz           small, changing state: open segments, steps of incomplete blocks, a value for each stream
+    frames.000001.log .index   sealed segments of frames, by (track, number of the segment)
+    steps.000001.log .index    sealed blocks of steps, by the step store's key
+    state.000007.npz           small, changing state: open segments, steps of incomplete blocks, a value for each track
     LOCK                       locked by the one writer
 """
 
@@ -126,7 +126,7 @@ def _log_state(fields: CheckedFields) -> LogState:
     return LogState(files=files, next_file=fields.integer("next_file", 1))
 
 
-MAX_STREAMS = 2**22  # limit of a log
+MAX_ENVS = 2**22  # limit of a log
 LARGEST_ACTION = 2**63 - 1
 
 
@@ -140,7 +140,7 @@ def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
     settings = CheckedFields(memory, file).inner("settings")
     settings.integer("capacity", 1)
     settings.integer("stack", 1)
-    settings.integer("num_envs", 1, MAX_STREAMS)
+    settings.integer("num_envs", 1, MAX_ENVS)
     settings.number("discount")
     for name in ("max_bytes", "frames_per_segment"):
         if settings.values.get(name) is not None:
@@ -175,7 +175,7 @@ def _check_bounds(action: CheckedFields, name: str) -> None:
 
 
 def _check_frame(frame: CheckedFields) -> None:
-    """Check the shapes of a frame, or of each leaf of a dict or tuple. ``from_state`` checks the rest."""
+    """Check the shapes of a frame, or of each array of a dict or tuple. ``from_state`` checks the rest."""
     if "dict" in frame.values:
         parts = frame.inner("dict")
         for key in parts.values:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.steps.step_store import StepKey, steps_in_pieces
 from framestow.replay.store.folder_contents import newest_generation
 from framestow.replay.store.format import (
     FRAMES,
@@ -34,12 +35,11 @@ from framestow.replay.store.snapshot import (
     sealed_segments,
     unpack_arrays,
 )
-from framestow.replay.timelines.timeline import StepKey, steps_in_pieces
 from framestow.storage.files.block_format import BlockKey, BlockPlace, repair_hint
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
-from framestow.storage.frame_storage import FrameReading, FrameStorage
+from framestow.storage.frame_storage import FrameSnapshot, FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
 WINDOWS_PER_PIECE = 2**16
@@ -129,7 +129,7 @@ class StoredMemory(Closing):
 
         Raises:
             DamagedDataError: a file is damaged; the message names it.
-            IncompatibleError: this version divides streams into segments of another length.
+            IncompatibleError: this version divides tracks into segments of another length.
         """
         if parts.storage.frames_per_segment != self.manifest.frames_per_segment:
             raise IncompatibleError(
@@ -137,7 +137,7 @@ class StoredMemory(Closing):
                 f"{parts.storage.frames_per_segment}; load it with the version that saved it"
             )
         try:
-            parts.damage.num_transitions += parts.timeline.restore(self._arrays, partial(self._read_steps, parts))
+            parts.damage.num_transitions += parts.steps.restore(self._arrays, partial(self._read_steps, parts))
             damaged = list(self._fill_sealed(parts, in_files))
             self._fill_open(parts)
             for error in damaged:
@@ -171,59 +171,59 @@ class StoredMemory(Closing):
         storage, num_frames = parts.storage, parts.storage.frames_per_segment
         for key in sealed_segments(self._arrays):
             try:
-                if in_files and storage.supports_files(key.stream):
+                if in_files and storage.supports_files(key.track):
                     file, offset, size = self.frames.place(key)
-                    storage.restore_in_file(key.stream, key.number, file, offset, size, num_frames)
+                    storage.restore_in_file(key.track, key.number, file, offset, size, num_frames)
                 else:
-                    storage.restore(key.stream, key.number, self.frames.read(key))
+                    storage.restore(key.track, key.number, self.frames.read(key))
             except (KeyError, DamagedDataError) as error:
                 if not parts.damage.are_skipped:
                     raise
-                yield DamagedSegmentError(str(error), key.stream % self.settings.num_envs, key.number)
+                yield DamagedSegmentError(str(error), key.track % self.settings.num_envs, key.number)
 
     def _fill_open(self, parts: MemoryParts) -> None:
-        """Restore the open segments, and the next position of streams without stored frames."""
+        """Restore the open segments, and the next position of tracks without stored frames."""
         storage, segments, start = parts.storage, self._arrays[OPEN_SEGMENTS], 0
-        for stream, size in enumerate(self._arrays[OPEN_SIZES].tolist()):
-            next_position = int(self._arrays[NEXT_POSITIONS][stream])
+        for track, size in enumerate(self._arrays[OPEN_SIZES].tolist()):
+            next_position = int(self._arrays[NEXT_POSITIONS][track])
             number = next_position // storage.frames_per_segment
             if size:
-                storage.restore(stream, number, segments[start : start + size].tobytes())
-            elif not storage.stored_positions(stream):
-                storage.begin_at(stream, number)
+                storage.restore(track, number, segments[start : start + size].tobytes())
+            elif not storage.stored_positions(track):
+                storage.begin_at(track, number)
             start += size
-            if not size and storage.stored_positions(stream).stop < next_position:
-                self._append_blank_segment(storage, stream, number - 1)
-            if storage.stored_positions(stream).stop != next_position:
+            if not size and storage.stored_positions(track).stop < next_position:
+                self._append_blank_segment(storage, track, number - 1)
+            if storage.stored_positions(track).stop != next_position:
                 raise ValueError(
-                    f"stream {stream} continues at {next_position}, not {storage.stored_positions(stream).stop}"
+                    f"track {track} continues at {next_position}, not {storage.stored_positions(track).stop}"
                 )
 
-    def _append_blank_segment(self, storage: FrameStorage, stream: int, number: int) -> None:
-        """Continue a stream after a sealed segment that was damaged and skipped."""
-        frame, length = self.settings.frame.leaf_frames[stream // self.settings.num_envs], storage.frames_per_segment
+    def _append_blank_segment(self, storage: FrameStorage, track: int, number: int) -> None:
+        """Continue a track after a sealed segment that was damaged and skipped."""
+        frame, length = self.settings.frame.frame_specs[track // self.settings.num_envs], storage.frames_per_segment
         blank = FrameStorage(frame, 1, frames_per_segment=length)
         blank.begin_at(0, number)
         for _ in range(length):
             blank.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
-        storage.restore(stream, number, blank.segment(0, number))
-        storage.evict(stream % self.settings.num_envs, (number + 1) * length, number * length)
+        storage.restore(track, number, blank.segment(0, number))
+        storage.evict(track % self.settings.num_envs, (number + 1) * length, number * length)
 
     def _check_arrays(self) -> None:
-        """Raise ``DamagedDataError`` unless the arrays have one entry for each stream and name existing data only.
+        """Raise ``DamagedDataError`` unless the arrays have one entry for each track and name existing data only.
 
         So a damaged or hostile store cannot make the memory larger than its files, and filling it ends.
         """
-        streams = (self.settings.num_frame_streams,)
-        self._check_integers(NEXT_POSITIONS, streams, MAX_NUMBER * self.manifest.frames_per_segment)
+        tracks = (self.settings.num_tracks,)
+        self._check_integers(NEXT_POSITIONS, tracks, MAX_NUMBER * self.manifest.frames_per_segment)
         num_bytes = self._arrays.get(OPEN_SEGMENTS, _EMPTY).nbytes
-        sizes = self._check_integers(OPEN_SIZES, streams, num_bytes)
+        sizes = self._check_integers(OPEN_SIZES, tracks, num_bytes)
         num_runs = len(self._arrays.get(SEGMENT_RUNS, _EMPTY))
-        counts = self._check_integers(RUN_COUNTS, streams, num_runs)
+        counts = self._check_integers(RUN_COUNTS, tracks, num_runs)
         runs = self._check_integers(SEGMENT_RUNS, (num_runs, 2), MAX_NUMBER)
         lengths = runs[:, 1] - runs[:, 0] + 1
         if int(sizes.sum()) != num_bytes or int(counts.sum()) != num_runs:
-            raise self._inconsistency("its arrays do not match its streams")
+            raise self._inconsistency("its arrays do not match its tracks")
         if (lengths < 1).any() or int(lengths.sum()) > len(self.frames):
             raise self._inconsistency(f"it names {int(lengths.sum())} segments and the log has {len(self.frames)}")
 
@@ -258,37 +258,37 @@ def check_windows(parts: MemoryParts) -> None:
 
     Checksums find changed bytes. This check finds data that no memory can have written.
     """
-    timeline, storage, num_streams = parts.timeline, parts.storage, parts.settings.num_envs
-    frame_streams = range(parts.settings.num_frame_streams)
-    stops = np.array([storage.stored_positions(stream).stop for stream in frame_streams]).reshape(-1, num_streams)
-    if (timeline.newest_positions != stops - 1).any():
-        raise ValueError("frames and steps of its streams end at different positions")
-    if ((timeline.episode_starts < 0) | (timeline.episode_starts > timeline.newest_positions.clip(min=0))).any():
+    steps, storage, num_envs = parts.steps, parts.storage, parts.settings.num_envs
+    tracks = range(parts.settings.num_tracks)
+    stops = np.array([storage.stored_positions(track).stop for track in tracks]).reshape(-1, num_envs)
+    if (steps.newest_positions != stops - 1).any():
+        raise ValueError("frames and steps of an environment end at different positions")
+    if ((steps.episode_starts < 0) | (steps.episode_starts > steps.newest_positions.clip(min=0))).any():
         raise ValueError("an episode begins at a position without a frame")
-    reading, stack = storage.start_reading(), parts.settings.stack
+    snapshot, stack = storage.take_snapshot(), parts.settings.stack
     try:
-        for indices in steps_in_pieces(timeline, WINDOWS_PER_PIECE):
-            windows = timeline.resolve_steps(indices, with_extras=False)[0]
+        for indices in steps_in_pieces(steps, WINDOWS_PER_PIECE):
+            windows = steps.resolve_steps(indices, with_extras=False)[0]
             if (windows[2] < 2).any():
                 raise ValueError("a transition has a window that no observation has")
-            _check_frames(reading, windows, stack + 1)
-        if timeline.n_step > 1:
-            for first in range(0, len(timeline), WINDOWS_PER_PIECE):
-                ranks = np.arange(first, min(first + WINDOWS_PER_PIECE, len(timeline)))
-                _check_frames(reading, timeline.resolve(timeline.sampleable_at(ranks), with_extras=False)[0], stack)
+            _check_frames(snapshot, windows, stack + 1)
+        if steps.n_step > 1:
+            for first in range(0, len(steps), WINDOWS_PER_PIECE):
+                ranks = np.arange(first, min(first + WINDOWS_PER_PIECE, len(steps)))
+                _check_frames(snapshot, steps.resolve(steps.sampleable_at(ranks), with_extras=False)[0], stack)
     finally:
-        reading.stop()
+        snapshot.stop()
 
 
 def _check_frames(
-    reading: FrameReading,
+    snapshot: FrameSnapshot,
     windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]],
     length: int,
 ) -> None:
     """Raise ``ValueError`` unless every window has 1 to ``length`` frames, and all are stored."""
-    missing = reading.find_missing_window(*windows, length)
+    missing = snapshot.find_missing_window(*windows, length)
     if missing < len(windows[0]):
-        stream, last, count = (int(column[missing]) for column in windows)
+        env_id, last, count = (int(column[missing]) for column in windows)
         raise ValueError(
-            f"a transition of stream {stream} needs the frames {last - count + 1} to {last}: not all are stored"
+            f"a transition of environment {env_id} needs the frames {last - count + 1} to {last}: not all are stored"
         )

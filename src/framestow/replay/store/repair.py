@@ -135,9 +135,9 @@ class _RepairPlan:
         for generation in self._generations:
             number = generation.verified.manifest.generation
             yield f"generation {number} keeps {generation.num_transitions:,} transitions and loses {generation.lost:,}"
-            if generation.streams_cut_short:
-                numbers = ", ".join(map(str, generation.streams_cut_short))
-                yield f"generation {number}: the newest frames of streams {numbers} are lost, so their episodes end"
+            if generation.envs_cut_short:
+                numbers = ", ".join(map(str, generation.envs_cut_short))
+                yield f"generation {number}: the newest frames of tracks {numbers} are lost, so their episodes end"
 
     def carry_out(self) -> None:
         """Carry out the plan; after a crash each manifest is either unchanged or repaired."""
@@ -328,9 +328,9 @@ class _CopiedBlocks:
         """Return whether a generation with blocks at ``places`` may name all of these blocks too."""
         newest: dict[int, int] = {}
         for key in places:
-            newest[key.stream] = max(key.number, newest.get(key.stream, -1))
+            newest[key.track] = max(key.number, newest.get(key.track, -1))
         return all(
-            places[key] == place if key in places else key.number < newest.get(key.stream, -1)
+            places[key] == place if key in places else key.number < newest.get(key.track, -1)
             for key, place in self.places.items()
         )
 
@@ -354,8 +354,8 @@ class RepairedGeneration(NamedTuple):
     """Transitions of a memory that loads it."""
     lost: int
     """Transitions that it has lost since it was written."""
-    streams_cut_short: list[int]
-    """Streams whose open episodes end, because their newest frames are lost."""
+    envs_cut_short: list[int]
+    """Tracks whose open episodes end, because their newest frames are lost."""
 
 
 def repair_generation(
@@ -369,54 +369,54 @@ def repair_generation(
         DamagedDataError: the result cannot be loaded.
         IncompatibleError: this machine has too little memory to load it.
     """
-    cut_short = verified.streams_cut_short()
+    cut_short = verified.envs_cut_short()
     arrays, manifest, settings = _repair_state(verified), verified.manifest, verified.settings
     check = verify_generation(manifest, settings, arrays, frames, steps)
     missing = [*check.lost_steps, *check.lost_segments]
     if missing or check.problems:
-        lacking = [f"block {number} of stream {stream} is missing" for stream, number in missing]
+        lacking = [f"block {number} of track {track} is missing" for track, number in missing]
         raise DamagedDataError("; ".join([*check.problems, *lacking]))
     sampler = None if manifest.memory["sampler"]["kind"] in SAMPLERS else Uniform()
     parts = build_memory(lambda **_: MemoryParts(settings, sampler), settings, folder)
     kept = BlockSubset(frames, verified.intact_segments), BlockSubset(steps, verified.intact_steps)
     StoredMemory(folder, manifest, arrays, *kept).fill(parts, in_files=True)
-    num_transitions = len(parts.timeline)
+    num_transitions = len(parts.steps)
     return RepairedGeneration(verified, arrays, num_transitions, manifest.num_transitions - num_transitions, cut_short)
 
 
 def _repair_state(verified: VerifiedGeneration) -> Arrays:
     """Return the arrays of a state file without lost data.
 
-    A stream whose newest observation lacks a frame has its episode closed, since no step can follow. If its newest
-    frame is lost, the stream continues after a blank frame, which no transition shows. Closing may complete a block of
-    steps. The log lacks that block, so the state stores it.
+    An environment whose newest observation lacks a frame has its episode closed, since no step can follow. If its
+    newest frame is lost, the environment continues after a blank frame, which no transition shows. Closing may complete
+    a block of steps. The log lacks that block, so the state stores it.
     """
     arrays = verified.arrays | segment_runs(verified.sealed_numbers())
-    timeline, frames = verified.timeline, verified.stored_frames()
-    for stream in verified.streams_cut_short():
-        newest = timeline.newest_positions[stream : stream + 1]
-        if not frames.contain(stream, newest, newest)[0]:
-            for leaf in range(stream, verified.settings.num_frame_streams, verified.settings.num_envs):
-                _add_blank_frame(arrays, leaf, verified.settings, verified.manifest.frames_per_segment)
-            timeline.begin(np.array([stream], np.int32))
-        timeline.is_open[stream] = False
-        timeline.episode_starts[stream] = timeline.newest_positions[stream]
-    return {**arrays, **timeline.state(stored=set(verified.intact_steps))}
+    steps, frames = verified.stored_steps, verified.stored_frames()
+    for env_id in verified.envs_cut_short():
+        newest = steps.newest_positions[env_id : env_id + 1]
+        if not frames.contain(env_id, newest, newest)[0]:
+            for track in range(env_id, verified.settings.num_tracks, verified.settings.num_envs):
+                _add_blank_frame(arrays, track, verified.settings, verified.manifest.frames_per_segment)
+            steps.begin(np.array([env_id], np.int32))
+        steps.is_open[env_id] = False
+        steps.episode_starts[env_id] = steps.newest_positions[env_id]
+    return {**arrays, **steps.state(stored=set(verified.intact_steps))}
 
 
-def _add_blank_frame(arrays: Arrays, stream: int, settings: MemorySettings, frames_per_segment: int) -> None:
-    """Open a new segment with one blank frame in a stream of frames without an open segment."""
-    next_position = int(arrays[NEXT_POSITIONS][stream])
+def _add_blank_frame(arrays: Arrays, track: int, settings: MemorySettings, frames_per_segment: int) -> None:
+    """Open a new segment with one blank frame in a track of frames without an open segment."""
+    next_position = int(arrays[NEXT_POSITIONS][track])
     number = next_position // frames_per_segment
-    frame = settings.frame.leaf_frames[stream // settings.num_envs]
+    frame = settings.frame.frame_specs[track // settings.num_envs]
     storage = FrameStorage(frame, 1, frames_per_segment=frames_per_segment)
     storage.begin_at(0, number)
     storage.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
     segment = np.frombuffer(storage.segment(0, number), np.uint8)
     sizes = arrays[OPEN_SIZES].copy()
     before: npt.NDArray[np.int64] = np.cumsum(sizes) - sizes
-    arrays[OPEN_SEGMENTS] = np.insert(arrays[OPEN_SEGMENTS], int(before[stream]), segment)
-    sizes[stream] = len(segment)
+    arrays[OPEN_SEGMENTS] = np.insert(arrays[OPEN_SEGMENTS], int(before[track]), segment)
+    sizes[track] = len(segment)
     positions = arrays[NEXT_POSITIONS].copy()
-    positions[stream] += 1
+    positions[track] += 1
     arrays[OPEN_SIZES], arrays[NEXT_POSITIONS] = sizes, positions

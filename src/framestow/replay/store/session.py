@@ -61,7 +61,7 @@ class OpenStore:
     def flush_for_budget(self) -> None:
         """Flush if files and RAM together exceed ``max_bytes``; the next step raises an ``OSError`` of it."""
         parts = self._parts
-        ram_bytes = sum(parts.storage.nbytes.values()) + parts.timeline.nbytes
+        ram_bytes = sum(parts.storage.nbytes.values()) + parts.steps.nbytes
         if parts.budget.wants_flush(ram_bytes + self._writer.file_bytes):
             parts.budget.evicted_bytes = 0
             try:
@@ -136,7 +136,7 @@ class OpenStore:
         storage, keys = self._parts.storage, self._writer.new_places
         while keys:
             with self._parts.lock:
-                for key in filter(lambda key: storage.supports_files(key.stream), keys[:SEGMENTS_PER_LOCK]):
+                for key in filter(lambda key: storage.supports_files(key.track), keys[:SEGMENTS_PER_LOCK]):
                     with suppress(LookupError):  # evicted from the memory or the store meanwhile
                         file, offset, size = self._writer.place(key)
                         storage.move_to_file(*key, file, offset, size)
@@ -149,13 +149,13 @@ class OpenStore:
 
     def _change_marker(self) -> Any:
         """Return a value that differs after any change of the memory."""
-        timeline = self._parts.timeline
+        steps = self._parts.steps
         with self._parts.lock:
-            streams = timeline.newest_positions, timeline.episode_starts, timeline.is_open
+            of_envs = steps.newest_positions, steps.episode_starts, steps.is_open
             drawn = self._parts.generator.bit_generator.state
             return (
-                [array.tobytes() for array in streams],
-                len(timeline),
+                [array.tobytes() for array in of_envs],
+                len(steps),
                 drawn,
                 self._parts.notified_sampler.num_updates,
             )
@@ -244,7 +244,7 @@ def create_or_resume(parts: MemoryParts, folder: Path) -> OpenStore:
         with open_stored(folder) as stored:
             _check_settings(parts.settings, stored.settings, folder)
             stored.fill(parts, in_files=True)
-        parts.timeline.close_episodes()
+        parts.steps.close_episodes()
         parts.evict_to_fit()
         writer.begin(newest)
         _warn_of_crash(writer, newest)

@@ -38,10 +38,10 @@ class Snapshot(NamedTuple):
     memory: dict[str, Any]
     """Settings, sampler and generator from ``MemoryParts.state``."""
     arrays: Arrays
-    """Arrays of the timeline, of the sampler (names begin with ``sampler.``) and of the storage::
+    """Arrays of the step store, of the sampler (names begin with ``sampler.``) and of the storage::
 
-        frames.next_positions   next position of each stream of frames (``MemorySettings.num_frame_streams``)
-        frames.open_sizes       bytes of each stream's open segment
+        frames.next_positions   next position of each track of frames (``MemorySettings.num_tracks``)
+        frames.open_sizes       bytes of each track's open segment
         frames.open_segments    the open segments, concatenated
     """
     num_transitions: int
@@ -49,43 +49,43 @@ class Snapshot(NamedTuple):
 
 def take_snapshot(parts: MemoryParts) -> Snapshot:
     """Copy the small state of a memory. The caller holds ``parts.lock``."""
-    storage, streams = parts.storage, range(parts.settings.num_frame_streams)
-    open_segments = [_open_segment(parts, stream) for stream in streams]
-    arrays: Arrays = {name: np.array(array) for name, array in parts.timeline.state().items()}
-    arrays[NEXT_POSITIONS] = np.array([storage.stored_positions(stream).stop for stream in streams], np.int64)
+    storage, tracks = parts.storage, range(parts.settings.num_tracks)
+    open_segments = [_open_segment(parts, track) for track in tracks]
+    arrays: Arrays = {name: np.array(array) for name, array in parts.steps.state().items()}
+    arrays[NEXT_POSITIONS] = np.array([storage.stored_positions(track).stop for track in tracks], np.int64)
     arrays[OPEN_SIZES] = np.array([len(segment) for segment in open_segments], np.int64)
     arrays[OPEN_SEGMENTS] = np.frombuffer(b"".join(open_segments), np.uint8)
     memory, sampler_arrays = parts.state()
-    return Snapshot(memory, arrays | sampler_arrays, len(parts.timeline))
+    return Snapshot(memory, arrays | sampler_arrays, len(parts.steps))
 
 
-def _open_segment(parts: MemoryParts, stream: int) -> bytes:
-    """Return the packed frames of the stream's open segment; empty if it has no frames yet."""
-    number, stored = parts.storage.open_segment(stream), parts.storage.stored_positions(stream)
+def _open_segment(parts: MemoryParts, track: int) -> bytes:
+    """Return the packed frames of the track's open segment; empty if it has no frames yet."""
+    number, stored = parts.storage.open_segment(track), parts.storage.stored_positions(track)
     has_frames = stored.stop > number * parts.storage.frames_per_segment
-    return parts.storage.segment(stream, number) if has_frames else b""
+    return parts.storage.segment(track, number) if has_frames else b""
 
 
 def segment_runs(numbers: list[npt.NDArray[np.int64]]) -> Arrays:
-    """Encode each stream's sealed segment numbers as runs of consecutive numbers, for the state file.
+    """Encode each track's sealed segment numbers as runs of consecutive numbers, for the state file.
 
     >>> arrays = segment_runs([np.array([3, 4, 5, 9]), np.array([], np.int64)])
     >>> arrays["frames.runs"].tolist(), arrays["frames.run_counts"].tolist()
     ([[3, 5], [9, 9]], [2, 0])
     """
-    runs = [_runs_in(of_stream) for of_stream in numbers]
-    return {SEGMENT_RUNS: np.concatenate(runs), RUN_COUNTS: np.array([len(of_stream) for of_stream in runs], np.int64)}
+    runs = [_runs_in(of_track) for of_track in numbers]
+    return {SEGMENT_RUNS: np.concatenate(runs), RUN_COUNTS: np.array([len(of_track) for of_track in runs], np.int64)}
 
 
 def sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
-    """Yield the sealed segments that a state file names, by stream of frames and number.
+    """Yield the sealed segments that a state file names, by track of frames and number.
 
     >>> [tuple(key) for key in sealed_segments(segment_runs([np.array([3, 4]), np.array([9])]))]
     [(0, 3), (0, 4), (1, 9)]
     """
-    streams = np.repeat(np.arange(len(arrays[RUN_COUNTS])), arrays[RUN_COUNTS])
-    for stream, (first, last) in zip(streams.tolist(), arrays[SEGMENT_RUNS].tolist(), strict=True):
-        yield from (BlockKey(stream, number) for number in range(first, last + 1))
+    tracks = np.repeat(np.arange(len(arrays[RUN_COUNTS])), arrays[RUN_COUNTS])
+    for track, (first, last) in zip(tracks.tolist(), arrays[SEGMENT_RUNS].tolist(), strict=True):
+        yield from (BlockKey(track, number) for number in range(first, last + 1))
 
 
 def _runs_in(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

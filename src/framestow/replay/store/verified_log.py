@@ -17,7 +17,7 @@ from framestow.errors import DamagedDataError
 from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import slot_record
-from framestow.replay.timelines.timeline import Timeline, steps_in_pieces
+from framestow.replay.steps.step_store import StepStore, steps_in_pieces
 from framestow.storage.files.block_format import LOG, BlockKey, BlockPlace, Damage, FileState, LogState, file_name
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -119,7 +119,7 @@ class VerifiedLog:
             if Place(file, offset) not in self._bad:
                 problem = check(key, self._reader.read(key))
                 if problem:
-                    message = f"{file}: block {key.number} of stream {key.stream} at offset {offset}: {problem}"
+                    message = f"{file}: block {key.number} of track {key.track} at offset {offset}: {problem}"
                     self.damages.append(Damage(file, offset, key, message))
                     self._bad.add(Place(file, offset))
             progress(size)
@@ -137,7 +137,7 @@ class LogView:
         return None if copy is None else copy[1]
 
     def intact_keys(self) -> Iterator[BlockKey]:
-        """Yield all intact blocks by stream and number, including blocks that no generation needs."""
+        """Yield all intact blocks by track and number, including blocks that no generation needs."""
         return (key for key in self._reader if self.intact_place(key))
 
     def read(self, key: BlockKey) -> bytes | None:
@@ -163,14 +163,14 @@ class BlockSubset:
         """Return the place of a block; raise ``KeyError`` if it is not selected."""
         place = self._view.intact_place(key) if key in self._keys else None
         if place is None:
-            raise KeyError(f"block {key.number} of stream {key.stream} is not selected")
+            raise KeyError(f"block {key.number} of track {key.track} is not selected")
         return place
 
     def read(self, key: BlockKey) -> bytes:
         """Return a block's payload; raise ``KeyError`` if it is not selected."""
         block = self._view.read(key) if key in self._keys else None
         if block is None:
-            raise KeyError(f"block {key.number} of stream {key.stream} is not selected")
+            raise KeyError(f"block {key.number} of track {key.track} is not selected")
         return block
 
     def close(self) -> None:
@@ -199,7 +199,7 @@ class SegmentCheck:
     def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
         self._settings, self._frames_per_segment = settings, frames_per_segment
         frames_at_once = max(1, min(UNPACKED_BYTES // settings.frame.nbytes, frames_per_segment))
-        self._unpacked = [frame.empty(1, frames_at_once) for frame in settings.frame.leaf_frames]
+        self._unpacked = [frame.empty(1, frames_at_once) for frame in settings.frame.frame_specs]
 
     def __call__(self, key: BlockKey, segment: bytes) -> str | None:
         """Check a sealed segment; return its problem, or ``None``."""
@@ -209,10 +209,10 @@ class SegmentCheck:
     def problem(self, key: BlockKey, segment: bytes, positions: range) -> str | None:
         """Return the problem of a segment that must have the frames ``positions``, or ``None``."""
         settings = self._settings
-        if key.stream >= settings.num_frame_streams:
-            return f"the memory has {settings.num_frame_streams} streams of frames"
-        leaf = key.stream // settings.num_envs
-        frame, unpacked = settings.frame.leaf_frames[leaf], self._unpacked[leaf]
+        if key.track >= settings.num_tracks:
+            return f"the memory has {settings.num_tracks} tracks of frames"
+        array = key.track // settings.num_envs
+        frame, unpacked = settings.frame.frame_specs[array], self._unpacked[array]
         # A new storage for each segment: a segment must not depend on others.
         storage = FrameStorage(frame, 1, frames_per_segment=self._frames_per_segment)
         try:
@@ -247,7 +247,7 @@ class StepsCheck:
             return f"its {len(block)} bytes are not a multiple of {self._record.itemsize}, the bytes of a step"
         steps = np.frombuffer(block, self._record)
         for name, is_wrong in {
-            "stream": steps["stream"] >= settings.num_envs,
+            "env_id": steps["env_id"] >= settings.num_envs,
             "reward": ~np.isfinite(steps["reward"]),
             "history": steps["history"] >= settings.stack,
             "flags": steps["flags"] > MAX_FLAGS,
@@ -263,10 +263,10 @@ Numbers = npt.NDArray[np.int64]
 
 
 class StoredFrames:
-    """Index of the frames of a memory: by stream, the numbers of its segments and its next position.
+    """Index of the frames of a memory: by track, the numbers of its segments and its next position.
 
-    ``sealed``, ``next_positions`` and ``has_open`` have one entry for each stream of frames, ``num_streams`` for each
-    leaf.
+    ``sealed``, ``next_positions`` and ``has_open`` have one entry for each track of frames, ``num_envs`` for each
+    array.
     """
 
     def __init__(
@@ -275,9 +275,9 @@ class StoredFrames:
         sealed: list[Numbers],
         next_positions: Numbers,
         has_open: npt.NDArray[np.bool_],
-        num_streams: int,
+        num_envs: int,
     ) -> None:
-        self.frames_per_segment, self._num_streams = frames_per_segment, num_streams
+        self.frames_per_segment, self._num_envs = frames_per_segment, num_envs
         self._next_positions = next_positions
         open_numbers = next_positions // frames_per_segment
         self._numbers = [
@@ -285,43 +285,43 @@ class StoredFrames:
             for numbers, open_number, is_open in zip(sealed, open_numbers.tolist(), has_open.tolist(), strict=True)
         ]
 
-    def contain(self, stream: int, firsts: Numbers, lasts: Numbers) -> npt.NDArray[np.bool_]:
+    def contain(self, track: int, firsts: Numbers, lasts: Numbers) -> npt.NDArray[np.bool_]:
         """Return for each span of frames, ``firsts`` to ``lasts`` inclusive, whether all of it is stored.
 
-        All leaves of ``stream`` must have the frames.
+        All arrays of ``track`` must have the frames.
         """
         first_numbers, last_numbers = firsts // self.frames_per_segment, lasts // self.frames_per_segment
         has_all: npt.NDArray[np.bool_] = firsts >= 0
-        for leaf in range(stream, len(self._numbers), self._num_streams):
-            numbers = self._numbers[leaf]
+        for array in range(track, len(self._numbers), self._num_envs):
+            numbers = self._numbers[array]
             found = np.searchsorted(numbers, last_numbers, "right") - np.searchsorted(numbers, first_numbers, "left")
-            has_all = has_all & (lasts < self._next_positions[leaf]) & (found == last_numbers - first_numbers + 1)
+            has_all = has_all & (lasts < self._next_positions[array]) & (found == last_numbers - first_numbers + 1)
         return has_all
 
 
-def step_problems(timeline: Timeline, frames: StoredFrames, stack: int) -> Iterator[str]:
+def step_problems(stored_steps: StepStore, frames: StoredFrames, stack: int) -> Iterator[str]:
     """Yield the problems between steps, then the transitions whose frames are missing."""
-    yield from _step_order_problems(timeline, stack)
-    runs = EpisodeRuns.of(timeline, stack).runs
-    for stream in range(timeline.num_streams):
-        of_stream = runs[runs["stream"] == stream]
-        firsts = of_stream["first"] - of_stream["history"]
-        lasts = of_stream["first"] + of_stream["length"]
-        for run in np.flatnonzero(~frames.contain(stream, firsts, lasts)):
-            yield f"stream {stream}: transitions need frames {firsts[run]} to {lasts[run]}, and some are missing"
+    yield from _step_order_problems(stored_steps, stack)
+    runs = EpisodeRuns.of(stored_steps, stack).runs
+    for track in range(stored_steps.num_envs):
+        of_track = runs[runs["env_id"] == track]
+        firsts = of_track["first"] - of_track["history"]
+        lasts = of_track["first"] + of_track["length"]
+        for run in np.flatnonzero(~frames.contain(track, firsts, lasts)):
+            yield f"track {track}: transitions need frames {firsts[run]} to {lasts[run]}, and some are missing"
 
 
-def _step_order_problems(timeline: Timeline, stack: int) -> Iterator[str]:
-    """Within a stream, positions ascend, an end has no successor, and each history has one frame more than the last."""
+def _step_order_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
+    """Within a track, positions ascend, an end has no successor, and each history has one frame more than the last."""
     newest_steps = np.empty((4, 0), np.int64)
-    for indices in steps_in_pieces(timeline, STEPS_PER_PIECE):
-        windows, (_, rewards, _, terminated, truncated, _) = timeline.resolve_steps(indices, with_extras=False)
-        streams, lasts, counts = windows
-        piece = np.stack([streams, lasts, counts, terminated | truncated])
+    for indices in steps_in_pieces(stored_steps, STEPS_PER_PIECE):
+        windows, (_, rewards, _, terminated, truncated, _) = stored_steps.resolve_steps(indices, with_extras=False)
+        tracks, lasts, counts = windows
+        piece = np.stack([tracks, lasts, counts, terminated | truncated])
         steps = np.concatenate([newest_steps, piece], axis=1)
         steps = steps[:, np.lexsort((steps[1], steps[0]))]
-        streams, lasts, counts, ended = steps
-        is_same = streams[1:] == streams[:-1]
+        tracks, lasts, counts, ended = steps
+        is_same = tracks[1:] == tracks[:-1]
         apart = lasts[1:] - lasts[:-1]
         follows = is_same & (apart == 1)
         for problem, is_wrong in (
@@ -333,7 +333,7 @@ def _step_order_problems(timeline: Timeline, stack: int) -> Iterator[str]:
             ),
         ):
             for place in np.flatnonzero(is_wrong) + 1:
-                yield f"stream {streams[place]}, frame {lasts[place]}: {problem}"
+                yield f"track {tracks[place]}, frame {lasts[place]}: {problem}"
         if not np.isfinite(rewards).all():
             yield "a reward is not finite"
         newest_steps = steps[:, np.append(~is_same, True)]

@@ -18,6 +18,9 @@ from framestow.closing import Closing
 from framestow.errors import DamagedDataError
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import slot_record
+from framestow.replay.steps.ring_steps import STEPS_PER_BLOCK
+from framestow.replay.steps.step_store import EPISODE_KEYS, StepStore, slots_to_arrays
+from framestow.replay.steps.step_stores import make_step_store
 from framestow.replay.store.folder_contents import (
     generations_by_state,
     lost_generations,
@@ -42,9 +45,6 @@ from framestow.replay.store.verified_log import (
     VerifiedLog,
     step_problems,
 )
-from framestow.replay.timelines.ring_timeline import STEPS_PER_BLOCK
-from framestow.replay.timelines.timeline import EPISODE_KEYS, Timeline, slots_to_arrays
-from framestow.replay.timelines.timelines import make_timeline
 from framestow.storage.files.block_format import BlockKey, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked
@@ -220,7 +220,7 @@ class VerifiedStore(Closing):
         for name, lost in ((FRAMES, generation.lost_segments), (STEPS, generation.lost_steps)):
             for key in lost:
                 if not self.logs[name].explains_loss(key):
-                    yield f"block {key.number} of stream {key.stream} is missing in the log of {name}"
+                    yield f"block {key.number} of track {key.track} is missing in the log of {name}"
 
     def _state(self, manifest: Manifest) -> bytes | DamagedDataError:
         """Return the content of a state file, or the error of reading it."""
@@ -250,7 +250,7 @@ class VerifiedGeneration:
 
     manifest: Manifest
     settings: MemorySettings
-    timeline: Timeline
+    stored_steps: StepStore
     """Its steps; the transitions with lost frames are not sampleable."""
     arrays: Arrays
     """Arrays of its state file."""
@@ -266,24 +266,24 @@ class VerifiedGeneration:
     @property
     def lost(self) -> int:
         """Number of transitions that were sampleable when it was written and are not now."""
-        return self.manifest.num_transitions - len(self.timeline)
+        return self.manifest.num_transitions - len(self.stored_steps)
 
-    def streams_cut_short(self) -> list[int]:
-        """Return the streams whose newest observation lacks a frame."""
-        timeline, frames, stack = self.timeline, self.stored_frames(), self.settings.stack
+    def envs_cut_short(self) -> list[int]:
+        """Return the tracks whose newest observation lacks a frame."""
+        stored_steps, frames, stack = self.stored_steps, self.stored_frames(), self.settings.stack
         cut = []
-        for stream, newest in enumerate(timeline.newest_positions.tolist()):
-            first = max(int(timeline.episode_starts[stream]), newest - stack + 1)
-            if newest >= 0 and not frames.contain(stream, np.array([first]), np.array([newest]))[0]:
-                cut.append(stream)
+        for track, newest in enumerate(stored_steps.newest_positions.tolist()):
+            first = max(int(stored_steps.episode_starts[track]), newest - stack + 1)
+            if newest >= 0 and not frames.contain(track, np.array([first]), np.array([newest]))[0]:
+                cut.append(track)
         return cut
 
     def sealed_numbers(self) -> list[Numbers]:
-        """Return for each stream of frames the numbers of its intact sealed segments."""
-        numbers: list[list[int]] = [[] for _ in range(self.settings.num_frame_streams)]
-        for stream, number in self.intact_segments:
-            numbers[stream].append(number)
-        return [np.array(of_stream, np.int64) for of_stream in numbers]
+        """Return for each track of frames the numbers of its intact sealed segments."""
+        numbers: list[list[int]] = [[] for _ in range(self.settings.num_tracks)]
+        for track, number in self.intact_segments:
+            numbers[track].append(number)
+        return [np.array(of_track, np.int64) for of_track in numbers]
 
     def stored_frames(self) -> StoredFrames:
         """Return an index of the frames that are stored."""
@@ -304,23 +304,23 @@ def verify_generation(
     Raises:
         DamagedDataError: the state is inconsistent in itself.
     """
-    timeline = make_timeline(settings, manifest.frames_per_segment)
-    verified = VerifiedGeneration(manifest, settings, timeline, arrays)
+    stored_steps = make_step_store(settings, manifest.frames_per_segment)
+    verified = VerifiedGeneration(manifest, settings, stored_steps, arrays)
     try:
-        timeline.restore(arrays, lambda key: _read_steps(verified, steps, BlockKey(*key)))
+        stored_steps.restore(arrays, lambda key: _read_steps(verified, steps, BlockKey(*key)))
         _remove_lost_segments(verified, frames)
         verified.problems += _open_segment_problems(verified)
-        verified.problems += step_problems(timeline, verified.stored_frames(), settings.stack)
+        verified.problems += step_problems(stored_steps, verified.stored_frames(), settings.stack)
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise DamagedDataError(f"its content is inconsistent ({error})") from error
     return verified
 
 
 def first_positions(arrays: Arrays, frames_per_segment: int) -> list[int]:
-    """Return for each stream of frames the position of its first stored frame."""
+    """Return for each track of frames the position of its first stored frame."""
     firsts = arrays[NEXT_POSITIONS] // frames_per_segment
     for key in sealed_segments(arrays):
-        firsts[key.stream] = min(firsts[key.stream], key.number)
+        firsts[key.track] = min(firsts[key.track], key.number)
     return [int(first) for first in firsts * frames_per_segment]
 
 
@@ -334,15 +334,15 @@ def _read_steps(verified: VerifiedGeneration, steps: LogView, key: BlockKey) -> 
 
 
 def _num_sampleable(arrays: Arrays, key: BlockKey, frames_per_segment: int) -> int:
-    """Return how many steps of a sealed block were sampleable, according to the state of the timeline."""
+    """Return how many steps of a sealed block were sampleable, according to the state of the step store."""
     if "blocks.numbers" in arrays:  # random retention
-        row = (arrays["blocks.streams"] == key.stream) & (arrays["blocks.segments"] == key.number)
+        row = (arrays["blocks.env_ids"] == key.track) & (arrays["blocks.segments"] == key.number)
         count, length = int(arrays["blocks.num_steps"][row].sum()), frames_per_segment
         first = int(arrays["blocks.numbers"][row].sum()) * length
     else:
         count = length = STEPS_PER_BLOCK
         first = key.number * length
-    lost = np.searchsorted(arrays["timeline.lost"], [first, first + length])
+    lost = np.searchsorted(arrays["steps.lost"], [first, first + length])
     return count - int(lost[1] - lost[0])
 
 
@@ -350,16 +350,16 @@ BEFORE_ALL_POSITIONS = -(2**40)
 
 
 def _remove_lost_segments(verified: VerifiedGeneration, frames: LogView) -> None:
-    length, num_streams = verified.manifest.frames_per_segment, verified.settings.num_envs
+    length, num_envs = verified.manifest.frames_per_segment, verified.settings.num_envs
     for key in sealed_segments(verified.arrays):
         if frames.intact_place(key):
             verified.intact_segments.append(key)
         else:
             first = key.number * length
-            verified.lost_segments[key] = verified.timeline.lose(key.stream % num_streams, first, first + length)
-    for stream, first in enumerate(first_positions(verified.arrays, length)):
+            verified.lost_segments[key] = verified.stored_steps.lose(key.track % num_envs, first, first + length)
+    for track, first in enumerate(first_positions(verified.arrays, length)):
         # Only a damaged state has steps before the first frame.
-        verified.timeline.lose(stream % num_streams, BEFORE_ALL_POSITIONS, first)
+        verified.stored_steps.lose(track % num_envs, BEFORE_ALL_POSITIONS, first)
 
 
 def _open_segment_problems(verified: VerifiedGeneration) -> Iterator[str]:
@@ -367,19 +367,19 @@ def _open_segment_problems(verified: VerifiedGeneration) -> Iterator[str]:
     length = verified.manifest.frames_per_segment
     check = SegmentCheck(verified.settings, length)
     arrays, start = verified.arrays, 0
-    for stream, (size, stop) in enumerate(
+    for track, (size, stop) in enumerate(
         zip(arrays[OPEN_SIZES].tolist(), arrays[NEXT_POSITIONS].tolist(), strict=True)
     ):
-        key = BlockKey(stream, stop // length)
+        key = BlockKey(track, stop // length)
         segment = arrays[OPEN_SEGMENTS][start : start + size].tobytes()
         start += size
         problem = check.problem(key, segment, range(key.number * length, stop)) if size else None
         if problem:
-            yield f"the open segment of stream {stream}: {problem}"
+            yield f"the open segment of track {track}: {problem}"
 
 
 POSITION_RANGE = 2**32  # slots store the low 32 bits of a position
-MAX_DISTANCE = 2**30  # frames between the newest and the oldest position of a stream
+MAX_DISTANCE = 2**30  # frames between the newest and the oldest position of a track
 TAKEN = 4  # flag of a slot with a step; the slot of an episode's last frame has none
 Slots = npt.NDArray[Any]  # of slot_record
 
@@ -387,7 +387,7 @@ Slots = npt.NDArray[Any]  # of slot_record
 class RebuiltState:
     """Builds the arrays of a state file from the blocks of the logs.
 
-    Lost with the state: open segments, steps of incomplete blocks and open episodes. So every stream continues with a
+    Lost with the state: open segments, steps of incomplete blocks and open episodes. So every track continues with a
     new segment after its newest step or frame, and all episodes are closed. Missing segments that steps may reference
     are named too; ``verify_generation`` removes those steps.
     """
@@ -395,13 +395,13 @@ class RebuiltState:
     def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
         self._settings, self._length = settings, frames_per_segment
         self._record = slot_record(settings.num_envs, settings.action, settings.extras)
-        self._firsts = np.full(settings.num_envs, -1, np.int64)  # number of the first segment of each stream
+        self._firsts = np.full(settings.num_envs, -1, np.int64)  # number of the first segment of each track
         self._nexts = np.zeros(settings.num_envs, np.int64)  # number after the last segment
 
     def arrays(self, segments: Iterable[BlockKey], steps: LogView) -> Arrays:
         """Return the state arrays for these segments and the intact blocks of steps."""
-        intact = self._intact_in_all_leaves(segments)
-        empty = make_timeline(self._settings, self._length).state()
+        intact = self._intact_in_all_arrays(segments)
+        empty = make_step_store(self._settings, self._length).state()
         for name in EPISODE_KEYS:  # loading computes these from the steps
             del empty[name]
         is_random = self._settings.retention == "random"
@@ -410,34 +410,34 @@ class RebuiltState:
             np.arange(first, after) if first >= 0 else np.empty(0, np.int64)
             for first, after in zip(self._firsts.tolist(), self._nexts.tolist(), strict=True)
         ]
-        num_leaves = len(self._settings.frame.leaf_frames)
+        num_arrays = len(self._settings.frame.frame_specs)
         newest = self._nexts * self._length - 1
-        stream_arrays: Arrays = {
-            "timeline.newest_positions": newest,
-            "timeline.episode_starts": np.maximum(newest, 0),
+        env_arrays: Arrays = {
+            "steps.newest_positions": newest,
+            "steps.episode_starts": np.maximum(newest, 0),
         }
         frame_arrays: Arrays = {
-            NEXT_POSITIONS: np.tile(self._nexts * self._length, num_leaves),
-            OPEN_SIZES: np.zeros(self._settings.num_frame_streams, np.int64),
+            NEXT_POSITIONS: np.tile(self._nexts * self._length, num_arrays),
+            OPEN_SIZES: np.zeros(self._settings.num_tracks, np.int64),
             OPEN_SEGMENTS: np.empty(0, np.uint8),
         }
-        return empty | step_arrays | stream_arrays | frame_arrays | segment_runs(runs * num_leaves)
+        return empty | step_arrays | env_arrays | frame_arrays | segment_runs(runs * num_arrays)
 
-    def _intact_in_all_leaves(self, segments: Iterable[BlockKey]) -> set[BlockKey]:
-        """Register every segment; return those that no leaf lacks, keyed by stream of steps."""
+    def _intact_in_all_arrays(self, segments: Iterable[BlockKey]) -> set[BlockKey]:
+        """Register every segment; return those that no array lacks, keyed by track of steps."""
         stored = set(segments)
-        num_streams, num_all = self._settings.num_envs, self._settings.num_frame_streams
-        for stream, number in stored:
-            self._cover(stream % num_streams, number, number)
+        num_envs, num_all = self._settings.num_envs, self._settings.num_tracks
+        for track, number in stored:
+            self._cover(track % num_envs, number, number)
         return {
             key
             for key in stored
-            if key.stream < num_streams
-            and all(BlockKey(leaf, key.number) in stored for leaf in range(key.stream, num_all, num_streams))
+            if key.track < num_envs
+            and all(BlockKey(array, key.number) in stored for array in range(key.track, num_all, num_envs))
         }
 
     def _ring_arrays(self, steps: LogView) -> Arrays:
-        """First in, first out, with one order over all streams: keep the newest blocks that fit the capacity."""
+        """First in, first out, with one order over all tracks: keep the newest blocks that fit the capacity."""
         numbers = [key.number for key in steps.intact_keys()]
         if not numbers:
             return {}
@@ -447,36 +447,36 @@ class RebuiltState:
             if number >= first:
                 self._cover_steps(np.frombuffer(steps.read(BlockKey(0, number)) or b"", self._record))
         return {
-            "timeline.span": np.array([first * STEPS_PER_BLOCK, stop]),
-            "timeline.blocks": np.array([first, stop // STEPS_PER_BLOCK]),
+            "steps.span": np.array([first * STEPS_PER_BLOCK, stop]),
+            "steps.blocks": np.array([first, stop // STEPS_PER_BLOCK]),
         }
 
     def _block_arrays(self, intact: set[BlockKey], steps: LogView) -> Arrays:
         """Random retention, with a block of steps for each segment: keep the newest blocks that fit the capacity.
 
         The logs do not say whether a block had been evicted. The blocks get new numbers. A block that later steps may
-        reference, such as the newest of each stream, is stored in the state itself.
+        reference, such as the newest of each track, is stored in the state itself.
         """
         with_steps = {key for key in steps.intact_keys() if key in intact}
         for key in with_steps:
             if self._slots_of(key, steps)["flags"][-1] & TAKEN:  # its next frame is the first of the next segment
-                self._cover(key.stream, key.number, key.number + 1)
-        newest = {BlockKey(stream, after - 1) for stream, after in enumerate(self._nexts.tolist()) if after}
+                self._cover(key.track, key.number, key.number + 1)
+        newest = {BlockKey(track, after - 1) for track, after in enumerate(self._nexts.tolist()) if after}
         chosen: list[tuple[BlockKey, Slots]] = []
         free = self._settings.capacity
         empty = np.zeros(self._length, self._record)
-        for key in sorted(with_steps | newest, key=lambda key: (key.number, key.stream), reverse=True):
+        for key in sorted(with_steps | newest, key=lambda key: (key.number, key.track), reverse=True):
             slots = self._slots_of(key, steps) if key in with_steps else empty  # its steps are lost
             free -= int((slots["flags"] & TAKEN > 0).sum())
             if free >= 0 or key in newest:
                 chosen.append((key, slots))
         chosen.reverse()
-        streams, segments = (np.array([key[part] for key, _ in chosen], np.int64) for part in (0, 1))
-        is_sealed = (segments + 1) * self._length <= self._nexts[streams] * self._length - self._settings.stack
+        tracks, segments = (np.array([key[part] for key, _ in chosen], np.int64) for part in (0, 1))
+        is_sealed = (segments + 1) * self._length <= self._nexts[tracks] * self._length - self._settings.stack
         in_state = [slots for (_, slots), sealed in zip(chosen, is_sealed, strict=True) if not sealed]
         return {
             "blocks.numbers": np.arange(len(chosen)),
-            "blocks.streams": streams,
+            "blocks.env_ids": tracks,
             "blocks.segments": segments,
             "blocks.num_steps": np.array([(slots["flags"] & TAKEN > 0).sum() for _, slots in chosen], np.int64),
             "blocks.are_sealed": is_sealed,
@@ -489,17 +489,17 @@ class RebuiltState:
         return np.frombuffer(steps.read(key) or b"", self._record)
 
     def _cover_steps(self, slots: Slots) -> None:
-        for stream in np.unique(slots["stream"]).tolist():
-            low_bits = slots["position"][slots["stream"] == stream].astype(np.int64)
-            next_position = int(self._nexts[stream]) * self._length
+        for track in np.unique(slots["env_id"]).tolist():
+            low_bits = slots["position"][slots["env_id"] == track].astype(np.int64)
+            next_position = int(self._nexts[track]) * self._length
             positions = low_bits + (next_position - low_bits + POSITION_RANGE // 2) // POSITION_RANGE * POSITION_RANGE
             # The slot of a lost step has a position farther back.
             positions = positions[abs(positions - next_position) < MAX_DISTANCE]
             if positions.size:
                 first, last = int(positions.min()), int(positions.max()) + 1
-                self._cover(stream, max(0, first) // self._length, last // self._length)
+                self._cover(track, max(0, first) // self._length, last // self._length)
 
-    def _cover(self, stream: int, first: int, last: int) -> None:
-        known = int(self._firsts[stream])
-        self._firsts[stream] = first if known < 0 else min(known, first)
-        self._nexts[stream] = max(int(self._nexts[stream]), last + 1)
+    def _cover(self, track: int, first: int, last: int) -> None:
+        known = int(self._firsts[track])
+        self._firsts[track] = first if known < 0 else min(known, first)
+        self._nexts[track] = max(int(self._nexts[track]), last + 1)

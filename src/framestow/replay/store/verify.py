@@ -77,7 +77,7 @@ def verification_of(store: VerifiedStore) -> Verification:
         generations=[manifest.generation for manifest in store.manifests],
         num_bytes=store.num_bytes,
         num_blocks=sum(log.num_blocks for log in store.logs.values()),
-        transitions=len(newest.timeline) if newest else 0,
+        transitions=len(newest.stored_steps) if newest else 0,
         lost=newest.lost if newest else 0,
         findings=store.findings + [finding for log in store.logs.values() for finding in _findings_of(log, newest)],
     )

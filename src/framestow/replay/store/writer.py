@@ -21,6 +21,7 @@ from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.steps.step_store import StepKey
 from framestow.replay.store.folder_contents import files_of_begun, free_generation, newest_generation
 from framestow.replay.store.format import (
     FRAMES,
@@ -34,7 +35,6 @@ from framestow.replay.store.format import (
     manifest_content,
 )
 from framestow.replay.store.snapshot import Snapshot, segment_runs, state_name, take_snapshot, write_state
-from framestow.replay.timelines.timeline import StepKey
 from framestow.storage.files.block_format import BlockKey, BlockPlace
 from framestow.storage.files.block_log import FILE_BYTES, BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -53,7 +53,7 @@ from framestow.storage.files.writer_lock import WriterLock
 
 FEW_BLOCKS = 32  # may be copied while the memory waits
 MAX_ROUNDS = 16  # a memory that seals blocks faster than the disk writes waits after these
-Numbers = npt.NDArray[np.int64]  # of sealed blocks of one stream, ascending
+Numbers = npt.NDArray[np.int64]  # of sealed blocks of one track, ascending
 
 
 class StoreWriter(Closing):
@@ -79,7 +79,7 @@ class StoreWriter(Closing):
         self._file_bytes, self._disk = file_bytes, files
         self._lock = WriterLock(folder / LOCK, f"memory {folder}", "close that one, or give another folder")
         self._base: Manifest | None = None  # generation that the logs continue from
-        self._num_frame_streams = 0
+        self._num_tracks = 0
         self._attempt = ""  # name of the last commit that was started
         self._logs: tuple[BlockLogWriter, BlockLogWriter] | None = None  # of frames and of steps; None after a failure
         self.generations: dict[int, Manifest] = {}
@@ -253,8 +253,8 @@ class StoreWriter(Closing):
             self.read_generations()
             self.begin(self.with_commit(self._attempt, self._base.commit if self._base else ""))
             assert self._logs is not None
-            frames, streams = self._logs[0], range(self._num_frame_streams)
-            self.new_places = [BlockKey(stream, number) for stream in streams for number in frames.numbers(stream)]
+            frames, tracks = self._logs[0], range(self._num_tracks)
+            self.new_places = [BlockKey(track, number) for track in tracks for number in frames.numbers(track)]
         assert self._logs is not None
         return self._logs
 
@@ -266,7 +266,7 @@ class StoreWriter(Closing):
         is_pinned: bool,
         is_closed: bool,
     ) -> Manifest:
-        self._num_frame_streams = parts.settings.num_frame_streams
+        self._num_tracks = parts.settings.num_tracks
         frames, steps = logs
         generation, self._attempt = free_generation(self.folder, self._disk), secrets.token_hex(16)
         begin_generation(self.folder, Begun(generation, (frames.next_file, steps.next_file)), self._disk)
@@ -335,15 +335,15 @@ def _update_logs(
 ) -> tuple[Snapshot, list[Numbers], list[BlockKey]]:
     """Append a memory's new blocks to the logs and take a snapshot.
 
-    Returns the snapshot, the numbers of its sealed segments by stream, and the segments that were appended.
+    Returns the snapshot, the numbers of its sealed segments by track, and the segments that were appended.
     """
-    streams, num_streams = range(parts.settings.num_frame_streams), parts.settings.num_envs
+    tracks, num_envs = range(parts.settings.num_tracks), parts.settings.num_envs
     sealed_segments = SealedBlocks(
-        lambda: [parts.storage.sealed_segments(stream) for stream in streams], parts.storage.segment
+        lambda: [parts.storage.sealed_segments(track) for track in tracks], parts.storage.segment
     )
     sealed_steps = SealedBlocks(
-        lambda: _by_stream(parts.timeline.sealed_steps(), num_streams),
-        lambda stream, number: parts.timeline.step_block((stream, number)),
+        lambda: _by_track(parts.steps.sealed_steps(), num_envs),
+        lambda track, number: parts.steps.step_block((track, number)),
     )
     frames, steps = (
         BlockCopier(log, sealed, parts.lock) for log, sealed in zip(logs, (sealed_segments, sealed_steps), strict=True)
@@ -351,7 +351,7 @@ def _update_logs(
     frames.append_sealed()
     steps.append_sealed()
     with parts.lock:
-        evict_unreferenced_frames(parts.storage, parts.timeline)
+        evict_unreferenced_frames(parts.storage, parts.steps)
         parts.check_segments()
         snapshot = take_snapshot(parts)
         segments = frames.copy_rest()
@@ -361,19 +361,19 @@ def _update_logs(
     return snapshot, segments, frames.appended
 
 
-def _by_stream(keys: list[StepKey], num_streams: int) -> list[Numbers]:
-    """Return the numbers of the blocks of each stream, ascending."""
-    streams, numbers = np.array(sorted(keys), np.int64).reshape(-1, 2).T
-    return np.split(numbers, np.searchsorted(streams, np.arange(1, num_streams)))
+def _by_track(keys: list[StepKey], num_envs: int) -> list[Numbers]:
+    """Return the numbers of the blocks of each track, ascending."""
+    tracks, numbers = np.array(sorted(keys), np.int64).reshape(-1, 2).T
+    return np.split(numbers, np.searchsorted(tracks, np.arange(1, num_envs)))
 
 
 class SealedBlocks(NamedTuple):
     """Access to one kind of a memory's sealed blocks. They never change, and are sealed in ascending order."""
 
     numbers: Callable[[], list[Numbers]]
-    """Returns the numbers of the stored blocks of each stream. The caller holds the memory's lock."""
+    """Returns the numbers of the stored blocks of each track. The caller holds the memory's lock."""
     copy: Callable[[int, int], bytes]
-    """Returns the bytes of a block by stream and number; raises ``IndexError`` if it was evicted."""
+    """Returns the bytes of a block by track and number; raises ``IndexError`` if it was evicted."""
 
 
 class BlockCopier:
@@ -385,7 +385,7 @@ class BlockCopier:
 
     def __init__(self, log: BlockLogWriter, sealed: SealedBlocks, lock: RLock) -> None:
         self._log, self._sealed, self._lock = log, sealed, lock
-        self._seen: list[int] = []  # by stream: the log has all stored blocks below this number
+        self._seen: list[int] = []  # by track: the log has all stored blocks below this number
         self._rest: list[tuple[BlockKey, bytes]] = []
         self._stored: list[Numbers] = []
         self.appended: list[BlockKey] = []
@@ -416,9 +416,9 @@ class BlockCopier:
         """Append the copied blocks, and drop evicted blocks from the log."""
         for key, block in self._rest:
             self._append(key, block)
-        for stream, stored in enumerate(self._stored):
-            unneeded = np.setdiff1d(self._log.numbers(stream), stored, assume_unique=True)
-            self._log.drop(BlockKey(stream, number) for number in unneeded.tolist())
+        for track, stored in enumerate(self._stored):
+            unneeded = np.setdiff1d(self._log.numbers(track), stored, assume_unique=True)
+            self._log.drop(BlockKey(track, number) for number in unneeded.tolist())
 
     def _append(self, key: BlockKey, block: bytes) -> None:
         self._log.append(key, block)
@@ -428,14 +428,14 @@ class BlockCopier:
         """Return those of ``stored`` that are neither in the log nor seen before."""
         if not self._seen:
             self._seen = [0] * len(stored)
-            new = [np.setdiff1d(stored[stream], self._log.numbers(stream), True) for stream in range(len(stored))]
+            new = [np.setdiff1d(stored[track], self._log.numbers(track), True) for track in range(len(stored))]
         else:
             new = [numbers[np.searchsorted(numbers, seen) :] for numbers, seen in zip(stored, self._seen, strict=True)]
-        for stream, numbers in enumerate(stored):
+        for track, numbers in enumerate(stored):
             if len(numbers):
-                self._seen[stream] = int(numbers[-1]) + 1
+                self._seen[track] = int(numbers[-1]) + 1
         return new
 
 
 def _keys_of(numbers: list[Numbers]) -> Iterator[BlockKey]:
-    return (BlockKey(stream, int(number)) for stream, of_stream in enumerate(numbers) for number in of_stream)
+    return (BlockKey(track, int(number)) for track, of_track in enumerate(numbers) for number in of_track)

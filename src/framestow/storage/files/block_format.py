@@ -14,8 +14,8 @@
     └───────────────────────────────────────┘
 
     file header    8 magic · 4 version · 8 number of the file · 8 name of the log · 4 checksum of these
-    block header   4 marker · 4 stream · 8 number · 8 bytes of the payload · 4 checksum of the payload · 4 of these
-    index entry    4 stream · 8 number · 8 offset of the payload · 8 bytes of the payload · 4 checksum of these
+    block header   4 marker · 4 track · 8 number · 8 bytes of the payload · 4 checksum of the payload · 4 of these
+    index entry    4 track · 8 number · 8 offset of the payload · 8 bytes of the payload · 4 checksum of these
 
 The blocks of a log file have no gaps between them, so the entries of an index must tile it: a lost, doubled or moved
 entry is detected. The index only repeats the log. With it, opening a log reads 32 bytes for each block, without
@@ -49,7 +49,7 @@ _BLOCK_HEADER = struct.Struct("<4sIQQI")
 _ENTRY = struct.Struct("<IQQQ")
 _CHECKSUM = struct.Struct("<I")
 
-ENTRY: Final = np.dtype([("stream", "<u4"), ("number", "<u8"), ("offset", "<u8"), ("size", "<u8"), ("checksum", "<u4")])
+ENTRY: Final = np.dtype([("track", "<u4"), ("number", "<u8"), ("offset", "<u8"), ("size", "<u8"), ("checksum", "<u4")])
 """An index entry as a NumPy record, without padding."""
 
 Entries = npt.NDArray[np.void]  # of ENTRY
@@ -65,9 +65,9 @@ def repair_hint(folder: Path) -> str:
 
 
 class BlockKey(NamedTuple):
-    """Key of a block: block ``number`` of ``stream``."""
+    """Key of a block: block ``number`` of ``track``."""
 
-    stream: int
+    track: int
     number: int
 
 
@@ -150,12 +150,12 @@ def unpack_block_header(header: bytes) -> BlockHeader | None:
     """Read a block header; return ``None`` if it is damaged.
 
     >>> unpack_block_header(pack_block_header(BlockKey(1, 2), b"abc"))[:2]
-    (BlockKey(stream=1, number=2), 3)
+    (BlockKey(track=1, number=2), 3)
     """
     if not _is_intact(header, BLOCK_HEADER_BYTES):
         return None
-    marker, stream, number, size, payload_checksum = _BLOCK_HEADER.unpack_from(header)
-    return BlockHeader(BlockKey(stream, number), size, payload_checksum) if marker == _BLOCK_MARKER else None
+    marker, track, number, size, payload_checksum = _BLOCK_HEADER.unpack_from(header)
+    return BlockHeader(BlockKey(track, number), size, payload_checksum) if marker == _BLOCK_MARKER else None
 
 
 def pack_entry(key: BlockKey, offset: int, size: int) -> bytes:
@@ -177,7 +177,7 @@ def _is_intact(content: bytes, size: int) -> bool:
 
 
 _NUMBER_BITS = 40
-_MAX_STREAM, _MAX_NUMBER = 2 ** (62 - _NUMBER_BITS), 2**_NUMBER_BITS  # a key packs into one int64
+_MAX_TRACK, _MAX_NUMBER = 2 ** (62 - _NUMBER_BITS), 2**_NUMBER_BITS  # a key packs into one int64
 _MIN_RECENT = 256
 _SHARE_OF_RECENT = 64  # a block costs 300 bytes in the dict: 5 bytes for each block of the table
 _NOWHERE = -1
@@ -262,7 +262,7 @@ class BlockTable:
         entries = np.concatenate([np.empty(0, ENTRY), *entries_by_file.values()])
         counts = [len(of_file) for of_file in entries_by_file.values()]
         files = np.repeat(np.array(list(entries_by_file), np.int32), counts)
-        keys = (entries["stream"].astype(np.int64) << _NUMBER_BITS) | entries["number"].astype(np.int64)
+        keys = (entries["track"].astype(np.int64) << _NUMBER_BITS) | entries["number"].astype(np.int64)
         added = _Sorted(keys, files, entries["offset"].astype(np.int64), entries["size"].astype(np.uint32))
         self._sorted = self._all().joined(added)
 
@@ -287,13 +287,13 @@ class BlockTable:
         self._sorted = every.select(np.isin(every.keys, wanted))
 
     def keys(self) -> Iterator[BlockKey]:
-        """Return all keys, sorted by stream and number."""
+        """Return all keys, sorted by track and number."""
         return map(_unpack_key, self._all().keys.tolist())
 
-    def numbers(self, stream: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the blocks of ``stream``, ascending."""
+    def numbers(self, track: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of the blocks of ``track``, ascending."""
         keys = self._all().keys
-        first, last = keys.searchsorted([stream << _NUMBER_BITS, (stream + 1) << _NUMBER_BITS])
+        first, last = keys.searchsorted([track << _NUMBER_BITS, (track + 1) << _NUMBER_BITS])
         numbers: npt.NDArray[np.int64] = keys[first:last] & (_MAX_NUMBER - 1)
         return numbers
 
@@ -330,13 +330,13 @@ class BlockTable:
 
 def pack_key(key: BlockKey) -> int:
     """Return a key as one integer of the same order; raise ``InvalidSettingsError`` if it is out of bounds."""
-    stream, number = key
-    if not (0 <= stream < _MAX_STREAM and 0 <= number < _MAX_NUMBER):
+    track, number = key
+    if not (0 <= track < _MAX_TRACK and 0 <= number < _MAX_NUMBER):
         raise InvalidSettingsError(
-            f"block {number} of stream {stream}: a log has at most {_MAX_NUMBER:,} blocks of {_MAX_STREAM:,} "
-            "streams; divide the streams among several memories"
+            f"block {number} of track {track}: a log has at most {_MAX_NUMBER:,} blocks of {_MAX_TRACK:,} "
+            "tracks; divide the tracks among several memories"
         )
-    return stream << _NUMBER_BITS | number
+    return track << _NUMBER_BITS | number
 
 
 def _unpack_key(packed: int) -> BlockKey:

@@ -167,16 +167,16 @@ class BlockLogWriter(Closing):
         """Number of the next file that it creates, above that of every file in the folder."""
         return max(self._next_file, 1 + max(_files_of(self._folder, self._name, self._disk), default=0))
 
-    def numbers(self, stream: int) -> list[int]:
-        """Return the numbers of the needed blocks of ``stream``, ascending."""
-        numbers: list[int] = self._table.numbers(stream).tolist()
+    def numbers(self, track: int) -> list[int]:
+        """Return the numbers of the needed blocks of ``track``, ascending."""
+        numbers: list[int] = self._table.numbers(track).tolist()
         return numbers
 
     def place(self, key: BlockKey) -> BlockPlace:
         """Return the place of a block, readable after a sync; raise ``KeyError`` if it does not exist."""
         row = self._table.get(key)
         if row is None:
-            raise KeyError(f"block {key.number} of stream {key.stream}: {self._folder} has none in {self._name!r}")
+            raise KeyError(f"block {key.number} of track {key.track}: {self._folder} has none in {self._name!r}")
         return self._place_of(row)
 
     def append(self, key: BlockKey, payload: bytes) -> BlockPlace:

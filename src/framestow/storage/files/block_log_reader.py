@@ -86,12 +86,12 @@ class BlockLogReader(Closing):
         return self.keys()
 
     def keys(self) -> Iterator[BlockKey]:
-        """Return all blocks by stream and number, including unneeded ones whose file still exists."""
+        """Return all blocks by track and number, including unneeded ones whose file still exists."""
         return self._table.keys()
 
-    def numbers(self, stream: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the blocks of ``stream``, ascending."""
-        return self._table.numbers(stream)
+    def numbers(self, track: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of the blocks of ``track``, ascending."""
+        return self._table.numbers(track)
 
     def place(self, key: BlockKey) -> BlockPlace:
         """Return the place of a block, unverified; raise ``KeyError`` if it does not exist."""
@@ -154,11 +154,11 @@ class BlockLogReader(Closing):
         except DamagedDataError as error:
             yield Damage(log.path, 0, None, str(error))
         end = FILE_HEADER_BYTES
-        for stream, number, offset, size, _ in entries.tolist():
+        for track, number, offset, size, _ in entries.tolist():
             if offset - BLOCK_HEADER_BYTES != end:
                 yield _gap(log.path, end, offset - BLOCK_HEADER_BYTES)
             end = offset + size
-            key = BlockKey(stream, number)
+            key = BlockKey(track, number)
             try:
                 read_block(log, key, Row(state["number"], offset, size))
             except DamagedDataError as error:
@@ -170,7 +170,7 @@ class BlockLogReader(Closing):
     def _row(self, key: BlockKey) -> Row:
         row = self._table.get(key)
         if row is None:
-            raise KeyError(f"block {key.number} of stream {key.stream}: {self._folder} has none in {self._name!r}")
+            raise KeyError(f"block {key.number} of track {key.track}: {self._folder} has none in {self._name!r}")
         return row
 
 
@@ -193,7 +193,7 @@ def read_block(log: ReadFile, key: BlockKey, row: Row) -> bytes:
 
 
 def _block_name(key: BlockKey) -> str:
-    return f"block {key.number} of stream {key.stream}"
+    return f"block {key.number} of track {key.track}"
 
 
 def _gap(path: Path, start: int, end: int) -> Damage:

@@ -12,7 +12,7 @@ from oracles.fixed_play import FixedPlay, memory_of_play
 from oracles.store_files import unaccounted
 from oracles.watched_disk import WatchedDisk, as_the_disk
 
-CAPACITY = 2600  # about four segments for each stream, and two blocks of steps
+CAPACITY = 2600  # about four segments for each track, and two blocks of steps
 FLUSHED_AT = (1500, 1900, 1910, 2300)  # steps
 LOG_BYTES = 9000
 

@@ -10,7 +10,7 @@ from oracles.fixed_play import FixedPlay, memory_of_play
 from oracles.store_files import unaccounted
 from oracles.watched_disk import WatchedDisk, as_the_disk
 
-CAPACITY = 2600  # about four segments for each stream, and two blocks of steps
+CAPACITY = 2600  # about four segments for each track, and two blocks of steps
 SAVED_AT = (1500, 1900, 2000, 2400)  # steps
 OF_ANOTHER = 10  # steps of another memory, saved last
 LOG_BYTES = 9000

@@ -15,7 +15,7 @@ from framestow.replay.store.format import LOCK
 from framestow.storage.files.block_format import FILE_HEADER_BYTES
 from oracles.fixed_play import NUM_STREAMS, FixedPlay, memory_of_play
 
-STEPS, CAPACITY = 520, 1100  # for each stream a sealed segment and a sealed block of steps, and some more
+STEPS, CAPACITY = 520, 1100  # for each track a sealed segment and a sealed block of steps, and some more
 EVERY_THIRD = pytest.param(
     3, marks=pytest.mark.exhaustive
 )  # tests/storage/files tries every byte of logs and manifests

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oracles.interrupted_life import KINDS, AtPlaces, ByTimer, InterruptedLife
+from oracles.crash_run import KINDS, AtPlaces, ByTimer, CrashRun
 
 LIVES = [2, pytest.param(24, marks=pytest.mark.exhaustive)]  # for each kind of observation
 
@@ -21,7 +21,7 @@ def test_a_memory_stays_usable_after_ctrl_c_anywhere(num_lives, storage, retenti
     for kind in KINDS:
         for seed in range(num_lives):
             folder, is_prioritized = tmp_path / f"{kind} {seed}", seed // 2 % 2 == 1
-            life = InterruptedLife(kind, storage, retention, is_prioritized, folder, seed)
+            life = CrashRun(kind, storage, retention, is_prioritized, folder, seed)
             try:
                 if seed % 2:
                     life.live(AtPlaces(life.random), num_calls=100 if num_lives > 2 else 25)

@@ -14,19 +14,19 @@ from framestow.errors import DamagedDataError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
-from oracles.damaged_stores import Kind, StoredLife, contents, cut_off, damages_of, remove
+from oracles.damaged_stores import Kind, StoredRun, contents, cut_off, damages_of, remove
 
 pytestmark = pytest.mark.slow  # more than two seconds
 
-CLOSES_A_SEGMENT = Kind((330, 35))  # so does the newest frame of stream 1 then, whose block lies last in its log
+CLOSES_A_SEGMENT = Kind((330, 35))  # so does the newest frame of track 1 then, whose block lies last in its log
 FEW = (
     "a byte missing at the end of frames.000001.log",
     "half of steps.000001.log missing",
-    "newest of all streams flipped",
-    "newest of all streams flipped, all states gone",
-    "state.000002.npz flipped, newest of stream 0 in frames flipped",
-    "newest state and manifest flipped, newest of stream 0 in steps flipped",
-    "all manifests gone, newest of stream 0 in frames flipped",
+    "newest of all tracks flipped",
+    "newest of all tracks flipped, all states gone",
+    "state.000002.npz flipped, newest of track 0 in frames flipped",
+    "newest state and manifest flipped, newest of track 0 in steps flipped",
+    "all manifests gone, newest of track 0 in frames flipped",
     "nothing",
 )
 KINDS = [
@@ -48,7 +48,7 @@ KINDS = [
 ]
 
 
-def assert_repaired_or_unchanged(life: StoredLife, store: Path) -> Counter[str]:
+def assert_repaired_or_unchanged(life: StoredRun, store: Path) -> Counter[str]:
     """Repair a store and compare it with the recording; count the outcomes of its generations."""
     before = contents(store)
     try:
@@ -76,7 +76,7 @@ def assert_repaired_or_unchanged(life: StoredLife, store: Path) -> Counter[str]:
 
 
 def assert_each_is_repaired(kind: Kind, chosen: Iterable[str] | slice, folder: Path) -> Counter[str]:
-    life = StoredLife(kind, folder / "whole")
+    life = StoredRun(kind, folder / "whole")
     damages = damages_of(folder / "whole")
     outcomes: Counter[str] = Counter()
     for name in list(damages)[chosen] if isinstance(chosen, slice) else chosen:
@@ -91,16 +91,16 @@ def assert_each_is_repaired(kind: Kind, chosen: Iterable[str] | slice, folder: P
     return outcomes
 
 
-def test_a_stream_whose_newest_segment_was_just_sealed_loads_after_a_repair(tmp_path):
+def test_an_environment_whose_newest_segment_was_just_sealed_loads_after_a_repair(tmp_path):
     outcomes = assert_each_is_repaired(
-        CLOSES_A_SEGMENT, ["a byte missing at the end of frames.000002.log", "newest of all streams flipped"], tmp_path
+        CLOSES_A_SEGMENT, ["a byte missing at the end of frames.000002.log", "newest of all tracks flipped"], tmp_path
     )
 
     assert 2 == outcomes["stores that were repaired"]
 
 
 def test_a_store_rebuilt_without_its_newest_frames_loads_after_a_repair(tmp_path):
-    name = "all states gone, newest of stream 0 in frames flipped"
+    name = "all states gone, newest of track 0 in frames flipped"
 
     assert 1 == assert_each_is_repaired(Kind((400, 30)), [name], tmp_path)["stores that were repaired"]
 
@@ -108,7 +108,7 @@ def test_a_store_rebuilt_without_its_newest_frames_loads_after_a_repair(tmp_path
 @pytest.mark.parametrize("retention", ["random", "fifo"])
 def test_diverged_generations_keep_their_own_frames_through_a_repair(retention, tmp_path):
     kind = Kind((250, 60) if retention == "random" else (400, 150), retention=retention, stack=2, resumes_first=True)
-    life = StoredLife(kind, tmp_path / "whole")
+    life = StoredRun(kind, tmp_path / "whole")
     logs = sorted(path.name for path in (tmp_path / "whole").glob("frames.*.log"))
 
     for name in logs:
@@ -120,8 +120,8 @@ def test_diverged_generations_keep_their_own_frames_through_a_repair(retention, 
 
 
 def test_a_memory_resumes_from_each_of_several_repaired_generations(tmp_path):
-    life = StoredLife(Kind((250, 60), stack=2, resumes_first=True), tmp_path / "whole")
-    newest = damages_of(tmp_path / "whole")["newest of all streams flipped"]
+    life = StoredRun(Kind((250, 60), stack=2, resumes_first=True), tmp_path / "whole")
+    newest = damages_of(tmp_path / "whole")["newest of all tracks flipped"]
 
     for generation in life.numbers:
         store = Path(shutil.copytree(tmp_path / "whole", tmp_path / "store"))
@@ -138,15 +138,15 @@ def test_a_memory_resumes_from_each_of_several_repaired_generations(tmp_path):
 
 
 def test_a_store_that_cannot_be_loaded_is_refused_and_unchanged(tmp_path, monkeypatch):
-    StoredLife(Kind((100, 40)), tmp_path / "store")
+    StoredRun(Kind((100, 40)), tmp_path / "store")
     cut_off("frames.000001.log", 1)(tmp_path / "store")
     before = contents(tmp_path / "store")
 
     def refuse(*_arguments):
-        raise DamagedDataError("block 3 of stream 1 is not there")
+        raise DamagedDataError("block 3 of track 1 is not there")
 
     monkeypatch.setattr("framestow.replay.store.repair.repair_generation", refuse)
-    message = r"no generation can be loaded from the intact data .*block 3 of stream 1.*nothing was changed"
+    message = r"no generation can be loaded from the intact data .*block 3 of track 1.*nothing was changed"
     with pytest.raises(DamagedDataError, match=message):
         repair_store(tmp_path / "store")
 
@@ -177,13 +177,13 @@ def test_step_counts_at_which_a_segment_ends_are_repaired(retention, tmp_path, r
         kind = Kind((330 + num_steps, num_steps), retention=retention, seed=num_steps)
         folder = tmp_path / str(num_steps)
         folder.mkdir()
-        damages = ["newest of all streams flipped", "all states gone, newest of stream 1 in frames flipped"]
+        damages = ["newest of all tracks flipped", "all states gone, newest of track 1 in frames flipped"]
         outcomes += assert_each_is_repaired(kind, damages, folder)
     for outcome, number in sorted(outcomes.items()):
         record_property(outcome, number)
 
 
-def assert_skipped_damage_is_flushed(life: StoredLife, store: Path) -> bool:
+def assert_skipped_damage_is_flushed(life: StoredRun, store: Path) -> bool:
     """Open with ``on_damage="skip"``, read everything, and flush; the flushed store loads without the damage."""
     try:
         memory = ReplayMemory.open(store, read_only=False, on_damage="skip", flush_every=None)
@@ -211,10 +211,10 @@ def assert_skipped_damage_is_flushed(life: StoredLife, store: Path) -> bool:
     "kind", [CLOSES_A_SEGMENT, Kind((700, 800), retention="fifo", stack=2)], ids=["random", "fifo"]
 )
 def test_a_flush_leaves_out_skipped_damage(kind, tmp_path):
-    life = StoredLife(kind, tmp_path / "whole")
+    life = StoredRun(kind, tmp_path / "whole")
     damages = damages_of(tmp_path / "whole")
     num_opened = 0
-    for name in ("newest of all streams flipped", "a byte missing at the end of frames.000001.log"):
+    for name in ("newest of all tracks flipped", "a byte missing at the end of frames.000001.log"):
         store = Path(shutil.copytree(tmp_path / "whole", tmp_path / "store"))
         damages[name](store)
         num_opened += assert_skipped_damage_is_flushed(life, store)
@@ -229,7 +229,7 @@ def test_a_flush_leaves_out_damage_skipped_anywhere(first, tmp_path, record_prop
     outcomes: Counter[str] = Counter()
     for number, kind in enumerate(KINDS[first::6]):
         if not kind.resumes_first:
-            life = StoredLife(kind, tmp_path / f"whole {number}")
+            life = StoredRun(kind, tmp_path / f"whole {number}")
             damages = damages_of(tmp_path / f"whole {number}")
             for name in [name for name in damages if "," not in name][first::6]:
                 store = Path(shutil.copytree(tmp_path / f"whole {number}", tmp_path / "store"))

@@ -1,0 +1,221 @@
+// The bound stores of an observation: one per array, with the same positions in all, and the stacks beside them.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../frame_stacks.hpp"
+#include "../frame_store.hpp"
+#include "../worker_pool.hpp"
+#include "arguments.hpp"
+#include "release_gil.hpp"
+#include "step_arguments.hpp"
+
+namespace framestow {
+
+inline std::size_t checked_threads(std::int64_t threads) {
+    if (threads < 1 || static_cast<std::uint64_t>(threads) > kMaxThreads) {
+        refuse("threads", "is " + std::to_string(threads) + ": must be 1 to " + std::to_string(kMaxThreads));
+    }
+    return static_cast<std::size_t>(threads);
+}
+
+// (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes, channels_first); the last three may be left out.
+inline FrameFormat format_of(nb::handle array) {
+    const auto given = nb::cast<nb::tuple>(array);
+    const auto number = [&](std::size_t place) {
+        return place < given.size() ? nb::cast<std::uint32_t>(given[place]) : 0;
+    };
+    const FrameFormat format(make_geometry(number(0), number(1), number(2), number(5) != 0), number(3) != 0, number(4));
+    if (format.is_scaled()) {
+        check_geometry(format.floats());
+    }
+    return format;
+}
+
+// Borrows the arrays of all arrays: a single one for one array, a tuple for several.
+class BorrowedArrays {
+public:
+    BorrowedArrays(nb::handle argument, std::size_t num_arrays, const char* name, bool writable)
+        : arrays_(new BorrowedArray[num_arrays]) {
+        if (num_arrays == 1 && !nb::isinstance<nb::tuple>(argument)) {
+            borrow(0, argument, name, writable);
+            return;
+        }
+        if (!nb::isinstance<nb::tuple>(argument) || nb::len(argument) != num_arrays) {
+            refuse(name, "is not a tuple of " + std::to_string(num_arrays) + " arrays: must have one for each array");
+        }
+        for (std::size_t array = 0; array < num_arrays; ++array) {
+            borrow(array, argument[array], name, writable);
+        }
+    }
+
+    const BorrowedArray& operator[](std::size_t array) const { return arrays_[array]; }
+
+private:
+    void borrow(std::size_t array, nb::handle argument, const char* name, bool writable) {
+        if (!arrays_[array].borrow(argument, writable)) {
+            throw nb::type_error((std::string(name) + " is not " + (writable ? "a writable" : "an") +
+                                  " array in C order: pass np.ascontiguousarray(" + name + ")")
+                                     .c_str());
+        }
+    }
+
+    std::unique_ptr<BorrowedArray[]> arrays_;
+};
+
+// Checks that the first axes are `leading` and that the others together are one frame.
+inline void check_frames(const BorrowedArray& array, const char* name, std::initializer_list<std::size_t> leading,
+                  std::size_t frame_bytes) {
+    const Py_buffer& view = array.view();
+    std::size_t axis = 0;
+    std::size_t expected = frame_bytes;
+    bool fits = static_cast<std::size_t>(view.ndim) >= leading.size();
+    std::string wanted;
+    for (const std::size_t length : leading) {
+        fits = fits && static_cast<std::size_t>(view.shape[axis]) == length;
+        expected *= length;
+        wanted += std::to_string(length) + ", ";
+        ++axis;
+    }
+    if (!fits || static_cast<std::size_t>(view.len) != expected) {
+        refuse(name, "has " + std::to_string(view.len) + " bytes: must have the shape (" + wanted +
+                         "*frame) with frames of " + std::to_string(frame_bytes) + " bytes");
+    }
+}
+
+// The stores of all arrays. Array k of environment s has the number k * num_envs + s where a call addresses one of them.
+class ArrayStores {
+public:
+    ArrayStores(std::int64_t num_envs, nb::handle arrays, std::optional<std::int64_t> frames_per_segment,
+               std::size_t step_bytes, std::int64_t threads)
+        : num_threads(checked_threads(threads)) {
+        if (num_envs < 1 || num_envs > std::numeric_limits<std::int32_t>::max()) {
+            refuse("num_envs", "is " + std::to_string(num_envs) + ": must be 1 to 2**31 - 1");
+        }
+        num_envs_ = num_envs;
+        std::vector<FrameFormat> formats;
+        for (const nb::handle array : arrays) {
+            formats.push_back(format_of(array));
+        }
+        if (formats.empty()) {
+            refuse("arrays", "is empty: must have at least one array of a frame");
+        }
+        const std::uint32_t wanted = frames_a_segment(formats, frames_per_segment);
+        for (const FrameFormat& format : formats) {
+            stores_.push_back(std::make_unique<FrameStore>(static_cast<std::size_t>(num_envs), format, wanted,
+                                                           stores_.empty() ? step_bytes : 0));
+        }
+    }
+
+    ArrayStores(const ArrayStores&) = delete;
+    ArrayStores& operator=(const ArrayStores&) = delete;
+
+    std::size_t size() const { return stores_.size(); }
+    FrameStore& operator[](std::size_t array) const { return *stores_[array]; }
+    FrameStore& first() const { return *stores_.front(); }
+    std::int64_t num_envs() const { return num_envs_; }
+
+    // The store of a numbered array; `number` becomes the number of its environment there.
+    FrameStore& at(std::int64_t& number) const {
+        const std::int64_t array = number < 0 ? 0 : number / num_envs_;
+        if (array >= static_cast<std::int64_t>(size())) {
+            throw std::out_of_range("environment is " + std::to_string(number) + ": must be 0 to " +
+                                    std::to_string(num_envs_ * static_cast<std::int64_t>(size()) - 1));
+        }
+        number -= array * num_envs_;
+        return *stores_[static_cast<std::size_t>(array)];
+    }
+
+    template <typename Count>
+    std::size_t sum(const Count& count) const {
+        std::size_t total = 0;
+        for (const auto& store : stores_) {
+            total += count(*store);
+        }
+        return total;
+    }
+
+    const std::size_t num_threads;
+
+private:
+    // By default as many as compress best for the array with the largest frames.
+    static std::uint32_t frames_a_segment(const std::vector<FrameFormat>& formats,
+                                          std::optional<std::int64_t> frames_per_segment) {
+        if (frames_per_segment) {
+            if (*frames_per_segment < 1) {
+                refuse("frames_per_segment", "is " + std::to_string(*frames_per_segment) + ": must be at least 1");
+            }
+            check_segment_frames(formats.front().pixels, static_cast<std::uint64_t>(*frames_per_segment));
+            return static_cast<std::uint32_t>(*frames_per_segment);
+        }
+        const auto largest = std::max_element(formats.begin(), formats.end(), [](const auto& one, const auto& other) {
+            return one.frame_bytes() < other.frame_bytes();
+        });
+        return default_frames_per_segment(largest->pixels);
+    }
+
+    std::int64_t num_envs_ = 0;
+    std::vector<std::unique_ptr<FrameStore>> stores_;
+};
+
+inline std::size_t charged_bytes(const ArrayStores& self) {
+    return self.sum([](const FrameStore& store) { return store.charged_bytes(); });
+}
+
+// The frames of one step, one for each of `env_ids` in every array, checked before anything changes.
+class StepFrames {
+public:
+    StepFrames(const ArrayStores& stores, nb::handle frames, const std::int32_t* env_ids, std::size_t count)
+        : stores_(stores), arrays_(frames, stores.size(), "frames", false), env_ids_(env_ids), count_(count) {
+        for (std::size_t array = 0; array < stores.size(); ++array) {
+            check_frames(arrays_[array], "frames", {count}, stores[array].format().frame_bytes());
+        }
+    }
+
+    const std::uint8_t* of_array(std::size_t array) const { return arrays_[array].values<const std::uint8_t>(); }
+
+    // Appends to all arrays. Gives the GIL away only to wait for readers, which takes microseconds.
+    void append() const {
+        for (std::size_t array = 0; array < stores_.size(); ++array) {
+            FrameStore& store = stores_[array];
+            const std::size_t num_done = store.append_without_waiting(env_ids_, of_array(array), count_);
+            if (num_done < count_) {
+                const ReleaseGil released;
+                store.append(env_ids_ + num_done, of_array(array) + num_done * store.format().frame_bytes(),
+                             count_ - num_done);
+            }
+        }
+    }
+
+private:
+    const ArrayStores& stores_;
+    BorrowedArrays arrays_;
+    const std::int32_t* env_ids_;
+    std::size_t count_;
+};
+
+// FrameStacks over arrays that Python makes, borrowed while it lives.
+class BoundFrameStacks {
+public:
+    BoundFrameStacks(nb::handle recent, nb::handle ages, const char* padding);
+
+    void begin(nb::handle env_ids, nb::handle frames);
+    void append(nb::handle env_ids, nb::handle frames);
+    void write(nb::handle out) const;
+    const FrameStacks& stacks() const { return stacks_; }
+
+private:
+    void check(nb::handle env_ids, nb::handle frames, BorrowedArray& rows);
+
+    BorrowedArray recent_, ages_;
+    FrameStacks stacks_{};
+    std::vector<std::int32_t> env_ids_;
+};
+
+}  // namespace framestow

@@ -1,0 +1,372 @@
+"""Define ``StepStore``, the interface of the stored steps, and what its implementations share.
+
+A step store knows actions, rewards, flags and the positions of frames; the storage has the frames themselves. Below the
+class follow invariant checks for tests, and the conversion of slots, environments and episode starts to saved arrays.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import DamagedDataError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
+
+if TYPE_CHECKING:
+    from framestow._core._native import _Steps  # describes the methods of the native classes
+else:
+    _Steps = object  # implementations derive from StepRing or StepBlocks first
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """Settings of a step store; the native classes read these attributes by name."""
+
+    capacity: int
+    num_envs: int
+    stack: int
+    frame: FrameSpec
+    action: ActionSpec
+    discount: float = 0.99
+    segment_frames: int = 1
+    """Frames that the storage evicts at a time."""
+    extras: ExtrasSpec = NO_EXTRAS
+    n_step: int = 1
+    """Number of rewards in a transition's return, unless its episode ends before."""
+
+    @property
+    def actions_like(self) -> npt.NDArray[Any]:
+        """An empty array with the shape and dtype of stored actions."""
+        return np.empty((0, *self.action.shape), self.action.stored_dtype)
+
+    @property
+    def frames_like(self) -> npt.NDArray[Any]:
+        """An empty array with the shape and dtype of a step's frames."""
+        return np.empty((0, *self.frame.shape), self.frame.dtype)
+
+    @property
+    def action_ranges(self) -> list[tuple[int, int]]:
+        """Inclusive bounds of each element of an integer action."""
+        return self.action.ranges
+
+    @property
+    def extras_like(self) -> dict[str, npt.NDArray[Any]]:
+        """An empty array for each extra, by name, in the order of their bytes in a slot."""
+        return self.extras.empty()
+
+    @property
+    def record(self) -> np.dtype[Any]:
+        """Structured dtype of one slot."""
+        return slot_record(self.num_envs, self.action, self.extras)
+
+
+Indices = npt.NDArray[np.int64]
+Arrays = dict[str, npt.NDArray[Any]]
+
+StepKey = tuple[int, int]  # identifies a block of steps in a store: environment and number
+ReadSteps = Callable[[StepKey], "bytes | None"]  # returns a block's bytes, or None if it is missing or damaged
+FrameRange = tuple[int, int, int]  # environment, first position, position after the last
+
+MOST_SLOTS_CHECKED = 2**20  # larger step stores are not checked slot by slot
+
+STREAM_FIELDS = ("newest_positions", "episode_starts", "is_open", "unreadable_before")  # one entry per environment
+
+
+class Windows(NamedTuple):
+    """Positions of the frames of some transitions, as ``FrameStorage.windows`` takes them."""
+
+    env_ids: npt.NDArray[np.int32]
+    last_positions: Indices
+    counts: npt.NDArray[np.int32]
+
+
+StepFields = tuple[  # actions, rewards, discounts, terminated, truncated, extras by name
+    npt.NDArray[Any],
+    npt.NDArray[np.float32],
+    npt.NDArray[np.float32],
+    npt.NDArray[np.bool_],
+    npt.NDArray[np.bool_],
+    dict[str, npt.NDArray[Any]],
+]
+
+
+class StepStore(_Steps):
+    """The stored steps of all environments: actions, rewards, flags, extras, and the positions of their frames.
+
+    Every transition has an *index* that is never reused. Every frame has a *position*: its number within its
+    environment. Let e be the first position of an episode, and ``stack`` the number of frames per observation. A
+    transition that starts at position p has the frames::
+
+        observation        max(e, p - stack + 1) .. p          padded at the beginning of an episode
+        next observation   max(e, p + m - stack + 1) .. p + m  p + m may be the episode's last frame
+
+    m is ``n_step``, or fewer if the episode ends or is cut off before. So no window crosses an episode. A transition
+    *references* all frames from its observation's first to p + m.
+
+    - *Sampleable*: its m steps and all frames that it references are stored.
+    - *Pending*: its episode is open and has fewer than ``n_step`` steps after p. Each environment has at most ``n_step
+    - 1``
+      pending transitions, its newest. They follow from the steps and are not saved.
+    - *Lost*: a frame that it references is damaged or evicted. It is not sampled, but still counts as a step.
+    - *Readable*, of a step: all frames of its one-step transition are stored. A pending step can be readable.
+
+    Appending takes three calls, so that a refused step changes nothing: ``stage`` checks the step, ``evict_for_staged``
+    evicts until it fits, and ``append_staged`` stores it.
+
+    A store saves all steps but the newest in *sealed blocks*. These never change, so each is written once, by its key.
+    ``state`` returns the rest, which is small and is written with every commit.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        # Arrays with one entry per environment, which Python and native code share.
+        self.all_env_ids = np.arange(num_envs, dtype=np.int32)
+        self.newest_positions = np.full(num_envs, -1, np.int64)
+        """Position of each environment's newest frame; -1 before the first."""
+        self.episode_starts = np.zeros(num_envs, np.int64)
+        """Position of the first frame of each environment's newest episode."""
+        self.is_open = np.zeros(num_envs, np.bool_)
+        """Whether each environment's newest episode is open."""
+        self.unreadable_before = np.zeros(num_envs, np.int64)
+        """Position of each environment below which frames may be lost."""
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments."""
+        return len(self.is_open)
+
+    @property
+    @abstractmethod
+    def nbytes(self) -> int:
+        """Bytes of the steps."""
+
+    @abstractmethod
+    def evict_for_staged(self) -> list[FrameRange]:
+        """Evict transitions, as the retention says, until the staged step fits; return ``unreferenced_frames``."""
+
+    @abstractmethod
+    def evict_next(self) -> list[FrameRange]:
+        """Evict transitions, as the retention says, until at least one sealed segment is unreferenced.
+
+        Returns ``unreferenced_frames``. Evicts nothing if no segment can become unreferenced.
+        """
+
+    @abstractmethod
+    def sampleable_indices(self) -> Indices:
+        """Return all sampleable indices, ascending."""
+
+    @abstractmethod
+    def sampleable_runs(self) -> Indices:
+        """Return all sampleable indices as runs of consecutive ones, ascending: first index and length of each."""
+
+    @abstractmethod
+    def sealed_steps(self) -> list[StepKey]:
+        """Return the keys of all sealed blocks."""
+
+    @abstractmethod
+    def step_block(self, key: StepKey) -> bytes:
+        """Return the slots of a sealed block as bytes; raise ``IndexError`` for a block that is not sealed."""
+
+    @abstractmethod
+    def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
+        """Return, as arrays, everything that is in no sealed block.
+
+        ``stored``: keys of the sealed blocks that the store has. If it lacks some, their steps are included.
+        """
+
+    @abstractmethod
+    def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
+        """Restore what ``state`` returned and the blocks sealed then, into a new step store of the same settings.
+
+        The transitions of a block that ``read_steps`` cannot return (None) are lost; returns their number. Raises
+        ``DamagedDataError`` for arrays that ``state`` cannot have returned.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise ``AssertionError`` with the broken rule if the step store contradicts itself."""
+
+
+def runs_of(indices: Indices) -> Indices:
+    """Return the runs of consecutive numbers in ascending ``indices``: first number and length, ``(runs, 2)``.
+
+    >>> runs_of(np.array([3, 4, 5, 9])).tolist()
+    [[3, 3], [9, 1]]
+    """
+    starts = np.flatnonzero(np.diff(indices, prepend=-2) != 1)
+    return np.stack([indices[starts], np.diff(starts, append=len(indices))], axis=1)
+
+
+def steps_in_pieces(steps: StepStore, most: int) -> Iterator[Indices]:
+    """Yield the indices of all stored steps, ``most`` at a time: sampleable ones first, then pending ones."""
+    for start in range(0, len(steps), most):
+        yield steps.sampleable_at(np.arange(start, min(start + most, len(steps))))
+    pending = steps.pending
+    for start in range(0, len(pending), most):
+        yield pending[start : start + most]
+
+
+def check_windows(steps: StepStore, stack: int) -> None:
+    """Raise ``AssertionError`` if indices, slots or windows of the sampleable transitions contradict each other."""
+    sampleable = steps.sampleable_indices()
+    if len(sampleable) != len(steps) or (np.diff(sampleable) <= 0).any():
+        raise AssertionError(f"{len(steps)} transitions are sampleable, but there are {len(sampleable)} indices")
+    slots = steps.slots_of(sampleable)
+    if len(np.unique(slots)) != len(sampleable) or (steps.indices_in(slots) != sampleable).any():
+        raise AssertionError("two transitions share a slot, or slots and indices do not agree")
+    everywhere = steps.indices_in(np.arange(min(steps.num_slots, MOST_SLOTS_CHECKED)))
+    if steps.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != sampleable).any():
+        raise AssertionError("a slot has a transition that is not sampleable")
+    if not np.array_equal(steps.sampleable_runs(), runs_of(sampleable)):
+        raise AssertionError("runs and indices of the sampleable transitions do not agree")
+    if (
+        not steps.is_sampleable(sampleable).all()
+        or (steps.sampleable_at(np.arange(len(sampleable))) != sampleable).any()
+    ):
+        raise AssertionError("ranks and indices of the sampleable transitions do not agree")
+    _check_pending(steps)
+    windows = Windows(*steps.resolve_steps(sampleable, with_extras=False)[0])
+    if (windows.last_positions > steps.newest_positions[windows.env_ids]).any():
+        raise AssertionError("a transition references a frame that was never stored")
+    if (windows.counts < 2).any() or (windows.counts > stack + 1).any():
+        raise AssertionError(f"a window holds {windows.counts.min()} to {windows.counts.max()} frames")
+    places = set(zip(windows.env_ids.tolist(), windows.last_positions.tolist(), strict=True))
+    if len(places) != len(sampleable):
+        raise AssertionError("two transitions have the same next frame")
+
+
+def _check_pending(steps: StepStore) -> None:
+    pending = steps.pending
+    if steps.is_sampleable(pending).any():
+        raise AssertionError("a sampleable transition is pending")
+    env_ids, lasts, _ = steps.resolve_steps(pending, with_extras=False)[0]
+    if not steps.is_open[env_ids].all():
+        raise AssertionError("a transition of an ended episode is pending")
+    if (steps.newest_positions[env_ids] - lasts + 1 >= steps.n_step).any():
+        raise AssertionError("a transition with all its steps is pending")
+
+
+def check_starts(steps: StepStore, stack: int) -> None:
+    """Raise ``AssertionError`` if the known episode starts contradict the steps."""
+    counts, starts = steps.starts()
+    env_ids = np.repeat(np.arange(steps.num_envs), counts)
+    if (np.diff(starts)[env_ids[1:] == env_ids[:-1]] <= 0).any() or (starts < 0).any():
+        raise AssertionError("the episode starts of an environment are not ascending")
+    has_any = steps.newest_positions >= 0
+    lasts = np.cumsum(counts)[has_any] - 1
+    if (counts[has_any] < 1).any() or (starts[lasts] != steps.episode_starts[has_any]).any():
+        raise AssertionError("the newest episode of an environment is unknown")
+    sampleable = steps.sampleable_indices()
+    begins = steps.follow(sampleable, 1)[1][:, 0]
+    has_no_history = steps.resolve_steps(sampleable, with_extras=False)[0][2] == 2
+    if stack > 1 and (begins != has_no_history).any():
+        raise AssertionError("the known episode starts and the histories of the steps do not agree")
+
+
+STEP_KEYS, COLUMN_KEYS = ("env_id", "position", "history"), ("action", "reward", "flags")  # by prefix in a store
+EPISODE_KEYS = "steps.num_episodes", "steps.oldest_episodes", "steps.episode_frames"
+
+Slots = npt.NDArray[Any]  # of dtype slot_record
+
+
+def slots_to_arrays(slots: Slots) -> Arrays:
+    """Return views of the fields of ``slots``, by the names that a store saves them under."""
+    extras = slots["extras"] if "extras" in (slots.dtype.names or ()) else np.zeros(0, [])
+    return (
+        {f"steps.{name}": slots[name] for name in STEP_KEYS}
+        | {f"columns.{name}": slots[name] for name in COLUMN_KEYS}
+        | {f"extra.{name}": extras[name] for name in extras.dtype.names or ()}
+    )
+
+
+def slots_from_arrays(arrays: Arrays, record: np.dtype[Any], num_envs: int) -> Slots:
+    """Return the slots that ``slots_to_arrays`` was called with; ``DamagedDataError`` for arrays that do not fit."""
+    slots = np.zeros(len(arrays["steps.env_id"]), record)
+    for name, field in slots_to_arrays(slots).items():
+        if arrays[name].shape != field.shape:
+            raise DamagedDataError(
+                f"{name} has shape {arrays[name].shape}: these slots need {field.shape}; load an older save"
+            )
+        field[...] = arrays[name]
+    if (arrays["steps.env_id"] >= num_envs).any():
+        raise DamagedDataError(
+            f"a slot has environment {arrays['steps.env_id'].max()}: the memory has {num_envs} environments; "
+            "load an older save"
+        )
+    return slots
+
+
+def slots_from_block(block: bytes | None, record: np.dtype[Any], num_slots: int, num_envs: int) -> Slots | None:
+    """Return the slots of a sealed block; ``None`` for a missing or impossible block."""
+    if block is None or len(block) != num_slots * record.itemsize:
+        return None
+    slots = np.frombuffer(block, record)
+    return None if (slots["env_id"] >= num_envs).any() else slots
+
+
+def env_arrays(steps: StepStore) -> Arrays:
+    """Return copies of the arrays with one entry per environment."""
+    return {f"steps.{name}": getattr(steps, name).copy() for name in STREAM_FIELDS}
+
+
+def restore_env_arrays(steps: StepStore, arrays: Arrays) -> None:
+    """Set what ``env_arrays`` returned; ``DamagedDataError`` for another number of environments."""
+    saved = {name: arrays[f"steps.{name}"] for name in STREAM_FIELDS if f"steps.{name}" in arrays}
+    for name, values in saved.items():
+        if values.shape != (steps.num_envs,):
+            raise DamagedDataError(
+                f"steps.{name} has shape {values.shape}: this memory has {steps.num_envs} environments; "
+                "load an older save"
+            )
+    for name, values in saved.items():
+        getattr(steps, name)[:] = values
+
+
+def starts_state(steps: StepStore) -> Arrays:
+    """Return the starts of all known episodes, as three arrays.
+
+    ===========================  ===================================================================
+    step store.num_episodes        number of episodes per environment
+    step store.oldest_episodes     start of the oldest episode, for each environment with episodes
+    step store.episode_frames      distance of each start from the previous one; 0 for the oldest
+    ===========================  ===================================================================
+    """
+    counts, starts = steps.starts()
+    oldest = (np.cumsum(counts) - counts)[counts > 0]
+    num_frames = np.diff(starts, prepend=0)
+    num_frames[oldest] = 0
+    narrowest = np.min_scalar_type(num_frames.max(initial=0))  # a byte or two for most episodes
+    return dict(zip(EPISODE_KEYS, (counts, starts[oldest], num_frames.astype(narrowest)), strict=True))
+
+
+def restore_starts(steps: StepStore, arrays: Arrays) -> None:
+    """Set what ``starts_state`` returned, after everything else is restored; without it, derive it from the steps.
+
+    Raises ``DamagedDataError`` for arrays that ``starts_state`` cannot have returned.
+    """
+    if EPISODE_KEYS[0] not in arrays:  # an old or a repaired store
+        steps.rebuild_starts()
+        return
+    counts, oldest, num_frames = (arrays[name].astype(np.int64) for name in EPISODE_KEYS)
+    fits = counts.shape == (steps.num_envs,) and (counts >= 0).all() and len(num_frames) == counts.sum()
+    if not fits or len(oldest) != (counts > 0).sum():
+        raise DamagedDataError(
+            f"{EPISODE_KEYS[2]} has {len(num_frames)} entries and {EPISODE_KEYS[1]} {len(oldest)}: {counts.tolist()} "
+            f"episodes of {steps.num_envs} environments need other numbers; load an older save"
+        )
+    firsts = (np.cumsum(counts) - counts)[counts > 0]
+    behind = np.cumsum(num_frames)
+    starts = behind + np.repeat(oldest - behind[firsts], counts[counts > 0])
+    newest = np.repeat(steps.episode_starts, counts)
+    if len(starts) and (starts.min() < 0 or (starts > newest).any() or (np.delete(num_frames, firsts) < 1).any()):
+        raise DamagedDataError(
+            f"episodes begin at {starts.min()} to {starts.max()}: each must begin after the previous one of its "
+            "environment, and not after the newest; load an older save"
+        )
+    steps.restore_starts(counts, starts)

@@ -1,0 +1,180 @@
+"""Random retention: which blocks are evicted, when, and which transitions stay sampleable."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from framestow.replay.eviction import RandomRetention, segment_frames
+from framestow.replay.steps.block_steps import BlockSteps
+from framestow.replay.steps.step_store import StepSettings
+from oracles.chi_square import chi_square, chi_square_bound
+from oracles.kolmogorov_smirnov import kolmogorov_smirnov, kolmogorov_smirnov_bound
+from oracles.listed_steps import ACTION, FRAME, PlayedSteps, evicted
+
+
+def blocks(capacity: int, num_envs: int, stack: int, frames: int, seed: int = 0) -> BlockSteps:
+    return BlockSteps(StepSettings(capacity, num_envs, stack, FRAME, ACTION, 0.9, frames), RandomRetention(seed))
+
+
+def evictions(step_store: BlockSteps, num_steps: int, env_ids: list[list[int]]) -> list[tuple[int, int]]:
+    """Play one endless episode per environment; return (environment, segment) of all evictions, in order."""
+    step_store.begin(np.arange(step_store.num_envs))
+    frames = np.zeros((step_store.num_envs, *FRAME.shape), FRAME.dtype)
+    evicted_segments = []
+    for number in range(num_steps):
+        those = env_ids[number % len(env_ids)]
+        count = len(those)
+        zeros = [0] * count
+        assert step_store.stage(those, zeros, [0.0] * count, [False] * count, [False] * count, frames[:count])
+        evicted_segments += [
+            (env_id, first // step_store.segment_frames)
+            for env_id, first, _ in evicted(step_store, step_store.evict_for_staged)
+        ]
+        step_store.append_staged()
+    return evicted_segments
+
+
+def test_ages_are_geometric_by_segments():
+    frames, stack, num_sealed = 16, 4, 20
+    # The newest segment is open or still referenced. The capacity has space for 20 more segments, so exactly 20 are
+    # sealed at each eviction, and each round of as many steps as a segment has evicts one.
+    capacity = num_sealed * frames + stack - 1
+    evicted_segments = evictions(blocks(capacity, 1, stack, frames), 16 * 6000, [[0]])
+
+    # Segment k is sealed from round k - 20 + 1 on.
+    rounds_lived = np.array(
+        [turn - max(segment - (num_sealed - 1), 0) for turn, (_, segment) in enumerate(evicted_segments)]
+    )
+
+    assert rounds_lived.min() == 0
+    lives = (1 / num_sealed) * (1 - 1 / num_sealed) ** np.arange(1000)
+    segments = np.array([segment for _, segment in evicted_segments])
+    is_complete = segments < len(segments) - 500  # all but a few in 10^11 of these are evicted
+    counts = np.bincount(rounds_lived[is_complete], minlength=60)
+    counts, chances = np.append(counts[:60], counts[60:].sum()), np.append(lives[:60], 1 - lives[:60].sum())
+    assert 5000 < counts.sum()
+    assert kolmogorov_smirnov(rounds_lived[is_complete], lives) < kolmogorov_smirnov_bound(int(counts.sum()))
+    assert chi_square(counts, chances) < chi_square_bound(60)
+
+
+def test_evictions_are_uniform_over_sealed_segments_of_environments_with_different_rates():
+    step_store = blocks(16 * 23 + 3 * 4, 3, 4, 16)
+    evicted_segments = evictions(step_store, 60_000, [[0, 1, 2], [0, 1], [0]])
+
+    # Replay with plain lists: the candidates are the sealed segments in the order of their first frames.
+    ranks = ranks_among_sealed(evicted_segments, step_store, [[0, 1, 2], [0, 1], [0]], 60_000)
+
+    sixteenths = (16 * np.array(ranks)).astype(int)
+    assert chi_square(np.bincount(sixteenths, minlength=16)) < chi_square_bound(15)
+
+
+def ranks_among_sealed(evicted_segments, step_store: BlockSteps, env_ids, num_steps: int) -> list[float]:
+    """Return, for each eviction, a random number within its candidate's share of 0 to 1; these are uniform."""
+    random = np.random.default_rng(1)
+    newest, stored, ranks, remaining = [0, 0, 0], [(0, 0), (1, 0), (2, 0)], [], iter(evicted_segments)
+    num_stored, frames = 0, step_store.segment_frames
+    for number in range(num_steps):
+        those = env_ids[number % len(env_ids)]
+        while num_stored + len(those) > step_store.capacity:
+            sealed = [key for key in stored if (key[1] + 1) * frames <= newest[key[0]] - step_store.stack + 1]
+            gone = next(remaining)
+            ranks.append((sealed.index(gone) + random.random()) / len(sealed))
+            stored.remove(gone)
+            num_stored -= frames
+        for env_id in those:
+            newest[env_id] += 1
+            num_stored += 1
+            if newest[env_id] % frames == 0:
+                stored.append((env_id, newest[env_id] // frames))
+    assert next(remaining, None) is None
+    return ranks
+
+
+def test_old_segments_have_a_chance_to_stay():
+    step_store = blocks(16 * 20 + 3, 1, 4, 16)
+    evictions(step_store, 3 * 323, [[0]])
+
+    # Each segment of the first third is one of 20 candidates for 40 rounds, and survives with probability 0.13.
+    assert step_store.sampleable_indices()[0] < 323
+
+
+@pytest.mark.parametrize("stack", [1, 4])
+def test_next_to_an_evicted_segment_a_stack_of_transitions_is_not_sampleable(stack):
+    step_store = blocks(10_000, 1, stack, 32)
+    evictions(step_store, 200, [[0]])
+    num_sampleable = len(step_store)
+
+    [(env_id, first, before)] = step_store.evict_next()
+
+    num_neighbours = int(first > 0) + stack - 1
+    assert (0, 32) == (env_id, before - first)
+    assert num_sampleable - 32 - num_neighbours == len(step_store)
+    lost = np.setdiff1d(np.arange(200), step_store.sampleable_indices())
+    assert list(range(max(first - 1, 0), before + stack - 1)) == lost.tolist()
+    step_store.check()
+
+
+def test_frames_of_the_newest_observation_are_never_evicted():
+    step_store = blocks(10_000, 1, 4, 16)
+    evictions(step_store, 34, [[0]])  # newest frame 34, so its observation has frames 31 to 34
+
+    assert 1 == step_store.num_sealed  # frames 16 to 31 are still referenced
+    assert [(0, 0, 16)] == evicted(step_store, step_store.evict_next)
+    assert [] == step_store.evict_next()
+
+
+def test_indices_are_unique_and_ascend_within_an_environment():
+    played = PlayedSteps(blocks(16 * 23, 3, 4, 16), 4, seed=0)
+    number_of: dict[int, int] = {}
+    for _ in range(20):
+        played.play(100)
+        indices = played.step_store.sampleable_indices().tolist()
+        numbers = played.held_numbers()
+        for index, number in zip(indices, numbers, strict=True):
+            assert number == number_of.setdefault(index, number)
+        for env_id in range(3):
+            of_env = [number for number in numbers if played.steps[number].env_id == env_id]
+            assert sorted(of_env) == of_env
+
+
+def test_positions_continue_past_32_bits():
+    step_store = blocks(1000, 2, 3, 16)
+    step_store.newest_positions += 2**32 - 40
+    step_store.begin(np.arange(2))
+    zeros, frames = np.zeros(2, np.int64), np.zeros((2, *FRAME.shape), FRAME.dtype)
+    for _ in range(60):
+        assert step_store.stage(None, zeros, zeros, np.zeros(2, bool), np.zeros(2, bool), frames)
+        step_store.append_staged()
+
+    (env_ids, last_positions, _), _ = step_store.resolve(step_store.sampleable_indices())
+
+    first = 2**32 - 40 + 1
+    assert list(range(first, first + 60)) == (last_positions[env_ids == 1]).tolist()
+    step_store.check()
+
+
+def test_a_restored_step_store_evicts_the_same_segments():
+    first = PlayedSteps(blocks(16 * 23, 3, 4, 16, seed=5), 4, seed=0)
+    first.play(400)
+    step_store, kept = (
+        first.step_store,
+        {key: first.step_store.step_block(key) for key in first.step_store.sealed_steps()},
+    )
+    second = blocks(16 * 23, 3, 4, 16, seed=6)
+    second.restore(step_store.state(), kept.get)
+
+    evicted_frames = [[evicted(one, one.evict_next) for _ in range(10)] for one in (step_store, second)]
+
+    assert evicted_frames[0] == evicted_frames[1]
+    np.testing.assert_array_equal(step_store.sampleable_indices(), second.sampleable_indices())
+
+
+def test_segments_are_short_enough_that_sixteen_are_sealed():
+    for capacity in (276, 1000, 5000, 20_000):
+        for num_envs in (1, 3, 8):
+            frames = segment_frames("random", capacity, num_envs, 4, usual=320)
+            never_sealed = num_envs * (frames + 4 - 1)
+            assert frames == 16 or capacity - never_sealed >= 16 * frames
+    assert 320 == segment_frames("random", 1_000_000, 8, 4, usual=320)
+    assert 16384 == segment_frames("fifo", 100, 8, 4, usual=16384)
