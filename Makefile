@@ -16,6 +16,7 @@ NAMES  := $(shell find src -name '*.py' | LC_ALL=C sort | cksum | cut -d' ' -f1)
 NATIVE := CMakeLists.txt pyproject.toml $(shell find src/framestow/_core -name '*.cpp' -o -name '*.hpp' 2>/dev/null)
 # --no-compile: Python compiles a module on its first import; pip would compile three times as many.
 PIP    := PIP_CONSTRAINT=$(CURDIR)/constraints.txt $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-compile
+CPP    := $(shell find src native_tests -name '*.cpp' -o -name '*.hpp')
 
 GAME   ?= Breakout
 ARGS   ?=
@@ -71,6 +72,7 @@ prepared: $(STAMPS)/test-$(NAMES)  # .venv with the packages for the tests
 check: $(STAMPS)/test-$(NAMES)  ## lint, import contracts, types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/clang-format --dry-run --Werror $(CPP)
 	$(BIN)/lint-imports
 	$(BIN)/mypy
 

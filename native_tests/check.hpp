@@ -4,10 +4,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define CHECK(claim)                                                              \
-    do {                                                                          \
-        if (!(claim)) {                                                           \
+#define CHECK(claim)                                                                 \
+    do {                                                                             \
+        if (!(claim)) {                                                              \
             std::fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #claim); \
-            std::abort();                                                         \
-        }                                                                         \
+            std::abort();                                                            \
+        }                                                                            \
     } while (false)

@@ -14,10 +14,9 @@ namespace framestow {
 namespace {
 
 void add_segments(std::vector<std::vector<std::uint8_t>>& all, std::mt19937& random) {
-    const FrameGeometry geometries[] = {{1, 1, 1},  {1, 7, 1},   {5, 15, 1},  {5, 16, 1},  {9, 17, 1},
-                                        {8, 24, 3}, {12, 63, 3}, {3, 300, 1}, {64, 64, 1}, {84, 84, 1},
-                                        {84, 252, 3}, {20, 45, 3}, {20, 48, 3},
-                                        {252, 84, 1, true}, {9, 7, 1, true}};
+    const FrameGeometry geometries[] = {{1, 1, 1},    {1, 7, 1},   {5, 15, 1},  {5, 16, 1},         {9, 17, 1},
+                                        {8, 24, 3},   {12, 63, 3}, {3, 300, 1}, {64, 64, 1},        {84, 84, 1},
+                                        {84, 252, 3}, {20, 45, 3}, {20, 48, 3}, {252, 84, 1, true}, {9, 7, 1, true}};
     for (const FrameGeometry& geometry : geometries) {
         for (const std::uint32_t count : {1U, 7U, 90U}) {
             const std::vector<std::uint8_t> frames = moving_pictures(geometry, count, random);

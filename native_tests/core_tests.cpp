@@ -7,20 +7,20 @@
 
 #include "check.hpp"
 #include "checksum.hpp"
-#include "segment_header.hpp"
-#include "moving_pictures.hpp"
 #include "frame_store.hpp"
+#include "moving_pictures.hpp"
 #include "packings/patch_encoder.hpp"
 #include "pages.hpp"
+#include "segment_header.hpp"
 #include "window_reader.hpp"
 
 using namespace framestow;
 
 namespace {
 
-const FrameGeometry kGeometries[] = {{1, 1, 1},  {1, 7, 1},  {7, 1, 1},   {5, 15, 1},  {5, 16, 1},
-                                     {9, 17, 1}, {8, 24, 3}, {12, 63, 3}, {84, 84, 1}, {3, 300, 1},
-                                     {15, 17, 1, true}, {3, 1, 1, true}};
+const FrameGeometry kGeometries[] = {{1, 1, 1},   {1, 7, 1},   {7, 1, 1},         {5, 15, 1},
+                                     {5, 16, 1},  {9, 17, 1},  {8, 24, 3},        {12, 63, 3},
+                                     {84, 84, 1}, {3, 300, 1}, {15, 17, 1, true}, {3, 1, 1, true}};
 
 void checksum_paths_agree() {
     std::mt19937 random(1);
@@ -84,7 +84,8 @@ void windows_equal_the_appended_frames() {
         std::vector<std::uint8_t> out(kLength * frame_bytes);
         for (int round = 0; round < 200; ++round) {
             const auto count = static_cast<std::int32_t>(1 + random() % kLength);
-            const std::int64_t last = 14 + count - 1 + static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(87 - count));
+            const std::int64_t last =
+                14 + count - 1 + static_cast<std::int64_t>(random() % static_cast<std::uint32_t>(87 - count));
             const std::int32_t env_id = 1;
             const WindowRequests requests{&env_id, &last, &count, 1};
             read_windows(packed, requests, kLength, StackPadding::kFirstFrame, out.data());
@@ -149,7 +150,8 @@ void frames_of_every_format_are_returned_and_restored() {
             for (const std::uint32_t scaled_bytes : {0U, 2U, 4U, 8U}) {
                 const FrameFormat format(geometry, is_raw, scaled_bytes);
                 const std::vector<std::uint8_t> frames = frames_of(format, kFrames, random);
-                FrameStore store(1, format, kSegment), restored(1, FrameFormat(geometry, !is_raw, scaled_bytes), kSegment);
+                FrameStore store(1, format, kSegment),
+                    restored(1, FrameFormat(geometry, !is_raw, scaled_bytes), kSegment);
                 const std::int32_t env_id = 0;
                 for (std::size_t index = 0; index < kFrames; ++index) {
                     store.append(&env_id, frames.data() + index * format.frame_bytes(), 1);
@@ -166,9 +168,10 @@ void frames_of_every_format_are_returned_and_restored() {
                         const std::int32_t count = 5;
                         std::vector<std::uint8_t> out(count * format.frame_bytes());
                         read_windows(*each, WindowRequests{&env_id, &last, &count, 1}, count, StackPadding::kZeros,
-                                       out.data());
-                        CHECK(std::equal(out.begin(), out.end(),
-                                         frames.begin() + (last - 4) * static_cast<std::ptrdiff_t>(format.frame_bytes())));
+                                     out.data());
+                        CHECK(std::equal(
+                            out.begin(), out.end(),
+                            frames.begin() + (last - 4) * static_cast<std::ptrdiff_t>(format.frame_bytes())));
                     }
                 }
             }
@@ -189,7 +192,8 @@ void a_vector_keeps_its_values_when_it_gets_pages_of_its_own() {
     for (std::uint32_t value = 0; value < kCount; ++value) {
         CHECK(copy[value] == value && (value >= 9 || values[value] == value));
     }
-    CHECK(huge_bytes(kHugePageBytes - 1) == 0 && round_to_pages(1) == kPageBytes && round_to_pages(kPageBytes) == kPageBytes);
+    CHECK(huge_bytes(kHugePageBytes - 1) == 0 && round_to_pages(1) == kPageBytes &&
+          round_to_pages(kPageBytes) == kPageBytes);
 }
 
 void the_arena_frees_released_segments() {

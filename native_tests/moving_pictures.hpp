@@ -9,7 +9,8 @@
 
 namespace framestow {
 
-inline std::vector<std::uint8_t> moving_pictures(const FrameGeometry& geometry, std::size_t count, std::mt19937& random) {
+inline std::vector<std::uint8_t> moving_pictures(const FrameGeometry& geometry, std::size_t count,
+                                                 std::mt19937& random) {
     const std::size_t frame_bytes = geometry.frame_bytes();
     std::vector<std::uint8_t> frames(count * frame_bytes);
     const bool is_noise = random() % 8 == 0;

@@ -31,8 +31,8 @@ StepRules rules_of(std::int64_t n_step) {
     return rules;
 }
 
-// The environment arrays, a player that steps the environments, and a list of every step; a step's reward is its number in the
-// list.
+// The environment arrays, a player that steps the environments, and a list of every step; a step's reward is its number
+// in the list.
 struct Play {
     explicit Play(std::int64_t most_steps) : n_step(most_steps), is_open(new bool[kEnvs]()) {}
 
@@ -88,8 +88,8 @@ struct Play {
     void leave(std::size_t env_id, std::int64_t from, std::int64_t before) {
         for (std::size_t number = 0; number < steps.size(); ++number) {
             ListedStep& step = steps[number];
-            step.is_readable = step.is_readable &&
-                               !(step.env_id == env_id && step.first < before && last_of(number) >= from);
+            step.is_readable =
+                step.is_readable && !(step.env_id == env_id && step.first < before && last_of(number) >= from);
         }
     }
 
@@ -136,8 +136,14 @@ struct Play {
 
     struct Columns {
         explicit Columns(std::size_t count)
-            : env_ids(2 * count), counts(2 * count), lasts(2 * count), actions(count), rewards(count),
-              discounts(count), terminated(new bool[count]), truncated(new bool[count]) {}
+            : env_ids(2 * count),
+              counts(2 * count),
+              lasts(2 * count),
+              actions(count),
+              rewards(count),
+              discounts(count),
+              terminated(new bool[count]),
+              truncated(new bool[count]) {}
 
         ResolvedSteps out() {
             return {env_ids.data(), lasts.data(),     counts.data(),    reinterpret_cast<std::uint8_t*>(actions.data()),

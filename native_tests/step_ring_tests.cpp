@@ -99,13 +99,13 @@ public:
             rewards[row] = static_cast<float>(random() % 100);
             flags[row] = random() % 5 == 0 ? static_cast<std::uint8_t>(random() % 4) : std::uint8_t{0};
             const auto env_id = static_cast<std::size_t>(env_ids[row]);
-            listed_.push_back(ListedStep{env_ids[row], newest_[env_id], starts_[env_id], rewards[row], flags[row],
-                                         action, number});
+            listed_.push_back(
+                ListedStep{env_ids[row], newest_[env_id], starts_[env_id], rewards[row], flags[row], action, number});
         }
         CHECK(ring_.may_append(env_ids.data(), env_ids.size()));
         evict_for_staged(env_ids.size());
-        ring_.append(Steps{env_ids.data(), actions.data(), rewards.data(), flags.data(), env_ids.size(),
-                           columns.data()});
+        ring_.append(
+            Steps{env_ids.data(), actions.data(), rewards.data(), flags.data(), env_ids.size(), columns.data()});
         for (std::size_t row = 0; row < env_ids.size(); ++row) {
             CHECK(ring_.may_append(&env_ids[row], 1) == (flags[row] == 0));
             if (flags[row] != 0) {
@@ -132,10 +132,10 @@ public:
             columns.emplace_back(count * bytes);
             column_places.push_back(columns.back().data());
         }
-        ring_.resolve(indices.data(), count,
-                      ResolvedSteps{env_ids.data(), lasts.data(), counts.data(),
-                                    reinterpret_cast<std::uint8_t*>(actions.data()), rewards.data(), discounts.data(),
-                                    terminated.get(), truncated.get(), column_places.data()});
+        ring_.resolve(
+            indices.data(), count,
+            ResolvedSteps{env_ids.data(), lasts.data(), counts.data(), reinterpret_cast<std::uint8_t*>(actions.data()),
+                          rewards.data(), discounts.data(), terminated.get(), truncated.get(), column_places.data()});
         for (std::size_t row = 0; row < count; ++row) {
             const ListedStep& step = listed_[row];
             CHECK(env_ids[row] == step.env_id && lasts[row] == step.position + 1);
@@ -175,7 +175,8 @@ private:
         }
         for (const Eviction& eviction : evictions) {
             std::int64_t& before = let_go_[static_cast<std::size_t>(eviction.env_id)];
-            CHECK(eviction.before / shape_.segment_frames > before / shape_.segment_frames);  // each segment is reported once
+            CHECK(eviction.before / shape_.segment_frames >
+                  before / shape_.segment_frames);  // each segment is reported once
             before = eviction.before;
         }
     }
@@ -193,10 +194,16 @@ private:
 void rings_store_what_lists_store() {
     std::mt19937 random(1);
     const std::int64_t near_wrap = (std::int64_t{1} << 32) - 20;
-    const Shape shapes[] = {{1, 1, 1, 1, 1, false, 0},   {2, 2, 3, 1, 1, true, 0},    {7, 3, 4, 16, 2, false, 0},
-                            {50, 4, 2, 5, 2, true, 0},   {33, 5, 256, 8, 4, true, 0}, {40, 2, 4, 4, 4, false, near_wrap},
-                            {300, 257, 4, 3, 8, true, 0}, {20, 2, 2, 4, 1, true, 0, 3, {4}},
-                            {30, 300, 3, 4, 2, false, 0, 2, {1, 16, 3}}, {9, 1, 1, 2, 8, true, 0, 5, {40}}};
+    const Shape shapes[] = {{1, 1, 1, 1, 1, false, 0},
+                            {2, 2, 3, 1, 1, true, 0},
+                            {7, 3, 4, 16, 2, false, 0},
+                            {50, 4, 2, 5, 2, true, 0},
+                            {33, 5, 256, 8, 4, true, 0},
+                            {40, 2, 4, 4, 4, false, near_wrap},
+                            {300, 257, 4, 3, 8, true, 0},
+                            {20, 2, 2, 4, 1, true, 0, 3, {4}},
+                            {30, 300, 3, 4, 2, false, 0, 2, {1, 16, 3}},
+                            {9, 1, 1, 2, 8, true, 0, 5, {40}}};
     for (const Shape& shape : shapes) {
         TwinRings rings(shape);
         for (int turn = 0; turn < 120; ++turn) {
@@ -219,13 +226,14 @@ void steps_that_may_not_be_appended_are_refused() {
     ring.begin(begun, 2);
     const auto may = [&](std::vector<std::int32_t> env_ids) { return ring.may_append(env_ids.data(), env_ids.size()); };
     CHECK(may({}) && may({0}) && may({2, 0}));
-    CHECK(!may({1}) && !may({0, 1}));          // no episode has begun
-    CHECK(!may({0, 0}) && !may({2, 0, 2}));    // a repeated environment
+    CHECK(!may({1}) && !may({0, 1}));        // no episode has begun
+    CHECK(!may({0, 0}) && !may({2, 0, 2}));  // a repeated environment
     CHECK(!may({-1}) && !may({3}) && may({0}));
 }
 
 void stream_numbers_take_the_fewest_bytes() {
-    CHECK(StepRecords::env_id_bytes(1) == 1 && StepRecords::env_id_bytes(256) == 1 && StepRecords::env_id_bytes(257) == 2);
+    CHECK(StepRecords::env_id_bytes(1) == 1 && StepRecords::env_id_bytes(256) == 1 &&
+          StepRecords::env_id_bytes(257) == 2);
     CHECK(StepRecords::env_id_bytes(65536) == 2 && StepRecords::env_id_bytes(65537) == 4);
 }
 

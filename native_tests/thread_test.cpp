@@ -56,7 +56,8 @@ struct Wanted {
             const std::int64_t places[] = {few, num_held - 1 - few, static_cast<std::int64_t>(random()) % num_held};
             const std::int64_t place = places[random() % 3];
             last_positions.push_back(first + place);
-            counts.push_back(1 + static_cast<std::int32_t>(random() >> 8) % static_cast<std::int32_t>(std::min<std::int64_t>(kLength, place + 1)));
+            counts.push_back(1 + static_cast<std::int32_t>(random() >> 8) %
+                                     static_cast<std::int32_t>(std::min<std::int64_t>(kLength, place + 1)));
         }
     }
 
@@ -104,8 +105,7 @@ void read_until(const std::atomic<bool>& has_ended, FrameStore& packed, const Lo
         if (random() % 4 == 0) {
             std::this_thread::sleep_for(std::chrono::microseconds(300));  // some frames are evicted meanwhile
         }
-        read_windows(snapshot, wanted.requests(), kLength, StackPadding::kFirstFrame, load.threads_a_read,
-                       out.data());
+        read_windows(snapshot, wanted.requests(), kLength, StackPadding::kFirstFrame, load.threads_a_read, out.data());
         wanted.check(out, frame_bytes);
     } while (!has_ended.load());
 }
@@ -352,7 +352,7 @@ void read_segments_until(const std::atomic<bool>& has_ended, FrameStore& packed,
             lasts.push_back((numbers[random() % numbers.size()] + 1) * segment_frames - 1);
         }
         read_windows(snapshot, WindowRequests{env_ids.data(), lasts.data(), counts.data(), 8}, kLength,
-                       StackPadding::kFirstFrame, 1, out.data());
+                     StackPadding::kFirstFrame, 1, out.data());
         for (std::size_t window = 0; window < 8; ++window) {
             write_noise(lasts[window], frame_bytes, expected.data());
             CHECK(std::memcmp(out.data() + (window * kLength + kLength - 1) * frame_bytes, expected.data(),
@@ -394,7 +394,8 @@ void readers_get_true_frames_of_segments_that_move() {
         reader.join();
     }
     const std::size_t live_bytes = static_cast<std::size_t>(kHeld) * 8 * frame_bytes;
-    CHECK(packed.nbytes().sealed < live_bytes + std::size_t{5} * 1024 * 1024);  // without moves it would be 7 MiB and more
+    CHECK(packed.nbytes().sealed <
+          live_bytes + std::size_t{5} * 1024 * 1024);  // without moves it would be 7 MiB and more
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 
 #include "../check.hpp"
 #include "checksum.hpp"
-#include "segment_header.hpp"
 #include "frame_store.hpp"
+#include "segment_header.hpp"
 #include "window_gather.hpp"
 
 using namespace framestow;
@@ -119,11 +119,10 @@ void check_streams(const SegmentHeader& header, const Bytes& segment, const Fram
     const std::int32_t stream = 0;
     const auto last = static_cast<std::int64_t>(window.first + window.count - 1);
     const auto count = static_cast<std::int32_t>(window.count);
-    const Frames part =
-        frames_or_damage(window.count * header.geometry.frame_bytes(), 0x11, [&](std::uint8_t* out) {
-            const WindowRequests requests{&stream, &last, &count, 1};
-            gather_windows(packed, requests, window.count, StackPadding::kFirstFrame, out);
-        });
+    const Frames part = frames_or_damage(window.count * header.geometry.frame_bytes(), 0x11, [&](std::uint8_t* out) {
+        const WindowRequests requests{&stream, &last, &count, 1};
+        gather_windows(packed, requests, window.count, StackPadding::kFirstFrame, out);
+    });
     CHECK(!whole || part == slice(*whole, header, window.first, window.count));
 }
 
@@ -178,12 +177,12 @@ void change_header(SegmentHeader& header, std::minstd_rand& random) {
             header.group_frames = one_to(16, random);
             return;
         case 2:
-            header.geometry.rows = header.packing == PackingKind::kPlanarPatches ? 3 * one_to(20, random)
-                                                                                 : one_to(64, random);
+            header.geometry.rows =
+                header.packing == PackingKind::kPlanarPatches ? 3 * one_to(20, random) : one_to(64, random);
             return;
         case 3:
-            header.geometry.row_bytes = header.packing == PackingKind::kPixelPatches ? 3 * one_to(24, random)
-                                                                                     : one_to(64, random);
+            header.geometry.row_bytes =
+                header.packing == PackingKind::kPixelPatches ? 3 * one_to(24, random) : one_to(64, random);
             return;
         default:
             header.geometry.pixel_bytes =
@@ -199,7 +198,8 @@ void point_at_the_end(const SegmentHeader& header, Bytes& payload, std::minstd_r
     }
     std::size_t place = random() % (payload.size() - num_codes - 1);
     if (num_codes > 0) {
-        payload[place] = static_cast<std::uint8_t>(random() % 3 == 0 ? random() : 96 + random() % 32 + random() % 2 * 128);
+        payload[place] =
+            static_cast<std::uint8_t>(random() % 3 == 0 ? random() : 96 + random() % 32 + random() % 2 * 128);
     }
     if (num_codes > 1) {
         payload[place + 1] = static_cast<std::uint8_t>(random());

@@ -11,8 +11,8 @@
 
 #include "../check.hpp"
 #include "checksum.hpp"
-#include "input_bytes.hpp"
 #include "frame_store.hpp"
+#include "input_bytes.hpp"
 #include "window_gather.hpp"
 
 using namespace framestow;
@@ -134,13 +134,15 @@ private:
         auto restored = std::make_unique<FrameStore>(kNumStreams, geometry_, segment_frames_);
         for (stream_ = 0; stream_ < kNumStreams; ++stream_) {
             const std::int64_t num_held = packed_->next_position(stream_) - first_position();
-            for (std::int64_t first = first_position(); first < packed_->next_position(stream_); first += segment_frames_) {
+            for (std::int64_t first = first_position(); first < packed_->next_position(stream_);
+                 first += segment_frames_) {
                 const std::int64_t number = first / segment_frames_;
                 const Bytes segment = packed_->segment(stream_, number);
                 check_segment(segment, static_cast<std::size_t>(number * segment_frames_));
                 restored->restore(stream_, number, ByteSpan{segment.data(), segment.size()});
                 // An open segment stored raw does not record the base of its frames.
-                const bool is_raw = verify_segment(ByteSpan{segment.data(), segment.size()}).packing == PackingKind::kRaw;
+                const bool is_raw =
+                    verify_segment(ByteSpan{segment.data(), segment.size()}).packing == PackingKind::kRaw;
                 CHECK(is_raw || restored->segment(stream_, number) == segment);
             }
             if (num_held == 0) {

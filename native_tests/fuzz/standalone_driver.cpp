@@ -31,7 +31,7 @@ namespace {
 
 using Bytes = std::vector<std::uint8_t>;
 
-constexpr std::size_t kMaxBytes = 4096;  // per input
+constexpr std::size_t kMaxBytes = 4096;       // per input
 constexpr std::chrono::seconds kLongest(20);  // per input; usual inputs take milliseconds
 
 std::mt19937 random_numbers(20240229);

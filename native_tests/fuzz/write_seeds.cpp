@@ -15,9 +15,9 @@ using namespace framestow;
 
 namespace {
 
-const FrameGeometry kGeometries[] = {{1, 1, 1},  {1, 7, 1},  {7, 1, 1},  {3, 15, 1}, {6, 16, 1}, {9, 33, 1},
-                                     {8, 24, 3}, {4, 5, 5},  {12, 8, 4}, {5, 12, 2}, {20, 64, 1}, {30, 40, 1},
-                                     {9, 60, 3}, {5, 3, 3},  {4, 48, 3}, {27, 20, 1, true}, {15, 1, 1, true}};
+const FrameGeometry kGeometries[] = {{1, 1, 1},  {1, 7, 1}, {7, 1, 1},  {3, 15, 1},        {6, 16, 1},      {9, 33, 1},
+                                     {8, 24, 3}, {4, 5, 5}, {12, 8, 4}, {5, 12, 2},        {20, 64, 1},     {30, 40, 1},
+                                     {9, 60, 3}, {5, 3, 3}, {4, 48, 3}, {27, 20, 1, true}, {15, 1, 1, true}};
 
 void write_file(const std::filesystem::path& path, const std::vector<std::uint8_t>& bytes) {
     std::ofstream file(path, std::ios::binary);

@@ -10,7 +10,7 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kLanes = 4;  // output pixels computed together
+constexpr std::size_t kLanes = 4;     // output pixels computed together
 constexpr double kLeastShare = 1e-3;  // smaller parts of an input pixel are ignored
 
 // As OpenCV computes the factor: the inverse of the inverse, which may differ from the quotient.

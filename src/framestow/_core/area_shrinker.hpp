@@ -22,10 +22,10 @@ struct PictureSize {
 struct AreaWeights {
     AreaWeights(std::size_t num_inputs, std::size_t num_outputs);
 
-    std::size_t tap_stride;              // number of weights per output pixel
-    std::vector<std::uint32_t> firsts;   // per output pixel: its first input pixel
-    std::vector<std::uint32_t> counts;   // per output pixel: its adjacent input pixels
-    std::vector<float> weights;          // tap_stride per output pixel, padded with 0
+    std::size_t tap_stride;             // number of weights per output pixel
+    std::vector<std::uint32_t> firsts;  // per output pixel: its first input pixel
+    std::vector<std::uint32_t> counts;  // per output pixel: its adjacent input pixels
+    std::vector<float> weights;         // tap_stride per output pixel, padded with 0
 };
 
 class AreaShrinker {
@@ -45,12 +45,12 @@ private:
 
     PictureSize input_, output_;
     AreaWeights across_, down_;
-    std::size_t row_stride_;              // floats per row of means
-    std::vector<float> pixels_;           // a row of the picture, padded with zeros
-    std::vector<float> means_;            // input height x row_stride_
-    std::vector<float> sums_;             // row_stride_
-    std::vector<std::uint8_t> is_stale_;  // per output row
-    std::vector<std::uint8_t> frame_;     // the last output
+    std::size_t row_stride_;                                        // floats per row of means
+    std::vector<float> pixels_;                                     // a row of the picture, padded with zeros
+    std::vector<float> means_;                                      // input height x row_stride_
+    std::vector<float> sums_;                                       // row_stride_
+    std::vector<std::uint8_t> is_stale_;                            // per output row
+    std::vector<std::uint8_t> frame_;                               // the last output
     std::vector<std::uint32_t> output_rows_from_, output_rows_to_;  // per input row: the output rows that use it
 };
 

@@ -54,7 +54,8 @@ PastZeros past_zeros(std::size_t num_bytes) {
 }
 
 std::uint32_t pass(const PastZeros& zeros, std::uint64_t crc) {
-    return zeros[0][crc & 0xFF] ^ zeros[1][(crc >> 8) & 0xFF] ^ zeros[2][(crc >> 16) & 0xFF] ^ zeros[3][(crc >> 24) & 0xFF];
+    return zeros[0][crc & 0xFF] ^ zeros[1][(crc >> 8) & 0xFF] ^ zeros[2][(crc >> 16) & 0xFF] ^
+           zeros[3][(crc >> 24) & 0xFF];
 }
 
 inline std::uint64_t load_word(const std::uint8_t* bytes) {

@@ -1,4 +1,5 @@
-// The last `stack` frames of each environment in a ring per environment, and how a stack is padded at an episode's start.
+// The last `stack` frames of each environment in a ring per environment, and how a stack is padded at an episode's
+// start.
 //
 // Ownership: references the caller's memory, which must stay in place. Threads: the caller serialises all calls.
 // Nothing is checked: environments must be in range.
@@ -40,8 +41,8 @@ struct FrameStacks {
 
     void append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) const;
 
-    // Writes the stacks of all environments, oldest frame first. An environment without an episode gives copies of its ring's
-    // first frame.
+    // Writes the stacks of all environments, oldest frame first. An environment without an episode gives copies of its
+    // ring's first frame.
     void write(std::uint8_t* out) const;
 };
 

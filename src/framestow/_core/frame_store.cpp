@@ -11,8 +11,8 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kBackgroundEvery = 2;   // every second anchor: as good a background in half the time
-constexpr std::size_t kMaxEmptied = 8;  // sparse blocks at once: a writer must not block readers for long
+constexpr std::size_t kBackgroundEvery = 2;  // every second anchor: as good a background in half the time
+constexpr std::size_t kMaxEmptied = 8;       // sparse blocks at once: a writer must not block readers for long
 
 // Fixed charges besides the packed bytes: per segment its index entries (with spare capacity) and its block in a file;
 // per environment its first index entries; and one packer, in frames.
@@ -29,8 +29,12 @@ constexpr std::size_t kRawBlockBytes = std::size_t{64} * 1024;
 
 FrameStore::FrameStore(std::size_t num_envs, const FrameFormat& format, std::uint32_t frames_per_segment,
                        std::size_t step_bytes)
-    : format_(format), frames_per_segment_(frames_per_segment), step_bytes_(step_bytes),
-      arena_(format.is_raw ? kRawBlockBytes : kPackedBlockBytes), retired_(arena_, files_, format.is_raw ? raw_segment_bytes(format, frames_per_segment) : 0), encoder_(format) {
+    : format_(format),
+      frames_per_segment_(frames_per_segment),
+      step_bytes_(step_bytes),
+      arena_(format.is_raw ? kRawBlockBytes : kPackedBlockBytes),
+      retired_(arena_, files_, format.is_raw ? raw_segment_bytes(format, frames_per_segment) : 0),
+      encoder_(format) {
     check_segment_frames(format.is_scaled() ? format.floats() : format.pixels, frames_per_segment);
     envs_.reserve(num_envs);
     for (std::size_t index = 0; index < num_envs; ++index) {
@@ -47,12 +51,12 @@ FrameStore::FrameStore(std::size_t num_envs, const FrameFormat& format, std::uin
 
 FrameStore::Bytes FrameStore::nbytes() const {
     const std::shared_lock<FairGate> looking(gate_);
-    Bytes bytes{arena_.nbytes(),
-                encoder_.nbytes() + (background_ ? background_->nbytes() : 0) + previous_frame_.capacity() +
-                    scratch_.nbytes() + read_from_file_.capacity(),
-                arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() +
-                    envs_.capacity() * sizeof(EnvFrames),
-                files_.nbytes()};
+    Bytes bytes{
+        arena_.nbytes(),
+        encoder_.nbytes() + (background_ ? background_->nbytes() : 0) + previous_frame_.capacity() + scratch_.nbytes() +
+            read_from_file_.capacity(),
+        arena_.index_bytes() + files_.index_bytes() + retired_.index_bytes() + envs_.capacity() * sizeof(EnvFrames),
+        files_.nbytes()};
     for (const EnvFrames& env : envs_) {
         bytes.open += env.open.nbytes();
         bytes.index += env.sealed.nbytes();
@@ -117,7 +121,7 @@ void FrameStore::append(const std::int32_t* env_ids, const std::uint8_t* frames,
 }
 
 std::size_t FrameStore::append_without_waiting(const std::int32_t* env_ids, const std::uint8_t* frames,
-                                                  std::size_t count) {
+                                               std::size_t count) {
     check_env_ids(env_ids, count);
     for (std::size_t index = 0; index < count; ++index) {
         const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
@@ -199,8 +203,7 @@ void FrameStore::seal(EnvFrames& env) {
     env.open.finish(shared_operations);
     env.sealed.reserve_one();
     const bool stays = env.raw.size > 0 && env.open.num_exact() == 0;
-    const StoredSegment stored =
-        stays ? env.raw : arena_.allocate(env.open.packed_bytes(), owner_of_open(env));
+    const StoredSegment stored = stays ? env.raw : arena_.allocate(env.open.packed_bytes(), owner_of_open(env));
     env.open.write_to(stored.bytes, scratch_);
     env.sealed.add(env.open_number, stored);
     ++num_sealed_;
@@ -247,7 +250,7 @@ std::unique_lock<FairGate> FrameStore::lock_when_retirable() {
 }
 
 std::optional<std::int64_t> FrameStore::evict_without_waiting(std::int64_t env_id, std::int64_t before,
-                                                                 std::int64_t first) {
+                                                              std::int64_t first) {
     const Numbers numbers = wholly_within(first, before);
     if (!has_any(env_id, numbers)) {
         return 0;
@@ -358,7 +361,7 @@ std::int64_t FrameStore::num_exact() const {
         num_exact += env.open.num_exact();
         env.sealed.for_each([&](const SegmentPlace& place) {
             const auto* const in_file = std::get_if<FilePlace>(&place);
-            num_exact += in_file != nullptr     ? in_file->num_exact
+            num_exact += in_file != nullptr    ? in_file->num_exact
                          : format_.is_scaled() ? num_exact_of(bytes_in_ram(place))
                                                : 0;
         });
@@ -454,8 +457,8 @@ void FrameStore::begin_at(std::int64_t env_id, std::int64_t number) {
     env.open_number = number;
 }
 
-void FrameStore::move_to_file(std::int64_t env_id, std::int64_t number, const std::string& path,
-                                 std::uint64_t offset, std::size_t size) {
+void FrameStore::move_to_file(std::int64_t env_id, std::int64_t number, const std::string& path, std::uint64_t offset,
+                              std::size_t size) {
     EnvFrames& env = env_at(env_id);
     // A raw segment was packed for the file: pack it again to know what was written.
     const std::vector<std::uint8_t> packed = format_.is_raw ? segment(env_id, number) : std::vector<std::uint8_t>{};
@@ -473,7 +476,7 @@ void FrameStore::move_to_file(std::int64_t env_id, std::int64_t number, const st
     }
     retired_.reserve(1);
     FilePlace moved = files_.add(path, offset, size, in_file == nullptr ? checksum_of(in_ram) : in_file->checksum);
-    moved.num_exact = in_file != nullptr     ? in_file->num_exact
+    moved.num_exact = in_file != nullptr    ? in_file->num_exact
                       : format_.is_scaled() ? static_cast<std::uint32_t>(num_exact_of(in_ram))
                                             : 0;
     sealed_bytes_ -= charged_size(*place);
@@ -484,7 +487,7 @@ void FrameStore::move_to_file(std::int64_t env_id, std::int64_t number, const st
 }
 
 void FrameStore::restore_in_file(std::int64_t env_id, std::int64_t number, const std::string& path,
-                                    std::uint64_t offset, std::size_t size) {
+                                 std::uint64_t offset, std::size_t size) {
     EnvFrames& env = env_at(env_id);
     const std::lock_guard<FairGate> writing(gate_);
     check_follows(env, env_id, number);
@@ -557,8 +560,7 @@ std::int64_t FrameStore::View::next_position(std::size_t env_id) const {
     return store_.next_position_of(store_.envs_[env_id]);
 }
 
-const SegmentPlace* FrameStore::View::find_window(std::size_t env_id, std::int64_t last,
-                                                     std::int64_t count) const {
+const SegmentPlace* FrameStore::View::find_window(std::size_t env_id, std::int64_t last, std::int64_t count) const {
     if (last < count - 1 || last >= next_position(env_id)) {
         return nullptr;
     }
@@ -583,8 +585,8 @@ const SegmentPlace* FrameStore::View::find(std::size_t env_id, std::int64_t numb
     return number == env.open_number ? &kNowhere : store_.retired_.find(env_id, number, ticket_);
 }
 
-void FrameStore::View::unpack_open(std::size_t env_id, std::size_t first, std::size_t count,
-                                      DecodingScratch& scratch, std::uint8_t* out) const {
+void FrameStore::View::unpack_open(std::size_t env_id, std::size_t first, std::size_t count, DecodingScratch& scratch,
+                                   std::uint8_t* out) const {
     store_.envs_[env_id].open.unpack(first, count, scratch, out);
 }
 
@@ -626,7 +628,7 @@ void FrameStore::unpack_checked(ByteSpan segment, const SegmentPlace& place, std
 
 // Records the checksum of a segment in a file when it is verified for the first time.
 ByteSpan FrameStore::bytes_of(const SegmentPlace& place, std::size_t env_id, std::int64_t number,
-                                 SegmentBuffer& buffer) {
+                              SegmentBuffer& buffer) {
     const auto* const in_file = std::get_if<FilePlace>(&place);
     if (in_file == nullptr) {
         return bytes_in_ram(place);
@@ -642,8 +644,7 @@ ByteSpan FrameStore::bytes_of(const SegmentPlace& place, std::size_t env_id, std
     }
 }
 
-void FrameStore::remember_checksum(std::size_t env_id, std::int64_t number, const FilePlace& place,
-                                   ByteSpan segment) {
+void FrameStore::remember_checksum(std::size_t env_id, std::int64_t number, const FilePlace& place, ByteSpan segment) {
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
     if (writing) {  // otherwise the next reading records it
         SegmentPlace* const held = envs_[env_id].sealed.find(number);

@@ -1,13 +1,14 @@
 // The frames of several environments: sealed segments in RAM or in files, and one open segment per environment in RAM.
 //
-// A FrameFormat says how frames are stored: packed, or raw, and whether floats k / 255 are stored as pixels k. Positions
-// count the frames of an environment from 0 and never restart. Segment k holds frames_per_segment positions from k
+// A FrameFormat says how frames are stored: packed, or raw, and whether floats k / 255 are stored as pixels k.
+// Positions count the frames of an environment from 0 and never restart. Segment k holds frames_per_segment positions
+// from k
 // * frames_per_segment on. Any sealed segment may be evicted, so the stored frames may have gaps. Frames are packed
 // when they are appended: an open segment is as small as a sealed one, plus two to ten raw frames. A raw segment is
 // allocated whole with its first frame, and stays where it is when it is sealed. In files all segments are packed.
 //
-// Ownership: copies its arguments. Arguments are checked before anything changes: std::out_of_range for environments and
-// positions, std::invalid_argument for the rest, DamagedSegment from restore.
+// Ownership: copies its arguments. Arguments are checked before anything changes: std::out_of_range for environments
+// and positions, std::invalid_argument for the rest, DamagedSegment from restore.
 //
 // Threads: one thread may append and evict while any number of threads read; every call is safe beside every other.
 //  - A FairGate guards the tables. The writer holds it for one frame, readers while they look segments up and while
@@ -85,8 +86,8 @@ public:
     std::size_t charged_bytes() const;
     void charge_steps(std::size_t step_bytes) { step_bytes_ = step_bytes; }  // from now on; only for the writer
 
-    // Appends frame i to env_ids[i]; an environment may repeat. append_without_waiting stops before it would have to wait for
-    // readers, and returns the number of frames appended.
+    // Appends frame i to env_ids[i]; an environment may repeat. append_without_waiting stops before it would have to
+    // wait for readers, and returns the number of frames appended.
     void append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count);
     std::size_t append_without_waiting(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count);
 
@@ -99,8 +100,8 @@ public:
     std::int64_t first_position(std::int64_t env_id) const;
     std::int64_t next_position(std::int64_t env_id) const;
 
-    // Returns the number of stored frames over all environments, and how many of them are exact among scaled floats. Those in a
-    // file count as scaled until it is read.
+    // Returns the number of stored frames over all environments, and how many of them are exact among scaled floats.
+    // Those in a file count as scaled until it is read.
     std::int64_t num_frames() const;
     std::int64_t num_exact() const;
 
@@ -111,9 +112,9 @@ public:
     // format. Throws std::out_of_range if it is not stored.
     std::vector<std::uint8_t> segment(std::int64_t env_id, std::int64_t number);
 
-    // Appends a segment that segment() returned, under its number, which may leave a gap. An empty environment may begin at
-    // any number. A segment that is not full becomes the open segment and continues as if it had never been written
-    // out.
+    // Appends a segment that segment() returned, under its number, which may leave a gap. An empty environment may
+    // begin at any number. A segment that is not full becomes the open segment and continues as if it had never been
+    // written out.
     void restore(std::int64_t env_id, std::int64_t number, ByteSpan segment);
 
     // Makes an empty environment continue with the first frame of that segment.
@@ -217,14 +218,14 @@ private:
     SegmentArena arena_;
     SegmentFiles files_;
     RetiredSegments retired_;
-    std::size_t num_sealed_ = 0;    // stored sealed segments, in RAM and in files
-    std::size_t sealed_bytes_ = 0;  // their bytes; of raw segments, what they have beyond raw frames
-    std::size_t num_raw_ = 0;       // raw open segments
-    std::size_t num_open_ = 0;      // frames in open segments
-    std::size_t open_bytes_ = 0;    // bytes of open segments
+    std::size_t num_sealed_ = 0;            // stored sealed segments, in RAM and in files
+    std::size_t sealed_bytes_ = 0;          // their bytes; of raw segments, what they have beyond raw frames
+    std::size_t num_raw_ = 0;               // raw open segments
+    std::size_t num_open_ = 0;              // frames in open segments
+    std::size_t open_bytes_ = 0;            // bytes of open segments
     std::atomic<bool> has_retired_{false};  // readable without the gate
     FrameEncoder encoder_;
-    std::optional<Background> background_;  // none if segments are raw
+    std::optional<Background> background_;      // none if segments are raw
     std::vector<std::uint8_t> previous_frame_;  // pixels of the segment before a new one
     DecodingScratch scratch_;
     SegmentBuffer read_from_file_;  // the segment before a new one, if it lies in a file

@@ -31,7 +31,8 @@ std::uint8_t* map(std::size_t size) {
 // Large blocks begin at a huge page: raw frames are appended twice as fast, and read a tenth faster.
 std::uint8_t* map_huge(std::size_t size) {
     std::uint8_t* const pages = map(size + kHugePageBytes);
-    const std::size_t before = (kHugePageBytes - reinterpret_cast<std::uintptr_t>(pages) % kHugePageBytes) % kHugePageBytes;
+    const std::size_t before =
+        (kHugePageBytes - reinterpret_cast<std::uintptr_t>(pages) % kHugePageBytes) % kHugePageBytes;
     if (before > 0) {
         munmap(pages, before);
     }

@@ -16,8 +16,8 @@ inline constexpr std::size_t kHugePageBytes = std::size_t{2} * 1024 * 1024;
 
 constexpr std::size_t round_to_pages(std::size_t size) { return (size + kPageBytes - 1) / kPageBytes * kPageBytes; }
 
-// The bytes of whole pages before an offset, which take no memory until they are written. Only POSIX systems map pages so;
-// elsewhere the heap gives large blocks pages of their own, and all of a block counts.
+// The bytes of whole pages before an offset, which take no memory until they are written. Only POSIX systems map pages
+// so; elsewhere the heap gives large blocks pages of their own, and all of a block counts.
 constexpr std::size_t untouched_before(std::size_t offset) {
 #if defined(__unix__) || defined(__APPLE__)
     return offset / kPageBytes * kPageBytes;
@@ -34,8 +34,8 @@ void return_pages(std::uint8_t* pages, std::size_t size) noexcept;
 // The first of that many bytes that huge pages cover: they are touched a whole page at a time.
 std::size_t huge_bytes(std::size_t size);
 
-// The allocator of vectors that become large: from kLeastBytes on they have pages of their own. Those of Atari games are
-// smaller.
+// The allocator of vectors that become large: from kLeastBytes on they have pages of their own. Those of Atari games
+// are smaller.
 template <typename Value>
 class PageAllocator {
 public:

@@ -51,10 +51,10 @@ private:
     std::array<std::uint8_t, kNumColours> grey_of_, is_unknown_;
     std::array<bool, 2> is_taken_in_{false, false};
     std::size_t newest_ = 0;
-    std::int64_t number_ = 0;                // number of the newest raw frame
-    std::int64_t shown_from_ = 0;            // number of the earliest raw frame in the grey picture
-    bool all_changed_ = true;                // since the last `show`
-    std::vector<std::int64_t> changed_at_;   // per row: number of the raw frame that changed it last
+    std::int64_t number_ = 0;               // number of the newest raw frame
+    std::int64_t shown_from_ = 0;           // number of the earliest raw frame in the grey picture
+    bool all_changed_ = true;               // since the last `show`
+    std::vector<std::int64_t> changed_at_;  // per row: number of the raw frame that changed it last
     std::vector<std::uint8_t> grey_;
     std::vector<std::uint32_t> changed_rows_;
 };

@@ -13,8 +13,8 @@ namespace framestow {
 
 // Slots that a step entered or left since the last read.
 //
-// Steps enter and leave slot by slot, so runs of slots are stored: a million steps of one environment are one run. Many runs
-// are sorted and merged, so there are never more runs than slots.
+// Steps enter and leave slot by slot, so runs of slots are stored: a million steps of one environment are one run. Many
+// runs are sorted and merged, so there are never more runs than slots.
 class ChangedSlots {
 public:
     void watch(bool is_watching);  // off: records nothing and clears the record
@@ -92,7 +92,7 @@ private:
     double epsilon_;
     SumTree tree_;
     float largest_ = 1.0F;
-    std::vector<float> weights_;   // scratch of one call
+    std::vector<float> weights_;  // scratch of one call
     std::vector<double> targets_;
 };
 

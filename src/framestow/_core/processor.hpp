@@ -31,7 +31,9 @@
 namespace framestow {
 
 #ifdef FRAMESTOW_SSE2
-inline __m128i load_vector(const std::uint8_t* bytes) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes)); }
+inline __m128i load_vector(const std::uint8_t* bytes) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes));
+}
 #endif
 
 inline unsigned count_trailing_zeros(std::uint64_t word) {
@@ -65,8 +67,8 @@ inline void prefetch(const void* bytes) {
 #endif
 }
 
-// Two parts of a segment that are prefetched a few lines at a time. Requested all at once, they would delay the loads of
-// the window that is being unpacked.
+// Two parts of a segment that are prefetched a few lines at a time. Requested all at once, they would delay the loads
+// of the window that is being unpacked.
 class PrefetchQueue {
 public:
     void replace(ByteSpan first, ByteSpan second) { parts_ = {first, second}; }
@@ -87,8 +89,8 @@ private:
     std::array<ByteSpan, 2> parts_{};
 };
 
-// Copies past the caches, where that is possible: the processor need not load what is overwritten. For output that is too
-// large to stay in a cache until it is read. Other threads see the bytes after finish_streaming().
+// Copies past the caches, where that is possible: the processor need not load what is overwritten. For output that is
+// too large to stay in a cache until it is read. Other threads see the bytes after finish_streaming().
 inline void stream_copy(std::uint8_t* target, const std::uint8_t* source, std::size_t size) {
 #ifdef FRAMESTOW_SSE2
     if (reinterpret_cast<std::uintptr_t>(target) % sizeof(__m128i) == 0 && size % sizeof(__m128i) == 0) {

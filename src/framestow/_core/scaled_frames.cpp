@@ -65,8 +65,8 @@ bool halves_to_pixels(const std::uint8_t* floats, std::size_t count, std::uint8_
     return are_scaled;
 }
 
-// Only one float is nearest to k, so its pixel is found by rounding; comparing bits finds all others, NaN too. In blocks,
-// so that a frame of other floats is left early.
+// Only one float is nearest to k, so its pixel is found by rounding; comparing bits finds all others, NaN too. In
+// blocks, so that a frame of other floats is left early.
 template <typename Float, typename Bits, typename Scale>
 bool floats_to_pixels(const std::uint8_t* floats, std::size_t count, std::uint8_t* pixels, const Scale& scale) {
     constexpr std::size_t kBlock = 256;

@@ -1,12 +1,13 @@
-// Float frames of values k / 255: their conversion to and from uint8 pixels k, and the segments that they are stored in.
+// Float frames of values k / 255: their conversion to and from uint8 pixels k, and the segments that they are stored
+// in.
 //
 // k / 255 is the quotient rounded to the nearest float, as frame / 255 computes it. A frame with any other value
 // (-0.0, NaN, or k * (1 / 255) where that differs) is an *exact* frame. It is stored by its bytes, and repeats the
 // pixels before it, which costs nothing.
 //
 // A segment of such frames (little-endian): u32 CRC-32C of all following bytes, "sca1", u32 bytes of the pixel segment,
-// u32 number of exact frames; the pixel segment; the places of the exact frames in the segment, u32 each, ascending; the
-// segment of the exact frames. Thread-safe; nothing here keeps state.
+// u32 number of exact frames; the pixel segment; the places of the exact frames in the segment, u32 each, ascending;
+// the segment of the exact frames. Thread-safe; nothing here keeps state.
 #pragma once
 
 #include <cstddef>

@@ -42,7 +42,6 @@ void SnapshotLedger::wait_until_unreferenced(Ticket number) {
     --num_waiting_;
 }
 
-
 void RetiredSegments::add(Ticket retirement, std::size_t env_id, std::int64_t number, const SegmentPlace& place) {
     retired_.push_back(Retired{retirement, env_id, number, place});
     nbytes_ += bytes_in_ram(place).size;

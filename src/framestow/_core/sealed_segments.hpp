@@ -54,8 +54,8 @@ class RetiredSegments {
 public:
     using Ticket = SnapshotLedger::Ticket;
 
-    // Above these limits a writer waits for snapshots to stop. Segments in files do not count as bytes. Of large segments,
-    // 16 may be retired.
+    // Above these limits a writer waits for snapshots to stop. Segments in files do not count as bytes. Of large
+    // segments, 16 may be retired.
     static constexpr std::size_t kMaxBytes = std::size_t{8} * 1024 * 1024;
     static constexpr std::size_t kMaxSegments = 1024;
     static constexpr std::size_t kLargeSegments = 16;

@@ -5,15 +5,15 @@
 #include <stdexcept>
 #include <string>
 
-#include "segment_header.hpp"
 #include "packings/patches.hpp"
+#include "segment_header.hpp"
 
 namespace framestow {
 namespace {
 
 constexpr std::uint32_t kSegmentFrames = 320;
 constexpr std::uint32_t kGroupFrames = 4;
-constexpr std::size_t kMinRawSegmentBytes = 16384;  // header and index stay far below 1 % of this
+constexpr std::size_t kMinRawSegmentBytes = 16384;                       // header and index stay far below 1 % of this
 constexpr std::size_t kMaxUsualRawBytes = std::size_t{8} * 1024 * 1024;  // large frames: smaller segments
 constexpr std::uint32_t kFewFrames = 8;
 constexpr std::uint64_t kMaxRawSegmentBytes = std::uint64_t{1} << 31;  // offsets within a segment have 32 bits
@@ -266,7 +266,9 @@ void SegmentWriter::unpack(std::size_t first, std::size_t count, DecodingScratch
     unpack_scaled(
         format_, first, count, scratch, out, num_before,
         [&](std::size_t ordinal) { return std::size_t{exact_->places[ordinal]}; },
-        [&](std::size_t begin, std::size_t taken, std::uint8_t* target) { unpack_pixels(begin, taken, scratch, target); },
+        [&](std::size_t begin, std::size_t taken, std::uint8_t* target) {
+            unpack_pixels(begin, taken, scratch, target);
+        },
         [&](std::size_t ordinal, std::size_t run, std::uint8_t* target) {
             const PatchesWriter& frames = exact_->frames;
             unpack_patches(frames.header(), frames.view(), ordinal, run, scratch_of_floats(scratch), target);

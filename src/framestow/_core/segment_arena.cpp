@@ -59,7 +59,7 @@ public:
     std::size_t place;  // in the arena's list
     std::uint8_t* const bytes;
     const std::size_t size;
-    std::size_t num_free;  // bytes before the taken ones
+    std::size_t num_free;     // bytes before the taken ones
     std::size_t touched = 0;  // bytes of pages ever written to
     std::size_t live_bytes = 0;
     std::size_t num_live = 0;
@@ -98,8 +98,8 @@ std::size_t SegmentArena::untouched_bytes(const StoredSegment& segment, std::siz
         return 0;
     }
     // A huge page may be a small one where the system has none to give: count it whole, as an upper bound.
-    const std::size_t in_huge = std::min((written + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes,
-                                         huge_bytes(segment.size));
+    const std::size_t in_huge =
+        std::min((written + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes, huge_bytes(segment.size));
     return untouched_before(segment.size - std::max(written, in_huge));
 }
 
@@ -160,7 +160,8 @@ SegmentArena::Sparse SegmentArena::sparsest() const {
             most_wasted = block.get();
         }
     }
-    if (most_wasted == nullptr || most_wasted->dead_bytes() <= std::max(kLeastWaste, most_wasted->touched / kPartOfLive)) {
+    if (most_wasted == nullptr ||
+        most_wasted->dead_bytes() <= std::max(kLeastWaste, most_wasted->touched / kPartOfLive)) {
         return {};
     }
     return Sparse{most_wasted, most_wasted->owners};

@@ -1,8 +1,8 @@
 // Memory for sealed segments: large blocks that are filled from back to front and freed whole.
 //
-// Segments of all environments go into the current block in the order of sealing, and are evicted in roughly that order. So
-// a block empties as a whole and returns to the operating system. A segment larger than a block gets its own block.
-// Every segment is followed by kReadPadding bytes that nobody writes while it is stored.
+// Segments of all environments go into the current block in the order of sealing, and are evicted in roughly that
+// order. So a block empties as a whole and returns to the operating system. A segment larger than a block gets its own
+// block. Every segment is followed by kReadPadding bytes that nobody writes while it is stored.
 //
 // Eviction in another order leaves sparse blocks. The arena cannot move segments, because others hold their addresses.
 // `sparsest()` names the segments whose move empties the sparsest block. A caller that moves them whenever it can keeps

@@ -17,9 +17,8 @@ ByteSpan checked_part(ByteSpan segment) {
 // A header may not promise more frames than its payload can hold, so no caller allocates memory for them.
 void check_size(const SegmentHeader& header, std::uint64_t payload_bytes) {
     const std::uint64_t num_frames = header.num_frames;
-    const bool fits = header.packing == PackingKind::kRaw
-                          ? payload_bytes == num_frames * header.geometry.frame_bytes()
-                          : payload_bytes >= num_frames * kMinPatchBytes;
+    const bool fits = header.packing == PackingKind::kRaw ? payload_bytes == num_frames * header.geometry.frame_bytes()
+                                                          : payload_bytes >= num_frames * kMinPatchBytes;
     if (!fits) {
         throw DamagedSegment("segment of " + std::to_string(payload_bytes + kHeaderBytes) + " bytes cannot hold the " +
                              std::to_string(num_frames) + " frames of " + header.geometry.text() +

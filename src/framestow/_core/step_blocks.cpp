@@ -93,8 +93,7 @@ std::size_t StepBlocks::lose_indices(const std::vector<std::int64_t>& indices) {
         const Slot slot = slot_of(index);
         if (slot.order < numbers_.size()) {
             const StepBlock& block = *blocks_[slot.order];
-            const std::int64_t position =
-                block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place);
+            const std::int64_t position = block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place);
             num_lost += lose_step(TakenSlot{slot, index, nullptr}, block.env_id, position) ? 1 : 0;
         }
     }
@@ -153,7 +152,7 @@ void StepBlocks::restore_pending() {
 }
 
 StepBlock& StepBlocks::add_block(std::int64_t number, std::size_t env_id, std::int64_t segment,
-                                std::int64_t first_slot) {
+                                 std::int64_t first_slot) {
     auto block = std::make_unique<StepBlock>();
     block->number = number;
     block->segment = segment;
@@ -283,7 +282,8 @@ std::size_t StepBlocks::stop_touching(std::size_t env_id, std::int64_t first, st
         const StepBlock* block = find(env_id, segment);
         for (; block != nullptr && start < here_until; ++start) {
             const auto place = static_cast<std::size_t>(start - segment * rules_.segment_frames);
-            const TakenSlot step{Slot{block->order, place}, block->number * rules_.segment_frames + static_cast<std::int64_t>(place),
+            const TakenSlot step{Slot{block->order, place},
+                                 block->number * rules_.segment_frames + static_cast<std::int64_t>(place),
                                  record(*block, place)};
             if (StepRecords::is_taken(step.record) && records_.first_position_of(step.record, env_id) < before) {
                 num_stopped += lose_step(step, env_id, start) ? 1 : 0;
@@ -469,8 +469,8 @@ StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t env_id, std::int64_t posi
     return TakenSlot{Slot{block->order, place}, index, record(*block, place)};
 }
 
-// Returns the complete return of a step. Its further steps have the following places, continued in the environment's next
-// block.
+// Returns the complete return of a step. Its further steps have the following places, continued in the environment's
+// next block.
 StepReturn StepBlocks::return_of(const Slot& slot) const {
     const StepBlock* block = blocks_[slot.order].get();
     std::size_t place = slot.place;
@@ -530,7 +530,8 @@ bool StepBlocks::locate(std::int64_t index, StepPlace& place) const {
 }
 
 bool StepBlocks::find(std::size_t env_id, std::int64_t position, StepPlace& place) const {
-    const auto found = position < 0 ? by_segment_[env_id].end() : by_segment_[env_id].find(position / rules_.segment_frames);
+    const auto found =
+        position < 0 ? by_segment_[env_id].end() : by_segment_[env_id].find(position / rules_.segment_frames);
     if (found == by_segment_[env_id].end()) {
         return false;
     }

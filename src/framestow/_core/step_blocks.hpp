@@ -8,8 +8,8 @@
 // neighbouring blocks that use its frames stay but become unsampleable. A pending step, whose return is incomplete, is
 // unsampleable too. The successor of a step has the next place, or the first place of the environment's next block.
 //
-// Ownership: owns the records; references the caller's environment arrays, which must stay in place. Threads: the caller
-// serialises all calls. Nothing is checked unless stated.
+// Ownership: owns the records; references the caller's environment arrays, which must stay in place. Threads: the
+// caller serialises all calls. Nothing is checked unless stated.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "priorities.hpp"
-#include "step_sequences.hpp"
 #include "step_index.hpp"
 #include "step_record.hpp"
+#include "step_sequences.hpp"
 
 namespace framestow {
 
@@ -45,7 +45,7 @@ public:
     std::size_t num_envs() const { return cursors_.num_envs(); }
     const StepRules& rules() const { return rules_; }
     std::int64_t next_number() const { return next_number_; }
-    std::size_t num_steps() const { return num_steps_; }                               // sampleable or not
+    std::size_t num_steps() const { return num_steps_; }                                // sampleable or not
     std::size_t size() const { return static_cast<std::size_t>(sampleable_.total()); }  // sampleable steps
     std::size_t num_sealed() const { return static_cast<std::size_t>(sealed_.total()); }
     std::size_t nbytes() const;
@@ -53,7 +53,7 @@ public:
     bool is_sampleable(std::int64_t index) const;
     std::int64_t sampleable_at(std::int64_t rank) const;   // rank 0 is the oldest
     std::vector<std::int64_t> sampleable_indices() const;  // ascending
-    std::vector<std::int64_t> lost_indices() const;  // stored, but never sampleable again
+    std::vector<std::int64_t> lost_indices() const;        // stored, but never sampleable again
     std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
     bool is_pending(std::int64_t index) const;
 
@@ -103,8 +103,8 @@ public:
     // Writes steps as if n_step were 1, pending ones too.
     std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
-    // Marks frames from `first` up to, excluding, `before` of an environment as lost: present and future steps that use them
-    // become unsampleable. Returns how many steps were sampleable.
+    // Marks frames from `first` up to, excluding, `before` of an environment as lost: present and future steps that use
+    // them become unsampleable. Returns how many steps were sampleable.
     std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before);
 
     // Makes steps unsampleable; ignores those that are not stored. Returns how many were sampleable.
@@ -184,14 +184,14 @@ private:
     std::vector<std::int64_t> numbers_;
     std::vector<const std::uint8_t*> records_of_;
     std::vector<std::uint64_t> words_;  // words_a_block_ each: one bit per place, set if its step is sampleable
-    PrefixCounts sampleable_;                           // per block: its sampleable steps
-    PrefixCounts sealed_;                             // per block: 1 if it is sealed
+    PrefixCounts sampleable_;           // per block: its sampleable steps
+    PrefixCounts sealed_;               // per block: 1 if it is sealed
     std::size_t num_evicted_ = 0;
     std::vector<std::size_t> order_at_;  // per range of slots: order of its block
     std::set<std::size_t> free_ranges_;  // the first is used next, so slots depend on the stored blocks alone
     std::vector<std::unordered_map<std::int64_t, StepBlock*>> by_segment_;  // per environment
-    std::vector<StepBlock*> newest_;                                        // per environment: block of its newest frame
-    std::vector<std::int64_t> next_to_seal_;                                // per environment: number of a segment
+    std::vector<StepBlock*> newest_;          // per environment: block of its newest frame
+    std::vector<std::int64_t> next_to_seal_;  // per environment: number of a segment
     std::int64_t next_number_ = 0;
     std::size_t num_steps_ = 0;
     EpisodeStarts starts_;

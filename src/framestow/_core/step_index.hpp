@@ -92,8 +92,8 @@ public:
 
     bool is_unused() const { return num_places_ == 0; }  // n_step is 1: every return is complete at once
 
-    // Marks the step at `position` of an environment as pending (or as not pending, with an index of kNone). Returns the
-    // index of the step whose return is now complete, or kNone.
+    // Marks the step at `position` of an environment as pending (or as not pending, with an index of kNone). Returns
+    // the index of the step whose return is now complete, or kNone.
     std::int64_t exchange(std::size_t env_id, std::int64_t position, std::int64_t index) {
         std::int64_t& place = place_of(env_id, position);
         const std::int64_t waited = place;
@@ -252,7 +252,8 @@ public:
         return std::binary_search(begin(env_id), end(env_id), position);
     }
 
-    // Replaces the starts of an environment. If the environment has a frame, its newest episode begins at `newest_start`.
+    // Replaces the starts of an environment. If the environment has a frame, its newest episode begins at
+    // `newest_start`.
     void restore(std::size_t env_id, std::vector<std::int64_t> starts, std::int64_t newest, std::int64_t newest_start) {
         if (newest >= 0) {
             starts.push_back(newest_start);
@@ -315,8 +316,8 @@ struct StepStart {
     bool is_readable;       // none of its frames is lost
 };
 
-// The write position of each environment: its newest frame, the start of its newest episode, and whether that episode is
-// open.
+// The write position of each environment: its newest frame, the start of its newest episode, and whether that episode
+// is open.
 //
 // Ownership: references the caller's memory, which must stay in place.
 class EnvCursors {

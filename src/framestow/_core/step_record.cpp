@@ -13,7 +13,8 @@ constexpr std::size_t kFlagsAt = 8;
 constexpr std::size_t kHistoryAt = 9;
 constexpr std::size_t kEnvIdAt = 10;
 constexpr std::int64_t kFarBack = std::int64_t{1} << 31;  // frames
-constexpr std::int64_t kFarthest = std::int64_t{1} << 30;  // frames between an environment's newest and any that a slot names
+constexpr std::int64_t kFarthest = std::int64_t{1}
+                                   << 30;  // frames between an environment's newest and any that a slot names
 
 template <typename Value>
 Value load(const std::uint8_t* bytes) {
@@ -67,14 +68,20 @@ std::size_t StepRecords::record_bytes(std::size_t num_envs, const StepRules& rul
 void StepRecords::write(std::uint8_t* record, const Steps& steps, std::size_t row, std::int64_t position,
                         std::int64_t history, std::uint8_t more_flags) const {
     const auto env_id = static_cast<std::uint32_t>(steps.env_ids[row]);
-    store(record + kPositionAt, static_cast<std::uint32_t>(position));  // the low 32 bits; position_of restores the others
+    store(record + kPositionAt,
+          static_cast<std::uint32_t>(position));  // the low 32 bits; position_of restores the others
     store(record + kRewardAt, steps.rewards[row]);
     record[kFlagsAt] = static_cast<std::uint8_t>(steps.flags[row] | more_flags);
     record[kHistoryAt] = static_cast<std::uint8_t>(history);
     switch (action_at_ - kEnvIdAt) {
-        case 1: store(record + kEnvIdAt, static_cast<std::uint8_t>(env_id)); break;
-        case 2: store(record + kEnvIdAt, static_cast<std::uint16_t>(env_id)); break;
-        default: store(record + kEnvIdAt, env_id);
+        case 1:
+            store(record + kEnvIdAt, static_cast<std::uint8_t>(env_id));
+            break;
+        case 2:
+            store(record + kEnvIdAt, static_cast<std::uint16_t>(env_id));
+            break;
+        default:
+            store(record + kEnvIdAt, env_id);
     }
     std::memcpy(record + action_at_, steps.actions + row * action_.bytes, action_.bytes);
     const std::size_t columns_bytes = record_bytes_ - columns_at_;
@@ -90,15 +97,18 @@ void StepRecords::write_lost(std::uint8_t* record) const {
 
 std::size_t StepRecords::env_of(const std::uint8_t* record) const {
     switch (action_at_ - kEnvIdAt) {
-        case 1: return load<std::uint8_t>(record + kEnvIdAt);
-        case 2: return load<std::uint16_t>(record + kEnvIdAt);
-        default: return load<std::uint32_t>(record + kEnvIdAt);
+        case 1:
+            return load<std::uint8_t>(record + kEnvIdAt);
+        case 2:
+            return load<std::uint16_t>(record + kEnvIdAt);
+        default:
+            return load<std::uint32_t>(record + kEnvIdAt);
     }
 }
 
 std::int64_t StepRecords::position_of(const std::uint8_t* record, std::size_t env_id) const {
-    // An environment's stored positions span less than 2**32. So the distance to its newest position, modulo 2**32 from the
-    // stored low 32 bits, is exact.
+    // An environment's stored positions span less than 2**32. So the distance to its newest position, modulo 2**32 from
+    // the stored low 32 bits, is exact.
     const std::int64_t newest = env_ids_.newest_positions[env_id];
     const std::uint32_t distance = static_cast<std::uint32_t>(newest) - load<std::uint32_t>(record + kPositionAt);
     return newest - static_cast<std::int64_t>(distance);
@@ -158,8 +168,8 @@ void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const Res
     read_carried(record, row, out);
 }
 
-void StepRecords::resolve_return(const std::uint8_t* record, const StepReturn& sum, std::size_t row,
-                                 std::size_t count, const ResolvedSteps& out) const {
+void StepRecords::resolve_return(const std::uint8_t* record, const StepReturn& sum, std::size_t row, std::size_t count,
+                                 const ResolvedSteps& out) const {
     const std::size_t env_id = env_of(record), next_row = row + count;
     const std::int64_t position = position_of(record, env_id);
     const std::uint8_t flags = sum.last[kFlagsAt];
@@ -196,9 +206,12 @@ void StepRecords::read_action(const std::uint8_t* stored, std::uint8_t* out) con
     const std::uint8_t* end = stored + action_.bytes;
     const bool is_signed = action_.is_signed;
     switch (integer_bytes_) {
-        case 1: return is_signed ? widen<std::int8_t>(stored, end, out) : widen<std::uint8_t>(stored, end, out);
-        case 2: return is_signed ? widen<std::int16_t>(stored, end, out) : widen<std::uint16_t>(stored, end, out);
-        default: return is_signed ? widen<std::int32_t>(stored, end, out) : widen<std::uint32_t>(stored, end, out);
+        case 1:
+            return is_signed ? widen<std::int8_t>(stored, end, out) : widen<std::uint8_t>(stored, end, out);
+        case 2:
+            return is_signed ? widen<std::int16_t>(stored, end, out) : widen<std::uint16_t>(stored, end, out);
+        default:
+            return is_signed ? widen<std::int32_t>(stored, end, out) : widen<std::uint32_t>(stored, end, out);
     }
 }
 

@@ -7,7 +7,8 @@
 //
 // One record per slot instead of one array per field: a draw of 32 then waits for 32 cache lines, not 192.
 //
-// Ownership: references the caller's memory, which must stay in place. Nothing is checked: environments must be in range.
+// Ownership: references the caller's memory, which must stay in place. Nothing is checked: environments must be in
+// range.
 #pragma once
 
 #include <cstddef>
@@ -33,10 +34,10 @@ struct StepRules {
     double discount;
     ActionLayout action;
     std::vector<std::size_t> column_bytes = {};  // per extra field: bytes of a step's value
-    std::int64_t n_step = 1;  // rewards in a return, fewer at an episode's end
+    std::int64_t n_step = 1;                     // rewards in a return, fewer at an episode's end
 };
 
-struct EnvMemory {  // one entry per environment in each array
+struct EnvMemory {                    // one entry per environment in each array
     std::int64_t* newest_positions;   // of its newest frame; -1 before the first
     std::int64_t* episode_starts;     // of the first frame of its newest episode
     std::int64_t* unreadable_before;  // frames below may be lost: later steps that use them are unsampleable
@@ -72,7 +73,7 @@ struct ResolvedSteps {
 // Returns false, and changes nothing, unless every return has all n steps and one window has fewer frames than two.
 bool merge_windows(const StepRules& rules, std::size_t count, const ResolvedSteps& out);
 
-struct StepReturn {  // of a step and its successors
+struct StepReturn {            // of a step and its successors
     const std::uint8_t* last;  // record of the last step
     std::size_t num_steps;
     double reward;

@@ -259,7 +259,8 @@ void StepRing::make_settled_sampleable() {
 std::int64_t StepRing::needed_from(std::int64_t index, std::size_t& env_id) const {
     const std::uint8_t* leaving = slot(index);
     env_id = records_.env_of(leaving);
-    // The environment's next step starts at least one position later, and its observation reaches stack - 1 frames back.
+    // The environment's next step starts at least one position later, and its observation reaches stack - 1 frames
+    // back.
     return records_.position_of(leaving, env_id) + 2 - rules_.stack;
 }
 
@@ -301,8 +302,9 @@ StepReturn StepRing::return_of(std::int64_t index) const {
     return sum;
 }
 
-// Returns the record of the environment's step that starts at `position`, after `index`, and sets `index` to it. Returns
-// null if the episode was truncated before it. `stride` is the first distance to search, then the distance found.
+// Returns the record of the environment's step that starts at `position`, after `index`, and sets `index` to it.
+// Returns null if the episode was truncated before it. `stride` is the first distance to search, then the distance
+// found.
 const std::uint8_t* StepRing::following(std::int64_t& index, std::size_t env_id, std::int64_t position,
                                         std::size_t& stride) const {
     if (position >= cursors_.newest_position(env_id)) {
@@ -362,7 +364,7 @@ bool StepRing::surely_continues_after(std::size_t env_id, std::int64_t position,
 // Adds the steps before `first` whose returns may reach a placeholder from `first` up to, excluding, `behind`.
 void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const {
     struct Course {
-        std::int64_t num_left;          // number of steps that may still be found
+        std::int64_t num_left;            // number of steps that may still be found
         std::int64_t next_position = -1;  // position of the last one found
     };
     std::vector<Course> courses(num_envs(), Course{rules_.n_step - 1});
@@ -376,9 +378,9 @@ void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::v
         }
         const std::int64_t position = records_.position_of(record, env_id);
         const bool is_newest = course.next_position < 0;
-        const bool leads_on = !StepRecords::ends_episode(record) &&
-                              (is_newest ? !surely_continues_after(env_id, position, behind)
-                                         : position + 1 == course.next_position);
+        const bool leads_on =
+            !StepRecords::ends_episode(record) &&
+            (is_newest ? !surely_continues_after(env_id, position, behind) : position + 1 == course.next_position);
         course.num_left = leads_on ? course.num_left - 1 : 0;
         course.next_position = position;
         if (leads_on) {
@@ -405,8 +407,7 @@ bool StepRing::locate(std::int64_t index, StepPlace& place) const {
         return false;
     }
     const std::size_t env_id = records_.env_of(slot(index));
-    place = StepPlace{env_id, records_.position_of(slot(index), env_id), index,
-                      static_cast<std::int64_t>(num_envs())};
+    place = StepPlace{env_id, records_.position_of(slot(index), env_id), index, static_cast<std::int64_t>(num_envs())};
     return true;
 }
 

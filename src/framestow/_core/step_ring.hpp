@@ -3,9 +3,9 @@
 // framestow/replay/steps/ring_steps.py defines index, slot, position and window.
 //
 // A stored step is unsampleable while it is pending (its return is incomplete) or if it is lost. The successor of a
-// step is searched first at the distance that equal stepping of all environments gives, then one by one. On average a search
-// passes as many steps as there are environments, however unevenly they step, since the gaps of one environment add up to the
-// ring. An environment that paused for a whole ring needs one search through the whole ring.
+// step is searched first at the distance that equal stepping of all environments gives, then one by one. On average a
+// search passes as many steps as there are environments, however unevenly they step, since the gaps of one environment
+// add up to the ring. An environment that paused for a whole ring needs one search through the whole ring.
 //
 // Ownership: references the caller's memory, which must stay in place. Threads: the caller serialises all calls.
 // Nothing is checked unless stated: environments must be in range, indices stored.
@@ -16,9 +16,9 @@
 #include <vector>
 
 #include "priorities.hpp"
-#include "step_sequences.hpp"
 #include "step_index.hpp"
 #include "step_record.hpp"
+#include "step_sequences.hpp"
 
 namespace framestow {
 
@@ -98,8 +98,8 @@ public:
     // Writes steps as if n_step were 1, pending ones too.
     std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
-    // Marks frames from `first` up to, excluding, `before` of an environment as lost: present and future steps that use them
-    // become unsampleable. Returns how many steps were sampleable.
+    // Marks frames from `first` up to, excluding, `before` of an environment as lost: present and future steps that use
+    // them become unsampleable. Returns how many steps were sampleable.
     std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before);
 
     // Makes ascending stored steps unsampleable. Returns how many were sampleable.
@@ -156,7 +156,7 @@ private:
     std::vector<std::int64_t> segments_reported_;  // per environment: number of evicted segments that were reported
     EpisodeStarts starts_;
     std::vector<std::int64_t> first_steps_;  // per environment: at most the position of its first step in the ring
-    bool has_evicted_lost_ = false;        // a placeholder, whose environment and position are unknown
+    bool has_evicted_lost_ = false;          // a placeholder, whose environment and position are unknown
 };
 
 }  // namespace framestow

@@ -1,8 +1,8 @@
 // Sequences of consecutive steps, runs of them, and discounted returns to an episode's end.
 //
-// The successor of a step that starts at a frame is the step that starts at the next frame of the environment. An episode's
-// last frame starts no step, so successive positions never cross into another episode. An unreadable step ends a
-// sequence as the end of an episode does.
+// The successor of a step that starts at a frame is the step that starts at the next frame of the environment. An
+// episode's last frame starts no step, so successive positions never cross into another episode. An unreadable step
+// ends a sequence as the end of an episode does.
 //
 // `Core` is StepRing or StepBlocks, with the members
 //
@@ -42,8 +42,8 @@ struct StepRun {
     std::int64_t position;  // of its first step
     std::int64_t num_steps;
     std::int64_t episode;  // where its episode begins; 0 if unknown
-    bool is_whole;  // all steps of an ended episode
-    bool is_open;   // its last step is the environment's newest, and the episode is open
+    bool is_whole;         // all steps of an ended episode
+    bool is_open;          // its last step is the environment's newest, and the episode is open
 };
 
 // Whether a sequence stops at an episode's end or continues with the environment's next episode.
@@ -76,7 +76,7 @@ bool cross_episode_end(const Core& core, StepPlace& place) {
 // of its episode. Writes only kNoStep if `index` is not readable.
 template <typename Core>
 void step_sequence(const Core& core, std::int64_t index, std::size_t length, EpisodeEnds at_end, std::int64_t* indices,
-            bool* is_first) {
+                   bool* is_first) {
     std::fill_n(indices, length, kNoStep);
     std::fill_n(is_first, length, false);
     StepPlace place{};
@@ -160,7 +160,7 @@ StepRun run_of(const Core& core, std::size_t env_id, std::int64_t position, std:
     const bool is_open = is_newest && cursors.is_open(env_id);
     const bool has_end = is_newest ? !is_open : core.episode_starts().is_start(env_id, position + num_steps + 1);
     const std::int64_t episode = core.episode_starts().start_of(env_id, position);
-    return StepRun{env_id,  position, num_steps, std::max<std::int64_t>(episode, 0), has_end && episode == position,
+    return StepRun{env_id, position, num_steps, std::max<std::int64_t>(episode, 0), has_end && episode == position,
                    is_open};
 }
 

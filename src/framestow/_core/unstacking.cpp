@@ -14,8 +14,8 @@ bool pieces_equal(const std::uint8_t* frame, const std::uint8_t* pieces, std::si
     std::uint8_t differences = 0;
     for (std::size_t piece = 0; piece < count; ++piece) {
         for (std::size_t byte = 0; byte < kBytes; ++byte) {
-            differences = static_cast<std::uint8_t>(differences |
-                                                    (frame[piece * kBytes + byte] ^ pieces[piece * step + byte]));
+            differences =
+                static_cast<std::uint8_t>(differences | (frame[piece * kBytes + byte] ^ pieces[piece * step + byte]));
         }
     }
     return differences == 0;
@@ -91,10 +91,14 @@ bool has_frame(const std::uint8_t* frame, const std::uint8_t* observation, std::
         return words_equal_frame(frame, observation, place, count);
     }
     switch (count == 1 ? 0 : layout.piece_bytes) {
-        case 1: return pieces_equal<1>(frame, pieces, count, step);
-        case 3: return pieces_equal<3>(frame, pieces, count, step);
-        case 4: return pieces_equal<4>(frame, pieces, count, step);
-        default: return pieces_equal(frame, pieces, count, step, layout.piece_bytes);
+        case 1:
+            return pieces_equal<1>(frame, pieces, count, step);
+        case 3:
+            return pieces_equal<3>(frame, pieces, count, step);
+        case 4:
+            return pieces_equal<4>(frame, pieces, count, step);
+        default:
+            return pieces_equal(frame, pieces, count, step, layout.piece_bytes);
     }
 }
 
@@ -118,8 +122,9 @@ bool shows_newest_frames(const FrameStacks& stacks, std::size_t env_id, const st
     const auto age = static_cast<std::size_t>(stacks.ages[env_id]);
     const auto frame_of_age = [&](std::size_t at) { return ring + at % stacks.stack * stacks.frame_bytes; };
     if (is_pixel_words(layout) && age + 1 >= kWordFrames) {
-        return words_equal_frames({frame_of_age(age - 3), frame_of_age(age - 2), frame_of_age(age - 1),
-                                   frame_of_age(age)}, observation, layout.frame_bytes);
+        return words_equal_frames(
+            {frame_of_age(age - 3), frame_of_age(age - 2), frame_of_age(age - 1), frame_of_age(age)}, observation,
+            layout.frame_bytes);
     }
     for (std::size_t place = layout.depth; place-- > 0;) {  // the newest frame first: it differs most often
         const std::size_t steps_back = layout.depth - 1 - place;

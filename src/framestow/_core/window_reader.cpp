@@ -16,8 +16,8 @@ namespace {
 
 constexpr std::size_t kWindowsALook = 32;  // looked up per hold of the gate: a microsecond
 constexpr std::size_t kMostWindowsTaken = 8;
-// Output of this size is written past the caches. Then 256 windows of five Atari frames take a quarter less time, and up
-// to a tenth less with a learner that reads them. With one, half as many windows gain nothing.
+// Output of this size is written past the caches. Then 256 windows of five Atari frames take a quarter less time, and
+// up to a tenth less with a learner that reads them. With one, half as many windows gain nothing.
 constexpr std::size_t kStreamedBytes = std::size_t{8} * 1024 * 1024;
 constexpr std::size_t kMinBytesAThread = std::size_t{1024} * 1024;  // per thread: 30 windows of five Atari frames
 
@@ -169,7 +169,7 @@ struct UnpackedWindow {
 
 // Unpacks a window. Its first frames are copied from the window before it, where that has them.
 UnpackedWindow read_window(const Batch& batch, std::size_t window, const UnpackedWindow& before,
-                             DecodingScratch& scratch) {
+                           DecodingScratch& scratch) {
     const std::size_t frame_bytes = batch.snapshot.store().format().frame_bytes();
     const auto count = static_cast<std::size_t>(batch.requests.counts[window]);
     const std::size_t num_padded = batch.length - count;
@@ -262,7 +262,7 @@ void read_on_threads(const Batch& batch, std::size_t num_threads) {
 }  // namespace
 
 void read_windows(const Snapshot& snapshot, const WindowRequests& requests, std::size_t length, StackPadding padding,
-                    std::size_t num_threads, std::uint8_t* out) {
+                  std::size_t num_threads, std::uint8_t* out) {
     if (snapshot.has_stopped()) {
         throw std::invalid_argument("this snapshot has stopped: its frames may have been evicted; start another");
     }
@@ -306,7 +306,7 @@ std::size_t find_missing_window(const Snapshot& snapshot, const WindowRequests& 
 }
 
 void read_windows(FrameStore& store, const WindowRequests& requests, std::size_t length, StackPadding padding,
-                    std::uint8_t* out) {
+                  std::uint8_t* out) {
     const Snapshot snapshot(store);
     read_windows(snapshot, requests, length, padding, 1, out);
 }

@@ -8,12 +8,12 @@
 // file segments, and may follow after some windows were written. The decoder checks bounds; only segments in files have
 // their checksums verified here.
 //
-// Threads: safe beside every other call on the environments. A snapshot may request the windows stored when it started. Up to
-// `num_threads` threads, including the caller's, share a batch; a small batch stays on the caller's thread.
+// Threads: safe beside every other call on the environments. A snapshot may request the windows stored when it started.
+// Up to `num_threads` threads, including the caller's, share a batch; a small batch stays on the caller's thread.
 #pragma once
 
-#include "frame_store.hpp"
 #include "frame_stacks.hpp"
+#include "frame_store.hpp"
 
 namespace framestow {
 
@@ -25,13 +25,13 @@ struct WindowRequests {
 };
 
 void read_windows(const Snapshot& snapshot, const WindowRequests& requests, std::size_t length, StackPadding padding,
-                    std::size_t num_threads, std::uint8_t* out);
+                  std::size_t num_threads, std::uint8_t* out);
 
 // Returns the first window whose frames are not all stored, or num_windows. Each has 1 to `length` frames.
 std::size_t find_missing_window(const Snapshot& snapshot, const WindowRequests& requests, std::size_t length);
 
 // Gathers in a temporary snapshot, on this thread.
 void read_windows(FrameStore& store, const WindowRequests& requests, std::size_t length, StackPadding padding,
-                    std::uint8_t* out);
+                  std::uint8_t* out);
 
 }  // namespace framestow

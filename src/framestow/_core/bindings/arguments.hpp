@@ -5,10 +5,10 @@
 // nb::type_error (TypeError) name the argument before anything changes.
 #pragma once
 
-#include <cstdint>
-#include <initializer_list>
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <cstdint>
+#include <initializer_list>
 #include <stdexcept>
 #include <string>
 #include <string_view>

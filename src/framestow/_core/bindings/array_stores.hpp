@@ -71,7 +71,7 @@ private:
 
 // Checks that the first axes are `leading` and that the others together are one frame.
 inline void check_frames(const BorrowedArray& array, const char* name, std::initializer_list<std::size_t> leading,
-                  std::size_t frame_bytes) {
+                         std::size_t frame_bytes) {
     const Py_buffer& view = array.view();
     std::size_t axis = 0;
     std::size_t expected = frame_bytes;
@@ -89,11 +89,12 @@ inline void check_frames(const BorrowedArray& array, const char* name, std::init
     }
 }
 
-// The stores of all arrays. Array k of environment s has the number k * num_envs + s where a call addresses one of them.
+// The stores of all arrays. Array k of environment s has the number k * num_envs + s where a call addresses one of
+// them.
 class ArrayStores {
 public:
     ArrayStores(std::int64_t num_envs, nb::handle arrays, std::optional<std::int64_t> frames_per_segment,
-               std::size_t step_bytes, std::int64_t threads)
+                std::size_t step_bytes, std::int64_t threads)
         : num_threads(checked_threads(threads)) {
         if (num_envs < 1 || num_envs > std::numeric_limits<std::int32_t>::max()) {
             refuse("num_envs", "is " + std::to_string(num_envs) + ": must be 1 to 2**31 - 1");

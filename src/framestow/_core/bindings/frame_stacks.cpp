@@ -15,8 +15,9 @@ BoundFrameStacks::BoundFrameStacks(nb::handle recent, nb::handle ages, const cha
     if (total_bytes == 0) {
         refuse("recent", "is empty: must have at least one frame");
     }
-    stacks_ = FrameStacks{recent_.values<std::uint8_t>(), ages_.values<std::int64_t>(), recent_.num_rows(), stack,
-                          total_bytes / recent_.num_rows() / stack, padding_named(padding)};
+    stacks_ =
+        FrameStacks{recent_.values<std::uint8_t>(),           ages_.values<std::int64_t>(), recent_.num_rows(), stack,
+                    total_bytes / recent_.num_rows() / stack, padding_named(padding)};
 }
 
 void BoundFrameStacks::begin(nb::handle env_ids, nb::handle frames) {

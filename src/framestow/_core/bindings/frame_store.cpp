@@ -92,7 +92,7 @@ public:
         const ReleaseGil released;
         for (std::size_t at = 0; at < num_arrays; ++at) {
             read_windows(*snapshots_[first + at], columns.requests, length(at), read_padding, num_threads,
-                           outputs[at].values<std::uint8_t>());
+                         outputs[at].values<std::uint8_t>());
         }
     }
 
@@ -161,7 +161,7 @@ nb::tuple py_nbytes_of(const ArrayStores& self, std::size_t array) {
     return nb::make_tuple(bytes.sealed, bytes.open, bytes.index, bytes.in_files);
 }
 
-template <std::size_t FrameStore::Bytes::*kPart>
+template <std::size_t FrameStore::Bytes::* kPart>
 std::size_t part_nbytes(const ArrayStores& self) {
     return self.sum([](const FrameStore& store) { return store.nbytes().*kPart; });
 }
@@ -188,8 +188,8 @@ void bind_frame_store(nb::module_& module) {
         .def("append", &py_append, nb::arg("env_ids"), nb::arg("frames"))
         .def(
             "windows",
-            [](const ArrayStores& self, nb::handle env_ids, nb::handle last_positions, nb::handle counts, nb::handle out,
-               const char* padding, std::optional<std::int64_t> threads) {
+            [](const ArrayStores& self, nb::handle env_ids, nb::handle last_positions, nb::handle counts,
+               nb::handle out, const char* padding, std::optional<std::int64_t> threads) {
                 const std::size_t num_threads = threads ? checked_threads(*threads) : self.num_threads;
                 ArraySnapshots(self).windows(env_ids, last_positions, counts, out, padding, std::nullopt, num_threads);
             },
@@ -215,8 +215,8 @@ void bind_frame_store(nb::module_& module) {
             },
             nb::arg("env_id"), nb::arg("number"))
         .def("restore", &py_restore, nb::arg("env_id"), nb::arg("number"), nb::arg("segment"))
-        .def("move_to_file", &py_move_to_file, nb::arg("env_id"), nb::arg("number"), nb::arg("path"),
-             nb::arg("offset"), nb::arg("size"))
+        .def("move_to_file", &py_move_to_file, nb::arg("env_id"), nb::arg("number"), nb::arg("path"), nb::arg("offset"),
+             nb::arg("size"))
         .def("restore_in_file", &py_restore_in_file, nb::arg("env_id"), nb::arg("number"), nb::arg("path"),
              nb::arg("offset"), nb::arg("size"))
         .def_prop_ro("num_envs", &ArrayStores::num_envs)

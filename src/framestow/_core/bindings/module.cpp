@@ -1,12 +1,12 @@
 // The Python module _native. Only the files of this folder include nanobind.
+#include <nanobind/nanobind.h>
 #include <cerrno>
 #include <exception>
-#include <nanobind/nanobind.h>
 #include <string>
 
-#include "parts.hpp"
 #include "../segment_files.hpp"
 #include "../segment_header.hpp"
+#include "parts.hpp"
 
 namespace nb = nanobind;
 

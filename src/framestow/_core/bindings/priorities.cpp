@@ -5,11 +5,11 @@
 #include <stdexcept>
 #include <string>
 
+#include "../priorities.hpp"
 #include "arguments.hpp"
 #include "parts.hpp"
 #include "staged_steps.hpp"
 #include "step_arguments.hpp"
-#include "../priorities.hpp"
 
 namespace framestow {
 namespace {

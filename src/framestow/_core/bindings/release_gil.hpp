@@ -9,7 +9,8 @@ namespace framestow {
 //
 // While the interpreter ends, CPython up to 3.13 ends a daemon thread that asks for the GIL by pthread_exit. glibc
 // unwinds the thread's stack for that, and the first noexcept function on it, here or in nanobind, aborts the process
-// (python/cpython#87135). Such a thread stops here for ever instead, as CPython 3.14 stops it, and ends with the process.
+// (python/cpython#87135). Such a thread stops here for ever instead, as CPython 3.14 stops it, and ends with the
+// process.
 class ReleaseGil {
 public:
     ReleaseGil() : state_(PyEval_SaveThread()) {}

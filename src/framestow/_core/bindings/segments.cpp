@@ -23,8 +23,8 @@ nb::bytes py_pack_segment(nb::handle frames_argument, std::uint32_t rows, std::u
     std::vector<std::uint8_t> segment;
     {
         const ReleaseGil released;
-        segment = pack_segment(geometry, static_cast<const std::uint8_t*>(frames.data()),
-                               static_cast<std::uint32_t>(count));
+        segment =
+            pack_segment(geometry, static_cast<const std::uint8_t*>(frames.data()), static_cast<std::uint32_t>(count));
     }
     return to_bytes(segment);
 }

@@ -64,8 +64,9 @@ StagedSteps::StagedSteps(const StepStoreArguments& arguments)
     const std::size_t num_envs = is_open_.num_rows();
     if (num_envs < 1 || newest_positions_.num_rows() != num_envs || episode_starts_.num_rows() != num_envs ||
         unreadable_before_.num_rows() != num_envs) {
-        refuse("is_open", "has " + std::to_string(num_envs) +
-                              " entries: every array of environments must have one entry an environment, of at least one");
+        refuse("is_open",
+               "has " + std::to_string(num_envs) +
+                   " entries: every array of environments must have one entry an environment, of at least one");
     }
     if (rules_.stack < 1 || rules_.stack > kMaxStack || rules_.segment_frames < 1) {
         refuse("stack and segment_frames", "are " + std::to_string(rules_.stack) + " and " +
@@ -112,12 +113,10 @@ void StagedSteps::read_column_patterns(nb::handle extras_like) {
 
 EnvMemory StagedSteps::env_ids() const {
     return EnvMemory{newest_positions_.values<std::int64_t>(), episode_starts_.values<std::int64_t>(),
-                        unreadable_before_.values<std::int64_t>(), is_open_.values<bool>(), is_open_.num_rows()};
+                     unreadable_before_.values<std::int64_t>(), is_open_.values<bool>(), is_open_.num_rows()};
 }
 
-std::size_t StagedSteps::record_bytes() const {
-    return StepRecords::record_bytes(is_open_.num_rows(), rules_);
-}
+std::size_t StagedSteps::record_bytes() const { return StepRecords::record_bytes(is_open_.num_rows(), rules_); }
 
 bool StagedSteps::read(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated,
                        nb::handle truncated, nb::handle frames, nb::handle columns) {
@@ -135,7 +134,7 @@ bool StagedSteps::read(nb::handle env_ids, nb::handle actions, nb::handle reward
 }
 
 bool StagedSteps::read_of_env(std::int32_t env_id, std::vector<std::uint8_t> flags, nb::handle actions,
-                                 nb::handle rewards, nb::handle columns) {
+                              nb::handle rewards, nb::handle columns) {
     flags_ = std::move(flags);
     env_ids_.assign(flags_.size(), env_id);
     return read_fields(flags_.size(), actions, rewards, columns);

@@ -1,5 +1,5 @@
-// The common base of the step stores' bindings: the environment arrays that Python makes, the checked step that waits to be
-// appended, and the arrays of a look-up. The GIL is not released.
+// The common base of the step stores' bindings: the environment arrays that Python makes, the checked step that waits
+// to be appended, and the arrays of a look-up. The GIL is not released.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -61,7 +61,7 @@ public:
 
     // Reads the steps with these flags, all of one environment; false as above.
     bool read_of_env(std::int32_t env_id, std::vector<std::uint8_t> flags, nb::handle actions, nb::handle rewards,
-                        nb::handle columns);
+                     nb::handle columns);
 
     void stage(bool is_good) { num_staged_ = is_good ? env_ids_.size() : 0; }
     std::size_t num_staged() const { return num_staged_; }
@@ -118,7 +118,8 @@ public:
     const std::vector<std::uint8_t>& bits() const { return bits_; }
     ByteSpan segment() const { return ByteSpan{padded_.data(), padded_.size() - kReadPadding}; }
 
-    // Returns the flags of the steps that led to the frames; false if there are other bits, or steps without an episode.
+    // Returns the flags of the steps that led to the frames; false if there are other bits, or steps without an
+    // episode.
     bool read_flags(bool is_open, std::vector<std::uint8_t>& flags) const;
 
     // Advances the environment's stack over all frames.
@@ -156,12 +157,12 @@ public:
         return true;
     }
 
-    bool stage(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated,
-               nb::handle truncated, nb::handle frames, nb::handle columns) {
+    bool stage(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated, nb::handle truncated,
+               nb::handle frames, nb::handle columns) {
         staged_.stage(false);
-        const bool is_good = staged_.read(env_ids, actions, rewards, terminated, truncated, frames, columns) &&
-                             core().may_append(staged_.read_env_ids_of_step().data(),
-                                               staged_.read_env_ids_of_step().size());
+        const bool is_good =
+            staged_.read(env_ids, actions, rewards, terminated, truncated, frames, columns) &&
+            core().may_append(staged_.read_env_ids_of_step().data(), staged_.read_env_ids_of_step().size());
         staged_.stage(is_good);
         return is_good;
     }
@@ -212,9 +213,8 @@ public:
         segment_.emplace(store.format(), static_cast<std::int32_t>(env_id), span_of(segment_bytes), span_of(bit_bytes),
                          static_cast<std::size_t>(staged_.rules().stack));
         std::vector<std::uint8_t> flags;
-        const bool is_good =
-            segment_->read_flags(core().cursors().is_open(static_cast<std::size_t>(env_id)), flags) &&
-            staged_.read_of_env(segment_->env_id(), std::move(flags), actions, rewards, columns);
+        const bool is_good = segment_->read_flags(core().cursors().is_open(static_cast<std::size_t>(env_id)), flags) &&
+                             staged_.read_of_env(segment_->env_id(), std::move(flags), actions, rewards, columns);
         staged_.stage(is_good);
         return is_good;
     }
@@ -337,8 +337,8 @@ public:
         return core().lose_indices(BorrowedColumn(indices_argument, "indices").copy());
     }
 
-    // Frames that no step needs since the last `clear_unreferenced_frames`, as (environment, first, before). Stored here until the
-    // caller has evicted them, since Ctrl-C may discard a call's return value.
+    // Frames that no step needs since the last `clear_unreferenced_frames`, as (environment, first, before). Stored
+    // here until the caller has evicted them, since Ctrl-C may discard a call's return value.
     nb::list unreferenced_frames() const {
         nb::list triples;
         for (const Eviction& eviction : unneeded_) {
@@ -386,7 +386,8 @@ private:
 
     void refuse_if_torn() const {
         if (is_torn_) {
-            throw std::runtime_error("memory ran out while a step was stored: this memory takes no more steps; load a save");
+            throw std::runtime_error(
+                "memory ran out while a step was stored: this memory takes no more steps; load a save");
         }
     }
 
@@ -448,8 +449,10 @@ private:
 
 template <typename Bound>
 void bind_steps(nb::class_<Bound>& bound) {
-    bound.def("stage", &Bound::stage, nb::arg("env_ids").none(), nb::arg("actions").none(), nb::arg("rewards").none(),
-              nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none(), nb::arg("extras").none() = nb::none())
+    bound
+        .def("stage", &Bound::stage, nb::arg("env_ids").none(), nb::arg("actions").none(), nb::arg("rewards").none(),
+             nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none(),
+             nb::arg("extras").none() = nb::none())
         .def("append_staged", &Bound::append_staged)
         .def("begin", &Bound::begin, nb::arg("env_ids"))
         .def("append_whole", &Bound::append_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("frames"))

@@ -22,16 +22,30 @@ Scalar scalar_of(const char* format, Py_ssize_t bytes) {
         return Scalar::kOther;  // another byte order or a record
     }
     switch (format[0]) {
-        case '?': return Scalar::kBool;
-        case 'b': case 'h': case 'i': case 'l': case 'q':
+        case '?':
+            return Scalar::kBool;
+        case 'b':
+        case 'h':
+        case 'i':
+        case 'l':
+        case 'q':
             return of_size(bytes, Scalar::kS8, Scalar::kS16, Scalar::kS32, Scalar::kS64);
-        case 'B': case 'H': case 'I': case 'L': case 'Q':
+        case 'B':
+        case 'H':
+        case 'I':
+        case 'L':
+        case 'Q':
             return of_size(bytes, Scalar::kU8, Scalar::kU16, Scalar::kU32, Scalar::kU64);
-        case 'e': return Scalar::kF16;
-        case 'f': return Scalar::kF32;
-        case 'd': return Scalar::kF64;
-        case 'g': return Scalar::kLongDouble;
-        default: return Scalar::kOther;
+        case 'e':
+            return Scalar::kF16;
+        case 'f':
+            return Scalar::kF32;
+        case 'd':
+            return Scalar::kF64;
+        case 'g':
+            return Scalar::kLongDouble;
+        default:
+            return Scalar::kOther;
     }
 }
 
@@ -44,19 +58,34 @@ Value load(const void* bytes, std::size_t index) {
 
 bool load_integer(const void* bytes, std::size_t index, Scalar scalar, std::int64_t& value) {
     switch (scalar) {
-        case Scalar::kS8: value = load<std::int8_t>(bytes, index); return true;
-        case Scalar::kS16: value = load<std::int16_t>(bytes, index); return true;
-        case Scalar::kS32: value = load<std::int32_t>(bytes, index); return true;
-        case Scalar::kS64: value = load<std::int64_t>(bytes, index); return true;
-        case Scalar::kU8: value = load<std::uint8_t>(bytes, index); return true;
-        case Scalar::kU16: value = load<std::uint16_t>(bytes, index); return true;
-        case Scalar::kU32: value = load<std::uint32_t>(bytes, index); return true;
+        case Scalar::kS8:
+            value = load<std::int8_t>(bytes, index);
+            return true;
+        case Scalar::kS16:
+            value = load<std::int16_t>(bytes, index);
+            return true;
+        case Scalar::kS32:
+            value = load<std::int32_t>(bytes, index);
+            return true;
+        case Scalar::kS64:
+            value = load<std::int64_t>(bytes, index);
+            return true;
+        case Scalar::kU8:
+            value = load<std::uint8_t>(bytes, index);
+            return true;
+        case Scalar::kU16:
+            value = load<std::uint16_t>(bytes, index);
+            return true;
+        case Scalar::kU32:
+            value = load<std::uint32_t>(bytes, index);
+            return true;
         case Scalar::kU64: {
             const auto number = load<std::uint64_t>(bytes, index);
             value = static_cast<std::int64_t>(number);
             return value >= 0;
         }
-        default: return false;
+        default:
+            return false;
     }
 }
 
@@ -84,11 +113,16 @@ bool load_reward(const void* bytes, std::size_t index, Scalar scalar, float& val
 
 bool is_finite(const void* bytes, std::size_t index, Scalar scalar) {
     switch (scalar) {
-        case Scalar::kF16: return (load<std::uint16_t>(bytes, index) & 0x7C00) != 0x7C00;
-        case Scalar::kF32: return std::isfinite(load<float>(bytes, index));
-        case Scalar::kF64: return std::isfinite(load<double>(bytes, index));
-        case Scalar::kLongDouble: return std::isfinite(load<long double>(bytes, index));
-        default: return true;
+        case Scalar::kF16:
+            return (load<std::uint16_t>(bytes, index) & 0x7C00) != 0x7C00;
+        case Scalar::kF32:
+            return std::isfinite(load<float>(bytes, index));
+        case Scalar::kF64:
+            return std::isfinite(load<double>(bytes, index));
+        case Scalar::kLongDouble:
+            return std::isfinite(load<long double>(bytes, index));
+        default:
+            return true;
     }
 }
 
@@ -138,10 +172,17 @@ bool read_each(nb::handle argument, std::size_t count, FromList from_list, FromA
 void store_lowest(std::int64_t number, std::size_t num_bytes, std::uint8_t* out) {
     const auto narrow_to = [out](auto value) { std::memcpy(out, &value, sizeof value); };
     switch (num_bytes) {
-        case 1: narrow_to(static_cast<std::uint8_t>(number)); break;
-        case 2: narrow_to(static_cast<std::uint16_t>(number)); break;
-        case 4: narrow_to(static_cast<std::uint32_t>(number)); break;
-        default: narrow_to(number);
+        case 1:
+            narrow_to(static_cast<std::uint8_t>(number));
+            break;
+        case 2:
+            narrow_to(static_cast<std::uint16_t>(number));
+            break;
+        case 4:
+            narrow_to(static_cast<std::uint32_t>(number));
+            break;
+        default:
+            narrow_to(number);
     }
 }
 
@@ -318,7 +359,8 @@ bool read_columns(nb::handle argument, std::size_t count, const std::vector<Colu
         }
         const std::size_t bytes = pattern.row.row_bytes();
         for (std::size_t row = 0; row < count; ++row) {
-            std::memcpy(rows.data() + row * row_bytes + offset, array.values<const std::uint8_t>() + row * bytes, bytes);
+            std::memcpy(rows.data() + row * row_bytes + offset, array.values<const std::uint8_t>() + row * bytes,
+                        bytes);
         }
         offset += bytes;
     }

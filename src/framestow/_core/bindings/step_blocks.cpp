@@ -3,9 +3,9 @@
 
 #include <cstring>
 
-#include "step_sequences.hpp"
 #include "parts.hpp"
 #include "staged_steps.hpp"
+#include "step_sequences.hpp"
 
 namespace framestow {
 namespace {
@@ -76,12 +76,13 @@ public:
         if (!is_known || segment < 0 || number < core().next_number() ||
             core().find(static_cast<std::size_t>(env_id), segment) != nullptr) {
             refuse("number, environment and segment",
-                   "are " + std::to_string(number) + ", " + std::to_string(env_id) + " and " +
-                       std::to_string(segment) + ": blocks must be restored in ascending order of numbers, each once");
+                   "are " + std::to_string(number) + ", " + std::to_string(env_id) + " and " + std::to_string(segment) +
+                       ": blocks must be restored in ascending order of numbers, each once");
         }
         if (first_slot != -1 && !core().has_free_slots(first_slot)) {
             refuse("first_slot", "is " + std::to_string(first_slot) + ": must be a multiple of " +
-                                     std::to_string(core().rules().segment_frames) + " that no other block uses, or -1");
+                                     std::to_string(core().rules().segment_frames) +
+                                     " that no other block uses, or -1");
         }
         if (records.is_none()) {
             core().restore(number, static_cast<std::size_t>(env_id), segment, nullptr, first_slot);
@@ -97,8 +98,8 @@ public:
 
     std::size_t lose_leading_to(std::int64_t env_id, std::int64_t position) {
         if (env_id < 0 || static_cast<std::size_t>(env_id) >= core().num_envs()) {
-            refuse("env_id", "is " + std::to_string(env_id) + ": must be 0 to " +
-                                 std::to_string(core().num_envs() - 1));
+            refuse("env_id",
+                   "is " + std::to_string(env_id) + ": must be 0 to " + std::to_string(core().num_envs() - 1));
         }
         return core().lose_leading_to(static_cast<std::size_t>(env_id), position);
     }
@@ -120,16 +121,16 @@ void py_new_step_blocks(BoundStepBlocks* self, nb::handle settings, nb::handle e
 
 void bind_step_blocks(nb::module_& module) {
     nb::class_<BoundStepBlocks> bound(module, "StepBlocks");
-    bound
-        .def("__init__", &py_new_step_blocks, nb::arg("settings"), nb::arg("env_ids"))
+    bound.def("__init__", &py_new_step_blocks, nb::arg("settings"), nb::arg("env_ids"))
         .def("evict_sealed", &BoundStepBlocks::evict_sealed, nb::arg("rank"))
         .def("records", &BoundStepBlocks::records, nb::arg("env_id"), nb::arg("segment"))
         .def("blocks", &BoundStepBlocks::blocks)
-        .def("sampleable_indices", [](const BoundStepBlocks& self) { return to_array(self.core().sampleable_indices()); })
+        .def("sampleable_indices",
+             [](const BoundStepBlocks& self) { return to_array(self.core().sampleable_indices()); })
         .def("lost_indices", [](const BoundStepBlocks& self) { return to_array(self.core().lost_indices()); })
         .def("lose_leading_to", &BoundStepBlocks::lose_leading_to, nb::arg("env_id"), nb::arg("position"))
-        .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("env_id"),
-             nb::arg("segment"), nb::arg("records").none(), nb::arg("first_slot") = -1)
+        .def("restore_block", &BoundStepBlocks::restore_block, nb::arg("number"), nb::arg("env_id"), nb::arg("segment"),
+             nb::arg("records").none(), nb::arg("first_slot") = -1)
         .def("first_slots", &BoundStepBlocks::first_slots)
         .def("restore_next_number", &BoundStepBlocks::restore_next_number, nb::arg("number"))
         .def_prop_ro("staged_exceeds_capacity", &BoundStepBlocks::staged_exceeds_capacity)

@@ -1,9 +1,9 @@
 // Binding of StepRing over slots that Python makes, borrowed while it lives. The GIL is not released.
 #include "../step_ring.hpp"
 
-#include "step_sequences.hpp"
 #include "parts.hpp"
 #include "staged_steps.hpp"
+#include "step_sequences.hpp"
 
 namespace framestow {
 namespace {
@@ -57,8 +57,7 @@ void py_new_step_ring(BoundStepRing* self, nb::handle settings, nb::handle env_i
 
 void bind_step_ring(nb::module_& module) {
     nb::class_<BoundStepRing> bound(module, "StepRing");
-    bound
-        .def("__init__", &py_new_step_ring, nb::arg("settings"), nb::arg("env_ids"), nb::arg("slots"))
+    bound.def("__init__", &py_new_step_ring, nb::arg("settings"), nb::arg("env_ids"), nb::arg("slots"))
         .def("stage_segment", &BoundStepRing::stage_segment, nb::arg("storage"), nb::arg("env_id"), nb::arg("segment"),
              nb::arg("bits"), nb::arg("actions"), nb::arg("rewards"), nb::arg("extras").none())
         .def("append_segment", &BoundStepRing::append_segment, nb::arg("storage"), nb::arg("stacks"))

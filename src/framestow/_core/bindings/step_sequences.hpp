@@ -39,8 +39,7 @@ nb::tuple py_step_sequences(const Core& core, nb::handle indices_argument, std::
 }
 
 template <typename Core>
-nb::object py_aligned_starts(const Core& core, nb::handle indices_argument, std::int64_t stride,
-                             bool exact) {
+nb::object py_aligned_starts(const Core& core, nb::handle indices_argument, std::int64_t stride, bool exact) {
     const BorrowedColumn indices(indices_argument, "indices");
     if (stride < 1) {
         refuse("stride", "is " + std::to_string(stride) + ": must be at least 1");
@@ -57,8 +56,8 @@ template <typename Core>
 nb::object py_find_steps(const Core& core, nb::handle env_ids_argument, nb::handle positions_argument) {
     const BorrowedColumn env_ids(env_ids_argument, "env_ids"), positions(positions_argument, "positions");
     if (env_ids.size() != positions.size()) {
-        refuse("positions", "has " + std::to_string(positions.size()) + " entries: must have as many as environments, " +
-                                std::to_string(env_ids.size()));
+        refuse("positions", "has " + std::to_string(positions.size()) +
+                                " entries: must have as many as environments, " + std::to_string(env_ids.size()));
     }
     std::int64_t* indices = nullptr;
     nb::object array = new_array(nb::int_(env_ids.size()), numpy_dtypes().int64, indices);
@@ -183,31 +182,51 @@ void py_restore_starts(Core& core, nb::handle counts_argument, nb::handle positi
 template <typename Bound>
 void bind_step_sequences(nb::class_<Bound>& bound) {
     bound
-        .def("follow", [](const Bound& self, nb::handle indices, std::int64_t length, bool crosses) {
-            return py_step_sequences(self.core(), indices, length, crosses);
-        }, nb::arg("indices"), nb::arg("length"), nb::arg("crosses") = false)
-        .def("aligned_starts", [](const Bound& self, nb::handle indices, std::int64_t stride, bool exact) {
-            return py_aligned_starts(self.core(), indices, stride, exact);
-        }, nb::arg("indices"), nb::arg("stride"), nb::arg("exact") = false)
-        .def("find_steps", [](const Bound& self, nb::handle env_ids, nb::handle positions) {
-            return py_find_steps(self.core(), env_ids, positions);
-        }, nb::arg("env_ids"), nb::arg("positions"))
-        .def("places", [](const Bound& self, nb::handle indices) { return py_places(self.core(), indices); },
-             nb::arg("indices"))
-        .def("episode_spans",
-             [](const Bound& self, nb::handle indices) { return py_episode_spans(self.core(), indices); },
-             nb::arg("indices"))
-        .def("returns_to_go", [](const Bound& self, nb::handle indices, double discount) {
-            return py_returns_to_go(self.core(), indices, discount);
-        }, nb::arg("indices"), nb::arg("discount"))
-        .def("sampleable_after", [](const Bound& self, std::int64_t after, std::int64_t count) {
-            return py_sampleable_after(self.core(), after, count);
-        }, nb::arg("after"), nb::arg("count"))
+        .def(
+            "follow",
+            [](const Bound& self, nb::handle indices, std::int64_t length, bool crosses) {
+                return py_step_sequences(self.core(), indices, length, crosses);
+            },
+            nb::arg("indices"), nb::arg("length"), nb::arg("crosses") = false)
+        .def(
+            "aligned_starts",
+            [](const Bound& self, nb::handle indices, std::int64_t stride, bool exact) {
+                return py_aligned_starts(self.core(), indices, stride, exact);
+            },
+            nb::arg("indices"), nb::arg("stride"), nb::arg("exact") = false)
+        .def(
+            "find_steps",
+            [](const Bound& self, nb::handle env_ids, nb::handle positions) {
+                return py_find_steps(self.core(), env_ids, positions);
+            },
+            nb::arg("env_ids"), nb::arg("positions"))
+        .def(
+            "places", [](const Bound& self, nb::handle indices) { return py_places(self.core(), indices); },
+            nb::arg("indices"))
+        .def(
+            "episode_spans",
+            [](const Bound& self, nb::handle indices) { return py_episode_spans(self.core(), indices); },
+            nb::arg("indices"))
+        .def(
+            "returns_to_go",
+            [](const Bound& self, nb::handle indices, double discount) {
+                return py_returns_to_go(self.core(), indices, discount);
+            },
+            nb::arg("indices"), nb::arg("discount"))
+        .def(
+            "sampleable_after",
+            [](const Bound& self, std::int64_t after, std::int64_t count) {
+                return py_sampleable_after(self.core(), after, count);
+            },
+            nb::arg("after"), nb::arg("count"))
         .def("readable_runs", [](Bound& self) { return py_readable_runs(self.core()); })
         .def("starts", [](const Bound& self) { return py_starts(self.core()); })
-        .def("restore_starts", [](Bound& self, nb::handle counts, nb::handle positions) {
-            py_restore_starts(self.core(), counts, positions);
-        }, nb::arg("counts"), nb::arg("positions"))
+        .def(
+            "restore_starts",
+            [](Bound& self, nb::handle counts, nb::handle positions) {
+                py_restore_starts(self.core(), counts, positions);
+            },
+            nb::arg("counts"), nb::arg("positions"))
         .def("rebuild_starts", [](Bound& self) { self.core().rebuild_starts(); })
         .def_prop_ro("starts_nbytes", [](const Bound& self) { return self.core().episode_starts().nbytes(); });
 }

@@ -19,8 +19,9 @@ FrameStacks stacks_of(BorrowedArray& recent, BorrowedArray& ages, const char* pa
     }
     const auto stack = static_cast<std::size_t>(recent.view().shape[1]);
     const std::size_t frame_bytes = static_cast<std::size_t>(recent.view().len) / recent.num_rows() / stack;
-    return FrameStacks{recent.values<std::uint8_t>(), ages.values<std::int64_t>(), recent.num_rows(), stack,
-                       frame_bytes, padding_named(padding)};
+    return FrameStacks{
+        recent.values<std::uint8_t>(), ages.values<std::int64_t>(), recent.num_rows(), stack, frame_bytes,
+        padding_named(padding)};
 }
 
 bool unstack(nb::handle recent, nb::handle ages, const char* padding, nb::handle env_ids, nb::handle is_open,
@@ -46,7 +47,8 @@ bool unstack(nb::handle recent, nb::handle ages, const char* padding, nb::handle
         !has_bytes(now, count * observation_bytes) || !has_bytes(next, count * observation_bytes) ||
         !has_bytes(newest, count * stacks.frame_bytes) || !has_bytes(relations, count)) {
         refuse("an argument", "does not fit: must be " + std::to_string(count) + " observations of " +
-                                  std::to_string(observation_bytes) + " bytes, int32 environments, and a byte for each flag");
+                                  std::to_string(observation_bytes) +
+                                  " bytes, int32 environments, and a byte for each flag");
     }
     const auto* const env_id_values = numbers.values<const std::int32_t>();
     auto* const bits = relations.values<std::uint8_t>();
@@ -54,8 +56,8 @@ bool unstack(nb::handle recent, nb::handle ages, const char* padding, nb::handle
     for (std::size_t row = 0; row < count; ++row) {
         const auto env_id = static_cast<std::size_t>(env_id_values[row]);
         if (env_id >= stacks.num_envs) {
-            refuse("env_ids", "has " + std::to_string(env_id_values[row]) + ": must be below " +
-                                  std::to_string(stacks.num_envs));
+            refuse("env_ids",
+                   "has " + std::to_string(env_id_values[row]) + ": must be below " + std::to_string(stacks.num_envs));
         }
         const std::uint8_t* const observation = now.values<const std::uint8_t>() + row * observation_bytes;
         const std::uint8_t* const following = next.values<const std::uint8_t>() + row * observation_bytes;

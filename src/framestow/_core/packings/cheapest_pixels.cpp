@@ -12,15 +12,13 @@ constexpr std::uint8_t kMost = 255;
 // What a pixel costs from here on, relative to the cheapest way, may be below it by the cost of opening.
 constexpr std::uint8_t kCheapest = 8;
 
-constexpr unsigned kWithKept = 1U << CheapestPixels::kKeep | 1U << CheapestPixels::kNearKept |
-                               1U << CheapestPixels::kFarKept;
+constexpr unsigned kWithKept =
+    1U << CheapestPixels::kKeep | 1U << CheapestPixels::kNearKept | 1U << CheapestPixels::kFarKept;
 constexpr unsigned kWithUp = 1U << CheapestPixels::kUp | 1U << CheapestPixels::kNearUp | 1U << CheapestPixels::kFarUp;
 
 struct Pixel {
     std::uint8_t red, green, blue;
-    bool operator==(const Pixel& other) const {
-        return red == other.red && green == other.green && blue == other.blue;
-    }
+    bool operator==(const Pixel& other) const { return red == other.red && green == other.green && blue == other.blue; }
 };
 
 inline Pixel pixel_at(const std::uint8_t* bytes) { return Pixel{bytes[0], bytes[1], bytes[2]}; }
@@ -77,7 +75,9 @@ void CheapestPixels::find_sources(const Pictures& pictures, bool is_self_coded, 
 // opening the cheapest one, which counts as kCheapest.
 void CheapestPixels::walk_back(const Costs& opening, std::size_t begin, std::size_t end) {
 #ifdef FRAMESTOW_SSE2
-    const auto load = [](const Costs& costs) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(costs.data())); };
+    const auto load = [](const Costs& costs) {
+        return _mm_loadu_si128(reinterpret_cast<const __m128i*>(costs.data()));
+    };
     const __m128i per_pixel = load(kPerPixel);
     const __m128i to_open = load(opening);
     const __m128i bits = load(Costs{1, 2, 4, 8, 16, 32, 64, 128});
@@ -94,12 +94,12 @@ void CheapestPixels::walk_back(const Costs& opening, std::size_t begin, std::siz
         least = _mm_min_epu8(least, _mm_srli_si128(least, 2));
         least = _mm_min_epu8(least, _mm_srli_si128(least, 1));
         const int value = _mm_cvtsi128_si32(least) & 0xFF;
-        const auto is_least = static_cast<unsigned>(
-            _mm_movemask_epi8(_mm_cmpeq_epi8(opened, _mm_set1_epi8(static_cast<char>(value)))));
+        const auto is_least =
+            static_cast<unsigned>(_mm_movemask_epi8(_mm_cmpeq_epi8(opened, _mm_set1_epi8(static_cast<char>(value)))));
         kinds_[pixel] = static_cast<Kind>(count_trailing_zeros(is_least));
         costs = _mm_subs_epu8(open, _mm_set1_epi8(static_cast<char>(value - kCheapest)));
-        continuing_[pixel] = static_cast<std::uint16_t>(
-            _mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(costs, cheapest), costs)));
+        continuing_[pixel] =
+            static_cast<std::uint16_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(_mm_min_epu8(costs, cheapest), costs)));
     }
 #else
     Costs costs;

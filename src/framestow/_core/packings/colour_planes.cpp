@@ -31,7 +31,8 @@ constexpr Shuffles make_shuffles(bool joins) {
         const std::size_t plane = byte % kPlanes, pixel = byte / kPlanes;
         for (std::size_t read = 0; read < kPlanes; ++read) {
             if (joins) {
-                shuffles.bytes[byte / kTaken][read][byte % kTaken] = static_cast<std::uint8_t>(read == plane ? pixel : 128);
+                shuffles.bytes[byte / kTaken][read][byte % kTaken] =
+                    static_cast<std::uint8_t>(read == plane ? pixel : 128);
             } else {
                 shuffles.bytes[plane][read][pixel] =
                     static_cast<std::uint8_t>(read == byte / kTaken ? byte % kTaken : 128);

@@ -1,8 +1,8 @@
 #include "patch_decoder.hpp"
 
-#include "patch_format.hpp"
 #include "../processor.hpp"
 #include "../segment_header.hpp"
+#include "patch_format.hpp"
 
 // Functions that take and return Progress must be inlined into the loop that calls them. Otherwise it lives in memory,
 // where a load of two fields waits for their two stores.
@@ -19,7 +19,7 @@ namespace {
 
 using namespace patch_format;
 
-constexpr std::size_t kChunk = 16;  // bytes written at once
+constexpr std::size_t kChunk = 16;                // bytes written at once
 constexpr std::size_t kPixelChunks = 3 * kChunk;  // at once in a colour frame: most of its direct lengths
 
 // The meaning of an operation's first byte, one table per property.
@@ -123,9 +123,10 @@ struct NextChunk {};
 inline NextChunk load_next(const std::uint8_t*) { return {}; }
 #endif
 
-// Copies `length` bytes, 0 to kChunk, to a target that has `chunk`; returns what `next_target` has. A load, a blend and a
-// store without a branch: most operations of a game are a few bytes long, and a mispredicted length costs more than the
-// three instructions. The next target is loaded before the store: a load of bytes that were just stored in part waits.
+// Copies `length` bytes, 0 to kChunk, to a target that has `chunk`; returns what `next_target` has. A load, a blend and
+// a store without a branch: most operations of a game are a few bytes long, and a mispredicted length costs more than
+// the three instructions. The next target is loaded before the store: a load of bytes that were just stored in part
+// waits.
 inline NextChunk copy_short_onto(NextChunk chunk, std::uint8_t* target, const std::uint8_t* source, std::size_t length,
                                  const std::uint8_t* next_target) {
 #ifdef FRAMESTOW_SSE2
@@ -150,8 +151,7 @@ inline void copy_short(std::uint8_t* target, const std::uint8_t* source, std::si
 inline void copy_pixel_chunks(std::uint8_t* target, const std::uint8_t* source, std::size_t length) {
 #ifdef FRAMESTOW_SSE2
     for (std::size_t chunk = 0; chunk < kPixelChunks; chunk += kChunk) {
-        const __m128i mask =
-            load_vector(kMasks.bytes + kPixelChunks - length + chunk);
+        const __m128i mask = load_vector(kMasks.bytes + kPixelChunks - length + chunk);
         const __m128i fresh = load_vector(source + chunk);
         const __m128i kept = load_vector(target + chunk);
         const __m128i blended = _mm_or_si128(_mm_and_si128(mask, fresh), _mm_andnot_si128(mask, kept));
@@ -270,7 +270,8 @@ __attribute__((target("ssse3"))) void add_pixels_by_five(std::uint8_t* target, c
         const __m128i red =
             _mm_shuffle_epi8(load_vector(vectors.red), _mm_and_si128(_mm_srl_epi16(others, red_shift), nibble));
         const __m128i blue = _mm_shuffle_epi8(load_vector(vectors.blue), _mm_and_si128(others, nibble));
-        const __m128i added = _mm_or_si128(_mm_and_si128(red, load_vector(kRedLanes)), _mm_and_si128(blue, load_vector(kBlueLanes)));
+        const __m128i added =
+            _mm_or_si128(_mm_and_si128(red, load_vector(kRedLanes)), _mm_and_si128(blue, load_vector(kBlueLanes)));
         const __m128i sum = _mm_add_epi8(from, _mm_add_epi8(green, added));
         const std::size_t length = 3 * (num_pixels < step ? num_pixels : step);
         const __m128i mask = load_vector(kMasks.bytes + kPixelChunks - length);
@@ -529,9 +530,9 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
             }
             go_on(read_any<kSelfCoded, kShape>(around, progress(), static_cast<unsigned>(code)));
         } else {
-            const std::uint8_t* const origins[kNumPlainSources] = {
-                cursor + 1, target + row_distance, target + base_distance,
-                kRuns.bytes + kChunk * std::size_t{target[-1]}};
+            const std::uint8_t* const origins[kNumPlainSources] = {cursor + 1, target + row_distance,
+                                                                   target + base_distance,
+                                                                   kRuns.bytes + kChunk * std::size_t{target[-1]}};
             const std::uint8_t* const from = origins[source];
             std::uint8_t* const next_target = target + length + kept;
             if (is_of_pixels(kShape)) {
@@ -564,7 +565,7 @@ template <bool kSelfCoded>
 std::size_t decode(const SegmentHeader& header, const Surroundings& around, std::uint8_t* frame, std::size_t place) {
     if (header.packing == PackingKind::kPixelPatches) {
         return around.row_bytes < kPixelChunks ? read_patch<kSelfCoded, Shape::kNarrowColour>(around, frame, place)
-                         : read_patch<kSelfCoded, Shape::kColour>(around, frame, place);
+                                               : read_patch<kSelfCoded, Shape::kColour>(around, frame, place);
     }
     if (around.row_bytes < kChunk) {
         return read_patch<kSelfCoded, Shape::kNarrowRows>(around, frame, place);

@@ -204,9 +204,9 @@ constexpr std::size_t number_of(Source source) { return static_cast<std::size_t>
 
 constexpr std::size_t kManyKeptPixels = 16;  // which divide a frame into stretches
 
-constexpr Source kPixelSources[] = {Source::kLiteral,  Source::kBase,   Source::kUp,      Source::kRun,
-                                    Source::kNearKept, Source::kNearUp, Source::kFarKept, Source::kFarUp,
-                                    Source::kLiteral};  // of CheapestPixels::Kind
+constexpr Source kPixelSources[] = {Source::kLiteral, Source::kBase,     Source::kUp,
+                                    Source::kRun,     Source::kNearKept, Source::kNearUp,
+                                    Source::kFarKept, Source::kFarUp,    Source::kLiteral};  // of CheapestPixels::Kind
 
 constexpr std::uint8_t kBlack[3] = {0, 0, 0};  // a pixel above the first row
 
@@ -247,8 +247,8 @@ PatchEncoder::PatchEncoder(const FrameGeometry& geometry)
       pixels_(geometry_.is_colour() ? geometry_.frame_bytes() / geometry_.pixel_bytes : 0) {}
 
 std::size_t PatchEncoder::nbytes() const {
-    return kept_.nbytes() + matches_.capacity() + cheapest_.capacity() * sizeof(CheapestWay::State) +
-           pixels_.nbytes() + operands_.capacity() + joined_.capacity() + operations_.bytes.capacity() +
+    return kept_.nbytes() + matches_.capacity() + cheapest_.capacity() * sizeof(CheapestWay::State) + pixels_.nbytes() +
+           operands_.capacity() + joined_.capacity() + operations_.bytes.capacity() +
            operations_.places.capacity() * sizeof(OperationBytes::Place);
 }
 
@@ -372,7 +372,8 @@ void PatchEncoder::find_matches(const Pictures& pictures, std::size_t begin, std
     for (; byte < end && byte + sizeof(__m128i) <= pictures.frame_bytes; byte += sizeof(__m128i)) {
         const __m128i values = load_vector(frame + byte);
         const auto bits = [&](CheapestWay::Kind kind, const std::uint8_t* source) {
-            return _mm_and_si128(_mm_cmpeq_epi8(values, load_vector(source)), _mm_set1_epi8(static_cast<char>(1 << kind)));
+            return _mm_and_si128(_mm_cmpeq_epi8(values, load_vector(source)),
+                                 _mm_set1_epi8(static_cast<char>(1 << kind)));
         };
         const __m128i run = bits(CheapestWay::kRun, frame + byte - pixel_bytes);
         const __m128i up = bits(kSelfCoded ? CheapestWay::kKeep : CheapestWay::kUp, frame + byte - row_bytes);
@@ -474,7 +475,7 @@ void PatchEncoder::write_pixels(const Pictures& pictures, bool is_self_coded, st
             const bool is_up = is_self_coded || source == Source::kNearUp || source == Source::kFarUp;
             operands_.clear();
             for (std::size_t index = 0; index < length; ++index) {
-                const std::uint8_t* const there = !is_up              ? pictures.previous + (pixel + index) * unit
+                const std::uint8_t* const there = !is_up                ? pictures.previous + (pixel + index) * unit
                                                   : pixel + index < row ? kBlack
                                                                         : here + index * unit - pictures.row_bytes;
                 append_difference(operands_, here + index * unit, there, is_far);

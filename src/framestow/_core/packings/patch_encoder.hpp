@@ -208,12 +208,12 @@ private:
 
     FrameGeometry geometry_;
     const patch_format::Codes& codes_;
-    MatchBitmap kept_;  // equal to the patched frame; in a self-coded frame, to the row above
-    std::vector<std::uint8_t> matches_;          // per byte of a stretch: one bit per source
+    MatchBitmap kept_;                          // equal to the patched frame; in a self-coded frame, to the row above
+    std::vector<std::uint8_t> matches_;         // per byte of a stretch: one bit per source
     std::vector<CheapestWay::State> cheapest_;  // per byte of a stretch
-    CheapestPixels pixels_;               // of colour frames
-    std::vector<std::uint8_t> operands_;  // of one operation
-    std::vector<std::uint8_t> joined_;    // of a frame with channels first
+    CheapestPixels pixels_;                     // of colour frames
+    std::vector<std::uint8_t> operands_;        // of one operation
+    std::vector<std::uint8_t> joined_;          // of a frame with channels first
     OperationBytes operations_;
 };
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../segment_header.hpp"
 #include "colour_planes.hpp"
 #include "patch_decoder.hpp"
-#include "../segment_header.hpp"
 
 namespace framestow {
 
@@ -179,9 +179,9 @@ void unpack_patches(const SegmentHeader& given, const PatchesView& view, std::si
 
 namespace {
 
-constexpr std::size_t kCompareEvery = 3;      // blocks, where a rough number of differing bytes will do
-constexpr std::size_t kMostReferences = 8;    // kept per open segment; 16 save another 1 %
-constexpr std::size_t kLeastGain = 64;        // bytes; a reference that saves less does not pay
+constexpr std::size_t kCompareEvery = 3;    // blocks, where a rough number of differing bytes will do
+constexpr std::size_t kMostReferences = 8;  // kept per open segment; 16 save another 1 %
+constexpr std::size_t kLeastGain = 64;      // bytes; a reference that saves less does not pay
 
 }  // namespace
 
@@ -231,8 +231,8 @@ void PatchesWriter::append(const std::uint8_t* given, PatchEncoder& encoder) {
     }
 }
 
-// Returns the reference that is the cheapest to patch, or null if none is cheaper than the usual frame, which differs in
-// `differing` bytes. Readers rebuild the reference first, so half of its own differing bytes count too.
+// Returns the reference that is the cheapest to patch, or null if none is cheaper than the usual frame, which differs
+// in `differing` bytes. Readers rebuild the reference first, so half of its own differing bytes count too.
 const PatchesWriter::Reference* PatchesWriter::find_reference(const std::uint8_t* frame, std::size_t differing) {
     Reference* cheapest = nullptr;
     std::size_t limit = differing;
@@ -292,7 +292,7 @@ void PatchesWriter::clear() {
 }
 
 SegmentHeader PatchesWriter::header() const {
-    const PackingKind packing = given_.channels_first ? PackingKind::kPlanarPatches
+    const PackingKind packing = given_.channels_first   ? PackingKind::kPlanarPatches
                                 : geometry_.is_colour() ? PackingKind::kPixelPatches
                                                         : PackingKind::kPatches;
     return SegmentHeader{packing, num_frames_, group_frames_, given_};

@@ -2,11 +2,11 @@
 // colour frames, in pixels (2). Packing 3 is packing 2 of frames with channels first: their planes are joined to pixels
 // before they are packed, and split when they are unpacked.
 //
-// Payload of packings 1 to 3: one u32 per group (its start in the body), then the body. The body has the self-coded base
-// frame (the segment's first), then per group its anchor, a patch of the base, and its other frames, each a patch of
-// the frame before. A window is read from the base, its group's anchor and the following patches: the base allows long
-// segments, the anchors keep reads short. A patch may begin with a reference: then it changes the anchor of an earlier
-// group, which itself is a patch of the base.
+// Payload of packings 1 to 3: one u32 per group (its start in the body), then the body. The body has the self-coded
+// base frame (the segment's first), then per group its anchor, a patch of the base, and its other frames, each a patch
+// of the frame before. A window is read from the base, its group's anchor and the following patches: the base allows
+// long segments, the anchors keep reads short. A patch may begin with a reference: then it changes the anchor of an
+// earlier group, which itself is a patch of the base.
 //
 // `body` and payload must be padded (kReadPadding).
 #pragma once
@@ -22,10 +22,10 @@
 #include "../frame_geometry.hpp"
 #include "../pages.hpp"
 #include "../processor.hpp"
+#include "../segment_header.hpp"
 #include "patch_encoder.hpp"
 #include "repeat_finder.hpp"
 #include "shared_operations.hpp"
-#include "../segment_header.hpp"
 
 namespace framestow {
 
@@ -55,8 +55,7 @@ private:
 
 // Packing 0: copies raw frames first .. first + count - 1 to `out` (count * frame_bytes). Throws DamagedSegment, before
 // it writes, unless the payload has exactly the frames of the header. Thread-safe.
-void unpack_raw(const SegmentHeader& header, ByteSpan payload, std::size_t first, std::size_t count,
-                std::uint8_t* out);
+void unpack_raw(const SegmentHeader& header, ByteSpan payload, std::size_t first, std::size_t count, std::uint8_t* out);
 
 // The background of a segment: for each byte, the value that most frames share.
 //
@@ -85,8 +84,8 @@ private:
     std::size_t differing_from_first_ = 0;
 };
 
-// Where unpacking a segment stopped, so that its later frames are reached from there. The owner clears `body` before the
-// bytes at that address may change.
+// Where unpacking a segment stopped, so that its later frames are reached from there. The owner clears `body` before
+// the bytes at that address may change.
 struct UnpackedUpTo {
     const std::uint8_t* body = nullptr;  // of the segment; null: none
     std::size_t next = 0;                // the frame whose patch is next
@@ -109,9 +108,9 @@ struct DecodingScratch {
     std::size_t num_references = 0;            // rebuilt since the base; `references` has the last ones
     std::optional<UnpackedUpTo> up_to;         // none: each call starts at the base
     PrefetchQueue next_window;                 // requested while a window is unpacked
-    bool writes_past_caches = false;                 // whether frames are written past the caches
-    std::vector<std::uint8_t> pixels;         // before they become floats
-    std::unique_ptr<DecodingScratch> floats;  // of the exact frames among them
+    bool writes_past_caches = false;           // whether frames are written past the caches
+    std::vector<std::uint8_t> pixels;          // before they become floats
+    std::unique_ptr<DecodingScratch> floats;   // of the exact frames among them
 
     void copy_out(std::uint8_t* out, const std::uint8_t* unpacked, std::size_t size) const {
         if (writes_past_caches) {
@@ -141,9 +140,9 @@ PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
 // The header of the same patches as those of frames with channels last: their frames are unpacked as joined().
 SegmentHeader as_pixels(const SegmentHeader& header);
 
-// Packings 1 to 3: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be decoded,
-// perhaps after it wrote some frames. Several threads with their own scratch may read one payload, or one idle writer.
-// Continues where `scratch.up_to` says, if that leads to the frames.
+// Packings 1 to 3: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be
+// decoded, perhaps after it wrote some frames. Several threads with their own scratch may read one payload, or one idle
+// writer. Continues where `scratch.up_to` says, if that leads to the frames.
 void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out);
 

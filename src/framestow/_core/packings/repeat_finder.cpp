@@ -12,7 +12,7 @@ using namespace patch_format;
 constexpr std::uint32_t kNone = 0xFFFFFFFF;
 constexpr unsigned kFirstHashBits = 10;
 constexpr unsigned kMostHashBits = 17;
-constexpr int kMaxTries = 4;                 // candidates per operation
+constexpr int kMaxTries = 4;                  // candidates per operation
 constexpr std::size_t kWorthwhileBytes = 12;  // 8 more than a repeat takes, which pays for the time of a jump
 
 // Hashes the fewest bytes that a repeat has, so that few candidates fail.

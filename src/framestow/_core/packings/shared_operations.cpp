@@ -9,13 +9,13 @@ namespace {
 
 using namespace patch_format;
 
-constexpr std::size_t kMinUses = 2;  // moving operations with one repeat saves nothing
+constexpr std::size_t kMinUses = 2;         // moving operations with one repeat saves nothing
 constexpr std::size_t kMostBytesAMove = 5;  // that the body grows by: the longest repeat
 
 }  // namespace
 
 void SharedOperations::read(const Codes& codes, const RepeatFinder& finder, Bytes& body,
-                              std::vector<std::uint8_t>& group_table) {
+                            std::vector<std::uint8_t>& group_table) {
     codes_ = &codes;
     const std::size_t base_end = load_u32(group_table.data());
     find_stretches(finder, body, base_end);

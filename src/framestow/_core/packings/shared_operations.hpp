@@ -21,7 +21,7 @@ public:
     // Rewrites a segment's body and its table of group starts (4 bytes each; the base frame ends where the first group
     // starts). `finder` wrote the patches. Changes neither if nothing is shared.
     void read(const patch_format::Codes& codes, const RepeatFinder& finder, PagedVector<std::uint8_t>& body,
-                std::vector<std::uint8_t>& group_table);
+              std::vector<std::uint8_t>& group_table);
 
 private:
     // Repeated operations from `begin` to `end`, which may lie before the last one's kept bytes.
@@ -51,8 +51,8 @@ private:
     const patch_format::Codes* codes_ = nullptr;  // of the body
     PagedVector<Uses> uses_;
     PagedVector<std::uint32_t> uses_of_;  // per entry of the finder: 1 + the number of its uses, or 0
-    PagedVector<Stretch> stretches_;  // ascending by `begin`
-    PagedVector<std::size_t> moved_;  // numbers of stretches
+    PagedVector<Stretch> stretches_;      // ascending by `begin`
+    PagedVector<std::size_t> moved_;      // numbers of stretches
     Bytes rewritten_;
 };
 
