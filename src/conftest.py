@@ -1,6 +1,6 @@
 """Runs the examples of public names as a user does who pastes them: they import all that they use.
 
-Leaves out the examples of integrations whose library is not installed: `make jax` and `make libraries` run those.
+Leaves out the examples of integrations whose library is not installed: ``make jax`` and ``make libraries`` run those.
 """
 
 import re

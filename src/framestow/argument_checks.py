@@ -27,7 +27,8 @@ Named = TypeVar("Named")
 def whole_number(name: str, value: Any, least: int, most: float = math.inf, *, rule: str) -> int:
     """Return ``value`` as an ``int``; NumPy integers are accepted, booleans and floats are not.
 
-    Raises ``InvalidSettingsError`` with the ``rule`` for another type, or a number below ``least`` or above ``most``.
+    Raises:
+        InvalidSettingsError: another type, or a number below ``least`` or above ``most``; the message has the ``rule``.
 
     >>> whole_number("stack", np.int64(4), 1, rule="an observation has at least 1 frame")
     4
@@ -57,7 +58,8 @@ def real_number(
 ) -> float:
     """Return ``value`` as a ``float``; integers and NumPy numbers are accepted, booleans are not.
 
-    Raises ``InvalidSettingsError`` with the ``rule`` for another type, for NaN, and for a number out of range.
+    Raises:
+        InvalidSettingsError: another type, NaN, or a number out of range; the message has the ``rule``.
 
     >>> real_number("discount", 1, 0, 1, rule="it is 0 to 1")
     1.0
@@ -137,7 +139,8 @@ def as_array(
 def as_flags(name: str, given: Any) -> npt.NDArray[np.bool_]:
     """Return ``given`` as an array of booleans; the numbers 0 and 1 are flags, as libraries give them.
 
-    Raises ``InvalidStepError`` for any other value, such as 0.5, NaN or ``"False"``.
+    Raises:
+        InvalidStepError: any other value, such as 0.5, NaN or ``"False"``.
 
     >>> as_flags("done", [0.0, 1.0]).tolist()
     [False, True]
@@ -166,7 +169,8 @@ def numpy_dtype(name: str, value: Any) -> np.dtype[Any]:
 def checked_indices(indices: Any, most_axes: int | None = None) -> npt.NDArray[np.int64]:
     """Return indices of transitions as a contiguous ``int64`` array; a single number becomes an array of one.
 
-    Raises ``InvalidSettingsError`` unless they are integers, and for more than ``most_axes`` axes.
+    Raises:
+        InvalidSettingsError: they are no integers, or have more than ``most_axes`` axes.
 
     >>> checked_indices([3, 5]).tolist(), checked_indices([]).tolist()
     ([3, 5], [])

@@ -39,7 +39,7 @@ __dir__ = public_names(__name__)
 
 @dataclasses.dataclass(frozen=True)
 class JaxBatch:
-    """A :class:`~framestow.replay.batch.Batch` as JAX arrays of the same shapes.
+    """A ``Batch`` as JAX arrays of the same shapes.
 
     Without ``jax_enable_x64``, JAX converts 64-bit dtypes to 32 bits: ``int64`` actions become ``int32``. ``index``
     stays a NumPy array of ``int64``, for ``memory.update_priorities``. Dict and tuple observations become dicts and
@@ -68,7 +68,7 @@ class JaxBatch:
 
 @dataclasses.dataclass(frozen=True)
 class JaxSequenceBatch:
-    """A :class:`~framestow.replay.batch.SequenceBatch` as JAX arrays; otherwise like ``JaxBatch``.
+    """A ``SequenceBatch`` as JAX arrays; otherwise like ``JaxBatch``.
 
     ``burn_in`` is not a leaf of the pytree: functions are traced once for each value.
     """

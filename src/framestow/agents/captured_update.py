@@ -20,7 +20,7 @@ class CapturedUpdate:
     """Calls ``compute`` for the first batches, then captures it and replays it with the tensors of each batch.
 
     Arguments:
-        compute: Updates networks in place and returns numbers. It may read the fields :data:`INPUTS` of the batch and
+        compute: Updates networks in place and returns numbers. It may read the fields ``INPUTS`` of the batch and
             must not wait for the device.
         generator: The CUDA generator from which ``compute`` draws.
 
@@ -69,12 +69,12 @@ class CapturedUpdate:
 
 
 def cloned_inputs(tensors: TensorBatch) -> TensorBatch:
-    """Return a batch whose :data:`INPUTS` are contiguous copies; the other fields are those of ``tensors``."""
+    """Return a batch whose ``INPUTS`` are contiguous copies; the other fields are those of ``tensors``."""
     return TensorBatch(**{**vars(tensors), **{name: getattr(tensors, name).clone() for name in INPUTS}})
 
 
 def copy_inputs(source: TensorBatch, destination: TensorBatch) -> None:
-    """Copy the :data:`INPUTS` of ``source`` into those of ``destination``."""
+    """Copy the ``INPUTS`` of ``source`` into those of ``destination``."""
     for name in INPUTS:
         getattr(destination, name).copy_(getattr(source, name), non_blocking=True)
 

@@ -156,7 +156,7 @@ class DQN:
         return CapturedUpdate(self._compute_update, self._generator)
 
     def _compute_update(self, tensors: TensorBatch) -> Tensor:
-        """Update the online network and return the numbers of :class:`Update`. Does not wait for the device."""
+        """Update the online network and return the numbers of ``Update``. Does not wait for the device."""
         pixels = scale_pixels(tensors.observation)  # both networks use them with Munchausen
         target = self._targets(tensors, pixels)
         self._online.sample_noise(self._generator)
@@ -240,7 +240,7 @@ class DQN:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state that :meth:`state_dict` returned on any device.
+        """Restore a state that ``state_dict`` returned on any device.
 
         The random generator of another kind of device cannot be restored: this agent's gets a seed from it.
 

@@ -175,7 +175,7 @@ class QNetwork(nn.Module):
         """Return the outputs of every action, float32.
 
         Arguments:
-            observations: uint8 ``(batch, stack, H, W)``, or the floats of :func:`scale_pixels`, so that two networks
+            observations: uint8 ``(batch, stack, H, W)``, or the floats of ``scale_pixels``, so that two networks
                 can share one scaling.
             fractions: For IQN, the quantile fractions ``(batch, n)``, each in 0 … 1.
 

@@ -92,7 +92,7 @@ class EpsilonGreedy:
         return {"generator": dict(self._generator.bit_generator.state)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state that :meth:`state_dict` returned."""
+        """Restore a state that ``state_dict`` returned."""
         self._generator.bit_generator.state = state["generator"]
 
 

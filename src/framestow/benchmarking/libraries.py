@@ -97,7 +97,7 @@ class System(Protocol):
 
 
 class Framestow(System):
-    """`ReplayMemory` with one environment; the subclasses name the storage."""
+    """``ReplayMemory`` with one environment; the subclasses name the storage."""
 
     _storage: ClassVar[Storage]
     setting = ""

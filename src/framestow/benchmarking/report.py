@@ -92,7 +92,7 @@ DARK = Colours("#ff7b72", "#79c0ff", "#9198a1", "#e6edf3", "#30363d", "#0d1117")
 
 
 def write_plot(games: Sequence[BenchFigures], path: Path, colours: Colours = LIGHT) -> Path:
-    """Write `plot` of the games to ``path`` as a PNG, 1350 pixels wide for one game; return ``path``.
+    """Write ``plot`` of the games to ``path`` as a PNG, 1350 pixels wide for one game; return ``path``.
 
     Creates missing folders. Raises ``OSError`` if the file cannot be written.
     """

@@ -97,7 +97,8 @@ Options that count take 150_000, 150k, 1.5M or 1e6. framestow COMMAND --help exp
 def find_command(arguments: list[str]) -> tuple[CommandEntry, list[str]]:
     """Return the command that ``arguments`` begin with, and the arguments after its name.
 
-    Raises ``InvalidSettingsError`` with the nearest name if there is none.
+    Raises:
+        InvalidSettingsError: there is none; the message has the nearest name.
 
     >>> find_command(["import", "minari", "--help"])[1], find_command(["verify", "runs"])[1]
     (['--help'], ['runs'])

@@ -20,7 +20,8 @@ def parse_count(text: str) -> int:
     >>> [parse_count(text) for text in ("20_000", "150k", "1.5M", "1e6", "-1")]
     [20000, 150000, 1500000, 1000000, -1]
 
-    Raises ``ValueError`` for anything else, with the end of a sentence that begins with the option.
+    Raises:
+        ValueError: anything else; the message ends a sentence that begins with the option.
     """
     written = _COUNT.fullmatch(text.strip())
     if written:

@@ -80,7 +80,7 @@ def expect_for_new_run(
 def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str:
     """Return a line about the expected size of a resumed run's memory, estimated from its stored transitions.
 
-    With too few sealed frames the game is played as for a new run. Raises as :func:`expect_for_new_run`.
+    With too few sealed frames the game is played as for a new run. Raises as ``expect_for_new_run``.
     """
     report = run.memory.report()
     if report.sealed_frames < MIN_FRAMES:

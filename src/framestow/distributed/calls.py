@@ -31,7 +31,9 @@ class Calls(Protocol):
     def result(self, handle: Any, timeout_s: float) -> Any:
         """Wait for the answer and return it.
 
-        Raises ``ActorLostError`` if the object died or did not answer in time, and the error that the method raised.
+        Raises:
+            ActorLostError: the object died or did not answer in time.
+            Exception: what the method raised.
         """
 
     def done(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:

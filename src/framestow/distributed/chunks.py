@@ -303,7 +303,9 @@ class ShardWriter:
     ) -> None:
         """Store one step of each of ``env_ids``, as ``ReplayMemory.append`` does, and send full chunks.
 
-        Raises ``InvalidStepError`` before anything is stored, and ``ActorLostError`` if a shard does not come back.
+        Raises:
+            InvalidStepError: before anything is stored.
+            ActorLostError: a shard does not come back.
         """
         envs = check_env_ids(env_ids, self._all_envs)
         check_episodes_are_open(self._is_open, envs)

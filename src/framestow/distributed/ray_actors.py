@@ -47,11 +47,12 @@ def start_cluster(address: str | None = None, num_cpus: int | None = None) -> st
     Has no effect if this process has joined one. A local cluster ends with this process, and all of its ports are on
     127.0.0.1: anyone who reaches a port of a Ray cluster can run code there (docs/distributed.md).
 
-    Raises ``InvalidSettingsError`` if there is no cluster at ``address``.
-
     Arguments:
         address: Such as ``"10.0.0.1:6379"`` or ``"auto"``.
         num_cpus: Number of cores that a local cluster counts with; all by default.
+
+    Raises:
+        InvalidSettingsError: there is no cluster at ``address``.
     """
     if address is None:
         for name, value in LOCAL_ENVIRONMENT.items():

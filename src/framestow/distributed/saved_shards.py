@@ -61,7 +61,8 @@ def write_generation(folder: Path, of_shards: list[int], state: dict[str, Any]) 
 def read_generation(folder: Path, generation: int, num_shards: int | None = None) -> SavedReplay:
     """Return a generation; raises ``FileNotFoundError`` if it is not there.
 
-    Raises ``IncompatibleError`` if it has another number of shards than ``num_shards``.
+    Raises:
+        IncompatibleError: it has another number of shards than ``num_shards``.
     """
     content = read_manifest(folder, KIND, VERSION, generation=generation)
     saved = SavedReplay(tuple(content["shards"]), content["state"])

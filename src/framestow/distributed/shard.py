@@ -99,7 +99,8 @@ class ShardSettings:
 def sampler_settings(sampler: Sampler | None) -> dict[str, Any] | None:
     """Return the settings of a ``Prioritized``, and ``None`` for ``Uniform``.
 
-    Raises ``InvalidSettingsError`` for other samplers, since their draws are not in proportion to a mass.
+    Raises:
+        InvalidSettingsError: other samplers, since their draws are not in proportion to a mass.
     """
     if sampler is None or type(sampler) is Uniform:
         return None

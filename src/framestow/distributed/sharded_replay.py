@@ -307,7 +307,8 @@ class ShardedReplay(Closing):
     def sample(self, batch_size: int) -> Batch:
         """Sample ``batch_size`` transitions of all shards, as one memory would; wait if the rate limiter says so.
 
-        Raises ``NothingToSampleError`` if no shard has any.
+        Raises:
+            NothingToSampleError: no shard has any.
         """
         batch: Batch = _unpacked(self._draw_ahead(batch_size))
         return batch

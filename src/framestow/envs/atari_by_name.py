@@ -67,21 +67,21 @@ def make_atari(
 ) -> AtariEnv | SerialVectorEnv | WorkerVectorEnv:
     """Make an Atari environment, or with ``num_envs`` a vector environment.
 
-    An observation is one frame; the memory or the `Recorder` makes the stacks. The same seeds and actions give the
+    An observation is one frame; the memory or the ``Recorder`` makes the stacks. The same seeds and actions give the
     same frames for every number of workers.
 
-    Args:
+    Arguments:
         game: name in any spelling: ``Breakout``, ``space_invaders``, ``SpaceInvaders`` or ``ALE/Breakout-v5``.
         num_envs: number of environments; ``None`` makes one plain ``gymnasium.Env``, 1 a vector environment of one.
-        preset: name of a recipe in `PRESETS`, or a `Preset`.
+        preset: name of a recipe in ``PRESETS``, or a ``Preset``.
         seed: seed of the first reset that has none of its own. Each of several environments gets its own seed from
             it; no two runs with different seeds share one.
         render_mode: ``"rgb_array"``, or ``None`` for no rendering.
         autoreset_mode: what a vector environment does when an episode ends.
         workers: number of processes that step the environments; 0 steps them in this process, one after another.
-        start_method: how the worker processes start; an argument of `WorkerVectorEnv`.
-        step_timeout: seconds after which a silent worker counts as hung; an argument of `WorkerVectorEnv`.
-        on_worker_lost: ``"raise"`` an error or ``"restart"`` a lost worker; an argument of `WorkerVectorEnv`.
+        start_method: how the worker processes start; an argument of ``WorkerVectorEnv``.
+        step_timeout: seconds after which a silent worker counts as hung; an argument of ``WorkerVectorEnv``.
+        on_worker_lost: ``"raise"`` an error or ``"restart"`` a lost worker; an argument of ``WorkerVectorEnv``.
 
     Raises:
         UnknownGameError: the game is unknown; the message names the nearest games.

@@ -64,7 +64,8 @@ class SegmentCodec:
     def pack(self, frames: NDArray[Any]) -> bytes:
         r"""Return a segment with ``frames``, ``(n, *spec.shape)`` of ``spec.dtype`` with n >= 1.
 
-        Raises ``InvalidSettingsError`` for another shape or dtype.
+        Raises:
+            InvalidSettingsError: another shape or dtype.
 
         >>> import numpy as np
         >>> segment = SegmentCodec(FrameSpec((2, 2))).pack(np.array([[[1, 2], [3, 4]]], np.uint8))
@@ -84,8 +85,9 @@ class SegmentCodec:
     def unpack(self, segment: Buffer, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """Verify ``segment`` and return its frames, ``(n, *spec.shape)``, in ``out`` or in a new array.
 
-        Raises ``DamagedDataError`` if a byte was changed or the frames have another shape, and ``InvalidSettingsError``
-        if ``out`` does not fit.
+        Raises:
+            DamagedDataError: a byte was changed or the frames have another shape.
+            InvalidSettingsError: ``out`` does not fit.
 
         >>> import numpy as np
         >>> codec = SegmentCodec(FrameSpec((1, 3)))

@@ -68,7 +68,8 @@ class LazyArray(ABC):
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         """Return a new array, of the frames' dtype unless ``dtype`` is given.
 
-        Raises ``InvalidSettingsError`` (a ``ValueError``, as NumPy requires) for ``copy=False``.
+        Raises:
+            InvalidSettingsError: ``copy=False`` (a ``ValueError``, as NumPy requires).
         """
         if copy is False:
             raise InvalidSettingsError(
@@ -136,7 +137,8 @@ class LazyFrames(LazyArray):
     def __init__(self, frames: Iterable[npt.ArrayLike], axis: StackAxis = "first") -> None:
         """Create an observation from at least one frame, oldest first; arrays are referenced, not copied.
 
-        Raises ``InvalidSettingsError`` for frames of different shapes or dtypes, or without the axis to join along.
+        Raises:
+            InvalidSettingsError: frames of different shapes or dtypes, or without the axis to join along.
         """
         if not isinstance(frames, Iterable) or isinstance(frames, (str, bytes, Mapping)):
             raise InvalidSettingsError(f"frames is {frames!r}: it must be a list of arrays, oldest first; give [frame]")

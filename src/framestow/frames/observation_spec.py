@@ -119,7 +119,8 @@ class ObservationSpec:
     def flattened(self, frames: Any, name: str = FRAMES) -> list[Any]:
         """Return the arrays of ``frames`` as a list with one entry per array.
 
-        Raises ``InvalidStepError``, which calls ``frames`` by ``name``, if they lack a key or have another one.
+        Raises:
+            InvalidStepError: the frames lack a key or have another one; the message calls them ``name``.
         """
         flat: list[Any] = []
         _flatten(self.structure, frames, name, flat)

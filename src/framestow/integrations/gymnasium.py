@@ -81,8 +81,9 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         axis: ``"first"`` stacks along a new first axis, ``"last"`` along a new last axis, ``"channels"`` concatenates
             along the existing last axis, as Baselines does: (84, 84, 1) becomes (84, 84, 4).
 
-    Raises ``InvalidSettingsError`` if the space cannot be stacked like this, and ``InvalidStepError`` if an observation
-    has another shape or dtype than the space.
+    Raises:
+        InvalidSettingsError: the space cannot be stacked like this.
+        InvalidStepError: an observation has another shape or dtype than the space.
     """
 
     def __init__(

@@ -165,9 +165,10 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
 
 
 class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):  # type: ignore[misc]  # a library without types
-    """A `ReplayBuffer` for Dict observations that is also a subclass of Stable-Baselines3's ``DictReplayBuffer``.
+    """A ``ReplayBuffer`` for Dict observations that is also a subclass of Stable-Baselines3's ``DictReplayBuffer``.
 
-    Raises ``InvalidSettingsError`` if the observation space is not a ``Dict``.
+    Raises:
+        InvalidSettingsError: the observation space is not a ``Dict``.
     """
 
     def __init__(self, buffer_size: int, observation_space: spaces.Space[Any], *args: Any, **kwargs: Any) -> None:
@@ -179,7 +180,7 @@ class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):  # type: ignore[
 
 
 class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignore[misc]  # a library without types
-    """A `ReplayBuffer` whose rewards are n-step returns, with their ``discounts``.
+    """A ``ReplayBuffer`` whose rewards are n-step returns, with their ``discounts``.
 
     ::
 

@@ -19,7 +19,8 @@ def warn_of_untested_version(library: str, oldest: str, newest: str) -> None:
         oldest: oldest tested version, such as ``"2.7"`` or ``"2.7.1"``.
         newest: newest tested version; ``"2.9"`` includes 2.9.7.
 
-    Raises ``MissingExtraError`` if the library is not installed.
+    Raises:
+        MissingExtraError: the library is not installed.
     """
     try:
         installed = version(library)

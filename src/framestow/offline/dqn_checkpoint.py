@@ -35,7 +35,9 @@ DAMAGES = (gzip.BadGzipFile, EOFError, zlib.error, ValueError, TypeError)
 class GzipArrayReader:
     """Reads an array of ``numpy.save`` in a gzip file from start to end, without pickle.
 
-    Raises ``DamagedDataError`` if the file is not such an array, ``OSError`` if reading fails.
+    Raises:
+        DamagedDataError: the file is not such an array.
+        OSError: reading fails.
     """
 
     def __init__(self, path: Path) -> None:
@@ -206,7 +208,9 @@ class Checkpoint:
     def open(cls, folder: Path, number: int) -> Checkpoint:
         """Open checkpoint ``number`` and read the headers of its files.
 
-        Raises ``InvalidSettingsError`` if a file is missing, ``DamagedDataError`` if a header is invalid.
+        Raises:
+            InvalidSettingsError: a file is missing.
+            DamagedDataError: a header is invalid.
         """
         shapes, dtypes = {}, {}
         for element in ELEMENTS:

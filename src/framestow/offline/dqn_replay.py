@@ -99,7 +99,9 @@ class DqnReplay:
             padding: blank slots before an episode; ``None`` detects it.
             num_actions: size of the action space; ``None`` uses the largest action plus 1.
 
-        Raises ``InvalidSettingsError`` if files are missing or inconsistent, ``DamagedDataError`` if a file is damaged.
+        Raises:
+            InvalidSettingsError: files are missing or inconsistent.
+            DamagedDataError: a file is damaged.
         """
         if padding is not None:
             padding = whole_number("padding", padding, 0, rule="it is a number of blank slots; None detects it")
@@ -326,8 +328,9 @@ def export_dqn_replay(
         compression_level: of gzip, 0 to 9.
         progress: called with bytes of frames done and in total.
 
-    Raises ``InvalidSettingsError``, before anything is written, for an unsuitable memory or folder or because of
-    ``cut_ends``; ``OSError`` if writing fails.
+    Raises:
+        InvalidSettingsError: before anything is written, for an unsuitable memory or folder or because of ``cut_ends``.
+        OSError: writing fails.
     """
     check_transfer(memory, progress)
     _check_fits(memory, cut_ends, slots_per_checkpoint, compression_level)

@@ -46,8 +46,10 @@ def load_minari() -> Any:
 def open_dataset(dataset: str | Path) -> Any:
     """Return the ``minari.MinariDataset`` of a folder, or of the id of a local dataset.
 
-    Raises ``InvalidSettingsError`` if there is none, ``MissingExtraError`` if a package for its file format is missing,
-    ``DamagedDataError`` if Minari cannot read it.
+    Raises:
+        InvalidSettingsError: there is none.
+        MissingExtraError: a package for its file format is missing.
+        DamagedDataError: Minari cannot read it.
     """
     minari = load_minari()
     folder = _folder_of(folder_path("dataset", dataset))
@@ -149,8 +151,10 @@ class MinariData:
                 single frames. The import checks that stacking them again restores every observation.
             stack_padding: padding of these stacks; ``None`` detects it from the first observation.
 
-        Raises ``InvalidSettingsError`` if the dataset does not exist or has unsupported spaces, ``MissingExtraError``
-        if Minari is not installed, ``DamagedDataError`` if the dataset cannot be read.
+        Raises:
+            InvalidSettingsError: the dataset does not exist or has unsupported spaces.
+            MissingExtraError: Minari is not installed.
+            DamagedDataError: the dataset cannot be read.
         """
         one_of("stacked_on", stacked_on, STACKED_ON)
         if stack_padding is not None:
@@ -404,8 +408,10 @@ def export_minari(
         description: id and metadata.
         progress: called with bytes of frames done and in total.
 
-    Raises ``InvalidSettingsError``, before anything is written, for an invalid id, an unknown environment, an empty
-    memory or an existing ``folder``; ``MissingExtraError`` if Minari or a package for the file format is missing.
+    Raises:
+        InvalidSettingsError: before anything is written, for an invalid id, an unknown environment, an empty memory or
+            an existing ``folder``.
+        MissingExtraError: Minari or a package for the file format is missing.
     """
     check_transfer(memory, progress)
     folder = folder_path("folder", folder)

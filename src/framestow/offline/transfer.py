@@ -59,7 +59,9 @@ def unfinished_folder(path: str | Path) -> Iterator[Path]:
     removed, with the parent folders that this call created. The next call for ``path`` removes the remains of a killed
     process.
 
-    Raises ``InvalidSettingsError`` if ``path`` exists, ``IncompatibleError`` while another process writes it.
+    Raises:
+        InvalidSettingsError: ``path`` exists.
+        IncompatibleError: while another process writes it.
     """
     final = folder_path("folder", path).resolve()
     _check_is_free(final)

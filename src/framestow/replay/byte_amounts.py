@@ -46,7 +46,9 @@ def parse_bytes(amount: int | str, name: str = "max_bytes") -> int:
     (1073741824, 1500000, 65536)
 
     Units are binary (KiB, MiB, GiB, TiB) or decimal (kB, MB, GB, TB), in any case. Fractions of a byte are dropped.
-    Raises ``InvalidSettingsError`` for anything else.
+
+    Raises:
+        InvalidSettingsError: anything else.
     """
     num_bytes = _read(amount)
     if num_bytes is None:

@@ -113,8 +113,9 @@ class ReplayMemory(Closing):
         extras: Extra fields of every step by name, each a NumPy number or boolean dtype, with a shape if it has one:
             ``{"log_prob": np.float32, "state": (np.float32, (2, 512))}`` (docs/sampling.md).
 
-    Raises ``InvalidSettingsError`` for an argument that cannot work, and ``IncompatibleError`` if ``directory`` has a
-    memory with other settings or if another process writes to it.
+    Raises:
+        InvalidSettingsError: an argument that cannot work.
+        IncompatibleError: ``directory`` has a memory with other settings or if another process writes to it.
 
     Threads: one thread may write (``add``, ``begin``, ``append``) while any number of threads call the other methods. A
     call sees the memory between two calls of the writer. A batch is drawn under a lock, in microseconds, and unpacked
@@ -322,8 +323,9 @@ class ReplayMemory(Closing):
         step of all must follow a reset: a stack from the middle of an episode looks like no stack. ``begin`` and
         ``append`` may be mixed with ``add``. A loaded memory continues its open episodes.
 
-        Raises ``InvalidStepError`` before anything is stored: for another shape or dtype, for what ``append`` refuses,
-        and for observations that contradict a given stack.
+        Raises:
+            InvalidStepError: before anything is stored: for another shape or dtype, for what ``append`` refuses, and
+                for observations that contradict a given stack.
         """
         step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
         self._unstacker.add(self, step)
@@ -364,7 +366,8 @@ class ReplayMemory(Closing):
         >>> batch.observation.shape, float(batch.reward[0])
         ((32, 4, 2, 2), 0.5)
 
-        Raises ``NothingToSampleError`` if the memory is empty.
+        Raises:
+            NothingToSampleError: the memory is empty.
         """
         if type(batch_size) is not int or batch_size < 1:
             batch_size = checked_batch_size(batch_size)
@@ -388,8 +391,9 @@ class ReplayMemory(Closing):
             priorities: Finite numbers of any sign, in the same shape; tensors on the CPU work too. If an index is
                 repeated, the last one counts.
 
-        Raises ``InvalidSettingsError``, before anything changes, for other values or shapes and for a sampler without
-        priorities.
+        Raises:
+            InvalidSettingsError: before anything changes, for other values or shapes and for a sampler without
+                priorities.
         """
         self._parts.update_priorities(*checked_priorities(indices, priorities))
 
@@ -440,7 +444,8 @@ class ReplayMemory(Closing):
                 into one episode. ``"cross"`` continues with the environment's next episode, and ``is_first`` marks its
                 first step (Hafner et al. 2023, DreamerV3). An evicted or lost step always ends a sequence.
 
-        Raises ``NothingToSampleError`` if the memory has no such sequence.
+        Raises:
+            NothingToSampleError: the memory has no such sequence.
         """
         batch_size = checked_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
@@ -588,7 +593,8 @@ class ReplayMemory(Closing):
         >>> [(episode.env_id, len(episode)) for episode in memory.episodes()]
         [(0, 3)]
 
-        Raises ``NothingToSampleError`` if steps of an episode are evicted meanwhile: do not append to a full memory.
+        Raises:
+            NothingToSampleError: steps of an episode are evicted meanwhile: do not append to a full memory.
         """
         return stored_episodes(self._parts)
 
@@ -617,7 +623,9 @@ class ReplayMemory(Closing):
         Writes only what is new since this memory was last saved to, or loaded from, the same folder. A crash leaves
         either the previous state or the new one. Other threads may use the memory meanwhile. Takes a few MiB of RAM.
 
-        Raises ``OSError`` if the disk fails, and ``IncompatibleError`` if another process writes to the folder.
+        Raises:
+            OSError: the disk fails.
+            IncompatibleError: another process writes to the folder.
         """
         folder, keep_previous = folder_path("path", path), truth_value("keep_previous", keep_previous)
         if self._directory is not None and folder.resolve() == self._directory.path:
@@ -635,7 +643,8 @@ class ReplayMemory(Closing):
         ...     second = memory.save(folder, keep_previous=True)
         ...     memory.prune(folder, second)  # ``first`` cannot be loaded any more
 
-        Raises ``FileNotFoundError`` if ``generation`` is not there.
+        Raises:
+            FileNotFoundError: ``generation`` is not there.
         """
         folder, generation = folder_path("path", path), whole_number("generation", generation, 0, rule=GENERATION_RULE)
         if self._directory is not None and folder.resolve() == self._directory.path:

@@ -138,7 +138,8 @@ class MemoryParts:
     def restore(self, state: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Restore sampler, generator and stacks from ``state``'s result; storage and step store are filled already.
 
-        Raises ``IncompatibleError`` if the saved sampler is not framestow's and the memory was built without one.
+        Raises:
+            IncompatibleError: the saved sampler is not framestow's and the memory was built without one.
         """
         self.notified_sampler.restore(state["sampler"], arrays)
         self._check_room_for(self.notified_sampler.sampler)

@@ -68,8 +68,9 @@ class Stacks(NamedTuple):
     def frames(self, observations: npt.NDArray[Any], where: str) -> npt.NDArray[Any]:
         """Return the newest frame of each observation of an episode, ``(T + 1, *frame)``.
 
-        Raises ``InvalidSettingsError``, with ``where`` as its prefix, if an observation is not the previous one shifted
-        by one frame. Stacking the frames again would then not restore the observations.
+        Raises:
+            InvalidSettingsError: with ``where`` as its prefix, if an observation is not the previous one shifted by one
+                frame. Stacking the frames again would then not restore the observations.
         """
         stacks = self.stacks_first(observations)
         is_shifted = (stacks[1:, :-1] == stacks[:-1, 1:]).reshape(len(stacks) - 1, -1).all(axis=1)
@@ -190,7 +191,8 @@ class ObservationLayout:
     def arrays_of(self, observations: Any, num_envs: int, name: str = "observation") -> Arrays:
         """Return observations as one C-contiguous array ``(num_envs, *shape)`` per array, copied only if necessary.
 
-        Raises ``InvalidStepError`` for missing or extra arrays and for wrong shapes or dtypes.
+        Raises:
+            InvalidStepError: missing or extra arrays, wrong shapes or dtypes.
         """
         if isinstance(self.spec, FrameSpec):
             return [_checked(observations, num_envs, self.arrays[0], name)]
@@ -255,7 +257,8 @@ def layouts_to_try(space: Any) -> list[ObservationLayout]:
 def layouts_of_depth(space: Any, depth: int) -> list[ObservationLayout]:
     """Return the possible layouts of ``space`` with stacks of ``depth`` frames, the most compact first.
 
-    Raises ``InvalidSettingsError`` if there is none.
+    Raises:
+        InvalidSettingsError: there is none.
     """
     if depth == 1:
         return [ObservationLayout.of_depth(space, 1)]

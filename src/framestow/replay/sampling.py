@@ -134,7 +134,8 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
     def read(self) -> BatchOrSequences:
         """Unpack the frames and return the batch; draw again if a damaged segment is skipped.
 
-        Raises ``DamagedSegmentError`` for damage in a memory with ``on_damage="raise"``.
+        Raises:
+            DamagedSegmentError: damage in a memory with ``on_damage="raise"``.
         """
         while True:
             try:
@@ -145,7 +146,8 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
     def unpack(self) -> BatchOrSequences:
         """Unpack the frames and return the batch, without the memory's lock.
 
-        Raises ``DamagedSegmentError`` for any damage. The thread that drew then calls ``redraw``.
+        Raises:
+            DamagedSegmentError: any damage. The thread that drew then calls ``redraw``.
         """
         snapshot: FrameSnapshot | None = None
         try:  # taken from ``self``, so that stop() in another thread does not end it during the read
@@ -257,7 +259,8 @@ class BatchBuilder:
     def draw(self, batch_size: int) -> Draw:
         """Draw by the memory's sampler, and reserve output buffers; hold the lock.
 
-        Raises ``NothingToSampleError`` if the memory is empty.
+        Raises:
+            NothingToSampleError: the memory is empty.
         """
         if self._has_budget:
             self.reserve(batch_size * (self._stack + (1 if self._n_step == 1 else self._stack)))

@@ -48,8 +48,9 @@ class ExtrasSpec:
     def from_declared(cls, declared: Mapping[str, npt.DTypeLike] | ExtrasSpec | None) -> ExtrasSpec:
         """Return the spec of ``{"name": dtype}``, where a dtype is anything ``numpy.dtype`` accepts.
 
-        Raises ``InvalidSettingsError`` for a name that is no identifier or that a batch already uses, for anything but
-        numbers and booleans of a fixed size, and for more than 64 KiB per step.
+        Raises:
+            InvalidSettingsError: a name that is no identifier or that a batch already uses, for anything but numbers
+                and booleans of a fixed size, and for more than 64 KiB per step.
 
         >>> spec = ExtrasSpec.from_declared({"state": (np.float32, (2, 512)), "log_prob": "float32"})
         >>> [extra.description for extra in spec.extras], spec.dtype.itemsize

@@ -9,13 +9,13 @@ change, so motion is preserved.
 ======================  =============  =============================================================
 function or class       output size    source
 ======================  =============  =============================================================
-:func:`scale_pixels`    same           -
-:class:`RandomShift`    same           DrQ (Kostrikov, Yarats and Fergus 2020)
-:class:`RandomCrop`     smaller        CURL (Laskin, Srinivas and Abbeel 2020), RAD (Laskin et al. 2020)
-:class:`CenterCrop`     smaller        CURL, RAD: for acting
-:class:`Intensity`      same           DrQ
-:class:`HorizontalFlip` same           RAD, DrQ
-:class:`Cutout`         same           RAD
+``scale_pixels``    same           -
+``RandomShift``    same           DrQ (Kostrikov, Yarats and Fergus 2020)
+``RandomCrop``     smaller        CURL (Laskin, Srinivas and Abbeel 2020), RAD (Laskin et al. 2020)
+``CenterCrop``     smaller        CURL, RAD: for acting
+``Intensity``      same           DrQ
+``HorizontalFlip`` same           RAD, DrQ
+``Cutout``         same           RAD
 ======================  =============  =============================================================
 
 Each call draws new random numbers, so observation and next observation change differently. ``generator`` is a

@@ -110,7 +110,7 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
 
 @dataclasses.dataclass(frozen=True)
 class TensorBatch:
-    """A :class:`~framestow.replay.batch.Batch` as tensors on a device, with the same shapes and dtypes.
+    """A ``Batch`` as tensors on a device, with the same shapes and dtypes.
 
     ``uint8`` pixels stay ``uint8``; scale them on the device (``scale_pixels``). Dict and tuple observations become
     dicts and tuples of tensors. ``index`` stays on the CPU, for ``memory.update_priorities``.
@@ -139,7 +139,7 @@ class TensorBatch:
 
 @dataclasses.dataclass(frozen=True)
 class TensorSequenceBatch:
-    """A :class:`~framestow.replay.batch.SequenceBatch` as tensors on a device; otherwise like ``TensorBatch``.
+    """A ``SequenceBatch`` as tensors on a device; otherwise like ``TensorBatch``.
 
     On the device, too, stacks are views of the frames of their sequence.
     """

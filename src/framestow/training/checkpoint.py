@@ -8,7 +8,7 @@
             MANIFEST                a checksum of the file, then JSON: the size and checksum of each file, and the
                                     generation of the memory
             agent.pt                tensors, for torch.load(..., weights_only=True)
-            state.npz               environments, counters and random generators (:func:`pack_state`); no pickle
+            state.npz               environments, counters and random generators (``pack_state``); no pickle
         step-000000030000.partial/  a checkpoint being written; the next start removes it
 
 A checkpoint is written in this order: its files and the generation of the memory, the rename to the final name, the
@@ -105,7 +105,7 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
 
 
 def check_loss(loss: float, agent_steps: int, folder: Path) -> None:
-    """Raise :class:`~framestow.errors.DivergedError` if ``loss`` is not finite; ``folder`` has the checkpoints."""
+    """Raise ``DivergedError`` if ``loss`` is not finite; ``folder`` has the checkpoints."""
     if not math.isfinite(loss):
         raise _diverged(f"the loss is {loss}", agent_steps, folder)
 
@@ -279,7 +279,7 @@ def pack_state(state: dict[str, Any]) -> bytes:
 
 
 def unpack_state(stored: bytes) -> dict[str, Any]:
-    """Return the state that :func:`pack_state` packed; raises ``ValueError`` for other bytes."""
+    """Return the state that ``pack_state`` packed; raises ``ValueError`` for other bytes."""
     try:
         with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
             tree = json.loads(arrays[_TREE].tobytes())

@@ -33,7 +33,7 @@ class EventFile:
             self._write(Event(wall_time=time.time(), step=resumed_at + 1, session_log=start))
 
     def add(self, name: str, value: float, agent_steps: int) -> None:
-        """Add a point. It is in the file after the next :meth:`flush`."""
+        """Add a point. It is in the file after the next ``flush``."""
         summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
         self._write(Event(wall_time=time.time(), step=agent_steps, summary=summary))
 

@@ -56,7 +56,7 @@ class Learner(Closing):
     def settle(self) -> None:
         """Wait until the device has computed all updates, and give the memory their priorities.
 
-        They are yielded by the next :meth:`update` or :meth:`finish`.
+        They are yielded by the next ``update`` or ``finish``.
         """
         while self._begun:
             self._settled.extend(self._complete(self._begun.popleft()))

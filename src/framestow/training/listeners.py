@@ -1,6 +1,6 @@
 """Listeners of a training run: progress display, CSV tables, TensorBoard curves, checkpoints and warnings.
 
-The command line builds them; :func:`framestow.training.train` takes any number of them.
+The command line builds them; ``train`` takes any number of them.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class CsvTable:
 
 
 def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """Return the complete rows of a :class:`CsvTable` file, each by column; none if the file does not exist."""
+    """Return the complete rows of a ``CsvTable`` file, each by column; none if the file does not exist."""
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -324,7 +324,7 @@ class ProgressTable:
 
 
 class PointWriter(Protocol):
-    """Where :class:`Curves` writes its points."""
+    """Where ``Curves`` writes its points."""
 
     def add(self, name: str, value: float, agent_steps: int) -> None:
         """Add a point of the curve ``name``."""
@@ -365,7 +365,7 @@ class WandbPoints:
 
 
 def import_wandb() -> Any:
-    """Return the module ``wandb``; raises :class:`~framestow.errors.MissingExtraError` if it is not installed."""
+    """Return the module ``wandb``; raises ``MissingExtraError`` if it is not installed."""
     try:
         return import_module("wandb")
     except ModuleNotFoundError as missing:
@@ -466,7 +466,7 @@ class Checkpointing:
             self._warn(f"{error}; training continues")
 
     def close(self) -> None:
-        """Do nothing: :func:`framestow.training.train` writes the last checkpoint."""
+        """Do nothing: ``train`` writes the last checkpoint."""
 
 
 class InactiveLayerWarning:

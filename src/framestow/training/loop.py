@@ -19,7 +19,7 @@ def training_events(run: Run) -> Iterator[Event]:
     """Train ``run`` up to ``settings.steps`` agent steps and yield its events.
 
     Deep Q-learning as in algorithm 1 of Mnih et al. 2015, with several environments. They step while the agent learns
-    from the steps stored before. The run can be saved after each :class:`~framestow.training.events.StepTaken`.
+    from the steps stored before. The run can be saved after each ``StepTaken``.
     """
     agent, env, tally = run.agent, run.env, run.tally
     observations = run.memory.observations()
@@ -128,7 +128,7 @@ def train(
     """Train ``run`` to ``settings.steps`` agent steps and save it.
 
     Arguments:
-        run: The run from :func:`start_run`.
+        run: The run from ``start_run``.
         folder: The run folder; the last checkpoint is written there.
         listeners: Receive every event in order, and are closed at the end.
         is_stop_requested: Called after each step; ``True`` saves and stops.

@@ -37,7 +37,7 @@ class Player:
 
     Arguments:
         folder: The run folder.
-        env: Environments with the frames and actions of the training; :meth:`close` closes them.
+        env: Environments with the frames and actions of the training; ``close`` closes them.
         epsilon: Probability of a random action.
         seed: Seed of the random actions.
         device: Where the network runs: auto, cpu, cuda or mps.

@@ -60,7 +60,7 @@ class Tally:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Tally:
-        """Return the tally that :meth:`state_dict` described."""
+        """Return the tally that ``state_dict`` described."""
         return cls(**{**state, "recent_scores": deque(state["recent_scores"], maxlen=NUM_RECENT)})
 
 
@@ -222,7 +222,7 @@ def choose_device(asked: str) -> str:
 
 
 def num_actions_of(env: VectorEnv[Any, Any, Any]) -> int:
-    """Return the number of actions; raises :class:`~framestow.errors.InvalidSettingsError` if not ``Discrete(n)``."""
+    """Return the number of actions; raises ``InvalidSettingsError`` if not ``Discrete(n)``."""
     space = env.single_action_space
     if not isinstance(space, Discrete) or space.start != 0:
         raise InvalidSettingsError(f"action space is {space}: DQN needs Discrete(n) with start 0; wrap the environment")

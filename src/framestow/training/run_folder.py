@@ -47,7 +47,7 @@ class RunFolder:
     def create(cls, path: Path, settings: Settings) -> RunFolder:
         """Create the folder of a new run, write its settings and return it.
 
-        Raises the errors of :meth:`check_new` before it creates anything.
+        Raises the errors of ``check_new`` before it creates anything.
         """
         cls.check_new(path)
         folder = cls(path)
@@ -80,7 +80,7 @@ class RunFolder:
             )
 
     def discard(self) -> None:
-        """Remove the files and folders of a run that :meth:`create` made and that could not start."""
+        """Remove the files and folders of a run that ``create`` made and that could not start."""
         shutil.rmtree(self.memory, ignore_errors=True)
         for file in (self.path / FILE_NAME, self._lock):
             file.unlink(missing_ok=True)
@@ -90,7 +90,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path) -> RunFolder:
-        """Return the folder of an existing run; raises :class:`~framestow.errors.InvalidSettingsError` otherwise."""
+        """Return the folder of an existing run; raises ``InvalidSettingsError`` otherwise."""
         if not (path / FILE_NAME).is_file():
             if seeds := seed_runs(path):
                 raise InvalidSettingsError(
@@ -109,7 +109,7 @@ class RunFolder:
         return read_settings(self.path / FILE_NAME)[1]
 
     def change_settings(self, asked: Settings) -> None:
-        """Write the settings of a resumed run, and what they change from which step on. Call it inside :meth:`locked`.
+        """Write the settings of a resumed run, and what they change from which step on. Call it inside ``locked``.
 
         Nothing is written if an error is raised.
 
@@ -128,13 +128,13 @@ class RunFolder:
         replace_text(self.path / FILE_NAME, asked.to_json(changes))
 
     def remove_unfinished(self) -> None:
-        """Remove unfinished and outdated files that a killed process left. Call it inside :meth:`locked`."""
+        """Remove unfinished and outdated files that a killed process left. Call it inside ``locked``."""
         for path in (self.path / FILE_NAME, self.episodes, self.progress):
             new_version(path).unlink(missing_ok=True)
         remove_unfinished(self.checkpoints)
 
     def newest_checkpoint(self) -> Path:
-        """Return the newest checkpoint; raises :class:`~framestow.errors.InvalidSettingsError` if there is none."""
+        """Return the newest checkpoint; raises ``InvalidSettingsError`` if there is none."""
         newest = newest_checkpoint(self.checkpoints)
         if newest is None:
             raise InvalidSettingsError(

@@ -188,7 +188,7 @@ class PublishedScores(NamedTuple):
 
 
 def published_scores(game: str) -> list[PublishedScores]:
-    """Return the entries of :data:`PUBLISHED` that have a score in ``game``, those of the shortest training first."""
+    """Return the entries of ``PUBLISHED`` that have a score in ``game``, those of the shortest training first."""
     return sorted((entry for entry in PUBLISHED if game in entry.scores), key=lambda entry: entry.agent_steps)
 
 

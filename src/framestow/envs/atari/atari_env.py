@@ -42,7 +42,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     """An Atari game with the settings of a preset; an observation is one frame, ``uint8`` of the preset's shape.
 
     ``step`` repeats the action for the preset's frame skip. The frame is the maximum of the last two raw frames *of
-    that step*, also if the game ends early; `Screen` has the table. The memory or the `Recorder` makes the stacks.
+    that step*, also if the game ends early; ``Screen`` has the table. The memory or the ``Recorder`` makes the stacks.
 
     With some presets a lost life ends the episode but not the game. The next ``reset`` then continues the game, with
     the preset's no-op steps and opening. Without these it returns the frame of the lost life. Any other ``reset``, and
@@ -55,9 +55,9 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     holds ``episode``: ``{"r": unclipped score, "l": agent steps}``, over all lives. A game that ends within the steps
     of a reset is reported by that reset.
 
-    Args:
+    Arguments:
         game: name in any spelling, such as ``Breakout`` or ``ALE/Breakout-v5``.
-        preset: name of a preset, or a `Preset`.
+        preset: name of a preset, or a ``Preset``.
         seed: seed of the first reset that has none of its own; ``None`` takes a random one.
         render_mode: ``"rgb_array"`` or ``None``.
 
@@ -168,7 +168,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     def render(self) -> npt.NDArray[np.uint8] | None:
         """Return the screen in colour, ``uint8`` of about ``(210, 160, 3)``, or ``None`` without a render mode.
 
-        After `restore` it is the old screen until the next step or new game, because the emulator draws only
+        After ``restore`` it is the old screen until the next step or new game, because the emulator draws only
         while it runs.
         """
         self._require_open()
@@ -182,8 +182,8 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     def state(self) -> dict[str, Any]:
         """Return the state of the game as ints, floats, strings, bytes, arrays and dicts of them.
 
-        Another `AtariEnv` of the same game and preset continues from it bit for bit, in another process too. The state
-        leaves out the generator of ``action_space.sample``.
+        Another ``AtariEnv`` of the same game and preset continues from it bit for bit, in another process too. The
+        state leaves out the generator of ``action_space.sample``.
 
         Not supported: an exact restore of Qbert and Tetris, with ale-py 0.12.1.
         """
@@ -202,7 +202,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Continue from a `state` of the same game and preset, from this or another process.
+        """Continue from a ``state`` of the same game and preset, from this or another process.
 
         A ``UserWarning`` says if ale-py does not restore the game exactly.
 

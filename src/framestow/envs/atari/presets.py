@@ -188,7 +188,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def find_preset(preset: str | Preset) -> Preset:
-    """Return the preset of that name; a `Preset` is returned unchanged.
+    """Return the preset of that name; a ``Preset`` is returned unchanged.
 
     Raises:
         InvalidSettingsError: no preset has this name; the message gives the nearest name.
@@ -203,7 +203,7 @@ def find_preset(preset: str | Preset) -> Preset:
 def differing_fields(
     saved: Mapping[str, Any], preset: Preset, ignored: Collection[str] = ("name", "source")
 ) -> list[str]:
-    """Return the fields in which a preset saved by `Preset.to_dict` differs from another, with both values.
+    """Return the fields in which a preset saved by ``Preset.to_dict`` differs from another, with both values.
 
     A field that the saved preset lacks, because it is older than the field, counts as its default. Fields in
     ``ignored`` are not compared.

@@ -85,7 +85,7 @@ class Screen:
         self._restored = None
 
     def restore(self, frame: npt.NDArray[np.uint8]) -> None:
-        """Return ``frame``, which was saved, from `frame` until the next step or reset."""
+        """Return ``frame``, which was saved, from ``frame`` until the next step or reset."""
         self._restored = np.array(frame, np.uint8)
 
     def read(self) -> None:

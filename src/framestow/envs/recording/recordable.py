@@ -129,7 +129,7 @@ def check_env(env: Any) -> None:
 
 
 def check_memory(memory: Any) -> None:
-    """Raise ``InvalidSettingsError`` unless ``memory`` is a `StepSink`."""
+    """Raise ``InvalidSettingsError`` unless ``memory`` is a ``StepSink``."""
     if not (hasattr(memory, "stack") and callable(getattr(memory, "append", None))):
         raise InvalidSettingsError(
             f"memory is {memory!r}: a recorder needs a ReplayMemory; make one with num_envs=env.num_envs"
@@ -189,7 +189,7 @@ class RestartedEpisodes:
     that were running. The reset follows in the same step (SAME_STEP), in the next one (NEXT_STEP) or by the caller
     (DISABLED). The environments step only together, so an episode that had already ended is truncated once more.
 
-    Args:
+    Arguments:
         mode: autoreset mode of the vector environment.
         had_ended: episodes that had already ended, ``(n,)``.
         newest_frames: returns the last frame of each environment, ``(n, *frame)``.

@@ -137,11 +137,11 @@ class AsyncStep:
 
     @property
     def in_flight_after(self) -> tuple[type[BaseException], ...]:
-        """Errors of `take` after which the step is still in flight: those of an interrupted ``env.step_wait``."""
+        """Errors of ``take`` after which the step is still in flight: those of an interrupted ``env.step_wait``."""
         return (StepTimeoutError, KeyboardInterrupt) if self._uses_env_step_wait else ()
 
     def take(self) -> VectorStep:
-        """Return the result of the step, which counts as in flight until `drop`."""
+        """Return the result of the step, which counts as in flight until ``drop``."""
         assert self._answer is not None
         return self._answer()
 
@@ -161,7 +161,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     """Vector environment that records every step of another one in a memory, and returns stacked observations.
 
     Works with any Gymnasium vector environment. The stored transitions are the same in all three autoreset modes:
-    steps without resets, each with its true next frame (`step_recording` has the table). If ``infos["episode_lost"]``
+    steps without resets, each with its true next frame (``step_recording`` has the table). If ``infos["episode_lost"]``
     reports that an episode was lost, that step is not stored, and the memory closes the episode as truncated.
 
     Spaces: ``Box(frame)`` becomes ``Box(stack, *frame)``, as does each part of a ``Dict`` or ``Tuple``. With SAME_STEP,
@@ -170,16 +170,16 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
     If the environment has the attribute ``copies_observations``, the recorder sets it to False. The memory then packs
     the frames from the environment's buffers, without a copy in between.
 
-    `step_async` starts a step in the background, in a thread if the environment has no such method; `step_wait`
+    ``step_async`` starts a step in the background, in a thread if the environment has no such method; ``step_wait``
     records and returns it. Not thread-safe.
 
-    After an error or Ctrl-C in a step the memory is consistent: it can be sampled and saved, and `reset` continues.
+    After an error or Ctrl-C in a step the memory is consistent: it can be sampled and saved, and ``reset`` continues.
 
-    Args:
+    Arguments:
         env: the vector environment. The recorder owns it and closes it.
-        memory: a `ReplayMemory` (or `StepSink`) with the same ``num_envs``.
+        memory: a ``ReplayMemory`` (or ``StepSink``) with the same ``num_envs``.
         reward_limit: clip the stored rewards to minus and plus this number (Mnih et al. 2015: 1); ``None`` for no
-            clipping. `step` returns the rewards unclipped.
+            clipping. ``step`` returns the rewards unclipped.
         autoreset_mode: what ``env`` does when an episode ends. ``None`` reads the attribute ``env.autoreset_mode``, or
             ``env.metadata["autoreset_mode"]`` if there is no such attribute.
 
@@ -246,7 +246,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             The observations of all environments, ``(n, stack, *frame)``, and ``infos``.
 
         Raises:
-            InvalidStepError: a step of `step_async` is in flight.
+            InvalidStepError: a step of ``step_async`` is in flight.
         """
         self._require_idle()
         mask = self._checked_mask(options)
@@ -269,7 +269,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return self.memory.observations(), infos
 
     def add_extras(self, **extras: npt.ArrayLike) -> None:
-        """Add extra fields to the next `step` or `step_async`, with a row for each action; they are copied.
+        """Add extra fields to the next ``step`` or ``step_async``, with a row for each action; they are copied.
 
         May be called more than once before a step. If a field is missing or invalid, the step raises before any
         environment steps and discards all added fields; add them again.
@@ -301,7 +301,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             return self._recorded(copied_actions, answer, extras)
 
     def step_async(self, actions: Any) -> None:
-        """Start a step of all environments with a copy of ``actions``; `step_wait` returns it."""
+        """Start a step of all environments with a copy of ``actions``; ``step_wait`` returns it."""
         self._require_idle()
         self._require_running()
         self._one_each(actions)
@@ -310,10 +310,10 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._extras.clear()
 
     def step_wait(self, timeout: float | None = None) -> VectorStep:
-        """Wait for the step that `step_async` began, record it and return what `step` returns.
+        """Wait for the step that ``step_async`` began, record it and return what ``step`` returns.
 
         After an interrupt the step is still in flight; call again. An error of an environment is raised here: the step
-        is not recorded, and the next call must be `reset`.
+        is not recorded, and the next call must be ``reset``.
 
         Raises:
             StepTimeoutError: the step is not done after ``timeout`` seconds; it is still in flight.
@@ -356,7 +356,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a state that `state_dict` returned, with a memory that was saved at the same time.
+        """Resume from a state that ``state_dict`` returned, with a memory that was saved at the same time.
 
         All episodes restart if the vector environment has no saved state, or if the repaired memory lost the newest
         frames of a running episode. The next step then reports the reason in ``infos["episode_lost"]``.

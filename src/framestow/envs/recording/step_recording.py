@@ -28,7 +28,7 @@ EnvArrays = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 class StepSink(Protocol):
-    """Methods of a memory that the `Recorder` calls; `framestow.ReplayMemory` has them."""
+    """Methods of a memory that the ``Recorder`` calls; ``framestow.ReplayMemory`` has them."""
 
     @property
     def stack(self) -> int:

@@ -6,7 +6,7 @@
 | SAME_STEP | the next episode's first observation; the final one and its info are in ``infos`` | is an ordinary step |
 | DISABLED | the final observation | raises an error until the caller resets the environment with a mask |
 
-Each mode has a policy without state, which `SerialVectorEnv` and the workers of `WorkerVectorEnv` share.
+Each mode has a policy without state, which ``SerialVectorEnv`` and the workers of ``WorkerVectorEnv`` share.
 """
 
 from __future__ import annotations

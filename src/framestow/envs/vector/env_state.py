@@ -1,4 +1,4 @@
-"""Save and restore environments that have the two methods of `StatefulEnv`, without pickle."""
+"""Save and restore environments that have the two methods of ``StatefulEnv``, without pickle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StatefulEnv(Protocol):
         """
 
     def restore(self, state: Any) -> None:
-        """Continue from a `state` of an environment that was made with the same arguments."""
+        """Continue from a ``state`` of an environment that was made with the same arguments."""
 
 
 def env_entry(env: Any) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def env_entry(env: Any) -> dict[str, Any]:
 
 
 def restore_env(env: Any, state: Any) -> None:
-    """Restore a state of `env_entry`.
+    """Restore a state of ``env_entry``.
 
     Raises:
         IncompatibleError: the environment has no method ``restore``, or it refuses the state.

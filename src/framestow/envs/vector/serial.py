@@ -48,14 +48,14 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     Works with every observation and action space that Gymnasium can batch. Observations, rewards and flags are new
     arrays at every call. ``metadata["autoreset_mode"]`` gives the mode.
 
-    ``reset(seed=number)`` derives a seed for each environment with `framestow.envs.seeding.spawn_seeds`; a list gives
+    ``reset(seed=number)`` derives a seed for each environment with ``framestow.envs.seeding.spawn_seeds``; a list gives
     each environment its seed. ``reset(options={"reset_mask": mask})`` resets only the environments in the boolean
     ``(num_envs,)`` mask.
 
-    If an environment raises, the call raises `EnvironmentFailedError` with its number and action. Some environments
+    If an environment raises, the call raises ``EnvironmentFailedError`` with its number and action. Some environments
     have then stepped and some have not, so all need a reset.
 
-    Args:
+    Arguments:
         env_fns: functions that make the environments, each called once; all environments must have equal spaces.
         autoreset_mode: ``NEXT_STEP``, ``SAME_STEP`` or ``DISABLED``, or its value as a string.
         seed: seed for the first reset without a seed.
@@ -199,10 +199,10 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise errors[0]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of all environments as plain values; a `WorkerVectorEnv` can load it too.
+        """Return the state of all environments as plain values; a ``WorkerVectorEnv`` can load it too.
 
         An environment takes part if it has the methods ``state`` and ``restore``
-        (`framestow.envs.vector.env_state.StatefulEnv`). The entry of any other has only the reason.
+        (``framestow.envs.vector.env_state.StatefulEnv``). The entry of any other has only the reason.
         """
         self._require_open()
         return vector_state(
@@ -216,7 +216,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a state of `state_dict`, also one of a `WorkerVectorEnv` or of another process.
+        """Resume from a state of ``state_dict``, also one of a ``WorkerVectorEnv`` or of another process.
 
         An environment without a saved state restarts, with a ``UserWarning``. Its next step returns the last
         observation, reward 0 and ``truncated``, and ``infos["episode_lost"]`` gives the reason. Then it is reset.

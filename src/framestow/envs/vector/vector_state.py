@@ -1,4 +1,4 @@
-"""Save the state of a vector environment, in one format for `SerialVectorEnv` and `WorkerVectorEnv`."""
+"""Save the state of a vector environment, in one format for ``SerialVectorEnv`` and ``WorkerVectorEnv``."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class PendingLosses:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore a state of `state_dict`."""
+        """Restore a state of ``state_dict``."""
         self.unreported = {int(number): str(why) for number, why in state["untold"].items()}
         self.first_seeds = {int(number): int(seed) for number, seed in state["first_seeds"].items()}
         self._num_replacements = [int(count) for count in state["num_replacements"]]
@@ -79,9 +79,9 @@ def vector_state(
 ) -> dict[str, Any]:
     """Return the state of a vector environment; all values are copies.
 
-    Args:
+    Arguments:
         mode: autoreset mode.
-        envs: the entry of each environment, from `framestow.envs.vector.env_state.env_entry`.
+        envs: the entry of each environment, from ``framestow.envs.vector.env_state.env_entry``.
         has_ended: environments whose episode has ended without a reset yet, ``(n,)``.
         needs_reset: environments that were never reset, or need it after a failure, ``(n,)``.
         observations: the last observation of each environment.

@@ -274,7 +274,7 @@ def failure_of(request: Request) -> EnvFailure:
 
 
 def check_worker_settings(start_method: Any, step_timeout: Any, on_worker_lost: Any) -> None:
-    """Raise ``InvalidSettingsError`` for arguments of a `WorkerVectorEnv` that cannot work."""
+    """Raise ``InvalidSettingsError`` for arguments of a ``WorkerVectorEnv`` that cannot work."""
     checked_start_method(start_method)
     rule = "it must be a number of seconds above 0; math.inf for no limit"
     real_number("step_timeout", step_timeout, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)

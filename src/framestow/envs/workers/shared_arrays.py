@@ -169,7 +169,7 @@ class InfoColumns:
     Numbers are ``int`` of 64 bits, ``float`` and ``bool``, without subclasses; other infos must be pickled. A worker
     writes the rows of its environments, and sends the layout in its answer.
 
-    Args:
+    Arguments:
         slots: ``int64`` ``(MAX_COLUMNS, num_envs)``, in shared memory.
     """
 
@@ -222,7 +222,7 @@ def is_layout(packed_layout: bytes) -> bool:
 
 @lru_cache(maxsize=64)
 def layout_of(packed_layout: bytes) -> Layout:
-    """Unpack the layout that `InfoColumns.write` returned."""
+    """Unpack the layout that ``InfoColumns.write`` returned."""
     return Layout(*pickle.loads(packed_layout[len(_MARK) :]))
 
 
@@ -240,8 +240,8 @@ _ALIGNMENT = 64  # bytes of a cache line
 class SharedArrays:
     """Arrays with a row for each environment, at the same places in the parent and in all workers.
 
-    Args:
-        block: shared memory of at least `shared_nbytes`.
+    Arguments:
+        block: shared memory of at least ``shared_nbytes``.
         spaces: spaces of one environment.
         num_envs: number of rows.
     """
@@ -272,7 +272,7 @@ class SharedArrays:
 
 
 def shared_nbytes(spaces: EnvSpaces, num_envs: int) -> int:
-    """Return the number of bytes of the `SharedArrays` of these environments."""
+    """Return the number of bytes of the ``SharedArrays`` of these environments."""
     return sum(_aligned(shape, dtype) for shape, dtype in _regions(spaces, num_envs))
 
 

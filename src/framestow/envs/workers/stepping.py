@@ -117,7 +117,7 @@ class Stepping:
     def finish_numeric_step(self, requests: Sequence[Request]) -> dict[str, Any] | None:
         """Finish a step whose infos are all numbers, which is the usual case.
 
-        Returns the infos of all environments in Gymnasium's format, or ``None`` if `finish_step` must finish it.
+        Returns the infos of all environments in Gymnasium's format, or ``None`` if ``finish_step`` must finish it.
         """
         layout = requests[0].answer if requests else None
         if layout is None or not is_layout(layout) or self.lost.unreported:
@@ -133,7 +133,7 @@ class Stepping:
     def finish_step(self, requests: Sequence[Request]) -> Infos:
         """Finish a step whose requests are done, replace lost workers, and return the infos of each environment.
 
-        Rewards and flags are then in the shared arrays, and the observations in `last`.
+        Rewards and flags are then in the shared arrays, and the observations in ``last``.
 
         Raises:
             EnvironmentFailedError: an environment raised; all need a reset.

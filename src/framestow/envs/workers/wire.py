@@ -21,7 +21,7 @@ EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 class Factories:
     """Functions that make environments, as a process argument: unchanged with fork, else pickled by value.
 
-    `functions` unpickles them, not the start of the process. So a worker can report a function that cannot be
+    ``functions`` unpickles them, not the start of the process. So a worker can report a function that cannot be
     unpickled.
     """
 
@@ -219,7 +219,7 @@ class ParentEnd:
         return len(self._inbox[-1]) == wanted
 
     def peek(self) -> Message | None:
-        """Return the next complete message, or ``None``; it stays queued until `drop`."""
+        """Return the next complete message, or ``None``; it stays queued until ``drop``."""
         if not self._inbox or self._missing_nbytes() > 0:
             return None
         if len(self._inbox) > 1:
@@ -228,7 +228,7 @@ class ParentEnd:
         return Message(sequence, kind, self._inbox[0][HEADER_NBYTES : HEADER_NBYTES + length])
 
     def drop(self) -> None:
-        """Remove the message that `peek` returned."""
+        """Remove the message that ``peek`` returned."""
         length, _, _ = unpack_header(self._inbox[0])
         rest = self._inbox[0][HEADER_NBYTES + length :]
         self._inbox = [rest] if rest else []

@@ -65,14 +65,14 @@ class Request:
 class Worker:
     """A worker process; replaced by a new process if it is lost.
 
-    Args:
+    Arguments:
         number: number of the worker.
         numbers: numbers of its environments.
         factories: functions that make the environments.
         mode: autoreset mode.
         block: memory shared with the process.
         context: start method of processes.
-        daemon: as for `multiprocessing.Process`.
+        daemon: as for ``multiprocessing.Process``.
         selector: waits for the files of the process; their data is the worker.
     """
 
@@ -93,7 +93,7 @@ class Worker:
         self.generation = 0
         """Number of processes started so far."""
         self.waiting_since_s = 0.0
-        """Time of its last answer, or of the request after an idle time; by `time.monotonic`."""
+        """Time of its last answer, or of the request after an idle time; by ``time.monotonic``."""
         self._factories, self._mode, self._block = factories, mode, block
         self._context, self._daemon, self._selector = context, daemon, selector
         self._sequence = 0

@@ -158,7 +158,7 @@ class EnvHost:
         return self._packed([number for number, *_ in resets], infos, others)
 
     def step(self, payload: bytes) -> bytes:
-        """Step environments; return the same as `reset`."""
+        """Step environments; return the same as ``reset``."""
         shared = self._mapped()
         steps, actions = unpack_steps(payload)
         infos, others = [], []
@@ -269,7 +269,7 @@ def _action(shared: SharedArrays, number: int) -> Any:
 
 
 class _ReportingErrors:
-    """Context manager that raises `EnvRaisedError` for an exception of an environment."""
+    """Context manager that raises ``EnvRaisedError`` for an exception of an environment."""
 
     def __init__(self, number: int, doing: str) -> None:
         self._number, self._doing = number, doing

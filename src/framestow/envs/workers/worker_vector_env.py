@@ -45,16 +45,16 @@ VectorStep = tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDAr
 class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     """Vector environment that steps its environments in worker processes, and can replace crashed workers.
 
-    For the same seeds and actions the results equal those of `SerialVectorEnv` bit for bit, in every autoreset mode,
+    For the same seeds and actions the results equal those of ``SerialVectorEnv`` bit for bit, in every autoreset mode,
     for all spaces that Gymnasium can batch, and for any number of workers. Observations, actions, rewards and flags
     are in shared memory. Infos, and observations without a fixed shape, are sent in messages.
 
-    *Failures.* If an environment raises, the call raises `EnvironmentFailedError` with its number, its action and the
+    *Failures.* If an environment raises, the call raises ``EnvironmentFailedError`` with its number, its action and the
     worker's traceback; then all environments need a reset. A worker that dies, or is silent for ``step_timeout``
-    seconds, is lost. With ``on_worker_lost="raise"`` the call raises `WorkerLostError`, and only ``close`` works
+    seconds, is lost. With ``on_worker_lost="raise"`` the call raises ``WorkerLostError``, and only ``close`` works
     afterwards. With ``"restart"`` a new process makes the same environments, with a ``RuntimeWarning``. Their
-    episodes are truncated, and ``infos["episode_lost"]`` gives the reason (`framestow.envs.workers.stepping.Stepping`
-    has a table). A worker that is lost three times without a completed step raises `WorkerLostError` in any case.
+    episodes are truncated, and ``infos["episode_lost"]`` gives the reason (``framestow.envs.workers.stepping.Stepping``
+    has a table). A worker that is lost three times without a completed step raises ``WorkerLostError`` in any case.
     Attributes set by ``set_attr`` are not set in the new environments.
 
     *Ending.* Ctrl-C interrupts the caller only; an interrupted step stays in flight. Workers end with this object,
@@ -62,7 +62,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     Not thread-safe. Only the process that made it may use it.
 
-    Args:
+    Arguments:
         env_fns: functions that make the environments, each called once, in a worker; all environments must have equal
             spaces.
         autoreset_mode: ``NEXT_STEP``, ``SAME_STEP`` or ``DISABLED``, or its value as a string.
@@ -73,7 +73,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         on_worker_lost: ``"raise"`` an error, or ``"restart"`` the worker.
         seed: seed for the first reset without a seed. The ``k``-th replacement of environment ``i`` is seeded from
             ``SeedSequence(seed, spawn_key=(i, k))``.
-        daemon: as for `multiprocessing.Process`; environments that start processes need ``False``.
+        daemon: as for ``multiprocessing.Process``; environments that start processes need ``False``.
 
     Raises:
         InvalidSettingsError: invalid settings, unequal spaces, or spaces that Gymnasium cannot batch.
@@ -248,10 +248,10 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._ask_workers(Command.SET, lambda numbers: (numbers, name, [each[number] for number in numbers]))
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state of all environments as plain values; a `SerialVectorEnv` can load it too.
+        """Return the state of all environments as plain values; a ``SerialVectorEnv`` can load it too.
 
         An environment takes part if it has the methods ``state`` and ``restore``
-        (`framestow.envs.vector.env_state.StatefulEnv`). The entry of any other has only the reason.
+        (``framestow.envs.vector.env_state.StatefulEnv``). The entry of any other has only the reason.
         """
         entries = self._ask_workers(Command.TAKE_STATES, lambda numbers: numbers)
         stepping = self._stepping
@@ -266,7 +266,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         )
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a state of `state_dict`, also one of a `SerialVectorEnv` or of another process.
+        """Resume from a state of ``state_dict``, also one of a ``SerialVectorEnv`` or of another process.
 
         An environment without a saved state restarts, with a ``UserWarning``. Its next step returns the last
         observation, reward 0 and ``truncated``, and ``infos["episode_lost"]`` gives the reason. Then it is reset.

@@ -1,8 +1,8 @@
 """Drop-ins for two older replay buffers that are not on PyPI, with a packed memory.
 
 ==============================  ==================================================================================
-`MemoryEfficientAtariBuffer`    from nnabla-rl 0.15 (Sony): takes and returns stacked observations
-`ReplayBuffer`                  from Berkeley's deep RL course (2016 to 2018, homework 3): takes frames, returns stacks
+``MemoryEfficientAtariBuffer``    from nnabla-rl 0.15 (Sony): takes and returns stacked observations
+``ReplayBuffer``                  from Berkeley's deep RL course (2016 to 2018, homework 3): frames in, stacks out
 ==============================  ==================================================================================
 
 Neither library is required. The buffers are tested against plain reimplementations of the originals.

@@ -164,8 +164,9 @@ class PrioritizedReplayBuffer:
 
     You may set ``beta`` at any time.
 
-    Raises ``InvalidSettingsError`` for invalid settings, and ``InvalidStepError`` for an invalid step, before it is
-    stored.
+    Raises:
+        InvalidSettingsError: invalid settings.
+        InvalidStepError: an invalid step, before it is stored.
     """
 
     def __init__(
@@ -281,7 +282,8 @@ class PrioritizedReplayBuffer:
     def sample(self, batch_size: int) -> PrioritizedBatch:
         """Sample ``batch_size`` transitions by priority, one from each of ``batch_size`` equal parts of sum(p^alpha).
 
-        Raises ``NothingToSampleError`` if no transition is complete.
+        Raises:
+            NothingToSampleError: no transition is complete.
         """
         batch_size = checked_batch_size(batch_size)
         self._settle_rows()

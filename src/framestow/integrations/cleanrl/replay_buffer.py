@@ -133,7 +133,8 @@ class ReplayBuffer(RowBuffer):
     def sample(self, batch_size: int) -> ReplayBufferSamples:
         """Sample ``batch_size`` transitions: uniform rows, then uniform environments.
 
-        Raises ``NothingToSampleError`` if the buffer is empty.
+        Raises:
+            NothingToSampleError: the buffer is empty.
         """
         batch = self._draw_batch(self._draw_rows(batch_size))
         return ReplayBufferSamples(

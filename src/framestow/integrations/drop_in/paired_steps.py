@@ -87,7 +87,8 @@ class PairedSteps:
             arguments: other arguments of the memory, which must store whole rows: ``retention="fifo"``, no budget,
                 ``n_step=1``, and a capacity that is a multiple of the number of environments.
 
-        Raises ``InvalidSettingsError`` if observations of ``space`` cannot be stacks of ``frame_stack`` frames.
+        Raises:
+            InvalidSettingsError: observations of ``space`` cannot be stacks of ``frame_stack`` frames.
         """
         layouts = layouts or (layouts_to_try(space) if frame_stack is None else layouts_of_depth(space, frame_stack))
         first = layouts[0]

@@ -64,7 +64,8 @@ def check_row_arguments(
 def as_rows_of(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
     """Return ``observations`` as ``(num_envs, *frame)`` of the frame's dtype; axes of length 1 may be missing.
 
-    Raises ``InvalidStepError`` if the shape does not fit or the dtype would change a value. Floats may lose precision.
+    Raises:
+        InvalidStepError: the shape does not fit or the dtype would change a value. Floats may lose precision.
     """
     array, shape = as_array("observations", observations, InvalidStepError), (num_envs, *frame.shape)
     if array.dtype != frame.dtype:
@@ -108,7 +109,8 @@ class RingObservations:
     The first two axes take any NumPy index. Each index returns a new array. Empty rows are zeros. ``unpack`` returns
     the observations of some rows and environments.
 
-    Raises ``InvalidSettingsError`` if more than 1 GiB would be unpacked at once.
+    Raises:
+        InvalidSettingsError: more than 1 GiB would be unpacked at once.
     """
 
     def __init__(self, unpack: Unpack, num_stored: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:

@@ -161,7 +161,8 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
     def add(self, batch: Any, buffer_ids: Any = None) -> Added:
         """Add one step of one or several environments; ``obs_next`` is always stored.
 
-        Raises ``InvalidStepError`` before anything is stored.
+        Raises:
+            InvalidStepError: before anything is stored.
         """
         if not {"obs", "act", "rew", "terminated", "truncated"} <= set(batch.get_keys()):
             return cast(Added, super().add(batch, buffer_ids))  # raises Tianshou's error
@@ -495,8 +496,9 @@ class ReplayBuffer(NumberedSlots):
         threads: number of threads that unpack a batch.
         storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
 
-    Raises ``InvalidSettingsError`` for invalid settings. ``add`` raises ``InvalidStepError``, before anything is
-    stored, for observations that are not numbers or whose shape or dtype changes.
+    Raises:
+        InvalidSettingsError: invalid settings. ``add`` raises ``InvalidStepError``, before anything is stored, for
+            observations that are not numbers or whose shape or dtype changes.
     """
 
     def __init__(
@@ -608,7 +610,7 @@ class PrioritizedVectorReplayBuffer(
 
 
 class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[misc]
-    """Tianshou's ``CachedReplayBuffer``: moves episodes into ``main_buffer``, a `ReplayBuffer`, when they end."""
+    """Tianshou's ``CachedReplayBuffer``: moves episodes into ``main_buffer``, a ``ReplayBuffer``, when they end."""
 
     def __init__(
         self,

@@ -291,7 +291,8 @@ class ObservationStore:
     def add(self, env_ids: Sequence[int], step: ObservationStep) -> Numbers:
         """Store one step of some environments, each at most once; return the step numbers.
 
-        Raises ``InvalidStepError`` before anything is stored.
+        Raises:
+            InvalidStepError: before anything is stored.
         """
         step = self._checked(step)
         self._make_groups(env_ids)

@@ -250,8 +250,8 @@ class PixelSteps:
     def checked(self, steps: StepBatch) -> npt.NDArray[np.bool_]:
         """Return which steps continue the previous step of their environment, ``(n,)``, for ``add``.
 
-        Raises ``InvalidStepError`` if single frames skip a step of their trajectory, because then stacks would be
-        wrong.
+        Raises:
+            InvalidStepError: single frames skip a step of their trajectory, because then stacks would be wrong.
         """
         seen, seen_next = self._stacks_of(steps)
         continues = self._feed.continues_from_previous(steps, seen, seen_next)
@@ -282,7 +282,8 @@ class PixelSteps:
     def transitions(self, indices: Indices) -> tuple[Arrays, Arrays]:
         """Return the pixels before and after the steps with these indices, ``(n, *shape)`` per key.
 
-        Raises ``NothingToSampleError`` if one is not stored.
+        Raises:
+            NothingToSampleError: one is not stored.
         """
         return self._in_library_layout(self.memory.get(indices))
 

@@ -209,7 +209,9 @@ class PixelKeys:
     def found_in(cls, data: TensorDictBase, asked: list[Key] | None) -> PixelKeys:
         """Return the ``asked`` keys, or those found in ``data``, the first steps.
 
-        Raises ``InvalidSettingsError`` if there are none, ``InvalidStepError`` if one is missing.
+        Raises:
+            InvalidSettingsError: there are none.
+            InvalidStepError: one is missing.
         """
         keys = sorted(_image_keys(data) if asked is None else asked, key=_name)  # the memory's order
         return cls(keys, [spec_of_frames(_flat(data, key)) for key in keys])
@@ -242,7 +244,8 @@ class PixelKeys:
     def steps_of(self, data: TensorDictBase, is_time_first: bool) -> StepBatch:
         """Return the steps of ``data``. All its batch dimensions are dimensions of the storage.
 
-        Raises ``InvalidStepError`` for a missing key, or if the shape or dtype of pixels changed.
+        Raises:
+            InvalidStepError: a key is missing, or the shape or dtype of pixels changed.
         """
         num_steps = data.batch_size.numel()
         pixels = [_checked(data, key, spec) for key, spec in zip(self.all_keys, 2 * self.specs, strict=True)]

@@ -53,7 +53,8 @@ class PackedPixels(torch.Tensor):
     Indexing returns plain tensors; a slice of the first dimension stays packed. Other operations unpack all pixels into
     a plain tensor first. So samplers that read other keys of ``storage[:]`` do not unpack pixels.
 
-    Raises ``InvalidStepError`` when written to.
+    Raises:
+        InvalidStepError: something is written to it.
     """
 
     _read: Read
@@ -107,7 +108,8 @@ class StoredPixels:
     def read(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
         """Return the pixels of steps by their indices, ``(*numbers.shape, *shape)`` per key. You may write to them.
 
-        Raises ``NothingToSampleError`` if a step is not stored.
+        Raises:
+            NothingToSampleError: a step is not stored.
         """
         before, after = self.steps.transitions(numbers.reshape(-1).cpu().numpy())
         tensors = [torch.from_numpy(self._copies.of(part)) for part in (*before, *after)]
@@ -175,8 +177,9 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
     def loads(self, storage: PixelStorage, path: str | Path) -> None:
         """Load a storage that ``dumps`` has written.
 
-        Raises ``DamagedDataError`` for damaged files and ``IncompatibleError`` if the settings differ, before anything
-        is changed.
+        Raises:
+            DamagedDataError: damaged files.
+            IncompatibleError: the settings differ, before anything is changed.
         """
         folder = Path(path)
         state = json.loads((folder / STATE).read_text())
@@ -336,7 +339,8 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
     def memory(self) -> ReplayMemory:
         """The memory with the pixels. It is replaced by ``empty``, or if there are more environments than environments.
 
-        Raises ``NothingToSampleError`` before the first step.
+        Raises:
+            NothingToSampleError: before the first step.
         """
         return self._stored_pixels().steps.memory
 

@@ -25,7 +25,8 @@ class ByAge(Sampler):
     Arguments:
         half_life: Number of transitions, above 0. With far fewer stored, draws are nearly uniform.
 
-    Raises ``InvalidSettingsError`` for another value.
+    Raises:
+        InvalidSettingsError: another value.
     """
 
     def __init__(self, half_life: float) -> None:

@@ -33,7 +33,8 @@ class EmphasizeRecent(Sampler):
         final_eta: Value that eta reaches linearly over ``annealed_over`` draws, then keeps; 1 in the paper.
         annealed_over: Number of draws until then.
 
-    Raises ``InvalidSettingsError`` for settings that cannot work.
+    Raises:
+        InvalidSettingsError: settings that cannot work.
     """
 
     def __init__(

@@ -29,7 +29,8 @@ class Mixture(Sampler):
     Arguments:
         parts: Pairs of a sampler and its share, a number above 0. Shares are relative to their sum.
 
-    Raises ``InvalidSettingsError`` for parts or shares that cannot work.
+    Raises:
+        InvalidSettingsError: parts or shares that cannot work.
     """
 
     def __init__(self, *parts: tuple[Sampler, float]) -> None:

@@ -48,7 +48,8 @@ def saved_sampler(sampler: Sampler, transitions: Sampleable) -> tuple[dict[str, 
 def make_saved_sampler(saved: dict[str, Any], arrays: Arrays) -> Sampler:
     """Return a new sampler of the saved class and settings; its state is not restored.
 
-    Raises ``IncompatibleError`` for a class that is not framestow's.
+    Raises:
+        IncompatibleError: a class that is not framestow's.
     """
     return _make_sampler(saved["kind"], _with_arrays(saved["state"], arrays))
 
@@ -151,7 +152,8 @@ class NotifiedSampler:
     def switch(self, sampler: Sampler) -> None:
         """Use another sampler, which starts with all stored transitions.
 
-        Raises ``InvalidSettingsError``, before anything changes, unless it is a sampler that no other memory uses.
+        Raises:
+            InvalidSettingsError: it is no sampler, or another memory uses it; nothing is changed.
         """
         check_is_sampler(sampler)
         self._take(sampler)

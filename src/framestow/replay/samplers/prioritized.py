@@ -116,7 +116,8 @@ class Prioritized(Sampler):
     ) -> None:
         """Set priorities from TD errors of any sign. Evicted transitions are ignored; the last duplicate counts.
 
-        Raises ``InvalidSettingsError``, before anything changes, if a power p^α is not finite in ``float32``.
+        Raises:
+            InvalidSettingsError: before anything changes, if a power p^α is not finite in ``float32``.
         """
         if not self._priorities.update(transitions.find_slots(indices), priorities):
             raise InvalidSettingsError(

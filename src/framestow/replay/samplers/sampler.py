@@ -165,7 +165,8 @@ class Sampler(Protocol):
     def restore(self, state: dict[str, Any], transitions: Sampleable) -> None:
         """Restore what ``state`` returned. Some transitions may be lost since then; ``begin`` was not called.
 
-        Raises ``ValueError`` for values that ``state`` cannot have returned.
+        Raises:
+            ValueError: values that ``state`` cannot have returned.
         """
         del state, transitions
 
@@ -185,7 +186,8 @@ Priorities = npt.NDArray[np.floating[Any]]
 def checked_priorities(indices: Any, priorities: Any) -> tuple[Indices, Priorities]:
     """Return both as arrays with one axis, the priorities as float32 or float64.
 
-    Raises ``InvalidSettingsError`` for a wrong shape, dtype or device, and for values that are not finite.
+    Raises:
+        InvalidSettingsError: a wrong shape, dtype or device, or values that are not finite.
 
     >>> checked_priorities([7, 8], [0.5, -2])
     (array([7, 8]), array([ 0.5, -2. ]))

@@ -348,7 +348,8 @@ def starts_state(steps: StepStore) -> Arrays:
 def restore_starts(steps: StepStore, arrays: Arrays) -> None:
     """Set what ``starts_state`` returned, after everything else is restored; without it, derive it from the steps.
 
-    Raises ``DamagedDataError`` for arrays that ``starts_state`` cannot have returned.
+    Raises:
+        DamagedDataError: arrays that ``starts_state`` cannot have returned.
     """
     if EPISODE_KEYS[0] not in arrays:  # an old or a repaired store
         steps.rebuild_starts()

@@ -119,7 +119,7 @@ class VerifiedStore(Closing):
             ) from error
 
     def rebuilt(self) -> VerifiedGeneration | None:
-        """Return what :meth:`salvage` would add; ``None`` if it would raise."""
+        """Return what ``salvage`` would add; ``None`` if it would raise."""
         if not self.manifests:
             return None
         try:

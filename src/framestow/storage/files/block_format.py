@@ -59,7 +59,7 @@ def repair_hint(folder: Path) -> str:
     """Return the way out of a message about damage in the store ``folder``.
 
     >>> repair_hint(Path("runs/memory"))
-    'keep the intact data with `framestow repair runs/memory`'
+    'keep the intact data with ``framestow repair runs/memory``'
     """
     return f"keep the intact data with `framestow repair {folder}`"
 

@@ -73,9 +73,9 @@ class LogFile:
 class BlockLogWriter(Closing):
     """Appends blocks, drops unneeded ones, and removes files; for one thread at a time.
 
-    A commit has five steps: announce :attr:`next_file` with ``begin_generation``, append the new blocks, :meth:`sync`,
-    write a manifest with the returned state, and call :meth:`remove_unneeded` with that state and those of the kept
-    generations. A crash before the manifest leaves the log as the last manifest names it; :func:`leftover_files` finds
+    A commit has five steps: announce ``next_file`` with ``begin_generation``, append the new blocks, ``sync``,
+    write a manifest with the returned state, and call ``remove_unneeded`` with that state and those of the kept
+    generations. A crash before the manifest leaves the log as the last manifest names it; ``leftover_files`` finds
     the files that no manifest names. Of two blocks with one key the later one counts.
 
     The log removes files that it created, and files that a state named when it was opened. Other files of its name
@@ -93,7 +93,7 @@ class BlockLogWriter(Closing):
         self._unsynced: dict[BlockKey, Row | None] = {}  # new since the last sync, with its place before
         self._ends_at_open: dict[int, FileEnd] = {}  # of each file, in the states at the opening
         self.left_over: dict[Path, int] = {}
-        """Files from which :meth:`open` cut off uncommitted data of a crash, and the number of bytes."""
+        """Files from which ``open`` cut off uncommitted data of a crash, and the number of bytes."""
 
     @classmethod
     def create(
@@ -107,7 +107,7 @@ class BlockLogWriter(Closing):
     ) -> BlockLogWriter:
         """Create an empty log in an existing folder, beside the files of ``others``.
 
-        The files of these other generations stay until :meth:`remove_unneeded` gets no state that names them.
+        The files of these other generations stay until ``remove_unneeded`` gets no state that names them.
         """
         writer = cls(folder, name, file_bytes, files)
         others = list(others)
@@ -129,7 +129,7 @@ class BlockLogWriter(Closing):
         """Continue the log of ``state``, from a manifest; ``others`` are the states of the other generations.
 
         Cuts off what stands behind the named bytes of a file, which remains from a crash, and lists it in
-        :attr:`left_over`. Every block of ``state`` is needed until :meth:`retain` or :meth:`drop`. Other damage is
+        ``left_over``. Every block of ``state`` is needed until ``retain`` or ``drop``. Other damage is
         found when it is read.
 
         Raises:
@@ -180,10 +180,10 @@ class BlockLogWriter(Closing):
         return self._place_of(row)
 
     def append(self, key: BlockKey, payload: bytes) -> BlockPlace:
-        """Append a block to the page cache; :meth:`sync` writes it to the disk.
+        """Append a block to the page cache; ``sync`` writes it to the disk.
 
         After an ``OSError`` (a full disk) the block is not in the log, and the caller can try again. A block that does
-        not fit into the current file starts the next one and syncs the full one; :meth:`sync` describes its errors.
+        not fit into the current file starts the next one and syncs the full one; ``sync`` describes its errors.
         """
         pack_key(key)  # raises for an invalid key before anything is written
         if len(payload) >= 2**32:
@@ -205,7 +205,7 @@ class BlockLogWriter(Closing):
 
         After an ``OSError`` of a write, all blocks stay in the log and wait for the next sync. After an error of the
         sync itself the content on the disk is unknown, so the log drops the blocks appended since the last sync. The
-        names of new files are durable once the folder is synced, which :func:`write_manifest` does.
+        names of new files are durable once the folder is synced, which ``write_manifest`` does.
         """
         if self._tail is not None and self._tail.file.synced != self._tail.file.end:
             self._sync_tail(self._tail)
@@ -234,7 +234,7 @@ class BlockLogWriter(Closing):
     def compact(self) -> dict[BlockKey, BlockPlace]:
         """Copy the needed blocks of sparse files to the end, until half of all bytes are needed.
 
-        Returns the new places, which count from the next commit on; its :meth:`remove_unneeded` removes the old files.
+        Returns the new places, which count from the next commit on; its ``remove_unneeded`` removes the old files.
         Each copied byte frees more than one byte, so copying takes at most as long as appending. A damaged block stays,
         and so does its file, so that its reader finds the damage.
         """

@@ -63,7 +63,7 @@ class BlockLogReader(Closing):
     def open(cls, folder: Path, name: str, state: LogState, files: FileSystem = DISK) -> BlockLogReader:
         """Open the log files of ``state``, from a manifest.
 
-        Damage raises when it is read, or is listed by :meth:`damages`.
+        Damage raises when it is read, or is listed by ``damages``.
 
         Raises:
             FileNotFoundError: a log file is missing; while another process writes, read the newest manifest again.

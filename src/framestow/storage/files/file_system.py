@@ -1,8 +1,8 @@
 """All operations on the disk, in one place, so that tests can replace it with a disk that fails.
 
 Every writer of a store takes ``files: FileSystem = DISK``. After a loss of power only two things are guaranteed, as by
-POSIX: the content of a file after :meth:`AppendFile.sync`, and the files and names of a folder after
-:meth:`FileSystem.sync_folder`. An ``OSError`` always names its file.
+POSIX: the content of a file after ``sync``, and the files and names of a folder after
+``sync_folder``. An ``OSError`` always names its file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if sys.platform == "darwin":
 class AppendFile(Closing):
     """A file that grows at its end, for one thread at a time.
 
-    A failing :meth:`append` leaves :attr:`size` unchanged; its bytes are cut off or overwritten.
+    A failing ``append`` leaves ``size`` unchanged; its bytes are cut off or overwritten.
     """
 
     def __init__(self, path: Path, size: int, mode: str) -> None:
@@ -115,7 +115,7 @@ class FileSystem:
     """The disk as stores see it. Tests derive disks that fail, kill the process or lose power."""
 
     def create(self, path: Path) -> AppendFile:
-        """Create an empty file or replace an existing one. Its name is durable after :meth:`sync_folder`."""
+        """Create an empty file or replace an existing one. Its name is durable after ``sync_folder``."""
         return AppendFile(path, 0, "wb")
 
     def open_at(self, path: Path, size: int) -> AppendFile:

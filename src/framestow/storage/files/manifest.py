@@ -10,7 +10,7 @@
 
 A manifest is a line with the CRC-32C of the rest in hexadecimal, then JSON: format, version, generation, content. It is
 written under another name, synced and renamed, so readers find the old or the new one, complete. The files that it
-names must be durable before: the writers sync the content, :func:`write_manifest` syncs the names.
+names must be durable before: the writers sync the content, ``write_manifest`` syncs the names.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def write_manifest(
     """Write the manifest of ``folder``, or of one generation, atomically and durably.
 
     If the last sync of the folder fails, the manifest exists, but a loss of power may remove it. Then continue with the
-    number of :func:`next_generation`.
+    number of ``next_generation``.
     """
     numbered = {} if generation is None else {"generation": generation}
     body = json.dumps({"format": kind, "version": version, **numbered, **content}, indent=1).encode()
@@ -158,7 +158,7 @@ def read_newest_manifest(folder: Path, kind: str, version: int, files: FileSyste
     ``FileNotFoundError``: the writer may have replaced the manifest.
 
     Raises:
-        Errors of :func:`read_manifest`.
+        Errors of ``read_manifest``.
         IncompatibleError: the folder has a manifest without a number.
     """
     numbers = generations(folder, files)
@@ -179,7 +179,7 @@ def supersede_manifest(folder: Path, generation: int, files: FileSystem = DISK) 
 
 
 def superseded_generations(folder: Path, files: FileSystem = DISK) -> list[int]:
-    """Return the generations whose manifest :func:`supersede_manifest` renamed, oldest first."""
+    """Return the generations whose manifest ``supersede_manifest`` renamed, oldest first."""
     return sorted(int(name[1]) for name in map(_SUPERSEDED.fullmatch, files.names(folder)) if name)
 
 

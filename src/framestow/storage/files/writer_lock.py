@@ -22,7 +22,7 @@ _LOCKED_BYTE = 2**30  # Windows makes locked bytes unreadable, so lock one after
 
 
 class WriterLock(Closing):
-    """A ``flock`` on a file, from construction until :meth:`close` or the death of this process.
+    """A ``flock`` on a file, from construction until ``close`` or the death of this process.
 
     The file stays, and contains the process that locked it last. The kernel releases the lock when the process dies, so
     a leftover file locks nobody out. A forked child releases its copy at once; otherwise it would keep the lock of a
