@@ -59,7 +59,9 @@ class FrameStacker:
     """
 
     def __init__(self, spec: AnySpec, stack: int, num_envs: int, padding: StackPadding = "first_frame") -> None:
+        # Whether frames and stacks are tuples with one array per array of an observation.
         self._is_tuple = isinstance(spec, ObservationSpec)
+        # By array, ``(num_envs, stack, *frame)``: a ring for each environment. The frame of age a is at a % stack.
         self._recent = [np.zeros((num_envs, stack, *array.shape), array.dtype) for array in spec.frame_specs]
         # Frames since the episode's first one, of each environment and array.
         self._ages = [np.full(num_envs, NOT_BEGUN, np.int64) for _ in self._recent]

@@ -76,9 +76,14 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
     ) -> None:
         ahead = whole_number("ahead", ahead, 1, rule=AHEAD_RULE)
         threads = whole_number("threads", threads, 1, rule="at least 1 thread prepares batches; give 1")
-        self._draw, self._prepare, self._num_ahead = draw, prepare, ahead
+        # ``draw`` runs in the caller's thread, ``prepare`` in the pool's.
+        self._draw, self._prepare = draw, prepare
+        self._num_ahead = ahead  # batches that are drawn beyond the requested one
+        # The threads that unpack; None once the loader is closed.
         self._executor: ThreadPoolExecutor | None = ThreadPoolExecutor(threads, "framestow-loader")
+        # A forked child has no threads of the pool, so requests there raise.
         self._process = os.getpid()
+        # Batches that are drawn but not yet returned, in the order of their draws; at most num_ahead + 1.
         self._in_progress: deque[_BatchInProgress[Drawn, Ready]] = deque()
 
     def __iter__(self) -> Self:
@@ -116,7 +121,7 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
             if error is not None:
                 pending.redraw(error)
             return _BatchInProgress(pending, executor.submit(_unpack_and_prepare, pending, self._prepare))
-        except BaseException:  # also Ctrl-C: a lost reading would block the writer
+        except BaseException:  # also Ctrl-C: a lost snapshot would block the writer
             if hasattr(pending, "stop"):
                 pending.stop()
             raise
@@ -146,8 +151,8 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
 class _BatchInProgress(Generic[Drawn, Ready]):
     """A batch between its draw and its return."""
 
-    pending: Pending[Drawn]
-    future: Future[Ready]
+    pending: Pending[Drawn]  # the draw; it keeps its frames from being evicted until it is unpacked or stopped
+    future: Future[Ready]  # the prepared batch, or the error of its thread
 
 
 def draw_function(memory: Any, draw: Any = None) -> Callable[[int], Pending[Any]]:

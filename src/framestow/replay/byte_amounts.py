@@ -24,6 +24,7 @@ UNITS = {
 
 FORMS = "give bytes such as 2_000_000_000, or a number with a unit such as '1 GiB', '512 MiB' or '1.5 GB'"
 
+# A number, such as 1.5 or 2_000_000, and a unit or none.
 _WRITTEN = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)")
 
 

@@ -26,7 +26,7 @@ Retention: TypeAlias = Literal["fifo", "random"]
 RETENTIONS: tuple[Retention, ...] = get_args(Retention)
 
 MIN_SEALED_SEGMENTS = 16  # a full memory with random retention evicts one of at least so many
-MIN_SEGMENT_FRAMES = 16
+MIN_SEGMENT_FRAMES = 16  # shortest segment that is chosen for random retention
 MIN_SEGMENT_STACKS = 4  # an evicted segment also costs a stack of its neighbours' transitions, so segments are longer
 
 
@@ -128,6 +128,7 @@ class DamagedSegments:
         one_of("on_damage", on_damage, get_args(OnDamage), "use 'raise' to get an error")
         self.are_skipped = on_damage == "skip"
         self._steps, self._storage = steps, storage
+        # The skipped segments, as (env_id, number of the segment). Each is counted and logged once.
         self._segments: set[tuple[int, int]] = set()
         self.num_transitions = 0
         """Transitions lost with skipped segments or with damaged blocks of steps."""
@@ -182,7 +183,9 @@ class Budget:
         """Bytes reserved for the arrays of coming batches; stays 0 without a budget."""
         self.evicted_bytes = 0
         """Charged bytes evicted since a caller set this to 0."""
+        # Charged bytes of a memory without frames: no share of the budget that transitions use.
         self._empty_charge = empty_charge
+        # Bytes of the sampler that do not grow with the steps. ``max_charged_bytes`` is reduced by them already.
         self._sampler_bytes = 0
 
     def count_files(self, is_random: bool) -> None:
@@ -249,8 +252,8 @@ class SegmentNeeds:
     frame: AnySpec
     num_envs: int
     stack: int
-    num_sealed: int
-    fewest_frames: int
+    num_sealed: int  # sealed segments that must fit beside all open ones
+    fewest_frames: int  # shortest segment that the retention allows
     extra_bytes: int = 0  # of the extras of a step, which are stored as long as its segment
 
     def frames_within(self, max_bytes: int, usual: int) -> int:

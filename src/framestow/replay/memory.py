@@ -169,9 +169,13 @@ class ReplayMemory(Closing):
             n_step,
         )
         self._unstacker = Unstacker(stack, stack_padding)
+        # The argument as given; None if the memory chose the length of its segments. A memory that is emptied for other
+        # stacks chooses again.
         self._asked_segment = frames_per_segment
+        # Builds the parts of an emptied memory with the same seed and the same treatment of damage.
         self._make_parts = partial(MemoryParts, seed=seed, on_damage=on_damage)
         self._parts = parts = self._make_parts(settings, sampler)
+        # The store that the memory lives in; None for a memory in RAM.
         self._directory: OpenStore | None = None
         with parts.notified_sampler.released_on_error():
             check_flush_every(flush_every)
@@ -184,6 +188,7 @@ class ReplayMemory(Closing):
         self._parts, self._settings = parts, parts.settings
         settings = parts.settings
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
+        # Folders of ``save``, so that a second save to one of them writes only what is new.
         self._saves = SavedFolders(parts)
         self._batches = BatchBuilder(parts)
         self._sequences = SequenceBuilder(parts, self._batches)

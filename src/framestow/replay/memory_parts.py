@@ -30,7 +30,7 @@ from framestow.storage.frame_storage import FrameStorage
 SAMPLER_BYTES = 64 * KIB  # partly used pages of weights, and the arrays of a draw
 SLOTS_A_BYTE = 64  # in the table that finds those pages
 
-LARGE_FRAME_BYTES = 64
+LARGE_FRAME_BYTES = 64  # from this size on, the charge of a frame covers the start of its episode (_step_bytes)
 START_BYTES = 8  # a frame: an episode of one step has two frames, and its start takes 8 bytes in a list that doubles
 
 
@@ -49,17 +49,23 @@ class MemoryParts:
     ) -> None:
         self.settings = settings
         self.storage = _make_storage(settings)
+        # The newest stack of every environment, for the policy.
         self.stacker = FrameStacker(settings.frame, settings.stack, settings.num_envs, settings.stack_padding)
+        # Bytes that evicting steps does not free.
         fixed_bytes = self.stacker.nbytes + _open_extras_bytes(settings, self.storage.frames_per_segment)
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
         self.steps: StepStore = make_step_store(settings, self.storage.frames_per_segment, seed)
+        # Counts and evicts damaged segments, or raises their errors.
         self.damage = DamagedSegments(on_damage, self.steps, self.storage)
         self._check_room_for(sampler)
         self.notified_sampler = NotifiedSampler(sampler, self.steps)
+        # Draws the batches. Evictions at random have a generator of their own (``RandomRetention``).
         self.generator = np.random.default_rng(seed)
+        # Held for every change of the parts, and for every draw. Unpacking a batch happens without it.
         self.lock = threading.RLock()
         self.refusal: Exception | None = None
         """Error that the next step raises instead of being stored (``refuse_steps``)."""
+        # Whether ``refusal`` stays after it was raised once: of a memory that is closed or read-only.
         self._refuses_for_good = False
         # By array, the numbers of loaded segments without a block of steps. A repaired store may have some, because
         # neighbouring steps use their frames.

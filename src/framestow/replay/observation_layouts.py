@@ -123,7 +123,7 @@ class Stacks(NamedTuple):
 
 
 RGB_CHANNELS = 3  # of a colour picture
-WORD_BYTES = (8, 4, 2, 1)
+WORD_BYTES = (8, 4, 2, 1)  # of the integers that rows are compared as, widest first
 
 
 @dataclass(frozen=True)

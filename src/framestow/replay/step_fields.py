@@ -18,6 +18,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.replay.action_spec import ActionSpec
 
 MAX_EXTRAS_BYTES = 64 * 1024  # of all extras of one step; larger data belongs in the observation, which is compressed
+# Names of fields of a batch, which no extra field may have.
 BATCH_FIELDS = (
     *("observation", "action", "reward", "discount", "next_observation", "index", "weight"),
     *("terminated", "truncated", "extras", "is_first", "mask", "learns", "burn_in"),
@@ -141,7 +142,7 @@ def slot_record(num_envs: int, action: ActionSpec, extras: ExtrasSpec = NO_EXTRA
     reward    4          ``float32``
     flags     1          bit 0: the episode terminated; bit 1: it was truncated
     history   1          frames of the observation before its newest frame, without padding
-    environment    1, 2 or 4  number of the environment
+    env_id    1, 2, 4    number of the environment; the width fits ``num_envs``
     action    as given   ``ActionSpec.stored_dtype``
     extras    as given   the extras by name; this field is missing without extras
     ========  =========  =====================================================================

@@ -60,9 +60,9 @@ class FrameStorage(FrameStore):
 
     Threads: one thread at a time may call ``append``, ``evict``, ``restore`` and ``segment``. Meanwhile, any number of
     threads may start snapshots (each used by one thread) and call ``windows``, ``stored_positions`` and ``nbytes``. A
-    reading sees the frames that were stored at its start until it is stopped or garbage-collected. It holds no lock, so
-    the writer continues. Evicted frames stay in memory for it; if they take too much, ``evict`` waits. So a thread with
-    an open snapshot must not wait for the writer.
+    snapshot sees the frames that were stored at its start until it is stopped or garbage-collected. It holds no lock,
+    so the writer continues. Evicted frames stay in memory for it; if they take too much, ``evict`` waits. So a thread
+    with an open snapshot must not wait for the writer.
 
     Files: a file stays open as long as one of its segments is stored, even if it is renamed or deleted. No other file
     may get its name meanwhile. Every read is verified: for damaged bytes, ``windows`` and ``segment`` raise
@@ -91,6 +91,7 @@ class FrameStorage(FrameStore):
         if frames_per_segment is not None:
             frames_per_segment = check_frames_per_segment(spec, frames_per_segment)
         self._spec = spec
+        # By array: whether its frames are stored uncompressed.
         self._is_raw = [storage == "raw" or frame.is_column for frame in spec.frame_specs]
         arrays = [_native_format(frame, is_raw) for frame, is_raw in zip(spec.frame_specs, self._is_raw, strict=True)]
         super().__init__(num_envs, arrays, frames_per_segment, step_bytes, threads)

@@ -11,6 +11,7 @@ from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.replay.samplers.sampler import Draw, Sampleable, Sampler
 
+# Arguments of the constructor that ``state`` saves, in their order.
 SETTINGS = ("eta", "num_updates", "min_recent", "final_eta", "annealed_over")
 
 
@@ -55,7 +56,9 @@ class EmphasizeRecent(Sampler):
             )
         self.eta, self.final_eta, self.annealed_over = eta, final_eta, annealed_over
         self.num_updates, self.min_recent = num_updates, min_recent
+        # K of the current phase; ``num_updates`` is that of the first one.
         self._updates_of_phase = num_updates
+        # Draws since the phase began. The next draw is the k-th update, with k one more than this number modulo K.
         self._draws_of_phase = 0
         self._num_draws = 0  # since the memory began
 

@@ -53,6 +53,7 @@ class Mixture(Sampler):
                 "one sampler is two parts of the mixture: each part needs a sampler object; add their shares"
             )
         self.parts = parts
+        # The samplers of ``parts``, in the order in which their transitions stand in a batch.
         self._samplers = [sampler for sampler, _ in parts]
         total = math.fsum(share for _, share in parts)
         # Where each part of a batch ends, as a share of it.

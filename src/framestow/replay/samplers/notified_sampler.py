@@ -25,6 +25,7 @@ MakeSampler = Callable[[dict[str, Any]], Sampler]  # from the settings in what `
 ARRAY = "__array__"  # key of a dict that replaces an array in JSON; its value is the name of the array
 PREFIX = "sampler"  # of these names
 
+# How to build each of framestow's samplers from its saved state, by the name of its class.
 SAMPLERS: dict[str, MakeSampler] = {
     "Prioritized": lambda state: Prioritized(**state["settings"]),
     "Uniform": lambda _: Uniform(),
@@ -119,11 +120,14 @@ class NotifiedSampler:
     """
 
     def __init__(self, sampler: Sampler | None, transitions: WatchedSlots) -> None:
+        # The memory's step store, which records the slots that were filled or emptied.
         self._transitions = transitions
+        # Whether the caller gave a sampler. If not, ``restore`` builds the saved one.
         self._is_chosen = sampler is not None
         self.sampler: Sampler = Uniform()
         self.num_updates = 0
         """Number of updates of priorities, so that a flush sees that there is something to save."""
+        # Released: another memory may take the sampler. Taken: it did, and draws here raise.
         self._is_released, self._is_taken = False, False
         self.switch(Uniform() if sampler is None else sampler)
 

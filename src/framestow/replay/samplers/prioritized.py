@@ -14,6 +14,7 @@ from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.replay.samplers.sampler import Draw, Indices, Sampleable, Sampler, Slots
 
 PIECE = 2**16  # transitions saved or restored at once
+# Arguments of the constructor that ``state`` saves.
 SETTINGS = ("alpha", "beta", "final_beta", "annealed_over", "epsilon")
 PAGE_STEPS = 4096  # transitions whose weights the native tree stores together
 BYTES_A_PAGE = 16 * 1024 + 272 * 12 + 64  # weights, sums and minima of 272 nodes, and the place in the tree
@@ -70,6 +71,7 @@ class Prioritized(Sampler):
         self.alpha, self.beta, self.final_beta = alpha, beta, final_beta
         self.annealed_over, self.epsilon = annealed_over, epsilon
         self.num_draws = 0
+        # The native sum tree: p^α of every slot, by slot; 0 for an empty one.
         self._priorities = Priorities(alpha, epsilon)
 
     @property

@@ -25,10 +25,10 @@ from framestow.storage.files.block_format import INDEX, LOG, FileState, LogState
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import manifest_path, read_manifest
 
-KIND: Final = "framestow memory"
-VERSION: Final = 1
+KIND: Final = "framestow memory"  # of the file; a manifest of another kind is refused
+VERSION: Final = 1  # of the format; another number is refused
 FRAMES, STEPS = "frames", "steps"  # names of the logs
-LOCK: Final = "LOCK"
+LOCK: Final = "LOCK"  # name of the file that the one writer of a folder locks
 
 
 class Manifest(NamedTuple):
@@ -127,7 +127,7 @@ def _log_state(fields: CheckedFields) -> LogState:
 
 
 MAX_ENVS = 2**22  # limit of a log
-LARGEST_ACTION = 2**63 - 1
+LARGEST_ACTION = 2**63 - 1  # actions are int64
 
 
 def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
@@ -205,7 +205,9 @@ class CheckedFields:
                 f"{file}: {place or 'it'} is {_shown(values)}: it must be an object with named fields; "
                 f"{_repair_hint(file)}"
             )
+        # The JSON object itself.
         self.values: dict[str, Any] = values
+        # For messages: the name of the file, and the dotted name of this object in it.
         self._file, self._place = file, place
 
     def inner(self, name: str) -> CheckedFields:

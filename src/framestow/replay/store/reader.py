@@ -42,7 +42,7 @@ from framestow.storage.files.manifest import generations, manifest_path, read_ch
 from framestow.storage.frame_storage import FrameSnapshot, FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
-WINDOWS_PER_PIECE = 2**16
+WINDOWS_PER_PIECE = 2**16  # windows that are looked up at a time
 
 
 class BlockSource(Protocol):
@@ -74,7 +74,9 @@ class StoredMemory(Closing):
     def __init__(
         self, folder: Path, manifest: Manifest, arrays: Arrays, frames: BlockSource, steps: BlockSource
     ) -> None:
+        # The blocks of the two logs; their files are open until ``close``.
         self.manifest, self.frames, self.steps = manifest, frames, steps
+        # The arrays of the state file, and the manifest's path for messages.
         self._folder, self._arrays, self._file = folder, arrays, str(manifest_path(folder, manifest.generation))
         self.settings = checked_settings(manifest.memory, self._file)
         self._check_arrays()

@@ -100,6 +100,7 @@ class _RepairPlan:
         self._unloadable: dict[int, str] = {}
         """Readable generations whose intact data cannot be loaded, and why."""
         self._generations = self._loadable()
+        # Whether no state file is intact, so that the newest generation is rebuilt from the logs.
         self._is_rebuilt = not self._generations
         if self._is_rebuilt:
             store.salvage()
@@ -110,13 +111,18 @@ class _RepairPlan:
                 f"{self._folder}: no generation can be loaded from the intact data ({reasons}), and nothing was "
                 "changed; load an older save"
             )
+        # All names in the folder before the repair.
         self._names = files.names(store.folder)
+        # Folder that the replaced files are moved to.
         self.moved_to = _new_path(store.folder / f"damaged-{datetime.datetime.now():%Y%m%d-%H%M%S}", self._names)
         self._logs = {name: RepairedLog(store.folder, log, files) for name, log in store.logs.items()}
+        # Generations whose manifests must name other files than before.
         self._changed = [one for one in self._generations if self._keep_blocks(one.verified)]
         kept = {one.verified.manifest.generation for one in self._generations}
         numbers = generations(self._folder, files)
+        # Numbers of the generations that the repaired store has no more. ``carry_out`` moves their manifests away.
         self._dropped = [number for number in numbers if number not in kept]
+        # Whether a dropped generation is newer than all that stay: then the newest that stays gets a number above it.
         self._needs_new_number = bool(self._dropped) and max(self._dropped) > max(kept)
 
     def actions(self) -> Iterator[str]:
@@ -247,6 +253,7 @@ class RepairedLog:
         self.replaced = {*log.damaged_files, *log.missing}
         damaged_indices = {damage.file for damage in log.damages if damage.file.suffix == f".{INDEX}"}
         self.indices = sorted(path for path in damaged_indices if path.with_suffix(f".{LOG}") not in self.replaced)
+        # Series of new files. Generations share one if no block of it would mislead them (``_CopiedBlocks``).
         self._copies: list[_CopiedBlocks] = []
 
     def keep(self, generation: int, state: LogState, keys: Iterable[BlockKey]) -> bool:
@@ -319,7 +326,9 @@ class _CopiedBlocks:
     """
 
     def __init__(self) -> None:
+        # Where each block of the series is now, before it is copied.
         self.places: dict[BlockKey, BlockPlace] = {}
+        # By generation, the blocks that no older generation of the series has, and where each is now.
         self.moving: dict[int, dict[BlockKey, BlockPlace]] = {}
         self.states: dict[int, LogState] = {}
         """State of the new log for each generation; set once the blocks are copied."""

@@ -27,8 +27,8 @@ from framestow.replay.store.writer import StoreWriter, file_bytes
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path
 
-MAX_UNFLUSHED_BYTES = 64 * MIB
-STEPS_PER_CHECK = 16
+MAX_UNFLUSHED_BYTES = 64 * MIB  # of segments that wait in RAM for a background flush
+STEPS_PER_CHECK = 16  # steps between two looks at the unflushed bytes
 
 
 class OpenStore:
@@ -40,6 +40,7 @@ class OpenStore:
 
     def __init__(self, parts: MemoryParts, writer: StoreWriter) -> None:
         self._parts, self._writer = parts, writer
+        # Held by the flush, save or prune that runs. Take it before the memory's lock, never after it.
         self._one_at_a_time = threading.Lock()
         self._process = os.getpid()
         self._background: BackgroundFlush | None = None

@@ -95,6 +95,7 @@ def _runs_in(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.stack([numbers[np.append(0, borders + 1)], numbers[np.append(borders, len(numbers) - 1)]], axis=1)
 
 
+# Its group is the number of the generation.
 STATE_FILE = re.compile(r"state\.(\d{6,})(?:\.repaired)?\.npz")
 # Array with the manifest's JSON, without the entry of the state file and without the name of the commit.
 MANIFEST_ARRAY = "manifest"

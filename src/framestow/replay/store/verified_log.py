@@ -44,6 +44,7 @@ class VerifiedLog:
 
     def __init__(self, folder: Path, name: str, states: Iterable[LogState], files: FileSystem = DISK) -> None:
         self.name, self._folder, self._disk = name, folder, files
+        # The longest committed part of each file that any generation names.
         self.union = union_of(states)
         names = set(files.names(folder))
         self.missing = [
@@ -52,7 +53,9 @@ class VerifiedLog:
             if file_name(name, state["number"], LOG) not in names
         ]
         self.damages = [Damage(path, 0, None, f"{path}: the file is missing") for path in self.missing]
+        # Reads the union. A ``LogView`` reads what one generation names.
         self._reader = BlockLogReader.open(folder, name, self.present(self.union), files)
+        # Blocks that must not be read; filled by ``verify``.
         self._bad: set[Place] = set()
 
     def verify(self, check: BlockCheck, progress: Progress) -> None:
@@ -199,6 +202,7 @@ class SegmentCheck:
     def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
         self._settings, self._frames_per_segment = settings, frames_per_segment
         frames_at_once = max(1, min(UNPACKED_BYTES // settings.frame.nbytes, frames_per_segment))
+        # A buffer for each array of an observation, reused for every segment: ``(1, frames_at_once, *frame)``.
         self._unpacked = [frame.empty(1, frames_at_once) for frame in settings.frame.frame_specs]
 
     def __call__(self, key: BlockKey, segment: bytes) -> str | None:
@@ -278,8 +282,10 @@ class StoredFrames:
         num_envs: int,
     ) -> None:
         self.frames_per_segment, self._num_envs = frames_per_segment, num_envs
+        # By track, the position that its next frame gets: frames from there on are not stored.
         self._next_positions = next_positions
         open_numbers = next_positions // frames_per_segment
+        # By track, the numbers of its segments, sealed and open, ascending.
         self._numbers = [
             np.append(numbers, open_number) if is_open else numbers
             for numbers, open_number, is_open in zip(sealed, open_numbers.tolist(), has_open.tolist(), strict=True)

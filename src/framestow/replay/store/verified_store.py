@@ -86,7 +86,9 @@ class VerifiedStore(Closing):
         self.manifests = self._read_manifests()
         self.generations: list[VerifiedGeneration] = []
         self.logs: dict[str, VerifiedLog] = {}
+        # By generation and name of the log, the blocks that this generation names.
         self._views: dict[int, dict[str, LogView]] = {}
+        # Bytes of all committed files, and for ``progress`` the bytes done and to do. A log's bytes count twice.
         self.num_bytes = self._done = self._to_do = 0
         if self.manifests:
             # Open all files first: a concurrent writer may remove files, but open files stay readable.
@@ -346,7 +348,7 @@ def _num_sampleable(arrays: Arrays, key: BlockKey, frames_per_segment: int) -> i
     return count - int(lost[1] - lost[0])
 
 
-BEFORE_ALL_POSITIONS = -(2**40)
+BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
 
 
 def _remove_lost_segments(verified: VerifiedGeneration, frames: LogView) -> None:

@@ -79,7 +79,7 @@ class StoreWriter(Closing):
         self._file_bytes, self._disk = file_bytes, files
         self._lock = WriterLock(folder / LOCK, f"memory {folder}", "close that one, or give another folder")
         self._base: Manifest | None = None  # generation that the logs continue from
-        self._num_tracks = 0
+        self._num_tracks = 0  # of the memory, known from the first commit on
         self._attempt = ""  # name of the last commit that was started
         self._logs: tuple[BlockLogWriter, BlockLogWriter] | None = None  # of frames and of steps; None after a failure
         self.generations: dict[int, Manifest] = {}
@@ -386,9 +386,9 @@ class BlockCopier:
     def __init__(self, log: BlockLogWriter, sealed: SealedBlocks, lock: RLock) -> None:
         self._log, self._sealed, self._lock = log, sealed, lock
         self._seen: list[int] = []  # by track: the log has all stored blocks below this number
-        self._rest: list[tuple[BlockKey, bytes]] = []
-        self._stored: list[Numbers] = []
-        self.appended: list[BlockKey] = []
+        self._rest: list[tuple[BlockKey, bytes]] = []  # blocks copied under the lock, to be appended without it
+        self._stored: list[Numbers] = []  # by track: all blocks that the memory had at the snapshot
+        self.appended: list[BlockKey] = []  # what this save wrote, in the order of the log
 
     def append_sealed(self) -> None:
         """Append the stored blocks until at most ``FEW_BLOCKS`` are missing."""

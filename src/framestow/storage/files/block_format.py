@@ -35,15 +35,16 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.codec import checksum
 
-FORMAT_VERSION: Final = 1
-LOG, INDEX = "log", "index"
+FORMAT_VERSION: Final = 1  # of logs and indices; a file of another version is refused
+LOG, INDEX = "log", "index"  # endings of the names of files
 FILE_HEADER_BYTES: Final = 32
 BLOCK_HEADER_BYTES: Final = 32
 ENTRY_BYTES: Final = 32
 
 
 _MAGIC = {LOG: b"FSTOWLOG", INDEX: b"FSTOWIDX"}
-_BLOCK_MARKER = b"FBLK"
+_BLOCK_MARKER = b"FBLK"  # at the beginning of every block header
+# The four structures, each without its own checksum, which ``_CHECKSUM`` appends.
 _FILE_HEADER = struct.Struct("<8sIQ8s")
 _BLOCK_HEADER = struct.Struct("<4sIQQI")
 _ENTRY = struct.Struct("<IQQQ")
@@ -176,11 +177,11 @@ def _is_intact(content: bytes, size: int) -> bool:
     return len(content) == size and content[-4:] == _CHECKSUM.pack(checksum(content[:-4]))
 
 
-_NUMBER_BITS = 40
+_NUMBER_BITS = 40  # of a packed key; the track takes the bits above
 _MAX_TRACK, _MAX_NUMBER = 2 ** (62 - _NUMBER_BITS), 2**_NUMBER_BITS  # a key packs into one int64
-_MIN_RECENT = 256
+_MIN_RECENT = 256  # rows that the dict may have before it is sorted into the arrays, however small these are
 _SHARE_OF_RECENT = 64  # a block costs 300 bytes in the dict: 5 bytes for each block of the table
-_NOWHERE = -1
+_NOWHERE = -1  # file of a row that was dropped, until the next sort removes it
 
 
 class Row(NamedTuple):
@@ -225,8 +226,8 @@ class BlockTable:
     """
 
     def __init__(self) -> None:
-        self._sorted = _columns([])
-        self._recent: dict[int, Row] = {}
+        self._sorted = _columns([])  # all rows up to the last sort
+        self._recent: dict[int, Row] = {}  # rows added since, by packed key
         self._has_dropped = False  # whether sorted rows were dropped (their file is _NOWHERE)
         self._next_place = 0  # of the row after the one found last: most look-ups go through the keys in order
 

@@ -36,7 +36,7 @@ from framestow.storage.files.block_log_reader import find_entries, read_block
 from framestow.storage.files.file_system import DISK, AppendFile, FileSystem
 
 FILE_BYTES = 64 * 2**20  # maximum size of a log file
-_NAME_LETTERS = 8
+_NAME_LETTERS = 8  # at most; a file header has so many bytes for the name
 
 
 class FileEnd(NamedTuple):
@@ -51,7 +51,7 @@ class FileEnd(NamedTuple):
         return FILE_HEADER_BYTES + self.blocks * ENTRY_BYTES
 
 
-NO_BLOCKS = FileEnd(FILE_HEADER_BYTES, 0)
+NO_BLOCKS = FileEnd(FILE_HEADER_BYTES, 0)  # of a file that has only its header
 
 
 @dataclass
@@ -59,9 +59,9 @@ class LogFile:
     """A log file: its end, its end on the disk, and the bytes that are needed."""
 
     number: int
-    end: FileEnd = NO_BLOCKS
+    end: FileEnd = NO_BLOCKS  # after everything appended, synced or not
     synced: FileEnd | None = None  # None: nothing is synced
-    live_bytes: int = 0
+    live_bytes: int = 0  # of blocks that are still needed, with their headers and index entries
     is_sound: bool = True  # False: it has a damaged block, so it is not compacted
 
     @property
@@ -86,10 +86,10 @@ class BlockLogWriter(Closing):
         if not 0 < len(name) <= _NAME_LETTERS:
             raise InvalidSettingsError(f"log {name!r}: a name must have 1 to {_NAME_LETTERS} letters; give another one")
         self._folder, self._name, self._file_bytes, self._disk = folder, name, file_bytes, files
-        self._next_file = 1
-        self._files: dict[int, LogFile] = {}
-        self._tail: LogTail | None = None
-        self._table = BlockTable()
+        self._next_file = 1  # number of the next file; it never decreases
+        self._files: dict[int, LogFile] = {}  # by number, ascending: files that this log reads or appends to
+        self._tail: LogTail | None = None  # file that grows; None: the next append creates one
+        self._table = BlockTable()  # where each needed block is; dropped blocks are not in it
         self._unsynced: dict[BlockKey, Row | None] = {}  # new since the last sync, with its place before
         self._ends_at_open: dict[int, FileEnd] = {}  # of each file, in the states at the opening
         self.left_over: dict[Path, int] = {}
@@ -411,6 +411,7 @@ class LogTail:
     """The log file that grows, and its index, to which each sync adds the new entries."""
 
     def __init__(self, file: LogFile, log: AppendFile, index: AppendFile) -> None:
+        # The log shares this object with ``BlockLogWriter``; only ``append``, ``sync`` and ``abandon`` change its ends.
         self.file = file
         self._log, self._index = log, index
         self._entries = bytearray()  # index entries since the last sync

@@ -52,6 +52,7 @@ class BlockLogReader(Closing):
 
     def __init__(self, folder: Path, name: str, files: FileSystem) -> None:
         self._folder, self._name, self._files = folder, name, files
+        # By number of the file: the open log, its path, and how much of it is committed.
         self._logs: dict[int, ReadFile] = {}
         self._paths: dict[int, Path] = {}
         self._states: dict[int, FileState] = {}

@@ -90,7 +90,7 @@ class ReadFile(Closing):
         self.path = path
         with _naming(path):
             self._raw = FileIO(path, "rb")
-        self._seeking = threading.Lock()
+        self._seeking = threading.Lock()  # on Windows, held between a seek and its read
 
     @property
     def size(self) -> int:
@@ -183,7 +183,7 @@ class FileSystem:
         path.mkdir(exist_ok=True)
 
 
-DISK = FileSystem()
+DISK = FileSystem()  # the file system of the operating system; tests give others, which fail
 """The real disk."""
 
 

@@ -26,7 +26,8 @@ from framestow.frames.codec import checksum
 from framestow.storage.files.file_system import DISK, FileSystem, durable_file
 
 MANIFEST = "MANIFEST"
-NEW, _OLD = ".new", ".old"
+NEW, _OLD = ".new", ".old"  # endings: of a manifest that is being written, and of a superseded one
+# Groups: the number of the generation; of ``_BEGUN`` also the numbers of the first new file of each log.
 _NUMBERED = re.compile(rf"{MANIFEST}\.(\d{{6,}})")
 _SUPERSEDED = re.compile(rf"{MANIFEST}\.(\d{{6,}}){re.escape(_OLD)}")
 _BEGUN = re.compile(rf"{MANIFEST}\.(\d{{6,}})\.begun((?:\.\d+)*)")

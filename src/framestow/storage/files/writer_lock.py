@@ -29,7 +29,8 @@ class WriterLock(Closing):
     dead parent. On a network file system the lock is as reliable as its ``flock``.
     """
 
-    _descriptor: int | None = None  # also if an interrupt comes before the file is open
+    # The open, locked file; None once closed, and also if an interrupt comes before the file is open.
+    _descriptor: int | None = None
 
     def __init__(self, path: Path, what: str, way_out: str) -> None:
         """Lock the file ``path`` in an existing folder.
@@ -75,6 +76,7 @@ def _lock(descriptor: int) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
+# Every lock of this process, so that a forked child can close its copies.
 _locks: weakref.WeakSet[WriterLock] = weakref.WeakSet()
 
 
