@@ -13,6 +13,7 @@ from torch import Tensor
 from framestow.torch.tensor_batch import TensorBatch
 
 ORDINARY_UPDATES = 3  # before the capture: they choose kernels and allocate what stays allocated
+# Fields that are copied for a replay.
 INPUTS = ("observation", "action", "reward", "discount", "next_observation", "weight")
 
 
@@ -29,9 +30,10 @@ class CapturedUpdate:
 
     def __init__(self, compute: Callable[[TensorBatch], Tensor], generator: torch.Generator) -> None:
         self._compute, self._generator = compute, generator
-        self._num_ordinary = 0
+        self._num_ordinary = 0  # updates before the capture, so far
+        # The tensors that the graph reads; None before the first update.
         self._inputs: TensorBatch | None = None
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None  # None before the capture
         self._numbers: Tensor  # of the last replay
 
     def __call__(self, tensors: TensorBatch) -> Tensor:

@@ -70,6 +70,7 @@ class DQN:
         self.num_updates = 0
         self._returns = returns_of(settings, self.device)
         on_cuda = self.device.type == "cuda"
+        # Draws the noise of noisy layers and the fractions of IQN: on a CUDA device, otherwise on the CPU.
         self._generator = torch.Generator(self.device if on_cuda else "cpu")
         self._generator.manual_seed(int(network_seed.generate_state(2)[1]))
         with torch.random.fork_rng(devices=[]):
@@ -80,6 +81,7 @@ class DQN:
         self._target.torso.eval()  # its spectral norms are those of the online network, copied with the weights
         self._optimizer = _optimizer(self._online, settings, self.device)
         self._exploration = EpsilonGreedy(settings.exploration, num_actions, exploration_seed)
+        # Makes an update and returns the numbers of ``Update``.
         self._update = self._capturable() if on_cuda else self._compute_update
 
     def epsilon(self, agent_steps: int) -> float:

@@ -163,6 +163,7 @@ class QNetwork(nn.Module):
             noisy=settings.noisy,
             layer_norm=architecture.layer_norm,
         )
+        # Empty unless settings.noisy.
         self._noisy_layers = [layer for layer in self.modules() if isinstance(layer, NoisyLinear)]
         self.torso.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 

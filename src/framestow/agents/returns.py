@@ -41,8 +41,8 @@ class NextStep(NamedTuple):
 class Loss(NamedTuple):
     """The loss of each transition ``(batch,)``, and the priority it gets."""
 
-    each: Tensor
-    priority: Tensor
+    each: Tensor  # loss of each transition
+    priority: Tensor  # of each transition, for update_priorities
 
 
 class Returns(ABC):
@@ -97,8 +97,10 @@ class HistogramReturn(Returns):
     def __init__(self, num_bins: int, support: float, device: torch.device) -> None:
         self.num_outputs = num_bins
         width = 2 * support / num_bins
+        # The ends and the middles of the bins, ascending.
         self._edges = torch.linspace(-support, support, num_bins + 1, device=device)
         self._centers = (self._edges[1:] + self._edges[:-1]) / 2
+        # Factor that turns a distance from the mean into the argument of erf.
         self._scale = 1 / (_GAUSS_WIDTH * width * math.sqrt(2))
 
     def values(self, outputs: Tensor) -> Tensor:
@@ -129,6 +131,7 @@ class CategoricalReturn(Returns):
     def __init__(self, num_atoms: int, support: float, device: torch.device) -> None:
         self.num_outputs = num_atoms
         self._support = support
+        # The returns that have a probability, ascending.
         self._atoms = torch.linspace(-support, support, num_atoms, device=device)
 
     def values(self, outputs: Tensor) -> Tensor:
@@ -170,6 +173,7 @@ class QuantileReturn(Returns):
 
     def __init__(self, num_quantiles: int, are_drawn: bool, device: torch.device) -> None:
         self.num_outputs = 1 if are_drawn else num_quantiles
+        # Fractions of the quantiles, ``(num_quantiles,)``.
         self._midpoints = midpoints(num_quantiles, device)
 
     def values(self, outputs: Tensor) -> Tensor:

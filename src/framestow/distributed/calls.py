@@ -61,7 +61,7 @@ class LocalCalls:
 
     def __init__(self, makes: Sequence[Callable[[int], Any]]) -> None:
         self._makes = makes
-        self._restarts = [0] * len(makes)
+        self._restarts = [0] * len(makes)  # by object: how often it was rebuilt
         self.objects: list[Any] = [make(0) for make in makes]
         self.down: set[int] = set()
         """Objects that raise ``ActorLostError`` for every call until they are removed from this set."""

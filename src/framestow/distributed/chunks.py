@@ -47,12 +47,12 @@ class Chunk:
 
     env_id: int  # of the shard's memory
     writer: int  # time of the writer's creation, in ns
-    number: int
+    number: int  # among the chunks of this writer and environment, from 0
     segments: tuple[bytes, ...]  # one for each array
     num_frames: int
     steps: SegmentSteps
     priorities: npt.NDArray[np.float32] | None = None  # of each step, NaN where unknown; None: all unknown
-    context: tuple[bytes, ...] = ()
+    context: tuple[bytes, ...] = ()  # packed frames before the chunk, one pack for each array; only if a shard asked
     """Up to ``stack`` frames of the episode before the chunk, which are stored, but never the start of a sample."""
 
     @property
@@ -64,6 +64,7 @@ class Chunk:
         return sum(map(len, self.segments)) + sum(map(len, self.context)) + of_arrays + extras
 
 
+# What a shard did with a chunk (``Shard.take``).
 STORED, DUPLICATE, GAP, REPLACED = "stored", "duplicate", "gap", "replaced"
 
 
@@ -84,8 +85,8 @@ class ShardReport(NamedTuple):
 class Taken(NamedTuple):
     """Answer to ``take``: for each chunk its status, and the number of frames in the environment's open segment."""
 
-    statuses: list[str]
-    open_frames: list[int]
+    statuses: list[str]  # of each chunk
+    open_frames: list[int]  # of each chunk: frames in the open segment of its environment afterwards
     report: ShardReport
 
 
@@ -113,13 +114,18 @@ class _OpenChunk:
         self.settings = settings = writer.memory
         self.priority = writer.priority
         length = settings.frames_per_segment or 1
+        # By array, ``(length, *frame)``; ``num_frames`` of them are filled.
         self.frames = tuple(spec.empty(length) for spec in settings.frame.frame_specs)
-        self.bits = np.zeros(length, np.uint8)
+        self.bits = np.zeros(length, np.uint8)  # of each frame: it begins an episode, or how the step to it ended
+        # Of each step; ``num_steps`` are filled. A frame that begins an episode has no step.
         self.actions = np.zeros((length, *settings.action.shape), settings.action.stored_dtype)
         self.rewards = np.zeros(length, np.float32)
         self.extras = {spec.name: np.zeros((length, *spec.shape), spec.dtype) for spec in settings.extras.extras}
+        # Q of the chosen action and the largest Q, of each step; NaN where no actor told them.
         self.chosen, self.best = np.full(length, np.nan, np.float32), np.full(length, np.nan, np.float32)
+        # The frames of the open episode before this chunk, ``stack`` at most; by array.
         self.context: Arrays = ()
+        # ``number`` counts the chunks of this environment.
         self.num_frames = self.num_steps = self.number = 0
         self.position = 0  # frames in the shard's open segment when this chunk begins
         self.alignment = 0  # changes with each correction of the position
@@ -212,7 +218,7 @@ class _Sealed:
     """A chunk that was not acknowledged yet."""
 
     chunk: Chunk
-    context: Arrays
+    context: Arrays  # frames before it, unpacked
     position: int  # frames in the shard's open segment after it
     alignment: int
 
@@ -260,10 +266,11 @@ class ShardWriter:
 
     def __init__(self, shards: Calls, settings: WriterSettings) -> None:
         self._shards, self._writer_settings = shards, settings
+        # Settings of a shard's memory.
         self._settings = settings.memory
         self.num_envs, self.stack = len(settings.env_ids), self._settings.stack
         self.counts = WriterCounts()
-        self._writer = time.time_ns()
+        self._writer = time.time_ns()  # tells this writer apart from earlier ones of the same environments
         self._places = [divmod(env_id, shards.num_objects)[::-1] for env_id in settings.env_ids]  # shard, its env_id
         self._all_envs = np.arange(self.num_envs, dtype=np.int32)
         self._is_open = np.zeros(self.num_envs, np.bool_)
@@ -271,8 +278,11 @@ class ShardWriter:
         self._current_stacks = CurrentStacks(self._all_envs, self._is_open, self._stacker.rings)
         self._unstacker = Unstacker(self.stack, self._settings.stack_padding)
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
+        # By shard: the calls without an answer, oldest first, each with its chunks.
         self._in_flight: dict[int, deque[tuple[Any, list[_Sealed]]]] = {s: deque() for s in range(shards.num_objects)}
+        # By shard: its last report, for the rate limiter; a shard is missing before its first answer.
         self._reports: dict[int, ShardReport] = {}
+        # ``note_values`` of the next step; None if none were given.
         self._values: tuple[npt.NDArray[Any], npt.NDArray[Any]] | None = None
 
     def __reduce__(self) -> Any:

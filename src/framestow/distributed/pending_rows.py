@@ -32,6 +32,7 @@ from framestow.replay.sequences import SequenceShape, stacks
 if TYPE_CHECKING:
     from framestow.distributed.sharded_replay import ShardedReplay
 
+# Of a ``Batch.index``: the index in the shard's memory, then the shard's epoch, then the number of the shard.
 INDEX_BITS, EPOCH_BITS = 41, 12
 
 
@@ -65,7 +66,7 @@ class Shares(NamedTuple):
     """Masses and sizes of the shards that one batch is drawn by."""
 
     masses: npt.NDArray[np.float64]
-    smallest: npt.NDArray[np.float64]
+    smallest: npt.NDArray[np.float64]  # mass of one transition, infinity for an empty shard
 
 
 @dataclass
@@ -74,7 +75,7 @@ class _Request:
 
     shard: int
     num_rows: int
-    handle: Any
+    handle: Any  # of the call, for ``Calls.result``
 
 
 @dataclass
@@ -88,10 +89,12 @@ class PendingRows:
 
     def __init__(self, replay: ShardedReplay, batch_size: int, shape: SequenceShape | None = None) -> None:
         self._replay, self._batch_size, self._shape = replay, batch_size, shape
+        # Batches before this one, which β depends on.
         self._num_draws = replay.counts.batches
+        # Changes while rows are awaited: a shard that was lost, or is empty, gets the mass 0.
         self._shares = replay._shares()
         self._masses = self._shares.masses.copy()  # of the first question
-        self._is_open = True
+        self._is_open = True  # whether the replay counts this request
         self._requests = self._ask(batch_size)
 
     def _ask(self, num_rows: int) -> list[_Request]:

@@ -88,9 +88,11 @@ class RolloutActor:
 
         env = settings.make_env(settings.number, env_seed)
         self._env = Recorder(env, self._writer, reward_limit=settings.reward_limit)
+        # Of the last step; None before the first one, and after an error, so that all environments are reset.
         self._observations: Any = None
+        # Seed of the first reset; None afterwards.
         self._env_seed: int | None = env_seed
-        self._version = -1
+        self._version = -1  # of the loaded weights
 
     def run(self, num_steps: int, weights: Any, version: int) -> RolloutReport:
         """Play ``num_steps`` steps of each environment with ``weights``, unless this ``version`` is loaded already."""
@@ -197,8 +199,10 @@ class Rollouts(Closing):
         ]
         self.envs_per_actor, self.counts = envs, RolloutCounts()
         self._calls = (_start_ray_rollouts if start is None else start)(settings)
+        # By actor: its call and the time since when it may be silent, by ``time.monotonic``.
         self._in_flight: dict[int, tuple[Any, float]] = {}
         self._has_answered: set[int] = set()  # actors since their last start
+        # The newest weights as ``Calls.share`` returned them; ``counts.weights`` is their version.
         self._weights: Any = None
         self.set_weights(weights)
 

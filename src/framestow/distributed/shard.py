@@ -123,13 +123,18 @@ class Shard:
 
     def __init__(self, settings: ShardSettings, num_restarts: int = 0) -> None:
         self._settings = settings
+        # An index of an earlier epoch names no transition of this shard.
         self._epoch = num_restarts
         self.memory = self._memory(is_restarted=num_restarts > 0)
         num_envs = settings.memory.num_envs
+        # By environment: the writer that feeds it (-1: none yet), and the number of its next chunk.
         self._writers = np.full(num_envs, -1, np.int64)
         self._next_numbers = np.zeros(num_envs, np.int64)
+        # Counts of the report, since the shard started.
         self._inserted = self._ignored = self._duplicates = 0
+        # Writers wait once so many steps were inserted; the replay sets it with each draw and report.
         self._insert_limit = settings.insert_limit
+        # Which chunks the directory has; None for a shard in RAM.
         self._log: ChunkLog | None = None
         if settings.directory is not None:
             self._log = ChunkLog(chunk_log_path(settings.directory))
@@ -308,7 +313,7 @@ class Shard:
             sampler.num_draws = num_draws
 
     def update(self, epoch: int, updates: Updates) -> None:
-        """Update priorities; those of evicted transitions, and of another incarnation, are ignored and counted."""
+        """Update priorities; those of evicted transitions, and of another epoch, are ignored and counted."""
         indices, priorities = updates
         if epoch != self._epoch:
             self._ignored += len(indices)
@@ -381,8 +386,8 @@ class ChunkLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._last: dict[int, bytes] = {}
-        self._file: Any = None
+        self._last: dict[int, bytes] = {}  # by environment: the record of its last chunk
+        self._file: Any = None  # open to append; None before ``restore``
 
     def restore(self, newest_positions: Sequence[int]) -> dict[int, tuple[int, int]]:
         """Return writer and number of the last chunk of each environment that the memory has; start a new log."""

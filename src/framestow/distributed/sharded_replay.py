@@ -169,6 +169,7 @@ class ShardedReplay(Closing):
         state = {} if generation is None else generation.state
         self.counts = ReplayCounts(**state.get("counts", {}))
         self._check_limiter()
+        # By shard: its last report; None while it is lost.
         self._reports: list[ShardReport | None] = [None] * shards
         seeds = [seed, *_derived_seeds(seed, shards - 1)]
         settings = [
@@ -185,19 +186,24 @@ class ShardedReplay(Closing):
             for number in range(shards)
         ]
         self._shards = (_start_ray_shards if start is None else start)(settings)
+        # Draws how many rows of a batch each shard gives.
         self._generator = np.random.default_rng(None if seed is None else [seed, 1])
         if "generator" in state:
             self._generator.bit_generator.state = state["generator"]
+        # Held to change anything below. Waiting for the rows of a batch happens without it, in a loader's threads.
         self._lock = threading.RLock()
         self._pool = OutputPool(max_buffers=8 * len(of_shard.frame.frame_specs))
-        self._num_requests = 0
-        self._reported_at = [0.0] * shards
+        self._num_requests = 0  # draws that were neither unpacked nor stopped
+        self._reported_at = [0.0] * shards  # time of each report, by time.monotonic
         self._lost_with: list[int | None] = [None] * shards  # transitions that a shard had when it was lost
         self._questions: dict[int, Any] = {}  # reports that were asked for, by shard
-        self._counted: dict[int, tuple[int, int, int]] = {}  # incarnation, inserted, ignored that counts include
+        # By shard: the epoch of its last report, and its inserted steps and ignored updates, which ``counts`` include.
+        self._counted: dict[int, tuple[int, int, int]] = {}
+        # By shard: priorities that wait for the next draw.
         self._updates: list[list[Updates]] = [[] for _ in range(shards)]
         self._limits = [0.0] * shards  # the largest insert limit that may be in force
         self._newest_limits = [0.0] * shards  # the same, without those that the pending question replaces
+        # Of this object's own ``begin``, ``append`` and ``add``; None before the first of them.
         self._writer: ShardWriter | None = None
         with contextlib.ExitStack() as unless_built:
             unless_built.callback(self._shards.close)
@@ -516,7 +522,7 @@ class ShardedReplay(Closing):
             self._limits[shard] = self._newest_limits[shard]
 
     def _note(self, shard: int, report: ShardReport) -> None:
-        """Take over a report; those of an earlier incarnation or moment are ignored."""
+        """Take over a report; those of an earlier epoch or moment are ignored."""
         before = self._reports[shard]
         if before is not None and (report.epoch, report.inserted) < (before.epoch, before.inserted):
             return

@@ -105,7 +105,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         self.observation_space = stacked_space(env.observation_space, stack_size, axis)
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
         self._recent = recent_frames(env.observation_space, stack_size, padding_type, axis)
-        self._is_reset = False
+        self._is_reset = False  # a step needs it
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and return the padded first observation."""
@@ -168,8 +168,9 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         self.single_observation_space = stacked_space(frame_space, stack_size, axis)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
-        self._env_ids = TracksOfFrames(frame_space, env.num_envs, stack_size, padding_type, axis)
+        self._tracks = TracksOfFrames(frame_space, env.num_envs, stack_size, padding_type, axis)
         self._record = RECORDINGS[find_mode(declared_mode(env) if autoreset_mode is None else autoreset_mode)]
+        # By environment: the episode has ended and no other one has begun; the environment was reset.
         self._has_ended, self._is_reset = np.zeros(env.num_envs, np.bool_), np.zeros(env.num_envs, np.bool_)
         disable_observation_copies(env)
 
@@ -181,9 +182,9 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         everywhere = np.ones(self.num_envs, np.bool_)
         mask = np.array(options.get("reset_mask", everywhere)) if options else everywhere
         frames, infos = self.env.reset(seed=seed, options=copied_options)  # type: ignore[arg-type]
-        self._env_ids.begin(map_arrays(lambda rows: rows[mask], frames), np.flatnonzero(mask))
+        self._tracks.begin(map_arrays(lambda rows: rows[mask], frames), np.flatnonzero(mask))
         self._has_ended[mask], self._is_reset[mask] = False, True
-        return self._env_ids.observations(), infos
+        return self._tracks.observations(), infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step all environments; only the observations and ``final_obs`` are replaced."""
@@ -193,8 +194,8 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
         frames, rewards, terminated, truncated, infos = self.env.step(actions)
         no_actions = np.empty(self.num_envs)  # actions are not stored
         rows = RecordedStep(no_actions, frames, rewards, terminated, truncated, infos)
-        infos = self._record(self._env_ids, rows, self._has_ended)
-        return self._env_ids.observations(), rewards, terminated, truncated, infos
+        infos = self._record(self._tracks, rows, self._has_ended)
+        return self._tracks.observations(), rewards, terminated, truncated, infos
 
 
 class RecentFrames:
@@ -203,8 +204,10 @@ class RecentFrames:
     def __init__(self, space: Any, stack_size: int, padding: Any, axis: StackAxis) -> None:
         """``padding``: frame before an episode's first frame; ``None`` repeats the first frame."""
         self._shape, self._dtype, self._axis = tuple(space.shape), np.dtype(space.dtype), axis
+        # The last ``stack_size`` frames, oldest first, each read-only; empty before the first episode.
         self._frames: tuple[npt.NDArray[Any], ...] = ()
         self._num_padded = stack_size - 1
+        # Frame before an episode's first one; None repeats the first one.
         self._padding = None if padding is None else self.copied(padding)
 
     def copied(self, frame: Any) -> npt.NDArray[Any]:
@@ -240,7 +243,7 @@ class TracksOfFrames:
 
     def __init__(self, space: Any, num_envs: int, stack_size: int, padding_type: Any, axis: StackAxis) -> None:
         trees = [recent_frames(space, stack_size, padding_type, axis) for _ in range(num_envs)]
-        self._env_ids = map_arrays(lambda *parts: list(parts), trees[0], *trees[1:])
+        self._recent = map_arrays(lambda *parts: list(parts), trees[0], *trees[1:])
         self._num_envs, self.stack = num_envs, stack_size
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
@@ -261,7 +264,7 @@ class TracksOfFrames:
 
     def observations(self) -> Any:
         """Return the observations of all environments: a ``LazyFramesBatch``, or a dict or tuple of them."""
-        return map_arrays(lambda recent: LazyFramesBatch(one.observation for one in recent), self._env_ids)
+        return map_arrays(lambda recent: LazyFramesBatch(one.observation for one in recent), self._recent)
 
     def _each(self, change: Any, frames: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None) -> None:
         numbers = range(self._num_envs) if env_ids is None else env_ids
@@ -273,7 +276,7 @@ class TracksOfFrames:
             for number, row in zip(numbers, rows, strict=True):
                 change(recent[number], row)
 
-        map_arrays(change_each, self._env_ids, map_arrays(copied_rows, self._env_ids, frames))
+        map_arrays(change_each, self._recent, map_arrays(copied_rows, self._recent, frames))
 
 
 def recent_frames(space: Any, stack_size: int, padding_type: Any, axis: StackAxis) -> Any:

@@ -262,7 +262,9 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         copy_info_dict = truth_value("copy_info_dict", copy_info_dict)
         self.env, self.n_sampled_goal, self.copy_info_dict = env, n_sampled_goal, copy_info_dict
         self.goal_selection_strategy = _goal_strategy(goal_selection_strategy)
+        # Share of a batch whose goals are replaced.
         self.her_ratio = 1 - 1 / (n_sampled_goal + 1)
+        # By row and environment; no rows unless ``copy_info_dict``.
         self.infos = np.empty((self.buffer_size if copy_info_dict else 0, n_envs), object)
 
     def reset(self) -> None:
@@ -270,6 +272,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         super().reset()
         shape = self.buffer_size, self.n_envs
         self.ep_start, self.ep_length = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        # By environment: the row at which its current episode began.
         self._current_ep_start = np.zeros(self.n_envs, np.int64)
 
     def _get_real_samples(self, batch_indices: Array, env_indices: Array, env: Any = None) -> DictReplayBufferSamples:

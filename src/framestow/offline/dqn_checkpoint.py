@@ -29,7 +29,7 @@ HEADER = re.compile(
     rb"\{'descr': '(?P<dtype>[<>|=]?[biuf]\d+)', 'fortran_order': (?P<fortran>True|False), "
     rb"'shape': \((?P<shape>(\d+L?(, ?)?)*)\), ?\}\s*"
 )
-DAMAGES = (gzip.BadGzipFile, EOFError, zlib.error, ValueError, TypeError)
+DAMAGES = (gzip.BadGzipFile, EOFError, zlib.error, ValueError, TypeError)  # what reading damaged bytes raises
 
 
 class GzipArrayReader:
@@ -52,7 +52,7 @@ class GzipArrayReader:
         except BaseException:
             self._file.close()
             raise
-        self._left = self.shape[0] if self.shape else 1
+        self._left = self.shape[0] if self.shape else 1  # items that are not read yet
         self._item_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
 
     def __enter__(self) -> GzipArrayReader:
@@ -143,7 +143,7 @@ class GzipArrayWriter:
             self._file.close()
             raise
         self._dtype, self._item_shape = np.dtype(dtype), shape[1:]
-        self._left = math.prod(shape[:1])
+        self._left = math.prod(shape[:1])  # items that are not written yet
 
     def __enter__(self) -> GzipArrayWriter:
         return self

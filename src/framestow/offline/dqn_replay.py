@@ -172,9 +172,12 @@ class _SlotImporter:
     def __init__(self, memory: ReplayMemory, padding: int) -> None:
         self.transferred = Transferred()
         self._memory, self._padding = memory, padding
+        # Blank slots that are still to come before the episode; whether slots are skipped up to the next terminal,
+        # since the beginning of their episode is missing; whether the open episode has no step yet.
         self._num_blanks_expected, self._is_lost, self._has_begun = 0, True, False
         self._step: tuple[np.ndarray, np.ndarray] | None = None  # action and reward, until the next frame
         frame = only_frame(memory._settings.frame, "the DQN Replay Dataset has")
+        # The next frame of a terminal step, which the layout lacks.
         self._black = np.zeros((1, *frame.shape), frame.dtype)
         self._no, self._yes, self._first = np.array([False]), np.array([True]), np.zeros(1, np.int32)
 

@@ -90,7 +90,7 @@ class CopiesAhead:
     def __init__(self, uploads: Uploads, num_buffers: int) -> None:
         self._uploads = uploads
         self._lock = threading.Lock()
-        self._num_to_create = num_buffers
+        self._num_to_create = num_buffers  # buffers that may still be created
         self._used: list[tuple[Tensor, Upload]] = []  # buffers with the last copy that reads them, oldest first
 
     def send(self, batch: AnyBatch) -> SentBatch:
@@ -141,6 +141,7 @@ class CudaUpload:
     """A copy on the CUDA stream of ``CudaUploads``."""
 
     def __init__(self, on_device: Tensor, event: torch.cuda.Event) -> None:
+        # The bytes on the device, and the event of the end of their copy.
         self.on_device, self._event = on_device, event
 
     def is_done(self) -> bool:
@@ -163,6 +164,7 @@ class CudaUploads:
 
     def __init__(self, device: torch.device, pin_memory: bool) -> None:
         self._device, self._pin_memory = device, pin_memory
+        # Copies run on it while the learner's stream computes.
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def staging(self, num_bytes: int) -> Tensor:
@@ -196,6 +198,7 @@ class Loader(Closing, Generic[Loaded]):
         pin_memory = truth_value("pin_memory", pin_memory)
         ahead = whole_number("ahead", ahead, 1, rule=AHEAD_RULE)
         copies = _copies_to(usable_device(device), pin_memory, ahead)
+        # Returns the tensors of a prepared batch; runs in the thread that asks for it.
         self._receive: Callable[[Any], Any] = copies.receive
         self._batches: BatchesAhead[Any, Any] = BatchesAhead(draw, partial(_sent, copies), ahead, threads)
         self._details = f"batches on {device}", f"{ahead} ahead", plural(threads, "thread")

@@ -35,7 +35,7 @@ from framestow.argument_checks import real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.one_line import one_line, plain_arguments
 
-_LARGEST_PIXEL = 255
+_LARGEST_PIXEL = 255  # of uint8 pixels; floats are 0 to 1
 
 
 def scale_pixels(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:

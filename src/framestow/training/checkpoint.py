@@ -47,9 +47,9 @@ from framestow.storage.files.manifest import (
     write_manifest,
 )
 
-KIND, VERSION = "framestow checkpoint", 1
-AGENT, STATE, MEMORY = "agent.pt", "state.npz", "memory"
-_PARTIAL = ".partial"
+KIND, VERSION = "framestow checkpoint", 1  # of the manifest; others are refused
+AGENT, STATE, MEMORY = "agent.pt", "state.npz", "memory"  # names in the folder of a checkpoint
+_PARTIAL = ".partial"  # ending of a folder that is being written
 _NAME = re.compile(r"step-(\d{12})")
 _TREE = "tree"  # name of the JSON text among the arrays of a packed state
 

@@ -41,7 +41,7 @@ from framestow.training.settings import Settings
 WEIGHTS_EVERY = 25  # updates between two versions of the actors' weights
 STEPS_PER_CALL = 50  # of each environment; an actor loads new weights between two calls
 BATCHES_AHEAD = 2
-MIN_CHUNK_FRAMES = 16
+MIN_CHUNK_FRAMES = 16  # shortest chunk, however short the warm-up is
 
 MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]
 
@@ -72,7 +72,7 @@ class ActorPolicy:
         self._settings = settings
         self._returns = returns_of(settings, torch.device("cpu"))
         self._network = build_network(observation_shape, num_actions, self._returns.num_outputs, settings)
-        self._noise = torch.Generator().manual_seed(seed)
+        self._noise = torch.Generator().manual_seed(seed)  # of noisy layers
         self._exploration = EpsilonGreedy(epsilons, num_actions, seed)
 
     def load(self, weights: dict[str, npt.NDArray[Any]]) -> None:
@@ -181,6 +181,7 @@ class DistributedRun:
         memory: Any = self.memory
         gives_priorities = settings.priority_exponent > 0
         self.learner = Learner(self.agent, memory, settings.batch_size, gives_priorities, BATCHES_AHEAD)
+        # Updates of the weights that the actors have.
         self._published = self.agent.num_updates
 
     def events(self) -> Iterator[Event]:

@@ -35,8 +35,11 @@ class Learner(Closing):
     def __init__(self, agent: DQN, memory: ReplayMemory, batch_size: int, gives_priorities: bool, ahead: int) -> None:
         self._agent, self._memory, self._batch_size = agent, memory, batch_size
         self._gives_priorities, self._ahead = gives_priorities, ahead
+        # None if nothing is drawn ahead.
         self._loader = BatchLoader(memory, batch_size, agent.device, ahead=ahead) if ahead else None
+        # Updates without an event, oldest first; at most ``ahead`` between two calls.
         self._begun: deque[_BegunUpdate] = deque()
+        # Events of updates that ``settle`` completed, to be yielded next.
         self._settled: list[Learned] = []
 
     def update(self, num_updates: int) -> Iterator[Learned]:
@@ -87,7 +90,7 @@ class _BegunUpdate(NamedTuple):
     """An update that the device may still be computing."""
 
     num_updates: int
-    indices: NDArray[np.int64]
+    indices: NDArray[np.int64]  # of the batch, for its priorities
     read: Callable[[], NDArray[np.float32]]  # waits for the numbers of ``Update``
 
 

@@ -28,8 +28,8 @@ from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned
 from framestow.training.run import NUM_RECENT, Run
 from framestow.training.run_folder import new_version
 
-LIVE_INTERVAL_S = 0.25
-PLAIN_INTERVAL_S = 10.0
+LIVE_INTERVAL_S = 0.25  # between two displays on a terminal
+PLAIN_INTERVAL_S = 10.0  # between two lines elsewhere
 SETTLING_S = 2.0  # a shorter time gives no rate from which to tell the time left
 RATE_WINDOW_S = 10.0  # the rate is the mean over about this time
 
@@ -43,9 +43,10 @@ class Progress:
     def __init__(self, run: Run, console: Console) -> None:
         self._run = run
         self._console = console
-        self._loss: Learned | None = None
-        self._shown_at = time.monotonic()
+        self._loss: Learned | None = None  # the last update; None before the first
+        self._shown_at = time.monotonic()  # time of the last display
         self._begin_rate()
+        # The bar on a terminal; None where lines are printed.
         self._live = Live(console=console, auto_refresh=False, transient=False) if console.is_terminal else None
         if self._live:
             self._live.start()
@@ -112,6 +113,7 @@ class Rate:
     """Agent steps a second over about the last 10 s; ``agent_steps`` are those of the run so far."""
 
     def __init__(self, agent_steps: int) -> None:
+        # Times and agent steps, oldest first: the second one is at most ``RATE_WINDOW_S`` old.
         self._marks = [(time.monotonic(), agent_steps)]
 
     def update(self, agent_steps: int) -> float:
@@ -156,8 +158,8 @@ def format_duration(seconds: float) -> str:
     return f"{whole // 86_400} d {whole % 86_400 // 3_600} h"
 
 
-UPDATES_BETWEEN_POINTS = 100
-SECONDS_BETWEEN_POINTS = 10.0
+UPDATES_BETWEEN_POINTS = 100  # of loss and mean value, in Curves
+SECONDS_BETWEEN_POINTS = 10.0  # of rates and sizes, in Curves and progress.csv
 
 
 class CsvTable:
@@ -182,7 +184,7 @@ class CsvTable:
         new.replace(path)
         self._file = path.open("a", newline="", encoding="utf-8")
         self._writer = csv.writer(self._file)
-        self._warn: Callable[[str], None] | None = warn
+        self._warn: Callable[[str], None] | None = warn  # None after the first warning
 
     def append(self, row: Sequence[object]) -> None:
         """Write a line; it is in the file when this returns, unless the disk is full."""
@@ -285,7 +287,8 @@ class ProgressTable:
         before = self._table.last_row or {"wall_s": "0", "cpu_s": "0"}
         self._last_update: Learned | None = None
         self._rate = Rate(run.tally.agent_steps)
-        self._row_time = time.monotonic()
+        self._row_time = time.monotonic()  # time of the last line
+        # Time and processor seconds at which the run would have begun, had it never been interrupted.
         self._wall_start = self._row_time - float(before["wall_s"])
         self._cpu_start = processor_seconds() - float(before["cpu_s"])
 
@@ -391,9 +394,10 @@ class Curves:
 
     def __init__(self, run: Run, folder: Path, warn: Callable[[str], None], writer: PointWriter | None = None) -> None:
         self._run = run
+        # None once writing has failed.
         self._file: PointWriter | None = writer or EventFile(folder, run.tally.agent_steps)
         self._warn = warn
-        self._point_time = time.monotonic()
+        self._point_time = time.monotonic()  # time and agent steps of the last points of rates
         self._point_steps = run.tally.agent_steps
 
     def take(self, event: Event) -> None:
@@ -504,7 +508,7 @@ class _EveryCheckpoint:
 
     def __init__(self, run: Run) -> None:
         self._every = run.settings.checkpoint_every
-        self._num_passed = run.tally.agent_steps // self._every
+        self._num_passed = run.tally.agent_steps // self._every  # multiples of checkpoint_every that the run has passed
 
     def __call__(self, event: Event) -> bool:
         if not isinstance(event, StepTaken):

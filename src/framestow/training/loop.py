@@ -80,7 +80,8 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self.signal_number: int | None = None
+        self.signal_number: int | None = None  # the first signal; None while there was none
+        # The handlers that the signals had before, by number; they are back after the first signal.
         self._usual: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:

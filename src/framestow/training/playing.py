@@ -29,7 +29,7 @@ from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
 from framestow.training.settings import Settings
 from framestow.training.value_bars import beside, draw_values
 
-_READ_ATTEMPTS = 10
+_READ_ATTEMPTS = 10  # to read a checkpoint, which the training may replace meanwhile
 
 
 class Player:
@@ -76,6 +76,7 @@ class Player:
         self._agent = DQN(shape, num_actions, settings.agent(), choose_device(device), seed)
         state, self.agent_steps = _read_newest_agent(folder, str(self._agent.device))
         self._agent.load_state_dict(state)
+        # The current stacks, ``(num_envs, stack, H, W)``, which ``actions`` are for.
         self._observations: NDArray[np.uint8] = np.zeros((env.num_envs, *shape), np.uint8)
         self.actions: NDArray[np.int64] = np.zeros(env.num_envs, np.int64)
         """The action of each environment in its next step."""

@@ -40,8 +40,8 @@ from framestow.training.svg_charts import STYLE, Band, Dots, Key, Layer, Line, b
 ROLLING = 20  # games in a rolling mean
 LAST = 100  # games in the score of a training (Machado et al. 2018)
 GRID = 200  # points of a mean over seeds
-MAX_DOTS = 1_500
-MAX_CLIP_BYTES = 3_000_000
+MAX_DOTS = 1_500  # of one chart, about: then only every n-th game has one
+MAX_CLIP_BYTES = 3_000_000  # a larger video is left out of the page
 CLIP_STEPS = 450  # agent steps; 30 s
 NUM_TRANSITIONS, NUM_NOTABLE, NUM_DRAWN = 8, 4, 512  # shown, shown with a reward or an end, drawn
 MIB = 2.0**20

@@ -30,7 +30,7 @@ from framestow.training.settings import Settings, memory_errors_name_options
 
 NUM_RECENT = 20  # games in the mean score
 NUM_MEASURED = 64  # observations that measure how many units are dormant
-BATCHES_AHEAD_ON_CUDA = 2
+BATCHES_AHEAD_ON_CUDA = 2  # batches that a thread prepares; 0 on other devices
 KEPT_BYTES = 64 * 2**20  # an update's tensors; without, 700 page faults took a tenth of an update of laptop
 
 

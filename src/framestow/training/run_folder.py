@@ -37,7 +37,7 @@ class RunFolder:
         self.episodes = path / "episodes.csv"
         self.progress = path / "progress.csv"
         self.evaluation = path / "evaluation.json"
-        self._lock = path / ".lock"
+        self._lock = path / ".lock"  # locked by the process that trains
         self._created: list[Path] = []  # folders that `create` made, innermost first
 
     def __repr__(self) -> str:

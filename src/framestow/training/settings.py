@@ -25,10 +25,10 @@ from framestow.training.recipes import DEFAULT_RECIPE, RECIPES, RecipeName, find
 Device: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 
 FILE_NAME = "settings.json"
-FORMAT = "framestow run"
-VERSION = 1
+FORMAT = "framestow run"  # of the file; another one is refused
+VERSION = 1  # of the format
 
-DEFAULT_STEPS = 150_000
+DEFAULT_STEPS = 150_000  # agent steps
 MAX_EPSILON_STEPS = 250_000  # agent steps: the million emulator frames of Mnih et al. 2015
 
 

@@ -22,8 +22,10 @@ from framestow.one_line import one_line
 
 EMULATOR_FRAMES_PER_SECOND = 60
 RenderMode: TypeAlias = Literal["rgb_array"]
+# ``life_lost``: the episode is over and the game continues at the next reset. ``over``: the game has ended.
 Phase = Literal["unstarted", "running", "life_lost", "over"]
 
+# Entries of ``state_dict``.
 _KEYS = frozenset(
     ("rom", "preset", "phase", "emulator", "held_action", "frame", "score", "agent_steps", "pending_seed", "generator")
 )
@@ -78,6 +80,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     ) -> None:
         self.rom, self.preset = find_rom(game), find_preset(preset)
         first_seed = checked_seed(seed)
+        # Seed of the first reset that gives none.
         self._pending_seed = int(np.random.SeedSequence(first_seed).entropy)  # type: ignore[arg-type]
         check_render_mode(render_mode)
         self.render_mode = render_mode
@@ -86,18 +89,25 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             "render_fps": EMULATOR_FRAMES_PER_SECOND / self.preset.frame_skip,
         }
         self._ale: Any = _new_emulator(self.preset)
+        # Seed that the emulator was given and has not used, because no game began since; None otherwise. Setting a seed
+        # loads the ROM again.
         self._unused_emulator_seed: int | None = None
         self._seed_emulator(self._pending_seed)
         self._screen = Screen(self._ale, self.preset)
         in_full = self.preset.action_set == "full"
         actions = self._ale.getLegalActionSet() if in_full else self._ale.getMinimalActionSet()
+        # By action of the action space, the number that the emulator takes.
         self._emulator_actions = tuple(int(action.value) for action in actions)
+        # Emulator actions of the steps that begin an episode; empty with most presets.
         self._opening_steps = self._find_opening_steps()
         self.action_space = gymnasium.spaces.Discrete(len(self._emulator_actions))
         self.observation_space = gymnasium.spaces.Box(0, 255, self.preset.frame_shape, np.uint8)
         self._phase: Phase = "unstarted"
+        # Emulator action of the last raw frame, which a sticky action repeats.
         self._last_action = int(ale_py.Action.NOOP.value)
+        # Of the game, over all lives: the sum of unclipped rewards, and the steps.
         self._score, self._agent_steps = 0.0, 0
+        # ``info["episode"]`` of a game that ended within the steps of the last reset; None if none did.
         self._ended_in_reset: dict[str, float] | None = None
 
     def __repr__(self) -> str:

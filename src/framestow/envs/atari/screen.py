@@ -24,6 +24,7 @@ class Palette:
 
     def __init__(self, ale: Any, maximum_of: Literal["grey", "rgb"]) -> None:
         self._ale = ale
+        # By palette number, its grey value or its red, green and blue, ``(256, 1 or 3)``; 0 while unknown.
         self._colour_of: npt.NDArray[np.uint8] = np.zeros((NUM_COLOURS, 3 if maximum_of == "rgb" else 1), np.uint8)
         self.is_known: npt.NDArray[np.bool_] = np.zeros(NUM_COLOURS, bool)
         """Palette numbers whose colour is known, ``(256,)``."""
@@ -73,10 +74,13 @@ class Screen:
         self._frame_shape = preset.frame_shape
         self._resizes_natively = preset.resize == "area" and PaletteScreen.can_shrink(screen_shape, preset.frame_shape)
         self._screen = PaletteScreen(screen_shape, preset.frame_shape if self._resizes_natively else None)
+        # The last two raw frames, as palette numbers. ``take_in`` returns False for a raw frame with an unknown colour.
         self._raw_frames, self._take_in = self._screen.raw_frames, self._screen.take_in
-        self._grey = np.empty(screen_shape, np.uint8)
+        self._grey = np.empty(screen_shape, np.uint8)  # the maximum at full size, for OpenCV to shrink
         self._interpolation = _INTERPOLATIONS[preset.resize]
+        # Which of the two raw frames is the newest one, and how many this step has read.
         self._newest, self._num_read = 0, 0
+        # Frame to return until the next step or reset: the saved one, or black before the first; None otherwise.
         self._restored: npt.NDArray[np.uint8] | None = np.zeros(preset.frame_shape, np.uint8)
 
     def begin_step(self) -> None:

@@ -39,8 +39,8 @@ class DeferredInterrupts:
     """
 
     def __init__(self) -> None:
-        self._handlers: list[tuple[int, Any]] = []
-        self._noted: list[tuple[int, FrameType | None]] = []
+        self._handlers: list[tuple[int, Any]] = []  # signal number and usual handler, while they are deferred
+        self._noted: list[tuple[int, FrameType | None]] = []  # signals that arrived meanwhile, with their frames
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -207,7 +207,7 @@ class RestartedEpisodes:
     ) -> None:
         self._mode, self._newest_frames, self._reset = mode, newest_frames, reset
         self._lost, self._why = ~had_ended, why
-        self._has_truncated = False
+        self._has_truncated = False  # whether the first step was made
         self.is_over = False
         """True once all environments are reset; from then on the vector environment itself steps."""
 

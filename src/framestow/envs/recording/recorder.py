@@ -51,7 +51,9 @@ class PendingExtras:
     """
 
     def __init__(self, memory: Any) -> None:
+        # Checks extras and converts their dtypes; None for a memory that stores none.
         self._checked = getattr(memory, "_checked_extras", None)
+        # Extras of the next step by name, as the caller gave them.
         self._pending: dict[str, Any] = {}
         self.of_async_step: Extras | None = None
         """Extras of the step that ``step_async`` began."""
@@ -91,12 +93,14 @@ class AsyncStep:
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         self._env, self._has_async_step = env, has_async_step(env)
+        # Steps environments without ``step_async``; None until it is needed.
         self._thread: ThreadPoolExecutor | None = None
+        # Copy of the actions of the step in flight: the caller may overwrite its own.
         self._actions: Any = None
         self._answer: Callable[[], VectorStep] | None = None  # returns the step's result; None if no step is in flight
-        self._future: Future[VectorStep] | None = None
-        self._uses_env_step_wait = False
-        self._timeout: float | None = None
+        self._future: Future[VectorStep] | None = None  # of the step in flight, if the thread makes it
+        self._uses_env_step_wait = False  # whether the environment's own step_wait ends the step in flight
+        self._timeout: float | None = None  # seconds; of the last call of wait, for the environment's step_wait
 
     def require_none(self) -> None:
         """Raise ``StepPendingError`` while a step is in flight."""
@@ -222,12 +226,16 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.single_action_space, self.action_space = env.single_action_space, env.action_space
         self.metadata = {**env.metadata, "autoreset_mode": self.autoreset_mode}
         self.render_mode, self.spec = env.render_mode, env.spec
+        # Stores one step, as the autoreset mode says.
         self._record = RECORDINGS[self.autoreset_mode]
         self._interrupts = DeferredInterrupts()
+        # By environment: its episode has ended, and no other one has begun. All False with SAME_STEP.
         self._has_ended = np.zeros(self.num_envs, np.bool_)
+        # By environment: it was reset, and no error came since. Otherwise ``step`` asks for a reset.
         self._has_begun = np.zeros(self.num_envs, np.bool_)
         self._async_step = AsyncStep(env)
         self._extras = PendingExtras(memory)
+        # Makes the first steps of a resumed run whose environments have no saved state; None otherwise.
         self._restarted: RestartedEpisodes | None = None
         disable_observation_copies(env)
 

@@ -78,6 +78,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     ) -> None:
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
+        # Seed of the first reset that gives none; None after any reset.
         self._pending_seed = checked_seed(seed)
         factories = checked_factories(env_fns)
         self.envs: list[gymnasium.Env[Any, Any]] = []
@@ -95,9 +96,11 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.num_envs = len(self.envs)
         self.metadata = {**self.envs[0].metadata, "autoreset_mode": mode}
         self.render_mode = self.envs[0].render_mode
+        # By environment: its episode ended in the last step. The policy says what the next step does then.
         self._has_ended = np.zeros(self.num_envs, np.bool_)
         self._needs_reset = np.ones(self.num_envs, np.bool_)  # never reset, or after a failure
         self._lost = PendingLosses(self._pending_seed, self.num_envs)
+        # The last observation of each environment; None before its first reset.
         self._observations: list[Any] = [None] * self.num_envs
 
     def __repr__(self) -> str:

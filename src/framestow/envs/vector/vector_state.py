@@ -28,11 +28,13 @@ class PendingLosses:
         """Environments whose next step must report a lost episode, each with the reason."""
         self.first_seeds: dict[int, int] = {}
         """Replaced environments that were not reset yet, each with its seed."""
+        # By environment: how often it was replaced, so that no replacement plays an earlier game again.
         self._num_replacements = [0] * num_envs
         self.seed_from(seed)
 
     def seed_from(self, seed: int | None) -> None:
         """Derive the seeds of replacements from ``seed``; ``None`` takes a random one."""
+        # What the seeds of all replacements are derived from.
         self._entropy: Any = np.random.SeedSequence(checked_seed(seed)).entropy
 
     def mark_replaced(self, numbers: Iterable[int]) -> None:
@@ -64,6 +66,7 @@ class PendingLosses:
         self._entropy = state["entropy"]
 
 
+# Entries of a saved state.
 _KEYS = ("autoreset_mode", "envs", "has_ended", "needs_reset", "observations", "pending_seed", "lost")
 
 

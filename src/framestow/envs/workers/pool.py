@@ -29,7 +29,7 @@ StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
 
 _START_TIMEOUT_S = 10.0  # minimum: a new process imports its modules, and an environment may load large files
 _GRACE_S = 1.0  # minimum wait before a worker counts as hung, if the parent was busy since its request
-_CLOSE_AT_EXIT_S = 2.0
+_CLOSE_AT_EXIT_S = 2.0  # for each pool that is open when the interpreter exits
 _LONGEST_WAIT_S = 86_400.0  # the system counts milliseconds in 32 bits
 
 
@@ -38,7 +38,7 @@ class MadeEnvs(NamedTuple):
 
     spaces: EnvSpaces
     """Spaces of one environment."""
-    batched: EnvSpaces
+    batched: EnvSpaces  # spaces of all environments together
     metadata: dict[str, Any]
     render_mode: str | None
 
@@ -77,8 +77,11 @@ class WorkerPool:
         context = multiprocessing.get_context(checked_start_method(start_method))
         split = np.array_split(np.arange(self.num_envs), checked_num_workers(num_workers, self.num_envs))
         self.step_timeout_s = step_timeout_s
+        # A forked child must not end the workers of its parent.
         self._owner_pid = os.getpid()
+        # Waits for messages and ends of all workers.
         self._selector = make_selector()
+        # Memory of ``shared``; its size is known once the workers have made their environments.
         self._block = block = SharedBlock()
         factories = [Factories([env_fns[number] for number in numbers]) for numbers in split]
         self.workers = [
@@ -246,6 +249,7 @@ class WorkerPool:
                 request.worker.mark_lost(f"gave no answer within {self.step_timeout_s} s")
 
 
+# Open pools, which the interpreter closes at exit.
 _pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 
 

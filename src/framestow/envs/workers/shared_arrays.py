@@ -33,6 +33,7 @@ class SharedBlock:
     """
 
     def __init__(self) -> None:
+        # Windows maps the block by its name and has no file (-1). Elsewhere this process has a file descriptor of it.
         self._name = f"framestow-{uuid.uuid4().hex}"
         self._file = -1 if sys.platform == "win32" else _unnamed_file(self._name)
 
@@ -83,6 +84,7 @@ class SpaceParts:
         """Spaces of the parts that are arrays of a fixed shape and dtype."""
         self.others: list[gymnasium.Space[Any]] = []
         """Spaces of the other parts: ``Text``, ``Sequence``, ``Graph``, ``OneOf`` and users' classes."""
+        # Whether observations are one array, which is neither split nor joined.
         self._is_one_array = is_array_space(space)
         for array in _arrays(space):
             (self.arrays if is_array_space(array) else self.others).append(array)
@@ -174,7 +176,9 @@ class InfoColumns:
     """
 
     def __init__(self, slots: npt.NDArray[np.int64]) -> None:
+        # Two views of the same 8-byte slots: a column of floats has their bits.
         self._integers, self._floats = slots, slots.view(np.float64)
+        # Layout of the last infos and its packed bytes, since most steps have the same; None before the first.
         self._last_layout: tuple[Layout, bytes] | None = None
 
     def write(self, numbers: Sequence[int], infos: Sequence[dict[str, Any]]) -> bytes | None:

@@ -27,10 +27,11 @@ class LastObservations:
 
     def __init__(self, shared: SharedArrays, num_envs: int) -> None:
         self._shared = shared
+        # The copies, one array for each part of an observation, ``(num_envs, *shape)``; a worker never writes to them.
         self._arrays = [array.copy() for array in shared.observations]
         self._views = [_read_only(array) for array in self._arrays]
         self._others: list[list[Any]] = [[]] * num_envs  # parts without an array
-        self._is_known = [False] * num_envs
+        self._is_known = [False] * num_envs  # by environment: it was reset, or its observation restored
 
     def receive(self, numbers: Sequence[int], each_others: Sequence[list[Any]] | None) -> None:
         """Copy the observations of ``numbers``; ``each_others`` has their parts without an array."""
@@ -93,12 +94,16 @@ class Stepping:
         self._pool, self._mode, self._on_worker_lost = pool, mode, on_worker_lost
         self.last = LastObservations(pool.shared, pool.num_envs)
         self.lost = PendingLosses(seed, pool.num_envs)
+        # By environment: its episode ended in the last step. Workers read it from the request of the next step.
         self.has_ended = np.zeros(pool.num_envs, np.bool_)
         self.needs_reset = np.ones(pool.num_envs, np.bool_)  # never reset, or after a failure
         self.broken: str | None = None
         """Why only ``close`` works; ``None`` while all is well."""
+        # Losses of a worker since it last completed a step; too many make ``broken``.
         self._num_losses: dict[Worker, int] = dict.fromkeys(pool.workers, 0)
+        # Reason of the last loss of each worker that was replaced; empty while none was.
         self._why_lost: dict[Worker, str] = {}
+        # The usual request of each worker, packed once: step all of its environments, none of which has ended.
         self._full_steps = [(worker, _full_step(worker)) for worker in pool.workers]
 
     def step_requests(self, actions: Mapping[int, Any] | None) -> list[Request]:

@@ -26,6 +26,7 @@ class Factories:
     """
 
     def __init__(self, functions: Sequence[EnvFactory]) -> None:
+        # The functions, or their pickled bytes in a worker that has not unpickled them yet.
         self._functions: Sequence[EnvFactory] | bytes = functions
 
     def functions(self) -> Sequence[EnvFactory]:
@@ -49,9 +50,9 @@ class Factories:
         self._functions = state
 
 
-_HEADER = struct.Struct("<QQB")
+_HEADER = struct.Struct("<QQB")  # bytes of the payload, sequence number, and Command or Outcome
 HEADER_NBYTES = _HEADER.size
-_COUNT = struct.Struct("<H")
+_COUNT = struct.Struct("<H")  # number of environments in a STEP
 
 
 class Command(IntEnum):
@@ -79,8 +80,8 @@ class Outcome(IntEnum):
 class Message(NamedTuple):
     """One message."""
 
-    sequence: int
-    kind: int
+    sequence: int  # number of the request, repeated by its answer
+    kind: int  # a Command or an Outcome
     payload: bytes
 
 
@@ -143,9 +144,9 @@ def pickled(value: Any) -> bytes:
         return cloudpickle.dumps(value)  # type: ignore[no-any-return]
 
 
-_READ_NBYTES = 1 << 16
+_READ_NBYTES = 1 << 16  # of one system call, as a rule
 _USUAL_NBYTES = 1 << 12  # larger than the message of a step, so that one system call reads it
-_LARGEST_READ_NBYTES = 1 << 22
+_LARGEST_READ_NBYTES = 1 << 22  # of one system call, for a large message
 
 
 class ParentEnd:
@@ -164,6 +165,7 @@ class ParentEnd:
             [],
             -1,
         )  # bytes, numbers of sent bytes, sequence
+        # Received bytes that are not processed yet, in pieces.
         self._inbox: list[bytes] = []
 
     def fileno(self) -> int:
@@ -252,7 +254,7 @@ class WorkerEnd:
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(True)
         self._socket = end
-        self._rest = b""
+        self._rest = b""  # bytes received behind the last message
 
     def receive(self) -> Message:
         """Wait for the next message.

@@ -42,6 +42,7 @@ class Request:
 
     def __init__(self, worker: Worker, command: Command, numbers: Sequence[int], payload: bytes) -> None:
         self.worker, self.command, self.numbers, self.payload = worker, command, numbers, payload
+        # ``generation`` is the worker's at the request; it is another one after the worker was replaced.
         self.sequence, self.generation = worker.next_sequence(), worker.generation
         self.answer: bytes | None = None
         """Payload of the answer or failure."""
@@ -96,14 +97,14 @@ class Worker:
         """Time of its last answer, or of the request after an idle time; by ``time.monotonic``."""
         self._factories, self._mode, self._block = factories, mode, block
         self._context, self._daemon, self._selector = context, daemon, selector
-        self._sequence = 0
-        self._open_requests: deque[Request] = deque()
-        self._end: ParentEnd | None = None
-        self.socket_number = -1
+        self._sequence = 0  # number of the last request; answers to dropped requests are known by it
+        self._open_requests: deque[Request] = deque()  # sent and not answered, oldest first
+        self._end: ParentEnd | None = None  # the socket; None while there is no process
+        self.socket_number = -1  # its file descriptor, of the last process if there is none now
         self._has_unsent = False  # bytes that the socket did not accept yet
-        self._parent_pipe: Any = None
-        self._process: Any = None
-        self._handle: int | None = None
+        self._parent_pipe: Any = None  # the worker ends when this end is closed
+        self._process: Any = None  # of multiprocessing; None while there is none
+        self._handle: int | None = None  # pidfd that tells the end of the process; None where there is none
 
     def start(self) -> None:
         """Start a process; a MAKE request then makes its environments."""

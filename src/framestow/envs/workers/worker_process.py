@@ -27,7 +27,7 @@ from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock
 from framestow.envs.workers.wire import Command, EnvFailure, Factories, Outcome, WorkerEnd, pickled, unpack_steps
 from framestow.errors import IncompatibleError
 
-_PARENT_CHECK_INTERVAL_S = 1.0
+_PARENT_CHECK_INTERVAL_S = 1.0  # how often a worker looks whether it has another parent process
 
 
 class _Closable(Protocol):
@@ -35,6 +35,7 @@ class _Closable(Protocol):
         """Close it."""
 
 
+# Ends of pipes and sockets of the parent, which every forked process closes.
 _parent_ends: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
@@ -113,8 +114,8 @@ class EnvHost:
 
     def __init__(self, numbers: Sequence[int], factories: Factories, mode: AutoresetMode, block: SharedBlock) -> None:
         self._numbers, self._factories, self._policy, self._block = numbers, factories, POLICIES[mode], block
-        self._envs: dict[int, gymnasium.Env[Any, Any]] = {}
-        self._shared: SharedArrays | None = None
+        self._envs: dict[int, gymnasium.Env[Any, Any]] = {}  # by number; empty before MAKE
+        self._shared: SharedArrays | None = None  # None before MAP
 
     def answer(self, command: int, payload: bytes) -> bytes:
         """Execute a command and return the payload of the answer.

@@ -105,6 +105,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.closed = True  # until the workers exist
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
+        # Seed of the first reset that gives none; None after any reset.
         self._pending_seed = checked_seed(seed)
         check_worker_settings(start_method, step_timeout, on_worker_lost)
         daemon = truth_value("daemon", daemon)
@@ -116,6 +117,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             step_timeout_s=step_timeout,
             daemon=daemon,
         )
+        # Ends the workers when this object is collected without ``close``.
         self._finalizer = weakref.finalize(self, self._pool.close, 1.0)
         self._finalizer.atexit = False  # the pool has its own exit handler, which runs before multiprocessing's
         self._stepping = Stepping(self._pool, mode, on_worker_lost, seed)

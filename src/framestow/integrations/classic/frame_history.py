@@ -100,12 +100,14 @@ class ReplayBuffer:
         self.lander, seed = truth_value("lander", lander), checked_seed(seed)
         check_unpacking(storage, threads)
         self._storage, self._threads = storage, threads
+        # Draws the batches; None draws from Python's ``random``.
         self._generator = None if seed is None else random.Random(seed)
+        # Created with the first frame, whose shape it has.
         self._memory: ReplayMemory | None = None
         self._frame_shape: tuple[int, ...] | None = None
         self._effect: Effect | None = None
         """Effect of the newest frame. It becomes a step when the next frame is stored."""
-        self._num_frames = 0
+        self._num_frames = 0  # stored so far; it gives the slot of the next one
         self._pool = OutputPool()
 
     @property

@@ -44,11 +44,13 @@ class ExtraFields:
     """
 
     def __init__(self, capacity: int, first: Extras) -> None:
+        # Keys and types of the first experience's numbers. Experiences of that form go into columns.
         self._has_form, self._form = _form_of(first)
         fields = [(f"number_{place}", DTYPES[kind]) for place, (_, kind) in enumerate(self._form or ())]
+        # By place, one column for each key; empty if the first experience has no such form.
         self._numbers = np.zeros(capacity if fields else 0, fields or np.bool_)
-        self._pickled: dict[int, bytes] = {}
-        self._last_pickled = b""
+        self._pickled: dict[int, bytes] = {}  # by place: fields of another form
+        self._last_pickled = b""  # of the newest of them
 
     def encode(self, extras: Extras) -> EncodedExtras:
         """Return ``extras`` in the form that ``put`` stores; raise ``InvalidStepError`` if it cannot be pickled."""
@@ -167,14 +169,17 @@ class MemoryEfficientAtariBuffer:
         seed = checked_seed(seed)
         check_unpacking(storage, threads)
         self._storage, self._threads = storage, threads
+        # Draws the batches; None draws from nnabla-rl's generator.
         self._generator = None if seed is None and "nnabla_rl" in sys.modules else np.random.default_rng(seed)
-        self._steps: PairedSteps | None = None
+        self._steps: PairedSteps | None = None  # created with the first experience
         self._action = ActionSpec((), "int64")
+        # Of the first experience: states are stacks of frames, actions are Python numbers.
         self._is_stacked = self._has_plain_actions = True
         self._extras = ExtraFields(capacity, ())
         """Fields after ``s_next``; those of row R are at place ``R % capacity``."""
+        # Of the newest row, until they are stored in ``_extras``.
         self._pending_extras: EncodedExtras = ()
-        self._num_stored_extras = 0
+        self._num_stored_extras = 0  # rows whose fields are stored
 
     @property
     def memory(self) -> ReplayMemory:

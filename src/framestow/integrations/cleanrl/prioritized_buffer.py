@@ -41,7 +41,7 @@ class SettledSteps:
 
     def __init__(self, num_rows: int, num_envs: int, first_place: int = 0) -> None:
         self.num_slots, self._num_envs, self._first_place = num_rows * num_envs, num_envs, first_place
-        self._is_sampleable = np.zeros(self.num_slots, bool)
+        self._is_sampleable = np.zeros(self.num_slots, bool)  # by slot
         self.newest = np.full(num_envs, -1, np.int64)
         """Row of each environment's newest settled step; -1 before the first."""
 
@@ -213,6 +213,7 @@ class PrioritizedReplayBuffer:
         )
         # CleanRL's tree is a heap; this is its leftmost array.
         num_arrays = num_rows * num_envs
+        # Which steps can be sampled, and their slots.
         self._settled = SettledSteps(num_rows, num_envs, (1 << (num_arrays - 1).bit_length()) - num_arrays)
         self._sampler = Prioritized(alpha, beta, epsilon=eps)
         self._num_rows_seen, self._pending_slots = (

@@ -100,6 +100,7 @@ class PairedSteps:
             **arguments,
         )
         self.memory._unstacker = Unstacker(frame_stack, layouts=layouts, least_stack=least_stack, restores_next=True)
+        # Layout before the first step, which may choose another one.
         self._first_layout = first
         self.copies = BatchCopies()
 

@@ -51,9 +51,9 @@ class EnvGroupSettings:
     """Settings of a ``EnvGroup``, named as in ``ObservationStore``."""
 
     space: Any
-    size: int
-    stack: int
-    frame_stack: int | None
+    size: int  # rows
+    stack: int  # frames that the buffer stacks itself; 1 if observations are stacks already
+    frame_stack: int | None  # frames of an observation; None detects them
     threads: int
     storage: Storage
     num_envs: int
@@ -89,7 +89,9 @@ class EnvGroup:
         self, settings: EnvGroupSettings, first_row: int = 0, first_layout: ObservationLayout | None = None
     ) -> None:
         self._settings, self._first_row = settings, first_row
+        # The stored rows, numbered from 0; ``_first_row`` is the number of its row 0 here.
         self._steps = settings.steps(first_layout)
+        # The newest row, if its next observations are not known yet; it is not in ``_steps``.
         self._waiting: ObservationStep | None = None
 
     @property

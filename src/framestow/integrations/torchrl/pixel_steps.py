@@ -46,12 +46,12 @@ class PixelEnvFeed:
         """``memory``: an empty memory, as made by ``create``."""
         self.layout, self.num_steps, self.memory = layout, num_steps, memory
         num_envs = memory.num_envs
-        self.next_index = 0
-        self.hidden = np.zeros(0, np.int64)
-        self.trajectories = np.full(num_envs, NONE, np.int64)
+        self.next_index = 0  # index of the next step in the memory
+        self.hidden = np.zeros(0, np.int64)  # indices of hidden steps that the memory may still have
+        self.trajectories = np.full(num_envs, NONE, np.int64)  # the collector's number of each environment's episode
         self.fed = np.full(num_envs, NONE, np.int64)  # index of each environment's newest step
-        self.rows = np.full(num_envs, NONE, np.int64)  # environment of each environment, if known
-        self.widest_gap = 0
+        self.rows = np.full(num_envs, NONE, np.int64)  # the collector's environment behind each environment, if known
+        self.widest_gap = 0  # most steps between two of one episode
 
     @classmethod
     def create(cls, layout: PixelLayout, num_steps: int, num_envs: int, make_memory: MakePixelMemory) -> PixelEnvFeed:
@@ -112,7 +112,7 @@ class PixelEnvFeed:
         continues[now] = True
         return continues
 
-    def continued_streams(self, steps: StepBatch, heads: Indices, seen: Arrays, taken: set[int]) -> dict[int, int]:
+    def continued_envs(self, steps: StepBatch, heads: Indices, seen: Arrays, taken: set[int]) -> dict[int, int]:
         """Return the env_id of each head that continues an open environment, by head; skip those in ``taken``."""
         found: dict[int, int] = {}
         is_open, newest = self.memory.open_episodes, self._current_stacks()
@@ -220,9 +220,9 @@ _log = logging.getLogger(__name__)
 class PixelSteps:
     """The pixels of the newest ``num_steps`` steps, each frame once, by the indices that ``add`` returns.
 
-    The first of ``layouts`` that fits the first steps is used. If a later step contradicts it, or if there are more
-    environments than environments, the memory is rebuilt with all its steps. Then ``renumber`` is called with the old
-    indices, ascending, and the new ones.
+    The first of ``layouts`` that fits the first steps is used. If a later step contradicts it, or if more episodes are
+    open than the memory has environments, the memory is rebuilt with all its steps. Then ``renumber`` is called with
+    the old indices, ascending, and the new ones.
     """
 
     def __init__(
@@ -341,7 +341,7 @@ class PixelSteps:
         env_ids[on] = env_ids[steps.previous[on]]
         taken = set(env_ids[on].tolist())
         heads = numbers[~continues[group]]
-        for head, env_id in self._feed.continued_streams(steps, heads, seen, taken).items():
+        for head, env_id in self._feed.continued_envs(steps, heads, seen, taken).items():
             env_ids[head] = env_id
         beginning = [int(head) for head in heads if env_ids[head] == NONE]
         for head in beginning:

@@ -142,9 +142,9 @@ class StoredPixels:
         return self.read(numbers)[key]
 
 
-MEMORY = "memory"
+MEMORY = "memory"  # names in a saved storage: the folder of the memory, and the file of the rest
 STATE = "framestow.json"
-BYTES_AT_ONCE = 1 << 20
+BYTES_AT_ONCE = 1 << 20  # of a file that is hashed
 
 
 class PixelStorage(Protocol):
@@ -332,12 +332,12 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         self._asked_keys = _as_keys(pixels)
         self.threads = threads
         self._asked_size, self._storage_kind = max_size, storage
-        self._pixels: StoredPixels | None = None
-        self._next_cell = 0
+        self._pixels: StoredPixels | None = None  # created with the first step, whose keys it has
+        self._next_cell = 0  # cell that the next ``set`` must begin at
 
     @property
     def memory(self) -> ReplayMemory:
-        """The memory with the pixels. It is replaced by ``empty``, or if there are more environments than environments.
+        """The memory with the pixels. ``empty`` replaces it, and so do more open episodes than it has environments.
 
         Raises:
             NothingToSampleError: before the first step.
