@@ -44,7 +44,7 @@ private:
     void average_column(std::size_t output_row, std::uint8_t* out);
 
     PictureSize input_, output_;
-    AreaWeights across_, down_;
+    AreaWeights across_, down_;                                     // of the pixels of a row, and of the rows
     std::size_t row_stride_;                                        // floats per row of means
     std::vector<float> pixels_;                                     // a row of the picture, padded with zeros
     std::vector<float> means_;                                      // input height x row_stride_

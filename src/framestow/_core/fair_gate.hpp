@@ -68,8 +68,8 @@ private:
     static constexpr std::uint32_t kPhase = 1;    // alternates from one writer that blocks readers to the next
     static constexpr std::uint32_t kPresent = 2;  // a writer holds the lock or waits for earlier readers
     static constexpr std::uint32_t kWriterBits = kPhase | kPresent;
-    static constexpr std::uint32_t kOneReader = 4;
-    static constexpr int kSpins = 128;  // 2 to 6 microseconds
+    static constexpr std::uint32_t kOneReader = 4;  // above the two bits of the writer
+    static constexpr int kSpins = 128;              // 2 to 6 microseconds
 
     static void relax() {
 #if defined(__SSE2__) || defined(_M_X64)
@@ -133,11 +133,12 @@ private:
     }
 
     std::atomic<std::uint32_t> readers_in_{0};  // counts in steps of kOneReader; the low bits are the writer's
+    // In the same steps; equal to readers_in_ without its low bits if nobody is inside.
     std::atomic<std::uint32_t> readers_out_{0};
-    std::uint32_t phase_ = 0;
-    std::atomic<std::uint32_t> writers_in_{0};
-    std::atomic<std::uint32_t> writers_out_{0};
-    std::atomic<std::uint32_t> num_sleeping_{0};
+    std::uint32_t phase_ = 0;  // of the last writer that blocked readers; only the writer whose turn it is changes it
+    std::atomic<std::uint32_t> writers_in_{0};    // ticket of the next writer
+    std::atomic<std::uint32_t> writers_out_{0};   // ticket of the writer whose turn it is
+    std::atomic<std::uint32_t> num_sleeping_{0};  // threads that wait for changed_
     std::mutex sleep_;
     std::condition_variable changed_;
 };

@@ -16,8 +16,8 @@ inline constexpr std::uint64_t kMaxFrameBytes = std::uint64_t{1} << 30;
 struct FrameGeometry {
     std::uint32_t rows = 0;
     std::uint32_t row_bytes = 0;
-    std::uint32_t pixel_bytes = 0;
-    bool channels_first = false;  // whether the rows are those of three planes: red, green, blue
+    std::uint32_t pixel_bytes = 0;  // distance of two neighbours in a row, which a run copies from
+    bool channels_first = false;    // whether the rows are those of three planes: red, green, blue
 
     std::size_t frame_bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
 

@@ -45,13 +45,13 @@ private:
     bool knows_changes(const std::uint8_t* numbers, const std::uint8_t* known_numbers) const;
     void show_row(std::size_t row, bool of_two);
 
-    const std::uint8_t* raw_frames_;
+    const std::uint8_t* raw_frames_;  // two of them, height_ x width_ palette numbers each
     std::size_t height_, width_;
-    std::vector<std::uint8_t> grey_of_pair_;
-    std::array<std::uint8_t, kNumColours> grey_of_, is_unknown_;
-    std::array<bool, 2> is_taken_in_{false, false};
-    std::size_t newest_ = 0;
-    std::int64_t number_ = 0;               // number of the newest raw frame
+    std::vector<std::uint8_t> grey_of_pair_;                      // kNumColours x kNumColours
+    std::array<std::uint8_t, kNumColours> grey_of_, is_unknown_;  // per palette number
+    std::array<bool, 2> is_taken_in_{false, false};               // per raw frame
+    std::size_t newest_ = 0;                                      // 0 or 1
+    std::int64_t number_ = 0;                                     // number of the newest raw frame
     std::int64_t shown_from_ = 0;           // number of the earliest raw frame in the grey picture
     bool all_changed_ = true;               // since the last `show`
     std::vector<std::int64_t> changed_at_;  // per row: number of the raw frame that changed it last

@@ -45,7 +45,7 @@ public:
 
 private:
     static constexpr std::size_t kOpenRuns = 4;  // newest runs that may be extended: steps enter and leave alternately
-    static constexpr std::size_t kFewRuns = 1024;
+    static constexpr std::size_t kFewRuns = 1024;  // so many are kept without joining them
 
     struct Run {
         std::int64_t first, stop;
@@ -54,10 +54,10 @@ private:
     void add_run(std::int64_t first, std::int64_t count);
     void join();
 
-    bool is_watching_ = false;
-    std::vector<Run> runs_;
-    std::size_t join_at_ = kFewRuns;
-    std::size_t num_given_ = 0;
+    bool is_watching_ = false;        // whether changes are recorded
+    std::vector<Run> runs_;           // in the order of the changes; ascending and apart after join()
+    std::size_t join_at_ = kFewRuns;  // number of runs at which they are joined next
+    std::size_t num_given_ = 0;       // slots that first_slots returned last
 };
 
 // Priorities of the steps in slots, and draws in proportion to them (Schaul et al. 2016, the proportional variant). A
@@ -90,8 +90,8 @@ private:
 
     double alpha_;
     double epsilon_;
-    SumTree tree_;
-    float largest_ = 1.0F;
+    SumTree tree_;                // weight of each slot
+    float largest_ = 1.0F;        // largest weight so far, which a new step gets
     std::vector<float> weights_;  // scratch of one call
     std::vector<double> targets_;
 };

@@ -42,10 +42,10 @@ bool to_pixels(const std::uint8_t* floats, std::size_t count, std::uint32_t floa
 void from_pixels(const std::uint8_t* pixels, std::size_t count, std::uint32_t float_bytes, std::uint8_t* floats);
 
 inline constexpr std::size_t kScaledHeaderBytes = 16;
-inline constexpr std::size_t kPlaceBytes = 4;
+inline constexpr std::size_t kPlaceBytes = 4;  // of an exact frame's place in the segment
 
 struct ScaledParts {
-    ByteSpan pixels;
+    ByteSpan pixels;             // the segment of pixels, with an entry for every frame
     const std::uint8_t* places;  // of the exact frames
     std::size_t num_exact;
     ByteSpan exact;  // empty without exact frames

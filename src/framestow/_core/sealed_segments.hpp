@@ -17,8 +17,8 @@ namespace framestow {
 
 // Counts the snapshots in progress, so that evicted segments are freed after the last reader that may use them.
 //
-// Time is counted in retirements. A new reading gets the number of the next retirement as its ticket. No reader uses an
-// object whose retirement number is below every ticket in use. Thread-safe; each call takes a mutex for nanoseconds,
+// Time is counted in retirements. A new snapshot gets the number of the next retirement as its ticket. No reader uses
+// an object whose retirement number is below every ticket in use. Thread-safe; each call takes a mutex for nanoseconds,
 // and only wait_until_unreferenced() waits.
 class SnapshotLedger {
 public:
@@ -42,9 +42,9 @@ private:
 
     mutable std::mutex mutex_;
     std::condition_variable one_stopped_;
-    std::vector<Ticket> out_;  // tickets in use, one per concurrent reading
-    Ticket next_ = 0;
-    std::size_t num_waiting_ = 0;
+    std::vector<Ticket> out_;      // tickets in use, one per open snapshot
+    Ticket next_ = 0;              // number of the next retirement
+    std::size_t num_waiting_ = 0;  // threads in wait_until_unreferenced()
 };
 
 // Evicted segments that older snapshots may still use, until those stop.
@@ -91,7 +91,7 @@ private:
 
     SegmentArena& arena_;
     SegmentFiles& files_;
-    std::size_t max_bytes_;
+    std::size_t max_bytes_;         // of retired segments in RAM, before a writer waits
     std::vector<Retired> retired_;  // in the order of retirement
     std::size_t nbytes_ = 0;        // bytes in RAM
 };
@@ -194,7 +194,7 @@ private:
 
     std::vector<Entry> entries_;  // ascending by number
     std::size_t first_ = 0;       // index of the first stored one
-    std::size_t num_stored_ = 0;
+    std::size_t num_stored_ = 0;  // entries that were not removed
 };
 
 }  // namespace framestow

@@ -24,7 +24,7 @@ namespace framestow {
 class ArenaBlock;
 
 struct StoredSegment {
-    ArenaBlock* block = nullptr;
+    ArenaBlock* block = nullptr;  // that the bytes are of
     std::uint8_t* bytes = nullptr;
     std::size_t size = 0;
 
@@ -76,11 +76,11 @@ private:
     void open_block(std::size_t wanted_bytes);
     void drop_block(ArenaBlock* block);
 
-    std::size_t least_block_bytes_;
-    std::vector<std::unique_ptr<ArenaBlock>> blocks_;
-    ArenaBlock* current_ = nullptr;
+    std::size_t least_block_bytes_;                    // blocks grow with the live bytes, from this size on
+    std::vector<std::unique_ptr<ArenaBlock>> blocks_;  // every block with a stored segment, and current_
+    ArenaBlock* current_ = nullptr;  // block that small segments are appended to; null: the next one opens a block
     std::size_t nbytes_ = 0;
-    std::size_t live_bytes_ = 0;
+    std::size_t live_bytes_ = 0;  // of the stored segments
 };
 
 }  // namespace framestow

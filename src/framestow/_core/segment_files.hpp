@@ -57,16 +57,16 @@ public:
     void expect_snapshot(std::uint64_t offset, std::size_t size) const noexcept;
 
 private:
-    std::string path_;
+    std::string path_;  // for messages, and as the key in SegmentFiles
 #ifdef _WIN32
-    void* handle_;
+    void* handle_;  // open to read until the destructor
 #else
-    int descriptor_;
+    int descriptor_;  // open to read until the destructor
 #endif
 };
 
 struct FilePlace {
-    SegmentFile* file = nullptr;
+    SegmentFile* file = nullptr;  // owned by SegmentFiles, which counts this segment
     std::uint64_t offset = 0;
     std::size_t size = 0;
     std::optional<std::uint32_t> checksum;  // of the segment, if known
@@ -112,7 +112,7 @@ private:
         std::size_t num_segments = 0;
     };
 
-    std::map<std::string, OpenFile> files_;
+    std::map<std::string, OpenFile> files_;  // by path
     std::size_t nbytes_ = 0;
 };
 

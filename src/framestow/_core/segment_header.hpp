@@ -33,19 +33,19 @@ inline std::string segment_name(std::int64_t env_id, std::int64_t number) {
 class DamagedStoredSegment : public DamagedSegment {
 public:
     DamagedStoredSegment(const std::string& what, std::int64_t env_id, std::int64_t number)
-        : DamagedSegment(what), stream_(env_id), number_(number) {}
+        : DamagedSegment(what), env_id_(env_id), number_(number) {}
 
-    std::int64_t env_id() const { return stream_; }
+    std::int64_t env_id() const { return env_id_; }
     std::int64_t number() const { return number_; }
 
 private:
-    std::int64_t stream_;
+    std::int64_t env_id_;
     std::int64_t number_;
 };
 
 inline constexpr std::size_t kHeaderBytes = 24;
-inline constexpr std::uint8_t kSegmentMark = 0xF5;
-inline constexpr std::uint8_t kFormatVersion = 1;
+inline constexpr std::uint8_t kSegmentMark = 0xF5;  // fifth byte of every segment
+inline constexpr std::uint8_t kFormatVersion = 1;   // another one is refused
 inline constexpr std::uint32_t kMaxSegmentFrames = std::uint32_t{1} << 24;
 
 enum class PackingKind : std::uint8_t { kRaw = 0, kPatches = 1, kPixelPatches = 2, kPlanarPatches = 3 };

@@ -37,10 +37,10 @@ public:
     void find(const double* targets, std::size_t count, std::int64_t* slots, float* weights) const;
 
 private:
-    static constexpr std::size_t kFanOut = 16;
-    static constexpr std::size_t kNodeLeaves = kFanOut * kFanOut;
-    static constexpr std::size_t kPageLeaves = kFanOut * kNodeLeaves;
-    static constexpr float kNone = std::numeric_limits<float>::infinity();
+    static constexpr std::size_t kFanOut = 16;                     // children of a node
+    static constexpr std::size_t kNodeLeaves = kFanOut * kFanOut;  // slots below an upper node; lower nodes of a page
+    static constexpr std::size_t kPageLeaves = kFanOut * kNodeLeaves;       // slots of a page
+    static constexpr float kNone = std::numeric_limits<float>::infinity();  // minimum where no weight is above zero
 
     template <std::size_t num_nodes>
     struct Nodes {

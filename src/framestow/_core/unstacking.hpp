@@ -15,8 +15,8 @@ namespace framestow {
 // piece_bytes == frame_bytes. Along the last axis, the pieces alternate: (H, W, depth) of uint8 has pieces of one byte.
 struct StackedLayout {
     std::size_t frame_bytes;
-    std::size_t depth;
-    std::size_t piece_bytes;
+    std::size_t depth;        // frames of an observation
+    std::size_t piece_bytes;  // bytes of one frame that lie together
 };
 
 // Whether `observation` equals the newest `depth` frames of an environment with an open episode, padded as in `stacks`.

@@ -38,7 +38,7 @@ inline FrameFormat format_of(nb::handle array) {
     return format;
 }
 
-// Borrows the arrays of all arrays: a single one for one array, a tuple for several.
+// Borrows one NumPy array for each array of an observation: a tuple of them, or a single one alone.
 class BorrowedArrays {
 public:
     BorrowedArrays(nb::handle argument, std::size_t num_arrays, const char* name, bool writable)
@@ -142,7 +142,7 @@ public:
         return total;
     }
 
-    const std::size_t num_threads;
+    const std::size_t num_threads;  // most threads that unpack the windows of one call
 
 private:
     // By default as many as compress best for the array with the largest frames.
@@ -162,7 +162,7 @@ private:
     }
 
     std::int64_t num_envs_ = 0;
-    std::vector<std::unique_ptr<FrameStore>> stores_;
+    std::vector<std::unique_ptr<FrameStore>> stores_;  // one per array; their addresses never change
 };
 
 inline std::size_t charged_bytes(const ArrayStores& self) {
@@ -197,7 +197,7 @@ public:
 private:
     const ArrayStores& stores_;
     BorrowedArrays arrays_;
-    const std::int32_t* env_ids_;
+    const std::int32_t* env_ids_;  // count_ of them, owned by the caller
     std::size_t count_;
 };
 
@@ -214,9 +214,9 @@ public:
 private:
     void check(nb::handle env_ids, nb::handle frames, BorrowedArray& rows);
 
-    BorrowedArray recent_, ages_;
+    BorrowedArray recent_, ages_;  // of FrameStacker; they keep what stacks_ points to alive
     FrameStacks stacks_{};
-    std::vector<std::int32_t> env_ids_;
+    std::vector<std::int32_t> env_ids_;  // of the current call
 };
 
 }  // namespace framestow

@@ -18,8 +18,8 @@ namespace framestow {
 // A frame and the sources that its bytes may be copied from; a self-coded frame has only the row above and the run.
 struct Pictures {
     const std::uint8_t* frame;
-    const std::uint8_t* previous;
-    const std::uint8_t* base;
+    const std::uint8_t* previous;  // the patched frame; not read for a self-coded frame
+    const std::uint8_t* base;      // of the segment; not read for a self-coded frame
     std::size_t row_bytes;
     std::size_t pixel_bytes;
     std::size_t frame_bytes;
@@ -54,8 +54,8 @@ private:
     void find_sources(const Pictures& pictures, bool is_self_coded, std::size_t begin, std::size_t end);
     void walk_back(const Costs& opening, std::size_t begin, std::size_t end);
 
-    std::vector<std::uint8_t> sources_;  // per pixel: one bit per kind but the literal
-    std::vector<Kind> kinds_;
+    std::vector<std::uint8_t> sources_;      // per pixel: one bit per kind but the literal
+    std::vector<Kind> kinds_;                // per pixel: the cheapest operation that writes it
     std::vector<std::uint16_t> continuing_;  // per pixel: one bit per kind
 };
 

@@ -44,7 +44,7 @@ inline std::size_t agreeing_bytes(const std::uint8_t* a, const std::uint8_t* b, 
 // frame end every match. Owns its words; not thread-safe.
 class MatchBitmap {
 public:
-    static constexpr std::size_t kLongMatch = 10;
+    static constexpr std::size_t kLongMatch = 10;  // bytes
 
     explicit MatchBitmap(std::size_t frame_bytes);
 
@@ -79,7 +79,7 @@ private:
     bool matches(std::size_t position) const { return (words_[position / 64] >> (position % 64) & 1U) != 0; }
 
     std::size_t frame_bytes_;
-    std::vector<std::uint64_t> words_;
+    std::vector<std::uint64_t> words_;  // a bit per byte of the frame, and zeros after it
 };
 
 // The cheapest operations that write some bytes: dynamic programming from right to left, run as a finite automaton.
@@ -130,10 +130,10 @@ private:
 
     int literal_cost_;
     int operation_cost_;
-    std::map<Excess, State> known_;
-    std::vector<Excess> excesses_;
-    std::vector<Way> ways_;
-    std::vector<State> table_;
+    std::map<Excess, State> known_;  // while the table is built: the first state of each excess
+    std::vector<Excess> excesses_;   // of each known one, in the order of its discovery
+    std::vector<Way> ways_;          // of each known one: what is written there
+    std::vector<State> table_;       // per state, by the matches of the byte before: the next state
 };
 
 // Encoded operations, without repeats and without the end mark.
@@ -207,7 +207,7 @@ private:
     void put_keep(std::size_t length);
 
     FrameGeometry geometry_;
-    const patch_format::Codes& codes_;
+    const patch_format::Codes& codes_;          // of pixels for colour frames, otherwise of bytes
     MatchBitmap kept_;                          // equal to the patched frame; in a self-coded frame, to the row above
     std::vector<std::uint8_t> matches_;         // per byte of a stretch: one bit per source
     std::vector<CheapestWay::State> cheapest_;  // per byte of a stretch

@@ -64,12 +64,13 @@ inline constexpr std::size_t kMostSources = 8;
 
 // What the codes of one packing mean.
 struct Codes {
-    std::size_t unit;  // bytes that a length counts
-    std::size_t num_sources;
-    std::size_t max_length;  // of one operation
+    std::size_t unit;         // bytes that a length counts
+    std::size_t num_sources;  // those in use, from the first on
+    std::size_t max_length;   // of one operation
+    // Code of the shortest operation of each source, and the code after the last one.
     std::array<unsigned, kMostSources + 1> first;
-    std::array<std::size_t, kMostSources> direct_lengths;
-    std::array<std::size_t, kMostSources> operand_bytes;  // that follow for each unit of a length
+    std::array<std::size_t, kMostSources> direct_lengths;  // lengths of each source that a code says alone
+    std::array<std::size_t, kMostSources> operand_bytes;   // that follow for each unit of a length
 };
 
 inline constexpr Codes kByteCodes = {
@@ -79,7 +80,7 @@ inline constexpr Codes kPixelCodes = {
 
 inline constexpr const Codes& codes_of(bool is_of_pixels) { return is_of_pixels ? kPixelCodes : kByteCodes; }
 
-inline constexpr unsigned kKeepFlag = 0x80;
+inline constexpr unsigned kKeepFlag = 0x80;  // a number of kept bytes follows the operation
 inline constexpr unsigned kCodeMask = 0x7F;
 inline constexpr unsigned kNothing = 100;
 inline constexpr unsigned kFirstRepeat = 101;
@@ -90,18 +91,18 @@ inline constexpr unsigned kReference = 124;
 inline constexpr unsigned kRepeatFar = 125;
 inline constexpr unsigned kEnd = 127;
 
-inline constexpr std::size_t kDirectKeeps = 254;
+inline constexpr std::size_t kDirectKeeps = 254;  // most kept bytes that one byte says
 inline constexpr unsigned kKeepWide8 = 254;
 inline constexpr unsigned kKeepWide16 = 255;
 
 inline constexpr std::size_t kMaxKept = 0xFFFF;
-inline constexpr std::size_t kMinRepeatBytes = 4;
+inline constexpr std::size_t kMinRepeatBytes = 4;  // of operations; fewer are no longer than their repeat
 inline constexpr std::size_t kDirectRepeats = kFirstWide8 - kFirstRepeat;
 inline constexpr std::size_t kMaxRepeatBytes = kMinRepeatBytes + 0xFF;  // what a far repeat can say
 inline constexpr std::size_t kMaxNearPlace = 0xFFFF;                    // places beyond it take a far repeat
 inline constexpr std::size_t kMaxRepeatPlace = 0xFFFFFF;
 
-inline constexpr std::size_t kReferenceBytes = 2;
-inline constexpr std::size_t kMaxReferenceGroup = 0xFF;
+inline constexpr std::size_t kReferenceBytes = 2;        // the code and the group
+inline constexpr std::size_t kMaxReferenceGroup = 0xFF;  // later groups are not referred to
 
 }  // namespace framestow::patch_format

@@ -48,9 +48,9 @@ public:
     std::size_t nbytes() const { return bytes_.capacity(); }
 
 private:
-    static constexpr std::size_t kMargin = 64;
+    static constexpr std::size_t kMargin = 64;  // after the frame
     std::vector<std::uint8_t> bytes_;
-    std::size_t front_ = 0;
+    std::size_t front_ = 0;  // bytes before the frame
 };
 
 // Packing 0: copies raw frames first .. first + count - 1 to `out` (count * frame_bytes). Throws DamagedSegment, before
@@ -76,12 +76,12 @@ public:
     std::size_t nbytes() const { return candidate_.capacity() + votes_.capacity() + first_.capacity(); }
 
 private:
-    std::vector<std::uint8_t> candidate_;
-    std::vector<std::uint8_t> votes_;  // for the candidate; saturates at 255
-    std::vector<std::uint8_t> first_;
+    std::vector<std::uint8_t> candidate_;  // per byte: the value that has most votes so far
+    std::vector<std::uint8_t> votes_;      // for the candidate; saturates at 255
+    std::vector<std::uint8_t> first_;      // the first added frame
     std::size_t num_frames_ = 0;
-    std::size_t differing_ = 0;  // bytes that differ from the candidate, over all frames
-    std::size_t differing_from_first_ = 0;
+    std::size_t differing_ = 0;             // bytes that differ from the candidate, over all frames
+    std::size_t differing_from_first_ = 0;  // likewise, from that frame
 };
 
 // Where unpacking a segment stopped, so that its later frames are reached from there. The owner clears `body` before
@@ -95,15 +95,15 @@ struct UnpackedUpTo {
 };
 
 struct ReferenceFrame {
-    std::size_t group = 0;
+    std::size_t group = 0;  // whose anchor it is
     FrameBuffer frame;
 };
 
 // The buffers of one decoding thread: the base frame, the frame that is patched, referenced anchors, and those of
 // scaled floats.
 struct DecodingScratch {
-    FrameBuffer base;
-    FrameBuffer frame;
+    FrameBuffer base;                          // of the segment
+    FrameBuffer frame;                         // the one that patches change, from frame to frame
     std::array<ReferenceFrame, 4> references;  // anchors of the segment that patches refer to
     std::size_t num_references = 0;            // rebuilt since the base; `references` has the last ones
     std::optional<UnpackedUpTo> up_to;         // none: each call starts at the base
@@ -131,8 +131,8 @@ struct DecodingScratch {
 inline constexpr std::size_t kOffsetBytes = 4;  // per entry of the group table
 
 struct PatchesView {
-    ByteSpan group_table;
-    ByteSpan body;
+    ByteSpan group_table;  // start of each group in the body, u32
+    ByteSpan body;         // base frame, then the groups
 };
 
 PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
@@ -188,11 +188,11 @@ private:
     std::uint32_t num_frames_ = 0;
     std::vector<std::uint8_t> group_table_;
     PagedVector<std::uint8_t> body_;  // its capacity always includes kReadPadding more bytes
-    RepeatFinder repeats_;
-    bool has_base_ = false;
+    RepeatFinder repeats_;            // of the operations in body_
+    bool has_base_ = false;           // whether base_frame_ is of this segment: set by begin() or by the first frame
     std::vector<std::uint8_t> base_frame_;
-    std::vector<std::uint8_t> last_frame_;
-    std::vector<Reference> references_;
+    std::vector<std::uint8_t> last_frame_;  // which the next patch changes; joined
+    std::vector<Reference> references_;     // a few anchors of this segment
 };
 
 }  // namespace framestow

@@ -63,9 +63,9 @@ private:
 
     unsigned hash_bits_ = 0;             // grows with the number of entries
     PagedVector<std::uint32_t> newest_;  // per first bits of a hash: its newest entry
-    PagedVector<Entry> entries_;
-    PagedVector<Written> repeats_;
-    std::vector<std::size_t> written_;  // starts of the current patch's operations in the body
+    PagedVector<Entry> entries_;         // operations that stand in the body themselves
+    PagedVector<Written> repeats_;       // in the body
+    std::vector<std::size_t> written_;   // starts of the current patch's operations in the body
 };
 
 }  // namespace framestow

@@ -29,14 +29,14 @@ private:
         std::size_t begin;
         std::size_t end;
         std::size_t num_uses;
-        std::size_t new_begin;
-        bool moves;
+        std::size_t new_begin;  // where it stands in the new body
+        bool moves;             // whether it is copied behind the base frame
     };
     // The repeats that begin with one entry of the finder.
     struct Uses {
         std::size_t num_repeats = 0;
-        std::size_t most_bytes = 0;
-        std::size_t stretch = 0;
+        std::size_t most_bytes = 0;  // of the longest of them
+        std::size_t stretch = 0;     // its number in stretches_
     };
     using Bytes = PagedVector<std::uint8_t>;
 
@@ -49,11 +49,11 @@ private:
     void copy(const Bytes& body, std::size_t begin, std::size_t end);
 
     const patch_format::Codes* codes_ = nullptr;  // of the body
-    PagedVector<Uses> uses_;
-    PagedVector<std::uint32_t> uses_of_;  // per entry of the finder: 1 + the number of its uses, or 0
-    PagedVector<Stretch> stretches_;      // ascending by `begin`
-    PagedVector<std::size_t> moved_;      // numbers of stretches
-    Bytes rewritten_;
+    PagedVector<Uses> uses_;                      // of each entry that is repeated
+    PagedVector<std::uint32_t> uses_of_;          // per entry of the finder: 1 + the number of its uses, or 0
+    PagedVector<Stretch> stretches_;              // ascending by `begin`
+    PagedVector<std::size_t> moved_;              // numbers of stretches
+    Bytes rewritten_;                             // the new body, until it replaces the old one
 };
 
 }  // namespace framestow
