@@ -33,7 +33,7 @@ NAMED_BY_THEIR_MODULE = {  # what a public call returns or takes, and the module
     ),
 }
 TOP_FOLDERS = "benchmarks|docs|examples|native_tests|tests"
-PACKAGES = "_core|agents|cli|envs|frames|integrations|offline|replay|storage|torch|training"
+PACKAGES = "_core|agents|benchmarking|cli|distributed|envs|frames|integrations|offline|replay|storage|torch|training"
 
 
 def text_of(page: Path) -> str:
@@ -82,6 +82,21 @@ def test_the_first_example_of_the_readme_needs_only_numpy():
     imported = set(re.findall(r"^(?:import|from) (\w+)", first, re.MULTILINE))
     assert imported == {"numpy", "framestow"}
     assert "framestow.envs" not in first
+
+
+def test_the_table_of_packages_names_every_module_of_framestow():
+    table = text_of(ROOT / "CONTRIBUTING.md").split("| package | contents |\n")[1].split("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", " ".join(row.split(" | ")[0] for row in table.splitlines())))
+
+    modules = {path.stem for path in (ROOT / "src" / "framestow").iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert named == modules - {"__init__", "__pycache__"}
+
+
+def test_the_glossary_is_alphabetical():
+    rows = text_of(ROOT / "docs" / "glossary.md").split("|---|---|\n")[1].splitlines()
+
+    words = [row.split("|")[1].strip().lower().replace("_", " ") for row in rows]
+    assert words == sorted(words)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
