@@ -19,7 +19,7 @@ from pathlib import Path
 from atari_frames import GAMES, recorded
 from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_turns
+from framestow.benchmarking.timing import measure_turns
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.step_checks import stage_step
@@ -69,7 +69,7 @@ def microseconds(game: str, num_envs: int) -> dict[str, float]:
     for append in appends.values():
         for _ in range(enough):
             append()
-    turns = interleaved_turns(appends | {"full at its budget": append_to_budget}, ROUNDS, CALLS)
+    turns = measure_turns(appends | {"full at its budget": append_to_budget}, ROUNDS, CALLS)
     means = {name: sorted(map(statistics.fmean, times))[: ROUNDS // 4] for name, times in turns.items()}
     return {name: statistics.fmean(quickest) * 1e6 for name, quickest in means.items()} | {"transitions": len(budget)}
 

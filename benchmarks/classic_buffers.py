@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 
 from atari_frames import recording
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_medians, interleaved_turns
+from framestow.benchmarking.timing import measure_medians, measure_turns
 from framestow.integrations.classic import MemoryEfficientAtariBuffer, ReplayBuffer
 from framestow.process_memory import live_bytes
 from plain_classics import PlainFrameHistory, PlainPixelPairs
@@ -148,13 +148,13 @@ def measured(name: str, game: str, num_transitions: int, rounds: int) -> dict[st
     def fill(system: str) -> None:
         waiting[system][:] = reversed(list(islice(env_ids[system], STRETCH)))
 
-    turns = interleaved_turns(
+    turns = measure_turns(
         {system: partial(lambda system: calls[system].store(waiting[system].pop()), system) for system in calls},
         rounds,
         STRETCH,
         before_turn={system: partial(fill, system) for system in calls},
     )
-    sample_us = interleaved_medians({system: each.sample for system, each in calls.items()}, rounds, 1)
+    sample_us = measure_medians({system: each.sample for system, each in calls.items()}, rounds, 1)
     for system in calls:
         figures[system] |= {
             "store, microseconds": round(statistics.median(map(statistics.fmean, turns[system])) * 1e6, 1),

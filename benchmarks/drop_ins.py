@@ -42,7 +42,7 @@ from drop_in_buffers import STACK, Buffer, Candidate, Row, Size
 from drop_in_libraries import LIBRARIES
 from framestow.benchmarking.play import Play
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_turns, settle_allocator
+from framestow.benchmarking.timing import measure_turns, settle_allocator
 from framestow.process_memory import live_bytes
 from recorded_frames import Recording
 
@@ -168,7 +168,7 @@ def measure(library: str, game: str, transitions: int, gib: float, quick: bool) 
         facts = {"system": candidate.name, "gives_up": candidate.gives_up, "transitions": count}
         rows.append({**facts, "bytes_a_transition": nbytes})
     settle_allocator()
-    turns = interleaved_turns(draws, 5 if quick else SAMPLE_ROUNDS, SAMPLE_CALLS)
+    turns = measure_turns(draws, 5 if quick else SAMPLE_ROUNDS, SAMPLE_CALLS)
     del draws, buffer
     added = {num_envs: add_us(candidates, play, num_envs, 3 if quick else ADD_ROUNDS) for num_envs in ENVIRONMENTS}
     for place, row in enumerate(rows):

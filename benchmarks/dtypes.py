@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from atari_frames import GAMES, recorded
 from framestow import FrameSpec, ReplayMemory
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_medians
+from framestow.benchmarking.timing import measure_medians
 from framestow.frames.observation_spec import AnySpec, observation_spec
 
 RESULTS = Path(__file__).parent / "results"
@@ -90,7 +90,7 @@ def measure(game: str, rounds: int) -> dict[str, dict[str, float]]:
         bytes_per_frame = stored_bytes(memories[name]) / NUM_FRAMES
         rows[name] = {"raw_bytes": spec.nbytes, "bytes_per_frame": bytes_per_frame, "append_us": append_us}
     calls = {name: partial(memory.sample, BATCH) for name, memory in memories.items()}
-    for name, median in interleaved_medians(calls, rounds=rounds, calls=1).items():
+    for name, median in measure_medians(calls, rounds=rounds, calls=1).items():
         rows[name]["sample_us"] = median
     return rows
 

@@ -40,7 +40,7 @@ from typing import Any
 from framestow.benchmarking.libraries import LIBRARIES
 from framestow.benchmarking.play import record_play
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import BareCopy, interleaved_turns, settle_allocator
+from framestow.benchmarking.timing import BareCopy, measure_turns, settle_allocator
 from framestow.process_memory import live_bytes
 from learner_libraries import GROUPS, LACKING, FramestowLearner, filled_memory
 from learner_workload import (
@@ -135,7 +135,7 @@ def timed(
                 candidates[name] = partial(system.sample, batch_size)
                 if threads:
                     before_turn[name] = partial(torch.set_num_threads, threads)
-        turns = interleaved_turns(candidates, 3 if quick else rounds, CALLS, 1 if quick else 3, before_turn=before_turn)
+        turns = measure_turns(candidates, 3 if quick else rounds, CALLS, 1 if quick else 3, before_turn=before_turn)
         medians = {name: statistics.median(chain.from_iterable(times)) * 1e6 for name, times in turns.items()}
         rows += [row(question, batch_size, name, medians, names) for name in medians]
     return rows

@@ -34,7 +34,7 @@ from atari_frames import ATARI_100K, GAMES, recording
 from frame_sets import FRAME_SETS, NotRecordedError
 from framestow._core import FrameStore, inspect_segment
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_medians
+from framestow.benchmarking.timing import measure_medians
 from framestow.frames.frame_spec import FrameSpec
 from scripted_players import SCRIPTED_PLAYERS
 
@@ -155,7 +155,7 @@ def measure(frames: NDArray[np.uint8], uncompressed: NDArray[np.uint8], rounds: 
     frame_bytes = int(np.prod(frames.shape[1:]))
     store = filled_store(frames)
     candidates = {"read": gathering(store, frame_bytes), "bare": bare_copying(uncompressed, frame_bytes)}
-    medians = interleaved_medians(candidates, rounds=rounds, calls=5)
+    medians = measure_medians(candidates, rounds=rounds, calls=5)
     bytes_per_frame = (store.packed.sealed_nbytes + store.packed.index_nbytes) / store.sealed_frames
     return {
         "frame_bytes": frame_bytes,

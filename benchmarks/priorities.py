@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from framestow import FrameSpec, Prioritized, ReplayMemory
 from framestow._core import Priorities
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_turns
+from framestow.benchmarking.timing import measure_turns
 
 RESULTS = Path(__file__).parent / "results"
 CAPACITY = 1_000_000  # transitions
@@ -171,7 +171,7 @@ def main() -> None:
     for size in BATCHES:
         for name, system in systems.items():
             candidates[f"{name}, {size}"] = learning(system, size)
-    turns = interleaved_turns(candidates, arguments.rounds, calls=20)
+    turns = measure_turns(candidates, arguments.rounds, calls=20)
     medians = {name: 1e6 * float(np.median(times)) for name, times in turns.items()}  # of single calls
 
     pairs = [("tree", "TorchRL, trees"), ("sampler", "TorchRL, sampler"), ("sampler", "cpprb, memory")]

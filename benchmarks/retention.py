@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_turns
+from framestow.benchmarking.timing import measure_turns
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.eviction import RandomRetention
@@ -99,7 +99,7 @@ def main() -> None:
             candidates[f"sample({BATCH}), {name}"] = lambda memory=memory: memory.sample(BATCH)
             bytes_each[name] = round(memory.report().bytes_per_transition, 1)
 
-    turns = interleaved_turns(candidates, arguments.rounds, calls=50)
+    turns = measure_turns(candidates, arguments.rounds, calls=50)
     times = {
         name: {"median": 1e6 * float(np.median(of_name)), "mean": 1e6 * float(np.mean(of_name))}
         for name, of_name in turns.items()

@@ -21,7 +21,7 @@ import numpy as np
 from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_medians
+from framestow.benchmarking.timing import measure_medians
 from framestow.frames.frame_spec import FrameSpec
 from retention import EPISODE_STEPS, appending
 
@@ -91,7 +91,7 @@ def main() -> None:
             # Batches of five times the size are measured apart: they would evict the others' arrays from the caches.
             for group in (ONE_WINDOW, *((name,) for name in candidates if name not in ONE_WINDOW)):
                 timed = bare | {name: candidates[name] for name in group}
-                medians = interleaved_medians(timed, arguments.rounds, calls=10)
+                medians = measure_medians(timed, arguments.rounds, calls=10)
                 for name, value in medians.items():
                     ratio = value / medians[BARE]
                     print(

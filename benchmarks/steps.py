@@ -26,7 +26,7 @@ from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow import ReplayMemory
 from framestow._core import FrameStore
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_turns
+from framestow.benchmarking.timing import measure_turns
 from framestow.frames.frame_spec import FrameSpec
 
 RESULTS = Path(__file__).parent / "results"
@@ -114,7 +114,7 @@ def main() -> None:
         candidates[f"sample({BATCH}){name}"] = partial(sampled.sample, BATCH)
         candidates[f"gathering alone{name}"] = gathering(frames, n_step)
 
-    turns = interleaved_turns(candidates, arguments.rounds, calls=50)
+    turns = measure_turns(candidates, arguments.rounds, calls=50)
     medians = {name: 1e6 * float(np.median(times)) for name, times in turns.items()}  # of single calls
     for name, microseconds in medians.items():
         print(f"{name:<40} {microseconds:>7.1f} µs")

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_medians
+from framestow.benchmarking.timing import measure_medians
 from framestow.integrations.classic import ReplayBuffer
 from plain_classics import PlainFrameHistory
 from record_scenes import FRAME_SKIP, PersistentActions, resized
@@ -140,7 +140,7 @@ class Pair:
             "framestow": lambda: self.mine.sample(BATCH_SIZE),
             "plain": lambda: self.plain.sample(BATCH_SIZE),
         }
-        sample_us = interleaved_medians(times, rounds=200, calls=1)
+        sample_us = measure_medians(times, rounds=200, calls=1)
         frame_bytes, parts = self.plain.frames[0].nbytes, self.mine.memory.report().parts
         return {
             "frames": self.num_frames,

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from atari_frames import FRAME_SIDE, GAMES, recorded
 from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
-from framestow.benchmarking.timing import interleaved_medians
+from framestow.benchmarking.timing import measure_medians
 from framestow.frames.frame_spec import FrameSpec
 from packing import BARE_BYTES, LENGTH, FilledStore, filled_store
 
@@ -69,7 +69,7 @@ def read_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dict[
     """Return microseconds per batch on one thread, on two, and of the bare copy."""
     store = filled_store(recorded(game))
     candidates = {f"threads_{count}": gathering(store, count) for count in (1, 2)}
-    medians = interleaved_medians(candidates | {"bare_copy": bare_copy}, rounds=rounds, calls=2)
+    medians = measure_medians(candidates | {"bare_copy": bare_copy}, rounds=rounds, calls=2)
     return medians | {"two_threads_to_bare_copy": medians["threads_2"] / medians["bare_copy"]}
 
 

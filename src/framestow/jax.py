@@ -148,7 +148,7 @@ def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> Ja
     >>> batch.next_observation.shape, batch.next_observation[0, :, 0, 0].tolist(), batch.reward.dtype
     ((8, 3, 2, 2), [0, 0, 1], dtype('float32'))
     """
-    batch, device = checked_batch(batch), jax.local_devices()[0] if device is None else checked_device(device)
+    batch, device = checked_batch(batch), jax.local_devices()[0] if device is None else check_device(device)
     convert = _on_cpu if device.platform == "cpu" else partial(jax.device_put, device=device)
     kind = JaxSequenceBatch if isinstance(batch, SequenceBatch) else JaxBatch
     leaves = {name: map_arrays(convert, getattr(batch, name)) for name in _leaves(kind)}
@@ -157,7 +157,7 @@ def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> Ja
     return JaxBatch(index=batch.index, **leaves)
 
 
-def checked_device(device: Any) -> Any:
+def check_device(device: Any) -> Any:
     """Return ``device``; raise ``InvalidSettingsError`` unless it is a device of JAX, or ``None``."""
     if device is not None and not isinstance(device, jax.Device):
         raise InvalidSettingsError(f"device is {device!r}: it must be a device of JAX; give one of jax.devices()")
@@ -171,7 +171,7 @@ class Loader(Closing, Generic[Loaded]):
     """Base class of ``BatchLoader`` and ``SequenceLoader``: an iterator over batches, and a context manager."""
 
     def __init__(self, draw: Callable[[], Pending[Any]], device: jax.Device | None, ahead: int, threads: int) -> None:
-        checked_device(device)
+        check_device(device)
         self._batches: BatchesAhead[Any, Loaded] = BatchesAhead(
             draw, partial(_to_jax_and_wait, device=device), ahead, threads
         )

@@ -14,7 +14,7 @@ from framestow.benchmarking.libraries import (
     LazyFramesList,
     Library,
     System,
-    chosen_libraries,
+    choose_libraries,
 )
 from framestow.benchmarking.measurement import GIB, BenchSettings, append_us_of_envs, measure
 from framestow.errors import InvalidSettingsError, MissingExtraError
@@ -152,16 +152,16 @@ def test_invalid_settings_are_refused(changed: dict[str, Any], message: str):
 
 
 def test_libraries_are_chosen_by_name_all_or_none():
-    installed, missing = chosen_libraries(["auto"])
+    installed, missing = choose_libraries(["auto"])
 
     assert LAZY_FRAMES in installed
     assert list(LIBRARIES.values()) == sorted((*installed, *missing), key=list(LIBRARIES.values()).index)
-    assert ([], []) == chosen_libraries(["none"])
-    assert ([LAZY_FRAMES], []) == chosen_libraries(["lazy-frames", "lazy-frames"])
+    assert ([], []) == choose_libraries(["none"])
+    assert ([LAZY_FRAMES], []) == choose_libraries(["lazy-frames", "lazy-frames"])
     with pytest.raises(
         InvalidSettingsError, match=r"libraries has 'lazyframes': no library has this name; did you mean lazy-frames\?"
     ):
-        chosen_libraries(["lazyframes"])
+        choose_libraries(["lazyframes"])
 
 
 def test_a_named_library_that_is_not_installed_is_refused_with_its_install_command(
@@ -173,5 +173,5 @@ def test_a_named_library_that_is_not_installed_is_refused_with_its_install_comma
     with pytest.raises(
         MissingExtraError, match=r'library absent is not installed: .*; pip install "absent-library\[fast\]"'
     ):
-        chosen_libraries(["absent"])
-    assert absent in chosen_libraries(["auto"])[1]
+        choose_libraries(["absent"])
+    assert absent in choose_libraries(["auto"])[1]

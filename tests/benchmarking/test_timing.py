@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from framestow.benchmarking.timing import BareCopy, interleaved_medians
+from framestow.benchmarking.timing import BareCopy, measure_medians
 from oracles.numbered_play import numbered_play
 
 
@@ -10,7 +10,7 @@ def test_every_candidate_has_its_calls_in_every_round_and_warming_up_is_not_coun
     called: list[str] = []
     candidates = {name: lambda name=name: called.append(name) for name in ("one", "two")}
 
-    medians = interleaved_medians(candidates, rounds=3, calls=2, warmup_rounds=1)
+    medians = measure_medians(candidates, rounds=3, calls=2, warmup_rounds=1)
 
     assert ["one", "one", "two", "two"] * 4 == called
     assert {"one", "two"} == set(medians)

@@ -15,7 +15,7 @@ import pytest
 
 from framestow.cli import main, train_seeds
 from framestow.cli.train_seeds import closing_lines
-from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
+from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.loop import start_run, train
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
@@ -27,7 +27,7 @@ SHORT = ["--num-envs", "2", "--warmup", "40", "--train-every", "20", "--memory",
 
 def _saved_steps(run: Path) -> int:
     newest = newest_checkpoint(run / "checkpoints")
-    return saved_agent_steps(newest) if newest else 0
+    return read_agent_steps(newest) if newest else 0
 
 
 def _refusal(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -183,7 +183,7 @@ def test_an_actor_that_waits_for_a_lost_shard_is_not_taken_for_a_silent_one(monk
     replay = local_replay(num_envs=4)
     rollouts = rollouts_of(replay, silent_s=0.0)
     rollouts.poll()
-    monkeypatch.setattr(rollouts._calls, "done", lambda handles, timeout_s=0.0: [])
+    monkeypatch.setattr(rollouts._calls, "wait", lambda handles, timeout_s=0.0: [])
     replaced = []
     monkeypatch.setattr(rollouts._calls, "replace", replaced.append)
     replay._shards.down.add(0)

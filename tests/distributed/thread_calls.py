@@ -47,7 +47,7 @@ class ThreadCalls:
         except TimeoutError as error:
             raise ActorLostError(f"no answer in {timeout_s} s", is_silent=True) from error
 
-    def done(self, handles: Sequence[Future], timeout_s: float = 0.0) -> list[Future]:
+    def wait(self, handles: Sequence[Future], timeout_s: float = 0.0) -> list[Future]:
         wait(handles, timeout_s, "FIRST_COMPLETED")
         return [handle for handle in handles if handle.done()]
 

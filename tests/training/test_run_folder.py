@@ -48,9 +48,9 @@ def test_one_process_trains_in_a_folder_at_a_time(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path / "run", Settings("Pong"))
 
     is_refused = pytest.raises(IncompatibleError, match=r"run folder .* is being written by process \d+")
-    with folder.locked(), is_refused, folder.locked():
+    with folder.lock(), is_refused, folder.lock():
         pass
-    with folder.locked():
+    with folder.lock():
         pass
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framestow.envs.atari.games import known_games
+from framestow.envs.atari.games import list_games
 from framestow.errors import InvalidSettingsError
 from framestow.training.scores import (
     PUBLISHED,
@@ -104,7 +104,7 @@ def test_random_play_has_0_and_the_human_1() -> None:
 def test_every_game_of_the_tables_has_its_usual_name() -> None:
     games = RANDOM_AND_HUMAN.keys() | {game for entry in PUBLISHED for game in entry.scores}
 
-    assert games - set(known_games()) == set()
+    assert games - set(list_games()) == set()
 
 
 def test_published_scores_of_a_game_have_steps_and_frames() -> None:

@@ -39,7 +39,7 @@ class CapturedUpdate:
     def __call__(self, tensors: TensorBatch) -> Tensor:
         """Make the update and return its numbers, which later updates do not overwrite."""
         if self._inputs is None:
-            self._inputs = cloned_inputs(tensors)
+            self._inputs = clone_inputs(tensors)
         elif not has_same_shapes(tensors, self._inputs):
             return self._compute(tensors)
         else:
@@ -48,7 +48,7 @@ class CapturedUpdate:
             self._num_ordinary += 1
             return self._compute_aside(self._inputs)
         if self._graph is None:
-            self._graph = self._captured(self._inputs)
+            self._graph = self._capture(self._inputs)
         self._graph.replay()
         return self._numbers.clone()
 
@@ -62,7 +62,7 @@ class CapturedUpdate:
         usual.wait_stream(aside)
         return numbers
 
-    def _captured(self, inputs: TensorBatch) -> torch.cuda.CUDAGraph:
+    def _capture(self, inputs: TensorBatch) -> torch.cuda.CUDAGraph:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads copy the next batches
@@ -70,7 +70,7 @@ class CapturedUpdate:
         return graph
 
 
-def cloned_inputs(tensors: TensorBatch) -> TensorBatch:
+def clone_inputs(tensors: TensorBatch) -> TensorBatch:
     """Return a batch whose ``INPUTS`` are contiguous copies; the other fields are those of ``tensors``."""
     return TensorBatch(**{**vars(tensors), **{name: getattr(tensors, name).clone() for name in INPUTS}})
 

@@ -162,7 +162,7 @@ class DQN:
         pixels = scale_pixels(tensors.observation)  # both networks use them with Munchausen
         target = self._targets(tensors, pixels)
         self._online.sample_noise(self._generator)
-        fractions = self._drawn_fractions(len(tensors))
+        fractions = self._draw_fractions(len(tensors))
         chosen = _of_actions(self._outputs(self._online, pixels, fractions), tensors.action)
         losses = self._returns.loss(chosen, target, fractions)
         loss = (tensors.weight * losses.each).mean()
@@ -182,13 +182,13 @@ class DQN:
         """
         next_pixels = scale_pixels(tensors.next_observation)  # both networks use it
         self._target.sample_noise(self._generator)
-        next_outputs = self._outputs(self._target, next_pixels, self._drawn_fractions(len(tensors)))
+        next_outputs = self._outputs(self._target, next_pixels, self._draw_fractions(len(tensors)))
         next_values = self._returns.values(next_outputs)
         if self.settings.munchausen:
             return self._returns.target(self._munchausen_step(tensors, pixels, next_values), next_outputs)
         if self.settings.double:
             self._online.sample_noise(self._generator)
-            online_outputs = self._outputs(self._online, next_pixels, self._drawn_fractions(len(tensors)))
+            online_outputs = self._outputs(self._online, next_pixels, self._draw_fractions(len(tensors)))
             next_values = self._returns.values(online_outputs)
         step = NextStep(tensors.reward, tensors.discount, greedy_policy(next_values))
         return self._returns.target(step, next_outputs)
@@ -198,7 +198,7 @@ class DQN:
 
         Vieillard et al. 2020, Munchausen reinforcement learning, equation 1.
         """
-        outputs = self._outputs(self._target, pixels, self._drawn_fractions(len(tensors)))
+        outputs = self._outputs(self._target, pixels, self._draw_fractions(len(tensors)))
         values = self._returns.values(outputs)
         log_policy = torch.log_softmax(values / MUNCHAUSEN_TEMPERATURE, dim=1)
         of_action = MUNCHAUSEN_TEMPERATURE * log_policy.gather(1, tensors.action.unsqueeze(1)).squeeze(1)
@@ -219,7 +219,7 @@ class DQN:
             return torch.autocast("cuda", torch.bfloat16, cache_enabled=False)
         return contextlib.nullcontext()
 
-    def _drawn_fractions(self, num_rows: int) -> Tensor | None:
+    def _draw_fractions(self, num_rows: int) -> Tensor | None:
         """Return new uniform quantile fractions for IQN; ``None`` for others."""
         if self.settings.distribution != "iqn":
             return None
@@ -286,7 +286,7 @@ def _of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
     return outputs[torch.arange(len(outputs), device=outputs.device), actions]
 
 
-def trained_state_bytes(observation_shape: Sequence[int], num_actions: int, settings: AgentSettings) -> int:
+def estimate_state_bytes(observation_shape: Sequence[int], num_actions: int, settings: AgentSettings) -> int:
     """Return about the bytes of a trained agent's ``state_dict``: two networks and the two moments of Adam."""
     with torch.device("meta"):  # shapes without storage
         network = build_network(

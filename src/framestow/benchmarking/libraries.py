@@ -91,7 +91,7 @@ class System(Protocol):
     def as_arrays(self, batch: Any) -> BatchArrays:
         """Convert what ``sample`` returned to arrays."""
 
-    def reported_bytes(self) -> int:
+    def read_reported_bytes(self) -> int:
         """Return the bytes that the memory itself reports; 0 if it reports none."""
         return 0
 
@@ -134,7 +134,7 @@ class Framestow(System):
     def as_arrays(self, batch: Batch) -> BatchArrays:
         return BatchArrays(batch.observation, batch.next_observation, batch.reward)
 
-    def reported_bytes(self) -> int:
+    def read_reported_bytes(self) -> int:
         return self._memory.nbytes
 
 
@@ -497,7 +497,7 @@ LIBRARIES: dict[str, Library] = {
 }
 
 
-def chosen_libraries(names: Sequence[str]) -> tuple[list[Library], list[Library]]:
+def choose_libraries(names: Sequence[str]) -> tuple[list[Library], list[Library]]:
     """Return the libraries to measure and those that are not installed, as ``--libraries`` names them.
 
     ``["auto"]`` chooses all that are installed, ``["none"]`` none. Raises ``InvalidSettingsError`` for an unknown name
@@ -508,7 +508,7 @@ def chosen_libraries(names: Sequence[str]) -> tuple[list[Library], list[Library]
     if list(names) == ["auto"]:
         installed = [library for library in LIBRARIES.values() if library.is_installed]
         return installed, [library for library in LIBRARIES.values() if library not in installed]
-    named = [_named(name) for name in dict.fromkeys(names)]
+    named = [_find_library(name) for name in dict.fromkeys(names)]
     for library in named:
         if not library.is_installed:
             raise MissingExtraError(
@@ -517,7 +517,7 @@ def chosen_libraries(names: Sequence[str]) -> tuple[list[Library], list[Library]
     return named, []
 
 
-def _named(name: str) -> Library:
+def _find_library(name: str) -> Library:
     if name in LIBRARIES:
         return LIBRARIES[name]
     nearest = difflib.get_close_matches(name.lower().replace("_", "-"), LIBRARIES, n=1, cutoff=0.5)

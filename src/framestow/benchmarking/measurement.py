@@ -17,7 +17,7 @@ import numpy as np
 from framestow import __version__
 from framestow.benchmarking.libraries import FRAMESTOW_SYSTEMS, Library, System, Task
 from framestow.benchmarking.play import MOST_STEPS, Play, Step
-from framestow.benchmarking.timing import BareCopy, interleaved_turns, settle_allocator
+from framestow.benchmarking.timing import BareCopy, measure_turns, settle_allocator
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import available_bytes, live_bytes, resident_bytes
@@ -160,17 +160,17 @@ def measure(
     share = (settings.max_bytes - bare_bytes) // (len(framestow_systems) + len(kinds))
     bare = BareCopy(play, max(bare_bytes, (settings.stack + 2) * play.frames[0].nbytes), settings.seed)
     unlimited, limited = _Limits(share, float("inf")), _Limits(share, settings.fill_seconds)
-    filled = [_filled(kind, __version__, play, settings, unlimited, on_progress) for kind in framestow_systems]
+    filled = [_fill_system(kind, __version__, play, settings, unlimited, on_progress) for kind in framestow_systems]
     left_out = []
     for kind, library in kinds:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                filled.append(_filled(kind, library.version, play, settings, limited, on_progress))
+                filled.append(_fill_system(kind, library.version, play, settings, limited, on_progress))
         except Exception as error:  # any version of another library may fail; the others are still measured
             left_out.append(LeftOut(kind.name, f"{type(error).__name__}: {error}".splitlines()[0]))
     settle_allocator()
-    bare_us, systems = _timed(bare, filled, settings, on_progress)
+    bare_us, systems = _time_systems(bare, filled, settings, on_progress)
     return BenchFigures(
         game=play.game,
         preset=preset,
@@ -232,7 +232,7 @@ class _Filled(NamedTuple):
     figures: SystemFigures
 
 
-def _filled(
+def _fill_system(
     kind: type[System],
     version: str,
     play: Play,
@@ -252,7 +252,7 @@ def _filled(
     system = kind(replace(task, capacity=capacity))
     steps = play.steps(capacity, settings.stack)
     count, append_us = _fill(system, steps, limits, lambda done: on_progress(f"filling {kind.name}", done, capacity))
-    nbytes = max(live_bytes() - before, system.reported_bytes())
+    nbytes = max(live_bytes() - before, system.read_reported_bytes())
     _check_batches(system, play, settings.stack, count)
     figures = SystemFigures(
         name=kind.name,
@@ -315,7 +315,7 @@ def _check_batches(system: System, play: Play, stack: int, num_steps: int) -> No
             raise _wrong(system, "next observation")
 
 
-def _timed(
+def _time_systems(
     bare: BareCopy, filled: list[_Filled], settings: BenchSettings, on_progress: OnProgress
 ) -> tuple[float, list[SystemFigures]]:
     """Time the bare copy and every system in turn, those on PyTorch with one thread and with its default."""
@@ -332,7 +332,7 @@ def _timed(
             if count is not None:
                 before_turn[name] = partial(torch.set_num_threads, count)
     rounds_done = iter(range(1, settings.rounds + 4))
-    turns = interleaved_turns(
+    turns = measure_turns(
         candidates,
         settings.rounds,
         CALLS,

@@ -74,16 +74,16 @@ class Play:
             which = number % len(self.positions)
             newest = int(self.positions[which])
             yield Step(
-                observation=self._stacked(newest, stack),
+                observation=self._stack_frames(newest, stack),
                 action=int(self.actions[which]),
                 reward=float(number),
                 terminated=bool(self.terminated[which]),
                 truncated=bool(self.truncated[which]),
-                next_observation=self._stacked(newest + 1, stack),
+                next_observation=self._stack_frames(newest + 1, stack),
                 starts_episode=newest == self.episode_starts[newest],
             )
 
-    def _stacked(self, newest: int, stack: int) -> Frames:
+    def _stack_frames(self, newest: int, stack: int) -> Frames:
         oldest, start = newest - stack + 1, int(self.episode_starts[newest])
         if oldest >= start:
             return self.frames[oldest : newest + 1]

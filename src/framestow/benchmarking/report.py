@@ -184,7 +184,7 @@ def _label(figure: Figure, axes: Axes, points: list[tuple[SystemFigures, str]]) 
         others = taken[:own] + taken[own + 1 :]
         best_cost, best = float("inf"), PLACES[0]
         for place in PLACES:
-            label = _labelled(axes, system, colour, place)
+            label = _add_label(axes, system, colour, place)
             box = label.get_window_extent().padded(4)
             label.remove()
             outside = not (inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1)
@@ -193,10 +193,10 @@ def _label(figure: Figure, axes: Axes, points: list[tuple[SystemFigures, str]]) 
                 best_cost, best = cost, place
             if cost == 0:
                 break
-        taken.append(_labelled(axes, system, colour, best).get_window_extent().padded(4))
+        taken.append(_add_label(axes, system, colour, best).get_window_extent().padded(4))
 
 
-def _labelled(axes: Axes, system: SystemFigures, colour: str, place: tuple[float, float]) -> Any:
+def _add_label(axes: Axes, system: SystemFigures, colour: str, place: tuple[float, float]) -> Any:
     right, up = place
     return axes.annotate(
         system.name,

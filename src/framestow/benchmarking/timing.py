@@ -19,15 +19,15 @@ SETTLING_BYTES = 31 << 20  # just below the largest block that glibc adapts its 
 NUM_BATCHES = 257  # batches of the bare copy that are drawn beforehand and copied in turn
 
 
-def interleaved_medians(
+def measure_medians(
     candidates: Mapping[str, Callable[[], object]], rounds: int, calls: int, warmup_rounds: int = 3
 ) -> dict[str, float]:
     """Return the median over the rounds of a turn's mean microseconds a call, rare slow calls included."""
-    turns = interleaved_turns(candidates, rounds, calls, warmup_rounds)
+    turns = measure_turns(candidates, rounds, calls, warmup_rounds)
     return {name: statistics.median(map(statistics.fmean, times)) * 1e6 for name, times in turns.items()}
 
 
-def interleaved_turns(
+def measure_turns(
     candidates: Mapping[str, Callable[[], object]],
     rounds: int,
     calls: int,
@@ -50,7 +50,7 @@ def interleaved_turns(
             for name, candidate in candidates.items():
                 if name in preparations:
                     preparations[name]()
-                times = _timed(candidate, calls)
+                times = _time_calls(candidate, calls)
                 if current >= warmup_rounds:
                     turns[name].append(times)
             if after_round is not None:
@@ -60,7 +60,7 @@ def interleaved_turns(
     return turns
 
 
-def _timed(candidate: Callable[[], object], calls: int) -> list[float]:
+def _time_calls(candidate: Callable[[], object], calls: int) -> list[float]:
     marks = [time.perf_counter()]
     for _ in range(calls):
         candidate()

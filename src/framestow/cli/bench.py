@@ -71,7 +71,7 @@ class Bench:
     def run(self, console: Console) -> int:
         """Run the benchmark, print the table, write both files and return the exit code."""
         # Imported here: --help must not load the emulator.
-        from framestow.benchmarking.libraries import chosen_libraries  # noqa: PLC0415
+        from framestow.benchmarking.libraries import choose_libraries  # noqa: PLC0415
         from framestow.benchmarking.measurement import measure  # noqa: PLC0415
         from framestow.benchmarking.play import record_play  # noqa: PLC0415
         from framestow.benchmarking.report import table, write_plot  # noqa: PLC0415
@@ -90,7 +90,7 @@ class Bench:
         folder = self.out or Path(f"bench-{games[0]}" if len(games) == 1 else f"bench-{len(games)}-games")
         settings = self._settings()
         with ProgressDisplay(console, "loading the libraries"):
-            libraries, missing = chosen_libraries(self.libraries)
+            libraries, missing = choose_libraries(self.libraries)
         not_installed = {"not_installed": {library.key: library.install_command for library in missing}}
         others = ", ".join(library.key for library in libraries) or "no other library"
         measured: list[BenchFigures] = []

@@ -177,10 +177,10 @@ class ImportMinari:
 
 
 def _import(console: Console, name: str, source: Source, make_memory: Callable[[Path], ReplayMemory], to: Path) -> int:
-    from framestow.offline.transfer import bytes_of_folder, unfinished_folder  # noqa: PLC0415 -- slow import
+    from framestow.offline.transfer import bytes_of_folder, fill_folder  # noqa: PLC0415 -- slow import
 
     start = time.monotonic()
-    with unfinished_folder(to) as folder, make_memory(folder) as memory:
+    with fill_folder(to) as folder, make_memory(folder) as memory:
         with ProgressDisplay(console, "importing", "bytes") as show:
             transferred = source.import_into(memory, _flushing(memory, show))
         if not transferred.transitions:

@@ -48,7 +48,7 @@ def train_command(arguments: list[str]) -> type[Any]:
     The defaults are the values of ``--recipe``, or with ``--resume RUN`` the settings of that run. Omitted options
     then keep their values, and ``train`` can compare the given options with the run.
     """
-    resumed, recipe = _resumed_and_recipe(arguments)
+    resumed, recipe = _read_resumed_and_recipe(arguments)
     defaults = resumed or Settings(recipe=recipe)  # type: ignore[arg-type]  # Settings checks it
     types = typing.get_type_hints(Settings)
     fields: list[Any] = []
@@ -102,7 +102,7 @@ def _run(arguments: Any, console: Console) -> int:
     return train_seeds(options, arguments.seeds, arguments.parallel, console)
 
 
-def _resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str]:
+def _read_resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str]:
     """Return the settings of the run that ``--resume`` names, if it is given, and the name of the recipe."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--resume", type=Path, nargs="?")

@@ -27,11 +27,11 @@ from rich.markup import escape
 from rich.text import Text
 
 from framestow.argument_checks import whole_number
-from framestow.cli.training_session import TrainOptions, checked_settings, expect_for_new_run, shell_command
+from framestow.cli.training_session import TrainOptions, check_options, expect_for_new_run, shell_command
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
 from framestow.training import loop
-from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
+from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.listeners import last_scores
 from framestow.training.loop import Interruption
 from framestow.training.run import NUM_RECENT, num_cores
@@ -61,7 +61,7 @@ def train_seeds(options: TrainOptions, num_seeds: int | None, num_at_once: int |
     if num_at_once is not None:
         whole_number("parallel", num_at_once, 1, rule="at least 1 run trains at a time; give another --parallel")
     if options.resume:
-        parent, unfinished = options.resume, _resumed_runs(options, num_seeds)
+        parent, unfinished = options.resume, _prepare_resumed_runs(options, num_seeds)
         threads = options.settings.threads or num_cores()  # as the runs began, to continue them bit for bit
         _, at_once = share_cores(len(unfinished), num_cores(), threads, num_at_once)
     else:
@@ -70,7 +70,7 @@ def train_seeds(options: TrainOptions, num_seeds: int | None, num_at_once: int |
                 f"parallel is {num_at_once}: one run trains in one process; give --seeds too, or leave out --parallel"
             )
         whole_number("seeds", num_seeds, 1, rule="there must be at least 1 run; give another --seeds")
-        settings = checked_settings(options)
+        settings = check_options(options)
         threads, at_once = share_cores(num_seeds, num_cores(), settings.threads, num_at_once)
         settings = dataclasses.replace(settings, threads=threads)
         parent = options.run_dir or default_run_path(settings, datetime.datetime.now(), num_seeds)
@@ -95,7 +95,7 @@ def train_seeds(options: TrainOptions, num_seeds: int | None, num_at_once: int |
     return FAILED if children.failures else 0
 
 
-def _resumed_runs(options: TrainOptions, num_seeds: int | None) -> list[RunFolder]:
+def _prepare_resumed_runs(options: TrainOptions, num_seeds: int | None) -> list[RunFolder]:
     """Write the new settings of all unfinished runs of a folder and return these runs."""
     assert options.resume is not None
     folders = seed_runs(options.resume)
@@ -107,8 +107,8 @@ def _resumed_runs(options: TrainOptions, num_seeds: int | None) -> list[RunFolde
         raise InvalidSettingsError(
             f"seeds is {num_seeds}: {options.resume} has the runs of {len(folders)} seeds; leave out --seeds"
         )
-    settings = checked_settings(options)
-    unfinished = [folder for folder in folders if _saved_steps(folder) < settings.steps]
+    settings = check_options(options)
+    unfinished = [folder for folder in folders if _read_saved_steps(folder) < settings.steps]
     if not unfinished:
         raise InvalidSettingsError(
             f"steps is {settings.steps:,}: all {len(folders)} seeds already have these steps; give a larger --steps"
@@ -116,7 +116,7 @@ def _resumed_runs(options: TrainOptions, num_seeds: int | None) -> list[RunFolde
     first = folders[0].settings().seed
     with contextlib.ExitStack() as locks:
         for folder in unfinished:
-            locks.enter_context(folder.locked())
+            locks.enter_context(folder.lock())
         for folder in unfinished:
             seed = settings.seed + folder.settings().seed - first  # another --seed differs for every run
             folder.change_settings(dataclasses.replace(settings, seed=seed))
@@ -149,9 +149,9 @@ def _check_memories_fit(settings: Settings, parent: Path, at_once: int, num_runs
         raise InvalidSettingsError(f"{error}; or --parallel 1, since {at_once} runs share the RAM") from error
 
 
-def _saved_steps(folder: RunFolder) -> int:
+def _read_saved_steps(folder: RunFolder) -> int:
     newest = newest_checkpoint(folder.checkpoints)
-    return saved_agent_steps(newest) if newest else 0
+    return read_agent_steps(newest) if newest else 0
 
 
 class Children:
@@ -253,7 +253,7 @@ def closing_lines(parent: Path, failures: dict[Path, str]) -> dict[str, str]:
     """Return the scores of the finished runs and the commands for the next step, by name."""
     folders = seed_runs(parent)
     settings = folders[0].settings()
-    saved_steps = {folder.path: _saved_steps(folder) for folder in folders}
+    saved_steps = {folder.path: _read_saved_steps(folder) for folder in folders}
     finished = [folder for folder in folders if saved_steps[folder.path] >= settings.steps]
     frames = find_preset(settings.preset).frame_skip * settings.steps
     lines = {
@@ -275,7 +275,9 @@ def closing_lines(parent: Path, failures: dict[Path, str]) -> dict[str, str]:
 
 def _score_lines(game: str, folders: list[RunFolder]) -> dict[str, str]:
     """Return the mean of the last games of each run, and the averages over the runs with their intervals."""
-    games = {folder.path.name: last_scores(folder.episodes, NUM_RECENT, _saved_steps(folder)) for folder in folders}
+    games = {
+        folder.path.name: last_scores(folder.episodes, NUM_RECENT, _read_saved_steps(folder)) for folder in folders
+    }
     scores = [float(np.mean(last)) for last in games.values() if last]
     if not scores:
         return {"score": "no finished seed has a whole game"}

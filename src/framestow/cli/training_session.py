@@ -17,7 +17,7 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 
-from framestow.agents.dqn import trained_state_bytes
+from framestow.agents.dqn import estimate_state_bytes
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
@@ -87,9 +87,9 @@ def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str
         expectation = _measure(run.settings, console)
     else:
         observation_shape = run.env.single_observation_space.shape or ()
-        checkpoint_bytes = trained_state_bytes(observation_shape, num_actions_of(run.env), run.settings.agent())
+        checkpoint_bytes = estimate_state_bytes(observation_shape, num_actions_of(run.env), run.settings.agent())
         expectation = expect_from_memory(report, checkpoint_bytes)
-    space = FreeSpace.for_run(folder.path, report.nbytes, folder.saved_bytes())
+    space = FreeSpace.for_run(folder.path, report.nbytes, folder.count_saved_bytes())
     return _describe_if_it_fits(expectation, run.settings, folder.path, space)
 
 
@@ -100,12 +100,12 @@ def _measure(settings: Settings, console: Console) -> MemoryExpectation:
 
 
 def _describe_if_it_fits(expectation: MemoryExpectation, settings: Settings, path: Path, space: FreeSpace) -> str:
-    wanted = _wanted_memory(settings, path)
+    wanted = _make_wanted_memory(settings, path)
     check_memory_fits(expectation, wanted, space)
     return describe_expectation(expectation, wanted, space)
 
 
-def _wanted_memory(settings: Settings, path: Path) -> WantedMemory:
+def _make_wanted_memory(settings: Settings, path: Path) -> WantedMemory:
     max_bytes = None if settings.memory_bytes is None else parse_bytes(settings.memory_bytes, "memory_bytes")
     return WantedMemory(settings.memory, settings.steps, path, max_bytes, settings.memory_on_disk)
 
@@ -123,11 +123,11 @@ class TrainOptions:
 
 def train(options: TrainOptions, console: Console) -> int:
     """Start or resume a run, train it, print the result and return the exit code."""
-    settings = checked_settings(options)
+    settings = check_options(options)
     new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
     expected = "" if options.resume else expect_for_new_run(settings, new_path, console)
     folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
-    with contextlib.ExitStack() as unless_started, folder.locked():
+    with contextlib.ExitStack() as unless_started, folder.lock():
         if options.resume:
             folder.change_settings(settings)
         else:
@@ -144,7 +144,7 @@ def train(options: TrainOptions, console: Console) -> int:
             for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
                 _print_line(console, name, text)
             if signal_number is None:
-                _print_line(console, "report", _written_report(folder, console))
+                _print_line(console, "report", _write_report(folder, console))
         finally:
             run.close()
             with contextlib.suppress(FramestowError):  # the next start says it; an error of the training goes first
@@ -163,7 +163,7 @@ def _start_on_cluster(folder: RunFolder, options: TrainOptions, console: Console
         return start_distributed_run(folder, options.address)
 
 
-def checked_settings(options: TrainOptions) -> Settings:
+def check_options(options: TrainOptions) -> Settings:
     """Return the settings with the usual name of the game. Raise for invalid options before anything is written."""
     settings = options.settings
     if not settings.game:
@@ -255,7 +255,7 @@ def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, s
     }
 
 
-def _written_report(folder: RunFolder, console: Console) -> str:
+def _write_report(folder: RunFolder, console: Console) -> str:
     """Write the page with the learning curve into the run folder; return its path, or why it is missing."""
     path = folder.path / "report.html"
     try:

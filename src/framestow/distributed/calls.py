@@ -36,7 +36,7 @@ class Calls(Protocol):
             Exception: what the method raised.
         """
 
-    def done(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:
+    def wait(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:
         """Return the handles that have an answer, after waiting up to ``timeout_s`` for the first."""
 
     def share(self, value: Any) -> Any:
@@ -87,7 +87,7 @@ class LocalCalls:
             raise error
         return answer
 
-    def done(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:  # noqa: ARG002
+    def wait(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:  # noqa: ARG002
         """Return all handles."""
         return list(handles)
 

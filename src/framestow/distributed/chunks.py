@@ -386,7 +386,7 @@ class ShardWriter:
             while self._in_flight[shard]:
                 self._receive(shard)
 
-    def _checked_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
+    def _check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
         return self._settings.extras.checked(extras, num_steps)
 
     def _arrays(self, frames: Any, num_rows: int) -> Arrays:

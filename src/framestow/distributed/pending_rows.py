@@ -112,7 +112,7 @@ class PendingRows:
         requests = []
         for shard in np.flatnonzero(counts).tolist():
             num, limit = int(counts[shard]), replay._limit_with_draw(shard)
-            given = num, replay._epoch(shard), replay._taken_updates(shard), self._num_draws, limit
+            given = num, replay._epoch(shard), replay._take_updates(shard), self._num_draws, limit
             call = replay._shards.call
             if self._shape is None:
                 handle = call(shard, "sample", *given)
@@ -149,7 +149,7 @@ class PendingRows:
                 replay.counts.replaced_rows += missing
                 requests = self._ask(missing) if missing else []
         self.stop()
-        return self._merged(answers) if self._shape is None else self._merged_sequences(answers, self._shape)
+        return self._merge(answers) if self._shape is None else self._merge_sequences(answers, self._shape)
 
     def redraw(self, error: Exception) -> None:
         """Raise ``error``: a shard skips damaged segments itself."""
@@ -161,7 +161,7 @@ class PendingRows:
             self._replay._num_requests -= self._is_open
             self._is_open = False
 
-    def _merged(self, answers: list[_Answer]) -> Batch:
+    def _merge(self, answers: list[_Answer]) -> Batch:
         settings = self._replay._settings
         rows = [answer.rows for answer in answers]
         stack, n_step = settings.stack, settings.n_step
@@ -173,7 +173,7 @@ class PendingRows:
                 for which in (0, 1)
                 for each, half in zip(rows, halves, strict=True)
             ]
-        frames = self._merged_frames(frames_of)
+        frames = self._merge_frames(frames_of)
         both = observation_parts(self._batch_size, len(frames[0]), stack, n_step)
         observation, next_observation = (
             settings.frame.rebuilt(tuple(part[each] for part in frames))
@@ -185,20 +185,20 @@ class PendingRows:
         names = rows[0].extras
         return Batch(
             observation,
-            _joined([each.action for each in rows]),
-            _joined([each.reward for each in rows]),
-            _joined([each.discount for each in rows]),
+            _join([each.action for each in rows]),
+            _join([each.reward for each in rows]),
+            _join([each.discount for each in rows]),
             next_observation,
-            _joined(index),
+            _join(index),
             self._weights(answers),
-            _joined([each.terminated for each in rows]),
-            _joined([each.truncated for each in rows]),
-            {name: _joined([each.extras[name] for each in rows]) for name in names},
+            _join([each.terminated for each in rows]),
+            _join([each.truncated for each in rows]),
+            {name: _join([each.extras[name] for each in rows]) for name in names},
         )
 
-    def _merged_sequences(self, answers: list[_Answer], shape: SequenceShape) -> SequenceBatch:
+    def _merge_sequences(self, answers: list[_Answer], shape: SequenceShape) -> SequenceBatch:
         settings, rows = self._replay._settings, [answer.rows for answer in answers]
-        frames = self._merged_frames([each.frames for each in rows])
+        frames = self._merge_frames([each.frames for each in rows])
         crosses, length = shape.borders == "cross", shape.length
         views = [
             tuple(
@@ -216,11 +216,11 @@ class PendingRows:
         return SequenceBatch(
             observation=observation,
             next_observation=next_observation,
-            index=_joined(index),
+            index=_join(index),
             weight=self._weights(answers),
-            extras={name: _joined([each.extras[name] for each in rows]) for name in rows[0].extras},
+            extras={name: _join([each.extras[name] for each in rows]) for name in rows[0].extras},
             burn_in=shape.burn_in,
-            **{name: _joined([each.fields[name] for each in rows]) for name in SEQUENCE_FIELDS},
+            **{name: _join([each.fields[name] for each in rows]) for name in SEQUENCE_FIELDS},
         )
 
     def _weights(self, answers: list[_Answer]) -> npt.NDArray[np.float32]:
@@ -246,9 +246,9 @@ class PendingRows:
             each.rows.weight if smallest == mine else (each.rows.weight * (smallest / mine) ** beta).astype(np.float32)
             for each, mine in zip(answers, of_answer, strict=True)
         ]
-        return _joined(weights)
+        return _join(weights)
 
-    def _merged_frames(self, parts: list[tuple[npt.NDArray[Any], ...]]) -> tuple[npt.NDArray[Any], ...]:
+    def _merge_frames(self, parts: list[tuple[npt.NDArray[Any], ...]]) -> tuple[npt.NDArray[Any], ...]:
         """Return the frames of all parts as one array for each array; of a single part without a copy."""
         if len(parts) == 1:
             return tuple(_writable(part) for part in parts[0])
@@ -277,5 +277,5 @@ def _writable(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array if array.flags.writeable else np.asarray(_WritableView(array))
 
 
-def _joined(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+def _join(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     return _writable(parts[0]) if len(parts) == 1 else np.concatenate(parts)

@@ -124,7 +124,7 @@ class RayCalls(Calls):
                 f"an actor died before it answered: {str(error).splitlines()[0]}; see its log with `ray logs`"
             ) from error
 
-    def done(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:
+    def wait(self, handles: Sequence[Any], timeout_s: float = 0.0) -> list[Any]:
         """Return the references that have an answer or an error."""
         if not handles:
             return []
@@ -187,7 +187,7 @@ def start_ray_rollouts(settings: Sequence[RolloutSettings], placement: ActorPlac
     return RayCalls([make.options(**options).remote(pickle.dumps(one)) for one in settings])
 
 
-def placed(start: Callable[..., RayCalls], placement: ActorPlacement) -> Callable[..., Calls]:
+def with_placement(start: Callable[..., RayCalls], placement: ActorPlacement) -> Callable[..., Calls]:
     """Return ``start`` with a placement, for the argument ``start`` of a replay or of rollouts."""
     return lambda settings: start(settings, placement)
 
@@ -208,7 +208,7 @@ class _RayShard(Shard):
         """Return the id of the shard's process."""
         return os.getpid()
 
-    def stored(self) -> Batch:
+    def read_all(self) -> Batch:
         """Return all transitions, for tests."""
         return self.memory.get(self.memory.sampleable_indices())
 

@@ -234,7 +234,7 @@ class Rollouts(Closing):
                 if number not in self._in_flight:
                     self._in_flight[number] = self._run(number), time.monotonic()
         handles = {number: handle for number, (handle, _) in self._in_flight.items()}
-        done = {id(handle) for handle in self._calls.done(list(handles.values()), timeout_s)}
+        done = {id(handle) for handle in self._calls.wait(list(handles.values()), timeout_s)}
         reports, lost = [], []
         for number, handle in handles.items():
             if id(handle) in done:

@@ -171,7 +171,7 @@ class ShardedReplay(Closing):
         self._check_limiter()
         # By shard: its last report; None while it is lost.
         self._reports: list[ShardReport | None] = [None] * shards
-        seeds = [seed, *_derived_seeds(seed, shards - 1)]
+        seeds = [seed, *_derive_seeds(seed, shards - 1)]
         settings = [
             ShardSettings(
                 of_shard,
@@ -295,7 +295,7 @@ class ShardedReplay(Closing):
         """Whether each environment that ``begin`` and ``append`` feed has an open episode."""
         return self._own_writer.open_episodes
 
-    def _checked_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
+    def _check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
         return self._settings.extras.checked(extras, num_steps)
 
     def flush(self) -> None:
@@ -316,7 +316,7 @@ class ShardedReplay(Closing):
         Raises:
             NothingToSampleError: no shard has any.
         """
-        batch: Batch = _unpacked(self._draw_ahead(batch_size))
+        batch: Batch = _unpack(self._draw_ahead(batch_size))
         return batch
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
@@ -347,7 +347,7 @@ class ShardedReplay(Closing):
             self._send_updates(shard)
 
     def _send_updates(self, shard: int) -> None:
-        updates = self._taken_updates(shard)
+        updates = self._take_updates(shard)
         if updates is not None:
             try:
                 call = self._shards.call(shard, "update", self._epoch(shard), updates)
@@ -355,7 +355,7 @@ class ShardedReplay(Closing):
             except ActorLostError as error:
                 self._lose(shard, error)
 
-    def _taken_updates(self, shard: int) -> Updates | None:
+    def _take_updates(self, shard: int) -> Updates | None:
         updates, self._updates[shard] = self._updates[shard], []
         if not updates:
             return None
@@ -372,7 +372,7 @@ class ShardedReplay(Closing):
     ) -> SequenceBatch:
         """Sample sequences, each of one shard, as ``ReplayMemory.sample_sequences`` does."""
         drawn = self._draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
-        batch: SequenceBatch = _unpacked(drawn)
+        batch: SequenceBatch = _unpack(drawn)
         return batch
 
     def _draw_sequences_ahead(
@@ -471,9 +471,9 @@ class ShardedReplay(Closing):
 
     def _limit_with_draw(self, shard: int) -> float:
         """Return the insert limit that a draw gives to a shard; it never lowers the last one."""
-        return self._sent_limit(shard, max(self._insert_limit(shard), self._newest_limits[shard]))
+        return self._record_sent_limit(shard, max(self._insert_limit(shard), self._newest_limits[shard]))
 
-    def _sent_limit(self, shard: int, limit: float) -> float:
+    def _record_sent_limit(self, shard: int, limit: float) -> float:
         """Note a limit that is sent to a shard, and return it."""
         self._newest_limits[shard] = limit
         self._limits[shard] = max(self._limits[shard], limit)
@@ -503,11 +503,11 @@ class ShardedReplay(Closing):
 
     def _ask(self, shard: int) -> None:
         if shard not in self._questions:
-            limit = self._sent_limit(shard, self._insert_limit(shard))
+            limit = self._record_sent_limit(shard, self._insert_limit(shard))
             self._questions[shard] = self._shards.call(shard, "report", self._epoch(shard), limit)
 
     def _answer_if_done(self, shard: int) -> None:
-        if shard in self._questions and self._shards.done([self._questions[shard]]):
+        if shard in self._questions and self._shards.wait([self._questions[shard]]):
             self._answer(shard, self._timeout_s)
 
     def _answer(self, shard: int, timeout_s: float) -> None:
@@ -679,7 +679,7 @@ class ShardedReplay(Closing):
         self._shards.close()
 
 
-def _unpacked(pending: PendingRows) -> Any:
+def _unpack(pending: PendingRows) -> Any:
     try:
         return pending.unpack()
     finally:
@@ -692,7 +692,7 @@ def _sum(parts: list[Mapping[str, int]]) -> dict[str, int]:
     }
 
 
-def _derived_seeds(seed: int | None, num: int) -> list[int | None]:
+def _derive_seeds(seed: int | None, num: int) -> list[int | None]:
     if seed is None:
         return [None] * num
     return [int(np.random.SeedSequence(seed, spawn_key=(n,)).generate_state(1, np.uint32)[0]) for n in range(num)]

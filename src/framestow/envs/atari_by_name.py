@@ -95,7 +95,7 @@ def make_atari(
     rom, recipe = find_rom(game), find_preset(preset)
     if num_envs is not None:
         num_envs = whole_number("num_envs", num_envs, 1, rule="it must be 1 or more; None makes one plain environment")
-    workers = _checked_workers(workers, num_envs)
+    workers = _check_workers(workers, num_envs)
     check_render_mode(render_mode)
     find_mode(autoreset_mode)
     check_worker_settings(start_method, step_timeout, on_worker_lost)
@@ -115,7 +115,7 @@ def make_atari(
     )
 
 
-def _checked_workers(workers: Any, num_envs: int | None) -> int:
+def _check_workers(workers: Any, num_envs: int | None) -> int:
     rule = f"it must be from 0 (this process) to the number of environments, {num_envs or 1}"
     workers = whole_number("workers", workers, 0, rule=rule)
     if num_envs is None and workers:

@@ -54,8 +54,8 @@ class FrameSpec:
 
     def __init__(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8, is_scaled: bool = False) -> None:
         for name, value in (
-            ("shape", _checked_shape(shape)),
-            ("dtype", _checked_dtype(dtype)),
+            ("shape", _check_shape(shape)),
+            ("dtype", _check_dtype(dtype)),
             ("is_scaled", truth_value("is_scaled", is_scaled)),
         ):
             object.__setattr__(self, name, value)  # the dataclass is frozen
@@ -84,7 +84,7 @@ class FrameSpec:
                 f"observation_space is {space!r}: it must have the shape and dtype of one frame; "
                 "give a Box such as Box(0, 255, (84, 84), np.uint8)"
             )
-        shape, dtype = _checked_shape(shape), _checked_dtype(dtype)
+        shape, dtype = _check_shape(shape), _check_dtype(dtype)
         return cls(shape, dtype, _holds_scaled_pixels(shape, dtype, space))
 
     @property
@@ -148,7 +148,7 @@ class FrameSpec:
         return len(self.shape) == 3 and self.shape[-1] <= MAX_CHANNELS_LAST
 
 
-def _checked_shape(given: tuple[int, ...]) -> tuple[int, ...]:
+def _check_shape(given: tuple[int, ...]) -> tuple[int, ...]:
     try:
         shape = None if isinstance(given, (str, bytes)) else tuple(map(index, given))
     except TypeError:
@@ -161,7 +161,7 @@ def _checked_shape(given: tuple[int, ...]) -> tuple[int, ...]:
     return shape
 
 
-def _checked_dtype(given: npt.DTypeLike) -> np.dtype[Any]:
+def _check_dtype(given: npt.DTypeLike) -> np.dtype[Any]:
     dtype = numpy_dtype("frame dtype", given)
     if dtype.kind not in "biuf" or dtype.itemsize > MAX_ITEM_BYTES or not dtype.isnative:
         raise InvalidSettingsError(

@@ -235,7 +235,7 @@ class LazyFrames(LazyArray):
         return map(read_only, self._frames) if self._axis == "first" else iter(np.asarray(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (self._frames, tuple(map(is_frozen, self._frames)), self._axis)
+        return _unpickle, (self._frames, tuple(map(is_frozen, self._frames)), self._axis)
 
     def __copy__(self) -> LazyFrames:
         return LazyFrames(self._frames, self._axis)
@@ -323,7 +323,7 @@ def is_frozen(frame: npt.NDArray[Any]) -> bool:
     return not frame.flags.writeable and (frame.flags.owndata or isinstance(frame.base, bytes))  # bytes: unpickled
 
 
-def _unpickled(frames: tuple[npt.NDArray[Any], ...], were_frozen: tuple[bool, ...], axis: StackAxis) -> LazyFrames:
+def _unpickle(frames: tuple[npt.NDArray[Any], ...], were_frozen: tuple[bool, ...], axis: StackAxis) -> LazyFrames:
     for frame, was_frozen in zip(frames, were_frozen, strict=True):
         if was_frozen:
             frame.flags.writeable = False  # pickles do not save this flag

@@ -37,7 +37,7 @@ from gymnasium.vector.utils import batch_space
 from gymnasium.wrappers.utils import create_zero_array
 
 from framestow.argument_checks import as_array, one_of, whole_number
-from framestow.envs.recording.recordable import declared_mode, disable_observation_copies
+from framestow.envs.recording.recordable import disable_observation_copies, find_autoreset_mode
 from framestow.envs.recording.step_recording import RECORDINGS, RecordedStep
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.errors import InvalidSettingsError, InvalidStepError
@@ -102,7 +102,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
             self, stack_size=stack_size, padding_type=padding_type, axis=axis
         )
         gymnasium.Wrapper.__init__(self, env)
-        self.observation_space = stacked_space(env.observation_space, stack_size, axis)
+        self.observation_space = stack_space(env.observation_space, stack_size, axis)
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
         self._recent = recent_frames(env.observation_space, stack_size, padding_type, axis)
         self._is_reset = False  # a step needs it
@@ -110,7 +110,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset the environment and return the padded first observation."""
         frame, info = self.env.reset(seed=seed, options=options)
-        copied = map_arrays(RecentFrames.copied, self._recent, frame)
+        copied = map_arrays(RecentFrames.copy_frame, self._recent, frame)
         self._is_reset = True
         return map_arrays(RecentFrames.begin, self._recent, copied), info
 
@@ -119,7 +119,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         if not self._is_reset:
             raise InvalidStepError(f"{self} was not reset: step needs an open episode; call reset() first")
         frame, reward, terminated, truncated, info = self.env.step(action)
-        copied = map_arrays(RecentFrames.copied, self._recent, frame)
+        copied = map_arrays(RecentFrames.copy_frame, self._recent, frame)
         return map_arrays(RecentFrames.append, self._recent, copied), reward, terminated, truncated, info
 
 
@@ -165,11 +165,11 @@ class VectorFrameStack(VectorWrapper):  # VectorWrapper has no type parameters i
             raise InvalidSettingsError(f"env is {env}: not a vector environment; use FrameStack(env, stack_size)")
         super().__init__(env)
         frame_space = env.single_observation_space
-        self.single_observation_space = stacked_space(frame_space, stack_size, axis)
+        self.single_observation_space = stack_space(frame_space, stack_size, axis)
         self.observation_space = batch_space(self.single_observation_space, env.num_envs)
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
         self._tracks = TracksOfFrames(frame_space, env.num_envs, stack_size, padding_type, axis)
-        self._record = RECORDINGS[find_mode(declared_mode(env) if autoreset_mode is None else autoreset_mode)]
+        self._record = RECORDINGS[find_mode(find_autoreset_mode(env) if autoreset_mode is None else autoreset_mode)]
         # By environment: the episode has ended and no other one has begun; the environment was reset.
         self._has_ended, self._is_reset = np.zeros(env.num_envs, np.bool_), np.zeros(env.num_envs, np.bool_)
         disable_observation_copies(env)
@@ -208,9 +208,9 @@ class RecentFrames:
         self._frames: tuple[npt.NDArray[Any], ...] = ()
         self._num_padded = stack_size - 1
         # Frame before an episode's first one; None repeats the first one.
-        self._padding = None if padding is None else self.copied(padding)
+        self._padding = None if padding is None else self.copy_frame(padding)
 
-    def copied(self, frame: Any) -> npt.NDArray[Any]:
+    def copy_frame(self, frame: Any) -> npt.NDArray[Any]:
         """Return a read-only copy of ``frame``; raise ``InvalidStepError`` if it does not match the space."""
         array = as_array("observation", frame, InvalidStepError)
         if array.shape != self._shape or not np.can_cast(array.dtype, self._dtype, "same_kind"):
@@ -223,12 +223,12 @@ class RecentFrames:
         return copied
 
     def begin(self, frame: npt.NDArray[Any]) -> LazyFrames:
-        """Start an episode with ``frame``, a result of ``copied``; return the observation."""
+        """Start an episode with ``frame``, a result of ``copy_frame``; return the observation."""
         self._frames = ((frame if self._padding is None else self._padding),) * self._num_padded + (frame,)
         return self.observation
 
     def append(self, frame: npt.NDArray[Any]) -> LazyFrames:
-        """Add ``frame``, a result of ``copied``; return the observation."""
+        """Add ``frame``, a result of ``copy_frame``; return the observation."""
         self._frames = (*self._frames[1:], frame)
         return self.observation
 
@@ -269,14 +269,14 @@ class TracksOfFrames:
     def _each(self, change: Any, frames: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None) -> None:
         numbers = range(self._num_envs) if env_ids is None else env_ids
 
-        def copied_rows(recent: list[RecentFrames], rows: Any) -> list[npt.NDArray[Any]]:
-            return [recent[number].copied(row) for number, row in zip(numbers, rows, strict=True)]
+        def copy_rows(recent: list[RecentFrames], rows: Any) -> list[npt.NDArray[Any]]:
+            return [recent[number].copy_frame(row) for number, row in zip(numbers, rows, strict=True)]
 
         def change_each(recent: list[RecentFrames], rows: list[npt.NDArray[Any]]) -> None:
             for number, row in zip(numbers, rows, strict=True):
                 change(recent[number], row)
 
-        map_arrays(change_each, self._recent, map_arrays(copied_rows, self._recent, frames))
+        map_arrays(change_each, self._recent, map_arrays(copy_rows, self._recent, frames))
 
 
 def recent_frames(space: Any, stack_size: int, padding_type: Any, axis: StackAxis) -> Any:
@@ -301,14 +301,14 @@ def recent_frames(space: Any, stack_size: int, padding_type: Any, axis: StackAxi
     return recent(space, padding)
 
 
-def stacked_space(space: gymnasium.Space[Any], stack_size: int, axis: StackAxis) -> gymnasium.Space[Any]:
+def stack_space(space: gymnasium.Space[Any], stack_size: int, axis: StackAxis) -> gymnasium.Space[Any]:
     """Return the space of stacks of ``stack_size`` frames of ``space``."""
     stack_size = whole_number("stack_size", stack_size, 1, rule="it must be at least 1; give 4")
     one_of("axis", axis, STACK_AXES)
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: stacked_space(part, stack_size, axis) for key, part in space.spaces.items()})
+        return spaces.Dict({key: stack_space(part, stack_size, axis) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([stacked_space(part, stack_size, axis) for part in space.spaces])
+        return spaces.Tuple([stack_space(part, stack_size, axis) for part in space.spaces])
     if isinstance(space, ARRAY_SPACES) and axis == "first":
         return batch_space(space, int(stack_size))
     if isinstance(space, spaces.Box) and (axis == "last" or space.shape):

@@ -48,7 +48,7 @@ class GzipArrayReader:
             self.shape, self.dtype = self._read_header()
         except DAMAGES as error:
             self._file.close()
-            raise self._damaged(error) from error
+            raise self._make_damage_error(error) from error
         except BaseException:
             self._file.close()
             raise
@@ -81,7 +81,7 @@ class GzipArrayReader:
                     raise EOFError(f"it ends within the array of shape {self.shape}")
                 done += read
         except DAMAGES as error:
-            raise self._damaged(error) from error
+            raise self._make_damage_error(error) from error
         self._left -= wanted
         return items
 
@@ -96,7 +96,7 @@ class GzipArrayReader:
                     raise EOFError(f"it ends within the array of shape {self.shape}")
                 left -= read
         except DAMAGES as error:
-            raise self._damaged(error) from error
+            raise self._make_damage_error(error) from error
 
     def finish(self) -> None:
         """Read to the end; raise ``DamagedDataError`` if the checksum is wrong or the file continues."""
@@ -104,9 +104,9 @@ class GzipArrayReader:
         try:
             rest = self._gzip.read(1)
         except DAMAGES as error:
-            raise self._damaged(error) from error
+            raise self._make_damage_error(error) from error
         if rest:
-            raise self._damaged(ValueError(f"it has more bytes than the array of shape {self.shape}"))
+            raise self._make_damage_error(ValueError(f"it has more bytes than the array of shape {self.shape}"))
 
     def _read_header(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         # NumPy evaluates the header as Python, which fails in many ways for damaged bytes.
@@ -123,7 +123,7 @@ class GzipArrayReader:
             raise ValueError("it is in Fortran order")
         return shape, np.dtype(fields["dtype"].decode())
 
-    def _damaged(self, error: Exception) -> DamagedDataError:
+    def _make_damage_error(self, error: Exception) -> DamagedDataError:
         return DamagedDataError(f"{self.path}: it is not a complete NumPy array in gzip: {error}; download it again")
 
 

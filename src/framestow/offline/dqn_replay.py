@@ -35,8 +35,8 @@ from framestow.offline.transfer import (
     Transferred,
     check_transfer,
     count_left_out,
+    fill_folder,
     no_progress,
-    unfinished_folder,
 )
 from framestow.one_line import one_line, plural
 from framestow.replay.episodes import StoredEpisode
@@ -338,13 +338,13 @@ def export_dqn_replay(
     check_transfer(memory, progress)
     _check_fits(memory, cut_ends, slots_per_checkpoint, compression_level)
     folder = folder_path("folder", folder)
-    places = _planned(memory, cut_ends, slots_per_checkpoint)
+    places = _plan_places(memory, cut_ends, slots_per_checkpoint)
     transferred = Transferred(notes=_notes(memory, places, cut_ends))
     num_slots = Counter[int]()
     for place in places:
         num_slots[place.checkpoint] += place.num_slots
     done, total = 0, num_slots.total() * memory._settings.frame.nbytes
-    with unfinished_folder(folder) as unfinished, ExitStack() as open_files:
+    with fill_folder(folder) as unfinished, ExitStack() as open_files:
         unfinished.mkdir()
         writer: _CheckpointWriter | None = None
         for place, episode in zip(places, memory.episodes(), strict=True):
@@ -413,7 +413,7 @@ def _frames_of(place: _Place, episode: StoredEpisode, shape: tuple[int, ...]) ->
         yield np.zeros((place.last_frames, *shape), np.uint8)
 
 
-def _planned(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int) -> list[_Place]:
+def _plan_places(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int) -> list[_Place]:
     """Return the place of each episode; the files of a checkpoint start with its number of slots."""
     episodes = [_Outline.of(episode, memory.stack) for episode in memory.episodes()]
     if not episodes:
@@ -428,7 +428,7 @@ def _planned(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int)
         is_terminal = episode.terminated or (is_cut and cut_ends == "terminal")
         filled += episode.num_slots
         is_full = is_last or not is_terminal or filled + following.num_slots >= slots_per_checkpoint
-        places.append(episode.placed(checkpoint, is_terminal, last_frames=int(is_full)))
+        places.append(episode.put_in(checkpoint, is_terminal, last_frames=int(is_full)))
         filled, checkpoint = (0, checkpoint + 1) if is_full else (filled, checkpoint)
     if num_cut and cut_ends == "refuse":
         raise InvalidSettingsError(
@@ -466,7 +466,7 @@ class _Outline:
     def num_slots(self) -> int:
         return self.blank + self.history + self.steps
 
-    def placed(self, checkpoint: int, is_terminal: bool, last_frames: int) -> _Place:
+    def put_in(self, checkpoint: int, is_terminal: bool, last_frames: int) -> _Place:
         return _Place(checkpoint, self.blank, self.history, self.steps, is_terminal, self.truncated, last_frames)
 
 

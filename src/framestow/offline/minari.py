@@ -23,8 +23,8 @@ from framestow.offline.transfer import (
     Transferred,
     bytes_of_folder,
     check_transfer,
+    fill_folder,
     no_progress,
-    unfinished_folder,
 )
 from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
@@ -427,7 +427,7 @@ def export_minari(
     transferred = Transferred(notes=_notes(memory))
     episode_metadata: list[dict[str, Any]] = []
     total = sum(len(episode) + 1 for episode in memory.episodes()) * memory._settings.frame.nbytes
-    with unfinished_folder(folder) as unfinished:
+    with fill_folder(folder) as unfinished:
         storage = _new_storage(minari, unfinished, memory, description, env_spec)
         storage.update_metadata({"dataset_id": description.dataset_id, "minari_version": minari.__version__})
         if description.metadata:

@@ -52,7 +52,7 @@ def count_left_out(transferred: Transferred, reason: str) -> None:
 
 
 @contextmanager
-def unfinished_folder(path: str | Path) -> Iterator[Path]:
+def fill_folder(path: str | Path) -> Iterator[Path]:
     """Yield the path of a folder to create and fill; it becomes ``path`` when the block ends without an error.
 
     The folder is filled in ``.NAME.unfinished`` beside ``path``, synced to disk, and renamed. After an error it is

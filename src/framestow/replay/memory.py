@@ -901,7 +901,7 @@ class ReplayMemory(Closing):
         shape.check()
         return self._sequences.draw_ahead(batch_size, shape)
 
-    def _checked_extras(
+    def _check_extras(
         self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int
     ) -> dict[str, npt.NDArray[Any]] | None:
         """Return ``extras`` as ``append`` stores them; ``None`` if the memory has no extra fields.

@@ -33,7 +33,7 @@ from framestow.torch.tensor_batch import (
     AnyTensors,
     TensorBatch,
     TensorSequenceBatch,
-    converted,
+    convert_batch,
     to_tensors,
     transfer_buffer_of,
     usable_device,
@@ -102,7 +102,7 @@ class CopiesAhead:
         upload = self._uploads.start(staging)
         with self._lock:
             self._used.append((buffer, upload))
-        return SentBatch(converted(batch, lambda array: layout.find(array, upload.on_device)), upload)
+        return SentBatch(convert_batch(batch, lambda array: layout.find(array, upload.on_device)), upload)
 
     def receive(self, sent: SentBatch) -> AnyTensors:
         """Return the batch's tensors; the calling thread's stream waits for the copy."""
@@ -200,7 +200,7 @@ class Loader(Closing, Generic[Loaded]):
         copies = _copies_to(usable_device(device), pin_memory, ahead)
         # Returns the tensors of a prepared batch; runs in the thread that asks for it.
         self._receive: Callable[[Any], Any] = copies.receive
-        self._batches: BatchesAhead[Any, Any] = BatchesAhead(draw, partial(_sent, copies), ahead, threads)
+        self._batches: BatchesAhead[Any, Any] = BatchesAhead(draw, partial(_send_checked, copies), ahead, threads)
         self._details = f"batches on {device}", f"{ahead} ahead", plural(threads, "thread")
 
     def __repr__(self) -> str:
@@ -303,7 +303,7 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
         super().__init__(sequence_draw_function(memory, batch_size, shape), device, ahead, threads, pin_memory)
 
 
-def _sent(copies: CopiesAhead | ImmediateCopies, batch: Any) -> Any:
+def _send_checked(copies: CopiesAhead | ImmediateCopies, batch: Any) -> Any:
     return copies.send(checked_batch(batch))
 
 

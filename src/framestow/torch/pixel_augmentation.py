@@ -50,7 +50,7 @@ def scale_pixels(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
     """
     if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
         raise InvalidSettingsError(f"dtype is {dtype!r}: it must be a floating-point dtype; give torch.float32")
-    floats = _checked(pixels).to(dtype)
+    floats = _check_pixels(pixels).to(dtype)
     return floats.div_(_LARGEST_PIXEL) if pixels.dtype == torch.uint8 else floats
 
 
@@ -71,16 +71,16 @@ class RandomShift(Augmentation):
 
     def __init__(self, pad: int = 4, generator: Generator | None = None, *, channels_last: bool = False) -> None:
         self.pad = whole_number("pad", pad, 0, rule="images are shifted by 0 pixels or more; DrQ uses 4")
-        self.generator, self.channels_last = _checked_options(generator, channels_last)
+        self.generator, self.channels_last = _check_options(generator, channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return shifted ``pixels`` of the same shape and dtype, contiguous."""
         height, width = _size(pixels, self.channels_last)
-        rows = self._shifted(height, pixels)
-        columns = self._shifted(width, pixels)
-        return _picked(pixels, rows, columns, self.channels_last)
+        rows = self._shift(height, pixels)
+        columns = self._shift(width, pixels)
+        return _pick(pixels, rows, columns, self.channels_last)
 
-    def _shifted(self, size: int, pixels: Tensor) -> Tensor:
+    def _shift(self, size: int, pixels: Tensor) -> Tensor:
         shifts = _integers(-self.pad, self.pad, pixels, self.generator)
         return _places(shifts, size, pixels).clamp_(0, size - 1)
 
@@ -91,8 +91,8 @@ class RandomCrop(Augmentation):
     def __init__(
         self, height: int, width: int, generator: Generator | None = None, *, channels_last: bool = False
     ) -> None:
-        self.height, self.width = _checked_crop(height, width)
-        self.generator, self.channels_last = _checked_options(generator, channels_last)
+        self.height, self.width = _check_crop(height, width)
+        self.generator, self.channels_last = _check_options(generator, channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return cropped ``pixels``; raises ``InvalidSettingsError`` if they are smaller than the crop."""
@@ -100,7 +100,7 @@ class RandomCrop(Augmentation):
         top = _integers(0, spare_rows, pixels, self.generator)
         left = _integers(0, spare_columns, pixels, self.generator)
         rows, columns = _places(top, self.height, pixels), _places(left, self.width, pixels)
-        return _picked(pixels, rows, columns, self.channels_last)
+        return _pick(pixels, rows, columns, self.channels_last)
 
 
 class CenterCrop(Augmentation):
@@ -110,7 +110,7 @@ class CenterCrop(Augmentation):
     """
 
     def __init__(self, height: int, width: int, *, channels_last: bool = False) -> None:
-        self.height, self.width = _checked_crop(height, width)
+        self.height, self.width = _check_crop(height, width)
         self.channels_last = truth_value("channels_last", channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -129,12 +129,12 @@ class Intensity(Augmentation):
 
     def __init__(self, scale: float = 0.1, generator: Generator | None = None) -> None:
         self.scale = real_number("scale", scale, 0, rule="it is a number from 0 up; DrQ uses 0.1")
-        self.generator, _ = _checked_options(generator)
+        self.generator, _ = _check_options(generator)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return brighter or darker ``pixels`` of the same shape and dtype."""
-        pixels = _checked(pixels)
-        normal = torch.randn(len(pixels), generator=self.generator, device=_drawn_on(pixels, self.generator))
+        pixels = _check_pixels(pixels)
+        normal = torch.randn(len(pixels), generator=self.generator, device=_choose_device(pixels, self.generator))
         factors = normal.clamp_(-2, 2).mul_(self.scale).add_(1).to(pixels.device)
         factors = _for_each_row(factors, pixels)
         if pixels.dtype == torch.uint8:
@@ -153,12 +153,12 @@ class HorizontalFlip(Augmentation):
     ) -> None:
         rule = "it must be between 0 and 1; DrQ uses 0.1"
         self.probability = real_number("probability", probability, 0, 1, rule=rule)
-        self.generator, self.channels_last = _checked_options(generator, channels_last)
+        self.generator, self.channels_last = _check_options(generator, channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return ``pixels`` with some rows mirrored, of the same shape and dtype."""
         _size(pixels, self.channels_last)
-        chances = torch.rand(len(pixels), generator=self.generator, device=_drawn_on(pixels, self.generator))
+        chances = torch.rand(len(pixels), generator=self.generator, device=_choose_device(pixels, self.generator))
         is_flipped = _for_each_row((chances < self.probability).to(pixels.device), pixels)
         return torch.where(is_flipped, pixels.flip(_axes(self.channels_last)[1]), pixels)
 
@@ -186,7 +186,7 @@ class Cutout(Augmentation):
             raise InvalidSettingsError(f"smallest is {smallest} and largest {largest}: {rule}")
         fill = real_number("fill", fill, -math.inf, rule="it must be a finite number")
         self.smallest, self.largest, self.fill = smallest, largest, fill
-        self.generator, self.channels_last = _checked_options(generator, channels_last)
+        self.generator, self.channels_last = _check_options(generator, channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
         """Return ``pixels`` with a filled box; raises ``InvalidSettingsError`` if they are smaller than ``largest``."""
@@ -204,13 +204,13 @@ class Cutout(Augmentation):
     def _in_box(self, size: int, pixels: Tensor) -> Tensor:
         """Return which positions along one axis lie in each row's box, ``(batch, size)``."""
         sides = _integers(self.smallest, self.largest, pixels, self.generator)
-        chances = torch.rand(len(pixels), generator=self.generator, device=_drawn_on(pixels, self.generator))
+        chances = torch.rand(len(pixels), generator=self.generator, device=_choose_device(pixels, self.generator))
         starts = (chances.to(pixels.device, torch.float64) * (size - sides + 1)).long()[:, None]
         places = torch.arange(size, device=pixels.device)
         return (places >= starts) & (places < starts + sides[:, None])
 
 
-def _checked(pixels: Any) -> Tensor:
+def _check_pixels(pixels: Any) -> Tensor:
     if not isinstance(pixels, Tensor) or not pixels.dim():
         raise InvalidSettingsError(
             f"pixels are {pixels!r}: they must be a tensor of images; give those of a TensorBatch, or "
@@ -219,7 +219,7 @@ def _checked(pixels: Any) -> Tensor:
     return pixels
 
 
-def _checked_options(generator: Any, channels_last: Any = False) -> tuple[Generator | None, bool]:
+def _check_options(generator: Any, channels_last: Any = False) -> tuple[Generator | None, bool]:
     if generator is not None and not isinstance(generator, Generator):
         raise InvalidSettingsError(
             f"generator is {generator!r}: it must be a torch.Generator; give torch.Generator().manual_seed(0), or None"
@@ -227,7 +227,7 @@ def _checked_options(generator: Any, channels_last: Any = False) -> tuple[Genera
     return generator, truth_value("channels_last", channels_last)
 
 
-def _checked_crop(height: Any, width: Any) -> tuple[int, int]:
+def _check_crop(height: Any, width: Any) -> tuple[int, int]:
     rule = "a crop has at least 1 pixel on each side; CURL uses 84"
     return whole_number("height", height, 1, rule=rule), whole_number("width", width, 1, rule=rule)
 
@@ -239,7 +239,7 @@ def _axes(channels_last: bool) -> tuple[int, int]:
 
 def _size(pixels: Tensor, channels_last: bool) -> tuple[int, int]:
     height_axis, width_axis = _axes(channels_last)
-    if _checked(pixels).dim() < 1 - height_axis:
+    if _check_pixels(pixels).dim() < 1 - height_axis:
         axes = "(batch, ..., height, width, channels)" if channels_last else "(batch, ..., height, width)"
         raise InvalidSettingsError(
             f"pixels have shape {tuple(pixels.shape)}: the shape must be {axes}; add the missing axis"
@@ -258,13 +258,13 @@ def _spare(pixels: Tensor, height: int, width: int, channels_last: bool) -> tupl
     return full_height - height, full_width - width
 
 
-def _drawn_on(pixels: Tensor, generator: Generator | None) -> torch.device:
+def _choose_device(pixels: Tensor, generator: Generator | None) -> torch.device:
     return pixels.device if generator is None else generator.device
 
 
 def _integers(least: int, most: int, pixels: Tensor, generator: Generator | None) -> Tensor:
     """Draw one integer per row of ``pixels``, uniform from ``least`` to ``most``, on their device."""
-    device = _drawn_on(pixels, generator)
+    device = _choose_device(pixels, generator)
     drawn = torch.randint(least, most + 1, (len(pixels),), generator=generator, device=device)
     return drawn.to(pixels.device, non_blocking=True)
 
@@ -274,7 +274,7 @@ def _places(starts: Tensor, size: int, pixels: Tensor) -> Tensor:
     return starts[:, None] + torch.arange(size, device=pixels.device)
 
 
-def _picked(pixels: Tensor, rows: Tensor, columns: Tensor, channels_last: bool) -> Tensor:
+def _pick(pixels: Tensor, rows: Tensor, columns: Tensor, channels_last: bool) -> Tensor:
     """Select ``rows`` ``(batch, height)`` and ``columns`` ``(batch, width)`` of each batch row's images."""
     height_axis, width_axis = _axes(channels_last)
     # One gather over flattened images takes 0.5 ms for 32 stacks of four 84x84 frames on one core. One axis after the

@@ -42,7 +42,7 @@ class TransferBuffer:
             if id(source) not in self._starts:
                 self._starts[id(source)] = self.nbytes
                 self._choose_sources.append(source)
-                self.nbytes += _rounded_up(source.nbytes)
+                self.nbytes += _round_up(source.nbytes)
 
     def write_to(self, staging: Tensor) -> None:
         """Copy the arrays into ``staging``, a uint8 CPU tensor of at least ``nbytes`` bytes."""
@@ -58,7 +58,7 @@ class TransferBuffer:
         if source is array or not array.size:
             num_bytes = array.nbytes if array.size else 0
             return on_device[start : start + num_bytes].view(_torch_dtype(array.dtype)).view(array.shape)
-        flat = on_device[start : start + _rounded_up(source.nbytes)].view(_torch_dtype(array.dtype))
+        flat = on_device[start : start + _round_up(source.nbytes)].view(_torch_dtype(array.dtype))
         offset = (_address(array) - _address(source)) // array.itemsize
         strides = [stride // array.itemsize for stride in array.strides]
         return flat.as_strided(array.shape, strides, flat.storage_offset() + offset)
@@ -95,7 +95,7 @@ def _can_find(array: npt.NDArray[Any], owner: npt.NDArray[Any]) -> bool:
     return owner.flags.c_contiguous and all(step >= 0 and step % array.itemsize == 0 for step in distances)
 
 
-def _rounded_up(num_bytes: int) -> int:
+def _round_up(num_bytes: int) -> int:
     return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT
 
 
@@ -218,13 +218,13 @@ def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensor
     """
     device = usable_device(device)
     if device.type != "cuda":
-        return converted(checked_batch(batch), lambda array: pixels_to_device(array, device))
+        return convert_batch(checked_batch(batch), lambda array: pixels_to_device(array, device))
     buffer = transfer_buffer_of(checked_batch(batch))
     # The caching host allocator does not reuse a pinned block before the copy that reads it is done.
     staging = torch.empty(buffer.nbytes, dtype=torch.uint8, pin_memory=True)
     buffer.write_to(staging)
     on_device = staging.to(device, non_blocking=True)
-    return converted(batch, lambda array: buffer.find(array, on_device))
+    return convert_batch(batch, lambda array: buffer.find(array, on_device))
 
 
 def transfer_buffer_of(batch: AnyBatch) -> TransferBuffer:
@@ -235,7 +235,7 @@ def transfer_buffer_of(batch: AnyBatch) -> TransferBuffer:
     return TransferBuffer(arrays)
 
 
-def converted(batch: AnyBatch, convert: Callable[[npt.NDArray[Any]], Tensor]) -> AnyTensors:
+def convert_batch(batch: AnyBatch, convert: Callable[[npt.NDArray[Any]], Tensor]) -> AnyTensors:
     """Return ``batch`` as tensors made by ``convert``; ``index`` stays on the CPU."""
     fields = {name: map_arrays(convert, getattr(batch, name)) for name in _on_device(batch)}
     index = _on_cpu(batch.index)

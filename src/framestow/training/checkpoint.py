@@ -107,13 +107,13 @@ def write_checkpoint(folder: Path, state: RunState) -> Path:
 def check_loss(loss: float, agent_steps: int, folder: Path) -> None:
     """Raise ``DivergedError`` if ``loss`` is not finite; ``folder`` has the checkpoints."""
     if not math.isfinite(loss):
-        raise _diverged(f"the loss is {loss}", agent_steps, folder)
+        raise _make_diverged_error(f"the loss is {loss}", agent_steps, folder)
 
 
 def _check_finite(folder: Path, state: RunState) -> None:
     for name, tensor in _tensors(state.agent):
         if not bool(torch.isfinite(tensor).all()):
-            raise _diverged(f"{name} is not finite", state.agent_steps, folder)
+            raise _make_diverged_error(f"{name} is not finite", state.agent_steps, folder)
 
 
 def _tensors(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
@@ -125,7 +125,7 @@ def _tensors(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
             yield from _tensors(child, f"{name}.{key}" if name else str(key))
 
 
-def _diverged(what: str, agent_steps: int, folder: Path) -> DivergedError:
+def _make_diverged_error(what: str, agent_steps: int, folder: Path) -> DivergedError:
     newest = newest_checkpoint(folder)
     return DivergedError(
         f"{what} at step {agent_steps:,}: the training diverged and this state is not saved; "
@@ -209,7 +209,7 @@ def read_checkpoint(
     )
 
 
-def saved_agent_steps(checkpoint: Path) -> int:
+def read_agent_steps(checkpoint: Path) -> int:
     """Return the agent steps of the run at the checkpoint."""
     return int(_read_manifest(checkpoint)["agent_steps"])
 
@@ -272,7 +272,7 @@ def pack_state(state: dict[str, Any]) -> bytes:
     {'seed': 1267650600228229401496703205376, 'left': (b'x', [None, 0.5])}
     """
     leaves: list[np.ndarray[Any, Any]] = []
-    tree = json.dumps(_described(state, "state", leaves)).encode()
+    tree = json.dumps(_describe(state, "state", leaves)).encode()
     arrays: dict[str, Any] = {str(number): leaf for number, leaf in enumerate(leaves)}
     arrays[_TREE] = np.frombuffer(tree, np.uint8)
     return pack_arrays(arrays)
@@ -290,15 +290,15 @@ def unpack_state(stored: bytes) -> dict[str, Any]:
     return state
 
 
-def _described(value: Any, place: str, leaves: list[np.ndarray[Any, Any]]) -> list[Any]:
+def _describe(value: Any, place: str, leaves: list[np.ndarray[Any, Any]]) -> list[Any]:
     """Return ``value`` as [kind, content]. The kind keeps strings of a state apart from our markers."""
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
             raise InvalidSettingsError(f"{place} has keys {list(value)!r}: keys must be strings; rename them")
-        return ["dict", {key: _described(child, f"{place}.{key}", leaves) for key, child in value.items()}]
+        return ["dict", {key: _describe(child, f"{place}.{key}", leaves) for key, child in value.items()}]
     if isinstance(value, (list, tuple)):
         kind = "list" if isinstance(value, list) else "tuple"
-        return [kind, [_described(child, f"{place}[{i}]", leaves) for i, child in enumerate(value)]]
+        return [kind, [_describe(child, f"{place}[{i}]", leaves) for i, child in enumerate(value)]]
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -193,7 +193,7 @@ class DistributedRun:
             reports, lost = self.rollouts.poll(0.0 if can_learn else 0.05)
             tally.agent_steps = self.memory.counts.inserted
             for report in reports:
-                yield from self._finished(report)
+                yield from self._report_finished(report)
             for actor in lost:
                 envs = range(actor * settings.num_envs, (actor + 1) * settings.num_envs)
                 yield EpisodesLost(tally.agent_steps, tuple(envs), f"actor {actor} died; it is restarted")
@@ -206,7 +206,7 @@ class DistributedRun:
             yield StepTaken(tally.agent_steps)
         yield from self.learner.finish()
 
-    def _finished(self, report: RolloutReport) -> Iterator[Event]:
+    def _report_finished(self, report: RolloutReport) -> Iterator[Event]:
         first = self.tally.episodes + 1
         for game in report.games:
             self.tally.add_episode(game.score)
@@ -256,7 +256,7 @@ def start_distributed_run(
 ) -> DistributedRun:
     """Return the run of ``folder`` on the cluster at ``address``, resumed from its newest checkpoint if there is one.
 
-    ``None`` starts a cluster on this machine, which ends with this process. Call it inside ``folder.locked()``.
+    ``None`` starts a cluster on this machine, which ends with this process. Call it inside ``folder.lock()``.
     """
     start_cluster(address)
     folder.remove_unfinished()

@@ -35,8 +35,8 @@ def training_events(run: Run) -> Iterator[Event]:
             tally.agent_steps -= int(run.has_ended.sum())  # these environments were reset instead of stepped
         run.has_ended = terminated | truncated
 
-        yield from _finished_episode_events(run, infos)
-        yield from _lost_episode_events(tally.agent_steps, lost)
+        yield from _count_finished_episodes(run, infos)
+        yield from _list_lost_episodes(tally.agent_steps, lost)
         yield StepTaken(tally.agent_steps)
     yield from run.learner.finish()
 
@@ -48,7 +48,7 @@ def _updates_due(run: Run) -> int:
     return max(0, steps_after_warmup // settings.train_every - run.agent.num_updates)
 
 
-def _finished_episode_events(run: Run, infos: dict[str, Any]) -> list[EpisodeEnded]:
+def _count_finished_episodes(run: Run, infos: dict[str, Any]) -> list[EpisodeEnded]:
     """Count all finished games, then return their events. So each listener sees the complete tally."""
     games = finished_games(infos)
     first = run.tally.episodes + 1
@@ -60,7 +60,7 @@ def _finished_episode_events(run: Run, infos: dict[str, Any]) -> list[EpisodeEnd
     ]
 
 
-def _lost_episode_events(agent_steps: int, lost: dict[int, str]) -> list[EpisodesLost]:
+def _list_lost_episodes(agent_steps: int, lost: dict[int, str]) -> list[EpisodesLost]:
     """Return one event per reason for which episodes were lost."""
     reasons = dict.fromkeys(lost.values())
     return [
@@ -111,7 +111,7 @@ class Interruption:
 def start_run(folder: RunFolder, make_env: MakeEnv = make_game) -> Run:
     """Return the run of ``folder``, resumed from its newest checkpoint if there is one.
 
-    Removes unfinished files of a killed process. Call it inside ``folder.locked()``.
+    Removes unfinished files of a killed process. Call it inside ``folder.lock()``.
     """
     folder.remove_unfinished()
     newest = newest_checkpoint(folder.checkpoints)

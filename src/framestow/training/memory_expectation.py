@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from framestow.agents.dqn import trained_state_bytes
+from framestow.agents.dqn import estimate_state_bytes
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.atari_env import AtariEnv
 from framestow.errors import InvalidSettingsError
@@ -104,7 +104,7 @@ def expect_from_play(
     try:
         actions = ActionSpec.from_space(env.action_space)
         step_bytes = slot_record(settings.num_envs, actions).itemsize + settings.sampler().bytes_a_step
-        checkpoint_bytes = trained_state_bytes((settings.stack, *spec.shape), actions.num_actions, settings.agent())
+        checkpoint_bytes = estimate_state_bytes((settings.stack, *spec.shape), actions.num_actions, settings.agent())
         stacks = settings.num_envs * settings.stack + OUTPUT_ARRAYS * settings.batch_size * (settings.stack + 1)
         fixed_bytes = stacks * spec.nbytes
         if settings.storage == "raw":
@@ -214,7 +214,7 @@ def check_memory_fits(expectation: MemoryExpectation, wanted: WantedMemory, spac
 
 def _ways_out(expectation: MemoryExpectation, wanted: WantedMemory, space: FreeSpace) -> Iterator[str]:
     """Yield command-line options with which the run is expected to fit."""
-    fitting = _rounded_down(expectation.max_transitions(space, wanted.is_on_disk))
+    fitting = _round_down(expectation.max_transitions(space, wanted.is_on_disk))
     if fitting:
         yield f"--memory {fitting:_}"
         yield f"--memory-bytes {format_bytes(expectation.ram_bytes(fitting)).replace(' ', '')}"
@@ -224,10 +224,10 @@ def _ways_out(expectation: MemoryExpectation, wanted: WantedMemory, space: FreeS
         yield "--memory-on-disk"
 
 
-def _rounded_down(number: int) -> int:
+def _round_down(number: int) -> int:
     """Return at most 90% of ``number``, rounded down to two digits. The margin covers errors of the estimate.
 
-    >>> _rounded_down(1_234_567), _rounded_down(7)
+    >>> _round_down(1_234_567), _round_down(7)
     (1100000, 6)
     """
     careful = number * 9 // 10

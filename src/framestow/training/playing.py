@@ -22,7 +22,7 @@ from framestow.envs.atari.presets import PRESETS, Preset, differing_fields, find
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.replay.memory import ReplayMemory
-from framestow.training.checkpoint import read_agent, saved_agent_steps
+from framestow.training.checkpoint import read_agent, read_agent_steps
 from framestow.training.run import choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
@@ -107,12 +107,12 @@ def _read_newest_agent(folder: RunFolder, device: str) -> tuple[dict[str, Any], 
     for _ in range(_READ_ATTEMPTS - 1):
         checkpoint = folder.newest_checkpoint()
         try:
-            return read_agent(checkpoint, device), saved_agent_steps(checkpoint)
+            return read_agent(checkpoint, device), read_agent_steps(checkpoint)
         except (FileNotFoundError, DamagedDataError):  # the training removed it while it was read
             if checkpoint == folder.newest_checkpoint():
                 raise
     checkpoint = folder.newest_checkpoint()
-    return read_agent(checkpoint, device), saved_agent_steps(checkpoint)
+    return read_agent(checkpoint, device), read_agent_steps(checkpoint)
 
 
 MAX_ENVS = 8  # more environments are not faster on a few cores
@@ -368,7 +368,7 @@ def record_game(
         partial.touch()  # raises an OSError with its reason, which a broken ffmpeg pipe hides
         for num_steps, games in enumerate(player.steps(), start=1):
             game = games[0] if games else None
-            picture = _enlarged(_rendered(player), scale)
+            picture = _enlarge(_render(player), scale)
             if action_names is not None:
                 chosen = None if game else int(player.actions[0])
                 picture = beside(picture, draw_values(player.values()[0], action_names, chosen, len(picture)))
@@ -397,7 +397,7 @@ def _video_writer(path: Path, picture: NDArray[np.uint8], frames_per_second: flo
     return writer
 
 
-def _rendered(player: Player) -> NDArray[np.uint8]:
+def _render(player: Player) -> NDArray[np.uint8]:
     pictures = player.env.render()
     if not pictures:
         raise ValueError(
@@ -406,5 +406,5 @@ def _rendered(player: Player) -> NDArray[np.uint8]:
     return np.asarray(pictures[0], np.uint8)
 
 
-def _enlarged(picture: NDArray[np.uint8], times: int) -> NDArray[np.uint8]:
+def _enlarge(picture: NDArray[np.uint8], times: int) -> NDArray[np.uint8]:
     return picture.repeat(times, axis=0).repeat(times, axis=1)

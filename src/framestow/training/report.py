@@ -22,20 +22,20 @@ from PIL import Image
 from framestow.agents.dormant_units import DORMANT_SCORE
 from framestow.distributed.saved_shards import is_sharded, memory_folders
 from framestow.envs import find_preset, make_atari
-from framestow.envs.atari.games import known_games
+from framestow.envs.atari.games import list_games
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.memory_plot import plot_memory, require_matplotlib
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection, inspect_memory
 from framestow.replay.memory import ReplayMemory
-from framestow.training.checkpoint import newest_checkpoint, saved_agent_steps
+from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
 from framestow.training.playing import Player, action_names, record_game
 from framestow.training.run import NUM_MEASURED
 from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized, published_scores
 from framestow.training.settings import MAY_CHANGE_LEARNING, Change, Settings
-from framestow.training.svg_charts import STYLE, Band, Dots, Key, Layer, Line, binned, chart
+from framestow.training.svg_charts import STYLE, Band, Dots, Key, Layer, Line, bin_points, chart
 
 ROLLING = 20  # games in a rolling mean
 LAST = 100  # games in the score of a training (Machado et al. 2018)
@@ -78,7 +78,7 @@ class RunRecord:
         dormant = [float(share) for row in rows[-1:] for share in row["dormant_units"].split()]
         game_steps = np.array([_number(row["agent_steps"]) for row in games])
         newest = newest_checkpoint(folder.checkpoints)
-        reached = [float(saved_agent_steps(newest)) if newest else 0.0, *progress["agent_steps"][-1:], *game_steps[-1:]]
+        reached = [float(read_agent_steps(newest)) if newest else 0.0, *progress["agent_steps"][-1:], *game_steps[-1:]]
         return cls(
             folder=folder,
             name=path.resolve().name,
@@ -157,7 +157,7 @@ def _learning_curve(runs: Sequence[RunRecord], unit: str) -> str:
             layers.append(Dots(runs[0].game_steps[::stride], runs[0].scores[::stride], colour))
             keys.append(Key("a game" if stride == 1 else f"a game (every {stride}th)", colour, "dots"))
         if len(curves) == 1:
-            layers.append(Line(*binned(*curves[0]), colour, "", group[0].name))
+            layers.append(Line(*bin_points(*curves[0]), colour, "", group[0].name))
             keys.append(Key(f"{name}mean of {ROLLING} games", colour))
         elif curves:
             layers += _layers_over_seeds(group, curves, colour)
@@ -175,7 +175,7 @@ def _learning_curve(runs: Sequence[RunRecord], unit: str) -> str:
 def _layers_over_seeds(group: Sequence[RunRecord], curves: list[tuple[Numbers, Numbers]], colour: int) -> list[Layer]:
     first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
     thin = [
-        Line(*binned(steps, means), colour, "thin", run.name)
+        Line(*bin_points(steps, means), colour, "thin", run.name)
         for run, (steps, means) in zip([run for run in group if len(run.scores)], curves, strict=True)
     ]
     if first >= last:
@@ -204,7 +204,7 @@ def _state_charts(runs: Sequence[RunRecord], unit: str) -> str:
         drawn: list[Layer] = []
         for colour, run in ((colour, run) for colour, group in enumerate(groups) for run in group):
             xs = run.progress["wall_s"] / seconds if by_time else run.progress["agent_steps"]
-            places = binned(xs, run.progress[column] / scale)
+            places = bin_points(xs, run.progress[column] / scale)
             drawn.append(Line(*places, colour, "" if len(runs) == 1 else "thin", run.name))
         return drawn
 
@@ -254,9 +254,9 @@ def _tiles(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
     tiles = [
         (f"{np.mean(scores):.2f}" if scores else "-", f"score of the last {ROLLING} games{each}"),
         (f"{steps:,}", f"agent steps{longest}" + (f" = {frame_skip * steps:,} emulator frames" if frame_skip else "")),
-        (_known(wall, max, format_duration), f"wall time{longest}"),
-        (_known(cpu, sum, _core_hours), "core-hours" + ("" if len(runs) == 1 else " of all runs together")),
-        (_known(memory, max, format_bytes), f"replay memory{most}"),
+        (_combine_known(wall, max, format_duration), f"wall time{longest}"),
+        (_combine_known(cpu, sum, _core_hours), "core-hours" + ("" if len(runs) == 1 else " of all runs together")),
+        (_combine_known(memory, max, format_bytes), f"replay memory{most}"),
         (format_bytes(max(rss)) if rss else "-", f"peak of the process{most}"),
     ]
     cells = "".join(f"<div><b>{escape(value)}</b><span>{escape(name)}</span></div>" for value, name in tiles)
@@ -278,9 +278,9 @@ def _run_table(runs: Sequence[RunRecord]) -> str:
                 _score(run.mean_of_last(ROLLING)),
                 _score(run.mean_of_last(LAST)),
                 f"{run.scores.max():g}" if len(run.scores) else "-",
-                _known([run.last("wall_s")], max, format_duration),
-                _known([run.last("cpu_s")], max, _core_hours),
-                _known([run.last("memory_bytes")], max, format_bytes),
+                _combine_known([run.last("wall_s")], max, format_duration),
+                _combine_known([run.last("cpu_s")], max, _core_hours),
+                _combine_known([run.last("memory_bytes")], max, format_bytes),
                 format_bytes(rss.max()) if len(rss) else "-",
                 ", ".join(f"{share:.0%}" for share in run.dormant_units) or "-",
             ]
@@ -406,7 +406,7 @@ def _transitions(run: RunRecord, memory: ReplayMemory) -> str:
     first = np.arange(min(NUM_TRANSITIONS, len(batch)))
     shown = [*first, *[number for number in notable if number not in first][:NUM_NOTABLE]]
     settings = run.settings
-    is_game = settings.game in known_games()
+    is_game = settings.game in list_games()
     names = action_names(settings.game, find_preset(settings.preset)) if is_game else None
     reward = "reward" if settings.n_step == 1 else f"discounted reward of {settings.n_step} steps"
     figures = []
@@ -503,7 +503,7 @@ def _core_hours(seconds: float) -> str:
     return f"{seconds / 3_600:.2f}" if seconds >= 360 else f"{seconds / 3_600:.3f}"
 
 
-def _known(values: Sequence[float | None], combine: Any, written: Any) -> str:
+def _combine_known(values: Sequence[float | None], combine: Any, written: Any) -> str:
     known = [value for value in values if value is not None]
     return str(written(combine(known))) if known else "-"
 
@@ -550,7 +550,7 @@ summary { cursor: pointer }
 
 def _page(runs: Sequence[RunRecord], with_clip: bool) -> str:
     game, first = runs[0].settings.game, runs[0]
-    is_atari = game in known_games()
+    is_atari = game in list_games()
     skips = {find_preset(run.settings.preset).frame_skip for run in runs} if is_atari else set()
     frame_skip = skips.pop() if len(skips) == 1 else None
     unit = "agent steps" + (f" (1 agent step = {frame_skip} emulator frames)" if frame_skip else "")

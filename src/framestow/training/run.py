@@ -120,7 +120,7 @@ class Run:
             unless_built.callback(self._close_memory)
             self.env = Recorder(env, self.memory, reward_limit=1.0 if settings.clip_rewards else None)
             frame_shape = env.single_observation_space.shape or ()
-            agent_seed = _derived_seed(settings.seed, _AGENT_SEED)
+            agent_seed = _derive_seed(settings.seed, _AGENT_SEED)
             self.agent = DQN((settings.stack, *frame_shape), num_actions, settings.agent(), self.device, agent_seed)
             self.learner = self._new_learner()
             unless_built.callback(self.learner.close)
@@ -263,7 +263,7 @@ def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path |
             observation_space=env.single_observation_space,
             action_space=env.single_action_space,
             sampler=settings.sampler(),
-            seed=_derived_seed(settings.seed, _MEMORY_SEED),
+            seed=_derive_seed(settings.seed, _MEMORY_SEED),
             label=settings.game,
             max_bytes=settings.memory_bytes,
             **_memory_arguments(settings),
@@ -298,5 +298,5 @@ def _check_vector(env: VectorEnv[Any, Any, Any], settings: Settings) -> None:
         )
 
 
-def _derived_seed(seed: int, spawn_key: int) -> int:
+def _derive_seed(seed: int, spawn_key: int) -> int:
     return int(np.random.SeedSequence(seed, spawn_key=(spawn_key,)).generate_state(1, np.uint32)[0])

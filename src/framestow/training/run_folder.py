@@ -11,7 +11,7 @@ from pathlib import Path
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.one_line import one_line
 from framestow.storage.files.writer_lock import WriterLock
-from framestow.training.checkpoint import memory_store, newest_checkpoint, remove_unfinished, saved_agent_steps
+from framestow.training.checkpoint import memory_store, newest_checkpoint, read_agent_steps, remove_unfinished
 from framestow.training.settings import FILE_NAME, Change, Settings, changes_on_resume, read_settings
 
 
@@ -109,7 +109,7 @@ class RunFolder:
         return read_settings(self.path / FILE_NAME)[1]
 
     def change_settings(self, asked: Settings) -> None:
-        """Write the settings of a resumed run, and what they change from which step on. Call it inside ``locked``.
+        """Write the settings of a resumed run, and what they change from which step on. Call it inside ``lock``.
 
         Nothing is written if an error is raised.
 
@@ -119,7 +119,7 @@ class RunFolder:
         """
         settings, changes = read_settings(self.path / FILE_NAME)
         newest = newest_checkpoint(self.checkpoints)
-        agent_steps = saved_agent_steps(newest) if newest else 0
+        agent_steps = read_agent_steps(newest) if newest else 0
         changes += changes_on_resume(settings, asked, agent_steps)
         if agent_steps >= asked.steps:
             raise InvalidSettingsError(
@@ -128,7 +128,7 @@ class RunFolder:
         replace_text(self.path / FILE_NAME, asked.to_json(changes))
 
     def remove_unfinished(self) -> None:
-        """Remove unfinished and outdated files that a killed process left. Call it inside ``locked``."""
+        """Remove unfinished and outdated files that a killed process left. Call it inside ``lock``."""
         for path in (self.path / FILE_NAME, self.episodes, self.progress):
             new_version(path).unlink(missing_ok=True)
         remove_unfinished(self.checkpoints)
@@ -142,13 +142,13 @@ class RunFolder:
             )
         return newest
 
-    def saved_bytes(self) -> int:
+    def count_saved_bytes(self) -> int:
         """Return the bytes of the memory and the checkpoints on disk."""
         files = (file for part in (self.checkpoints, self.memory) for file in part.rglob("*"))
         return sum(file.stat().st_size for file in files if file.is_file())
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Lock the folder for this process while the ``with`` block runs. A dead process keeps no lock.
 
         Raises:

@@ -154,7 +154,7 @@ class Settings:
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             value = recipe.values[field.name] if value is FROM_RECIPE else value
-            object.__setattr__(self, field.name, _checked(field.name, value))
+            object.__setattr__(self, field.name, _check_field(field.name, value))
         if self.memory_bytes is not None:
             parse_bytes(self.memory_bytes, "memory_bytes")
         with memory_errors_name_options():
@@ -335,7 +335,7 @@ _TYPES: dict[str, tuple[type[Any], ...]] = {
 _CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).items() if get_origin(kind) is Literal}
 
 
-def _checked(name: str, value: Any) -> Any:
+def _check_field(name: str, value: Any) -> Any:
     declared = "str" if name in _CHOICES else str(Settings.__dataclass_fields__[name].type)
     is_flag_for_number = isinstance(value, bool) and declared != "bool"
     if is_flag_for_number or not isinstance(value, _TYPES[declared]):

@@ -89,10 +89,10 @@ def chart(title: str, layers: Sequence[Layer], caption: str, legend: Sequence[Ke
     )
 
 
-def binned(xs: Points, ys: Points, num_bins: int = MAX_POINTS) -> tuple[Points, Points]:
+def bin_points(xs: Points, ys: Points, num_bins: int = MAX_POINTS) -> tuple[Points, Points]:
     """Return the points with a finite y; if there are more than ``num_bins``, the means of equal numbers of them.
 
-    >>> binned(np.arange(6.0), np.array([1.0, 3.0, np.nan, 5.0, 7.0, 7.0]), 3)
+    >>> bin_points(np.arange(6.0), np.array([1.0, 3.0, np.nan, 5.0, 7.0, 7.0]), 3)
     (array([0. , 2. , 4.5]), array([1., 4., 7.]))
     """
     is_finite = np.isfinite(ys)
@@ -149,12 +149,12 @@ def _picture(title: str, layers: Sequence[Layer]) -> str:
     for tick in x_ticks:
         anchor = "start" if tick == x_low else "end" if x_at(tick) > WIDTH - RIGHT - 20 else "middle"
         parts.append(f"<text x='{x_at(tick):.1f}' y='{HEIGHT - 8}' text-anchor='{anchor}'>{short_number(tick)}</text>")
-    parts += [_drawn(layer, x_at, y_at) for layer in layers]
+    parts += [_draw_layer(layer, x_at, y_at) for layer in layers]
     box = f"viewBox='0 0 {WIDTH} {HEIGHT}' role='img' aria-label='{escape(title)}'"
     return f"<svg {box}>{''.join(parts)}</svg>"
 
 
-def _drawn(layer: Layer, x_at: Any, y_at: Any) -> str:
+def _draw_layer(layer: Layer, x_at: Any, y_at: Any) -> str:
     colour = f"c{layer.colour % NUM_COLOURS}"
     if isinstance(layer, Dots):
         places = zip(x_at(layer.xs), y_at(layer.ys), strict=True)

@@ -58,7 +58,7 @@ from distributed.cluster.counted_play import (
 )
 from framestow.benchmarking.result_files import source, write_result
 from framestow.distributed import ActorPlacement, Rollouts, ShardedReplay, start_ray_rollouts, start_ray_shards
-from framestow.distributed.ray_actors import placed
+from framestow.distributed.ray_actors import with_placement
 from framestow.errors import NothingToSampleError
 
 REPOSITORY = Path(__file__).parents[3]
@@ -84,7 +84,7 @@ class Play:
         self.replay = counted_replay(
             directory=folder / "memory" if on_disk else None,
             flush_every=FLUSH_EVERY_S,
-            start=placed(start_ray_shards, ON_WORKER),
+            start=with_placement(start_ray_shards, ON_WORKER),
         )
         self.rollouts = Rollouts(
             self.replay,
@@ -92,7 +92,7 @@ class Play:
             AnyPolicy,
             ACTORS,
             steps_per_call=25,
-            start=placed(start_ray_rollouts, ON_WORKER),
+            start=with_placement(start_ray_rollouts, ON_WORKER),
         )
         self.rows = 0
 
@@ -130,7 +130,7 @@ class Play:
         self.rollouts.flush(BACK_S)
         found: list[tuple[int, int]] = []
         for shard in range(SHARDS):
-            batch = ray.get(ray_shards(self.replay)[shard].stored.remote(), timeout=BACK_S)
+            batch = ray.get(ray_shards(self.replay)[shard].read_all.remote(), timeout=BACK_S)
             check_batch(batch)
             found += env_and_step(batch)
         if len(set(found)) != len(found):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from framestow.distributed import start_cluster
-from framestow.training.checkpoint import newest_checkpoint, read_agent, saved_agent_steps
+from framestow.training.checkpoint import newest_checkpoint, read_agent, read_agent_steps
 from framestow.training.distributed import DistributedRun
 from framestow.training.events import StepTaken
 from framestow.training.run_folder import RunFolder
@@ -25,12 +25,12 @@ def main(path: Path, address: str) -> None:
     )
     settings = replace(settings, priority_exponent=0.5, double=False)
     folder = RunFolder.open(path) if path.exists() else RunFolder.create(path, settings)
-    with folder.locked():
+    with folder.lock():
         start_cluster(address)
         folder.remove_unfinished()
         newest = newest_checkpoint(folder.checkpoints)
         run = DistributedRun(folder.settings(), folder, make_catch, checkpoint=newest)
-        saved = saved_agent_steps(newest) if newest else 0
+        saved = read_agent_steps(newest) if newest else 0
         updates = int(read_agent(newest, "cpu")["num_updates"]) if newest else 0
         print("resumed", run.tally.agent_steps, run.memory.counts.inserted, run.agent.num_updates, saved, updates)
         next_save = run.tally.agent_steps + SAVE_EVERY

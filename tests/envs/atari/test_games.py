@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from framestow.envs.atari.games import TWO_PLAYER_ROMS, find_rom, known_games
+from framestow.envs.atari.games import TWO_PLAYER_ROMS, find_rom, list_games
 from framestow.errors import UnknownGameError
 
 
@@ -38,7 +38,7 @@ def test_an_unknown_game_names_the_nearest_ones():
 def test_a_name_unlike_any_game_points_to_the_list_of_games():
     with pytest.raises(
         UnknownGameError,
-        match=r"ale-py has no such game; framestow\.envs\.atari\.games\.known_games\(\) lists all games",
+        match=r"ale-py has no such game; framestow\.envs\.atari\.games\.list_games\(\) lists all games",
     ):
         find_rom("xxxxxxxx")
 
@@ -50,5 +50,5 @@ def test_a_two_player_game_is_refused_because_loading_it_ends_the_process():
 
 
 def test_every_known_game_is_found_by_its_own_name():
-    assert len(known_games()) > 100
-    assert len({find_rom(game) for game in known_games()}) == len(known_games())
+    assert len(list_games()) > 100
+    assert len({find_rom(game) for game in list_games()}) == len(list_games())

@@ -10,7 +10,7 @@ from ale_py import roms
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs import AtariEnv, find_preset, finished_games, make_atari
-from framestow.envs.atari.games import known_games
+from framestow.envs.atari.games import list_games
 from oracles.raw_emulator import RawEmulator, frame_in_colour, frame_in_grey
 
 BASELINES, ENVPOOL, NATURE = find_preset("baselines"), find_preset("envpool"), find_preset("nature")
@@ -77,7 +77,7 @@ def test_a_game_without_fire_opens_with_noops_alone():
 
 @pytest.mark.exhaustive
 def test_every_game_with_fire_has_a_third_action():
-    for game in known_games():
+    for game in list_games():
         actions = AtariEnv(game, "baselines").action_meanings()
         assert "FIRE" not in actions or len(actions) >= 3
 

@@ -11,7 +11,7 @@ import pytest
 from ale_py import roms
 
 from framestow.envs import PRESETS, Preset, find_preset
-from framestow.envs.atari.games import find_rom, known_games
+from framestow.envs.atari.games import find_rom, list_games
 from framestow.envs.atari.screen import Screen
 
 INTERPOLATIONS = {"area": cv2.INTER_AREA, "bilinear": cv2.INTER_LINEAR}
@@ -70,7 +70,7 @@ def test_every_frame_equals_the_one_from_ales_colours(game, preset):
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("game", known_games())
+@pytest.mark.parametrize("game", list_games())
 def test_every_frame_of_every_game_equals_the_one_from_ales_colours(game):
     assert len(play(game, [MACHADO, NATURE], num_steps=150)) > 1
 

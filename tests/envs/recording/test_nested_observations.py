@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv
-from framestow.envs.recording.recordable import stacked_space
+from framestow.envs.recording.recordable import stack_space
 from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, NumberedEnv
 
@@ -111,4 +111,4 @@ def test_the_stacked_space_contains_stacks_of_samples():
             return tuple(stacked(list(same)) for same in zip(*parts, strict=True))
         return np.stack(parts)
 
-    assert stacked(samples) in stacked_space(space, 4)
+    assert stacked(samples) in stack_space(space, 4)

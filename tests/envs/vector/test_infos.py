@@ -11,7 +11,7 @@ from gymnasium.vector import VectorEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
-from framestow.envs.vector.infos import batched_infos
+from framestow.envs.vector.infos import batch_infos
 from framestow.errors import InvalidStepError
 
 
@@ -74,16 +74,16 @@ def test_it_is_gymnasiums_answer_to_the_last_dtype(told):
         expected = GymnasiumsWay(num_envs).batched(infos, numbers)
     except Exception:  # whatever Gymnasium stumbles over is refused
         with pytest.raises(InvalidStepError, match="Gymnasium cannot batch them"):
-            batched_infos(infos, numbers, num_envs)
+            batch_infos(infos, numbers, num_envs)
         return
 
-    assert described(expected) == described(batched_infos(infos, numbers, num_envs))
+    assert described(expected) == described(batch_infos(infos, numbers, num_envs))
 
 
 def test_same_step_reports_an_end_in_infos_and_in_final_info():
     infos = [{"final_obs": np.ones(2), "final_info": {"t": 9}}, {"t": 0}, {"t": 5}]
 
-    batched = batched_infos(infos, [1, 1, 2], 3)
+    batched = batch_infos(infos, [1, 1, 2], 3)
 
     assert [0, 0, 5] == batched["t"].tolist()
     assert [False, True, False] == batched["_final_obs"].tolist()
@@ -92,4 +92,4 @@ def test_same_step_reports_an_end_in_infos_and_in_final_info():
 
 def test_infos_that_cannot_be_batched_are_named_with_their_key():
     with pytest.raises(InvalidStepError, match=re.escape("infos [{'x': 1}, {'x': None}] of environments [0, 1]")):
-        batched_infos([{"x": 1}, {"x": None}], [0, 1], 2)
+        batch_infos([{"x": 1}, {"x": None}], [0, 1], 2)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from framestow.envs import SerialVectorEnv, WorkerVectorEnv
-from framestow.envs.vector.infos import batched_infos
+from framestow.envs.vector.infos import batch_infos
 from framestow.envs.workers.shared_arrays import MAX_COLUMNS, InfoColumns, is_layout
 
 NUMBERS = [
@@ -48,8 +48,8 @@ def test_those_of_all_come_out_as_gymnasium_batches_them():
 
     told = columns.write([0, 1, 2], NUMBERS)
 
-    assert in_arrays(batched_infos(NUMBERS, [0, 1, 2], 3)) == in_arrays(columns.of_all(told))
-    assert list(batched_infos(NUMBERS, [0, 1, 2], 3)) == list(columns.of_all(told))
+    assert in_arrays(batch_infos(NUMBERS, [0, 1, 2], 3)) == in_arrays(columns.of_all(told))
+    assert list(batch_infos(NUMBERS, [0, 1, 2], 3)) == list(columns.of_all(told))
 
 
 def test_returned_infos_do_not_change_with_the_next_step():

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from framestow.training.checkpoint import newest_checkpoint, read_checkpoint, saved_agent_steps
+from framestow.training.checkpoint import newest_checkpoint, read_agent_steps, read_checkpoint
 from framestow.training.settings import Settings
 from training.kills.killable import Training
 from training.kills.run_contents import contents, differences, strangers
@@ -164,7 +164,7 @@ class KilledRun:
         found = strangers(self._folder) if self._folder.is_dir() else []
         self._count.found[_kind_of_rest(found)] += 1
         newest = newest_checkpoint(self._folder / "checkpoints")
-        steps = saved_agent_steps(newest) if newest else 0
+        steps = read_agent_steps(newest) if newest else 0
         if steps < self._newest:
             raise self._broken(
                 f"the newest checkpoint is of step {steps}: that of step {self._newest} was whole before"
@@ -180,7 +180,7 @@ class KilledRun:
     def _check_end(self, is_cleaned: bool) -> None:
         """Look at the run's end; what a kill after the last checkpoint left is no stranger, until steps are added."""
         newest = newest_checkpoint(self._folder / "checkpoints")
-        if newest is None or saved_agent_steps(newest) != max(self._expected.contents):
+        if newest is None or read_agent_steps(newest) != max(self._expected.contents):
             raise self._broken(f"the run ended, and its last checkpoint is {newest}")
         self._check_content(newest)
         if (self._folder / "episodes.csv").read_text() != self._expected.episodes:

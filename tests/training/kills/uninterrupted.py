@@ -67,7 +67,7 @@ def uninterrupted(settings: Settings, folder: Path) -> Uninterrupted:
 
 def _train(settings: Settings, path: Path, result_file: Path) -> None:
     folder = RunFolder.create(path, settings)
-    with folder.locked():
+    with folder.lock():
         run = start_run(folder)
         listener = _ContentsTaken(run)
         train(run, folder, [EpisodeTable(folder.episodes, 0, sys.stderr.write), listener])

@@ -39,12 +39,12 @@ def find_rom(game: str) -> str:
     way_out = (
         f"did you mean {_in_words(nearest, roms_by_key)}?"
         if nearest
-        else "framestow.envs.atari.games.known_games() lists all games"
+        else "framestow.envs.atari.games.list_games() lists all games"
     )
     raise UnknownGameError(f"game {game!r} is unknown: ale-py has no such game; {way_out}")
 
 
-def known_games() -> list[str]:
+def list_games() -> list[str]:
     """Return the names of all games, as Gymnasium writes them: ``Adventure``, ``AirRaid``, ..."""
     return [title(rom) for rom in sorted(_roms_by_key().values())]
 

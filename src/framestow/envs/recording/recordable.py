@@ -84,21 +84,21 @@ def newest_frames(stacks: Any) -> Any:
 def replace_rows(frames: Any, rows: Mapping[int, Any]) -> Any:
     """Return a copy of ``frames`` with the ``rows`` replaced."""
 
-    def replaced(array: Any, *of_rows: Any) -> Any:
+    def replace_in_array(array: Any, *of_rows: Any) -> Any:
         copy = np.array(array)
         for row, frame in zip(rows, of_rows, strict=True):
             copy[row] = frame
         return copy
 
-    return map_arrays(replaced, frames, *rows.values())
+    return map_arrays(replace_in_array, frames, *rows.values())
 
 
-def stacked_space(space: gymnasium.Space[Any], stack: int) -> gymnasium.Space[Any]:
+def stack_space(space: gymnasium.Space[Any], stack: int) -> gymnasium.Space[Any]:
     """Return the space of ``stack`` observations of ``space``, along a new first axis."""
     if isinstance(space, spaces.Dict):
-        return spaces.Dict({key: stacked_space(part, stack) for key, part in space.spaces.items()})
+        return spaces.Dict({key: stack_space(part, stack) for key, part in space.spaces.items()})
     if isinstance(space, spaces.Tuple):
-        return spaces.Tuple([stacked_space(part, stack) for part in space.spaces])
+        return spaces.Tuple([stack_space(part, stack) for part in space.spaces])
     if isinstance(space, spaces.Box):
         low, high = (np.repeat(bound[None], stack, axis=0) for bound in (space.low, space.high))
         return spaces.Box(low, high, dtype=space.dtype.type)
@@ -136,7 +136,7 @@ def check_memory(memory: Any) -> None:
         )
 
 
-def declared_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
+def find_autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
     """Return the autoreset mode of a vector environment: its attribute ``autoreset_mode``, else its metadata.
 
     The attribute takes precedence, because some classes share one metadata dictionary among all instances.

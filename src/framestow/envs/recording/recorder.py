@@ -21,11 +21,11 @@ from framestow.envs.recording.recordable import (
     VectorStep,
     check_env,
     check_memory,
-    declared_mode,
     disable_observation_copies,
+    find_autoreset_mode,
     has_async_step,
     newest_frames,
-    stacked_space,
+    stack_space,
     state_method,
     take_rows,
 )
@@ -36,7 +36,7 @@ from framestow.envs.vector.calls import (
     NoStepPendingError,
     StepPendingError,
     check_options,
-    checked_timeout,
+    check_timeout,
 )
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
 from framestow.one_line import one_line
@@ -52,7 +52,7 @@ class PendingExtras:
 
     def __init__(self, memory: Any) -> None:
         # Checks extras and converts their dtypes; None for a memory that stores none.
-        self._checked = getattr(memory, "_checked_extras", None)
+        self._checked = getattr(memory, "_check_extras", None)
         # Extras of the next step by name, as the caller gave them.
         self._pending: dict[str, Any] = {}
         self.of_async_step: Extras | None = None
@@ -64,7 +64,7 @@ class PendingExtras:
             name: as_array(f"extra {name!r}", values, InvalidStepError).copy() for name, values in extras.items()
         }
 
-    def checked(self, num_rows: int) -> Extras | None:
+    def check_pending(self, num_rows: int) -> Extras | None:
         """Return the pending extras in the memory's dtypes, ``num_rows`` rows each; ``None`` if it stores no extras.
 
         Raises:
@@ -220,8 +220,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 f"memory has num_envs {num_envs}: the vector environment has {self.num_envs} environments; "
                 "make both with the same number"
             )
-        self.autoreset_mode = find_mode(declared_mode(env) if autoreset_mode is None else autoreset_mode)
-        self.single_observation_space = stacked_space(env.single_observation_space, memory.stack)
+        self.autoreset_mode = find_mode(find_autoreset_mode(env) if autoreset_mode is None else autoreset_mode)
+        self.single_observation_space = stack_space(env.single_observation_space, memory.stack)
         self.observation_space = gymnasium.vector.utils.batch_space(self.single_observation_space, self.num_envs)
         self.single_action_space, self.action_space = env.single_action_space, env.action_space
         self.metadata = {**env.metadata, "autoreset_mode": self.autoreset_mode}
@@ -257,7 +257,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             InvalidStepError: a step of ``step_async`` is in flight.
         """
         self._require_idle()
-        mask = self._checked_mask(options)
+        mask = self._check_mask(options)
         # Copied, because Gymnasium's vector environments remove the mask from the dictionary.
         env_options = None if options is None else dict(options)
         if self._restarted is not None:
@@ -302,18 +302,18 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_idle()
         self._require_running()
         copied_actions = self._one_each(actions)
-        extras = self._extras.checked(self.num_envs)
+        extras = self._extras.check_pending(self.num_envs)
         with _RequireResetOnError(self):
             self._extras.clear()
             answer = self.env.step(actions) if self._restarted is None else self._restarted.step()
-            return self._recorded(copied_actions, answer, extras)
+            return self._record_step(copied_actions, answer, extras)
 
     def step_async(self, actions: Any) -> None:
         """Start a step of all environments with a copy of ``actions``; ``step_wait`` returns it."""
         self._require_idle()
         self._require_running()
         self._one_each(actions)
-        self._extras.of_async_step = self._extras.checked(self.num_envs)
+        self._extras.of_async_step = self._extras.check_pending(self.num_envs)
         self._async_step.start(actions, None if self._restarted is None else self._restarted.step)
         self._extras.clear()
 
@@ -327,11 +327,11 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             StepTimeoutError: the step is not done after ``timeout`` seconds; it is still in flight.
             NoStepPendingError: no step is in flight.
         """
-        actions = self._async_step.wait(checked_timeout(timeout))
+        actions = self._async_step.wait(check_timeout(timeout))
         with _RequireResetOnError(self, unless=self._async_step.in_flight_after):
             answer = self._async_step.take()
         with _RequireResetOnError(self):
-            outcome = self._recorded(np.array(actions), answer, self._extras.of_async_step)
+            outcome = self._record_step(np.array(actions), answer, self._extras.of_async_step)
             self._async_step.drop()  # last, so that an interrupted call can be repeated
         return outcome
 
@@ -397,7 +397,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             )
         self._has_ended, self._has_begun = has_ended, has_begun
 
-    def _recorded(self, actions: Any, answer: VectorStep, extras: Extras | None) -> VectorStep:
+    def _record_step(self, actions: Any, answer: VectorStep, extras: Extras | None) -> VectorStep:
         frames, rewards, terminated, truncated, infos = answer
         stored = rewards if self.reward_limit is None else np.clip(rewards, -self.reward_limit, self.reward_limit)
         with self._interrupts:
@@ -416,7 +416,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             )
         return copied
 
-    def _checked_mask(self, options: Mapping[str, Any] | None) -> Flags:
+    def _check_mask(self, options: Mapping[str, Any] | None) -> Flags:
         check_options(options)
         if options is None or "reset_mask" not in options:
             return np.ones(self.num_envs, np.bool_)

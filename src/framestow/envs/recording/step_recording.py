@@ -51,7 +51,7 @@ class StepSink(Protocol):
     ) -> None:
         """Add a step of each of ``env_ids`` with its next frame, also of steps that end an episode; frames are copied.
 
-        A memory with extras also has a method ``_checked_extras(extras, num_steps)``, and takes its result as
+        A memory with extras also has a method ``_check_extras(extras, num_steps)``, and takes its result as
         ``extras=``.
         """
 

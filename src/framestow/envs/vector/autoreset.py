@@ -98,7 +98,7 @@ POLICIES: dict[AutoresetMode, AutoresetPolicy] = {
 }
 
 
-def lost_outcome(
+def make_lost_outcome(
     mode: AutoresetMode, last_observation: Any, why: str, reset: Callable[[], tuple[Any, dict[str, Any]]]
 ) -> StepOutcome:
     """Return the outcome of a step of an environment whose episode was lost, without stepping it.

@@ -64,7 +64,7 @@ class EnvSpaces(NamedTuple):
     action_space: gymnasium.Space[Any]
 
 
-def checked_factories(env_fns: Any) -> list[Callable[[], Any]]:
+def check_factories(env_fns: Any) -> list[Callable[[], Any]]:
     """Return ``env_fns`` as a list; raise ``InvalidSettingsError`` unless it has functions, one at least."""
     if isinstance(env_fns, (str, bytes)) or not isinstance(env_fns, Iterable):
         raise InvalidSettingsError(
@@ -89,7 +89,7 @@ def check_equal_spaces(spaces: Sequence[EnvSpaces]) -> None:
                 )
 
 
-def batched_spaces(single: EnvSpaces, num_envs: int) -> EnvSpaces:
+def batch_spaces(single: EnvSpaces, num_envs: int) -> EnvSpaces:
     """Return the batched spaces of ``num_envs`` environments.
 
     Raises:
@@ -115,9 +115,9 @@ def one_action_each(
             environment.
     """
     if isinstance(single_space, gymnasium.spaces.Discrete):
-        return _checked_numbers(actions, single_space, batched_space)
+        return _check_numbers(actions, single_space, batched_space)
     if isinstance(single_space, (gymnasium.spaces.Box, gymnasium.spaces.MultiDiscrete, gymnasium.spaces.MultiBinary)):
-        actions = _checked_array(actions, batched_space)
+        actions = _check_array(actions, batched_space)
     try:
         each = list(iterate(batched_space, actions))
     except Exception as error:
@@ -132,7 +132,7 @@ def one_action_each(
     return each
 
 
-def _checked_numbers(
+def _check_numbers(
     actions: Any, single_space: gymnasium.spaces.Discrete, batched_space: gymnasium.Space[Any]
 ) -> npt.NDArray[np.integer[Any]]:
     numbers = as_array("actions", actions, InvalidStepError)
@@ -153,7 +153,7 @@ def _checked_numbers(
     return numbers
 
 
-def _checked_array(actions: Any, batched_space: gymnasium.Space[Any]) -> npt.NDArray[Any]:
+def _check_array(actions: Any, batched_space: gymnasium.Space[Any]) -> npt.NDArray[Any]:
     array = as_array("actions", actions, InvalidStepError)
     if array.shape != batched_space.shape:
         raise InvalidStepError(
@@ -173,7 +173,7 @@ def check_options(options: Any) -> None:
         )
 
 
-def checked_timeout(timeout: Any) -> float | None:
+def check_timeout(timeout: Any) -> float | None:
     """Return the seconds to wait, or ``None`` for no limit; raise ``InvalidSettingsError`` for another value."""
     if timeout is None:
         return None

@@ -15,7 +15,7 @@ from framestow.errors import InvalidStepError
 _PLAIN_NUMBERS = frozenset((int, float, bool))
 
 
-def batched_infos(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_envs: int) -> dict[str, Any]:
+def batch_infos(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_envs: int) -> dict[str, Any]:
     """Combine the infos of the environments ``numbers``: an array for each ``key``, and its mask under ``_key``.
 
     The result is that of Gymnasium's ``VectorEnv._add_info``, called for one environment after the other. Working key
@@ -23,14 +23,14 @@ def batched_infos(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_e
     the dtype of its array. Other values than numbers, such as strings, go into an object array. Dictionaries are
     combined recursively.
 
-    >>> batched_infos([{"lives": 3}, {"lives": 5}], [0, 2], 3)
+    >>> batch_infos([{"lives": 3}, {"lives": 5}], [0, 2], 3)
     {'lives': array([3, 0, 5]), '_lives': array([ True, False,  True])}
 
     Raises:
         InvalidStepError: Gymnasium cannot combine them, for example a number and ``None``.
     """
     try:
-        return _batched(infos, numbers, num_envs)
+        return _batch(infos, numbers, num_envs)
     except Exception as error:
         raise InvalidStepError(
             f"infos {reprlib.repr(list(infos))} of environments {list(numbers)}: Gymnasium cannot batch them, {error}; "
@@ -38,7 +38,7 @@ def batched_infos(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_e
         ) from error
 
 
-def _batched(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_envs: int) -> dict[str, Any]:
+def _batch(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_envs: int) -> dict[str, Any]:
     batched: dict[str, Any] = {}
     columns = _by_key(infos, numbers, num_envs)
     for key, (env_ids, values) in columns.items():
@@ -48,9 +48,9 @@ def _batched(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_envs: 
         if isinstance(env_ids, range) and kinds <= _PLAIN_NUMBERS and key != "final_obs":
             batched[key] = np.array(values, type(values[0]))
         elif isinstance(values[0], dict) and key != "final_obs":
-            batched[key] = _batched(values, env_ids, num_envs)
+            batched[key] = _batch(values, env_ids, num_envs)
         else:
-            batched[key] = _filled(_empty_array(key, values[0], num_envs), env_ids, values)
+            batched[key] = _fill(_empty_array(key, values[0], num_envs), env_ids, values)
         batched[mask_name] = _mask_of(env_ids, num_envs)
     return batched
 
@@ -87,7 +87,7 @@ def _empty_array(key: str, first: Any, num_envs: int) -> npt.NDArray[Any]:
     return np.full(num_envs, None, object)
 
 
-def _filled(array: npt.NDArray[Any], env_ids: Sequence[int], values: list[Any]) -> npt.NDArray[Any]:
+def _fill(array: npt.NDArray[Any], env_ids: Sequence[int], values: list[Any]) -> npt.NDArray[Any]:
     for number, value in zip(env_ids, values, strict=True):
         array[number] = value
     return array

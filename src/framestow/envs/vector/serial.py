@@ -14,13 +14,13 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from framestow.argument_checks import checked_seed
 from framestow.envs.seeding import seed_of_each
-from framestow.envs.vector.autoreset import POLICIES, AutoresetName, StepOutcome, find_mode, lost_outcome
+from framestow.envs.vector.autoreset import POLICIES, AutoresetName, StepOutcome, find_mode, make_lost_outcome
 from framestow.envs.vector.calls import (
     ClosedError,
     EnvSpaces,
-    batched_spaces,
+    batch_spaces,
     check_equal_spaces,
-    checked_factories,
+    check_factories,
     describe_vector_env,
     error_text,
     one_action_each,
@@ -29,7 +29,7 @@ from framestow.envs.vector.calls import (
     tile_images,
 )
 from framestow.envs.vector.env_state import env_entry, restore_env
-from framestow.envs.vector.infos import batched_infos
+from framestow.envs.vector.infos import batch_infos
 from framestow.envs.vector.vector_state import (
     PendingLosses,
     check_vector_state,
@@ -80,14 +80,14 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._policy = POLICIES[mode]
         # Seed of the first reset that gives none; None after any reset.
         self._pending_seed = checked_seed(seed)
-        factories = checked_factories(env_fns)
+        factories = check_factories(env_fns)
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
             for make in factories:
                 self.envs.append(make())
             check_equal_spaces([EnvSpaces(env.observation_space, env.action_space) for env in self.envs])
             single = EnvSpaces(self.envs[0].observation_space, self.envs[0].action_space)
-            batched = batched_spaces(single, len(self.envs))
+            batched = batch_spaces(single, len(self.envs))
         except BaseException:
             self.close()
             raise
@@ -136,7 +136,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._needs_reset[mask] = False
         self._has_ended[mask] = False
         self._pending_seed = None
-        return self._batched(), self._batched_infos(infos, numbers)
+        return self._batch_observations(), self._batch_infos(infos, numbers)
 
     def step(
         self, actions: Any
@@ -159,8 +159,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._observations = list(observations)
         terminations, truncations = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
         self._has_ended = terminations | truncations
-        batched = self._batched_infos(infos, range(self.num_envs))
-        return self._batched(), np.array(rewards, np.float64), terminations, truncations, batched
+        batched = self._batch_infos(infos, range(self.num_envs))
+        return self._batch_observations(), np.array(rewards, np.float64), terminations, truncations, batched
 
     def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
         """Return the result of each environment's ``render``; with ``tiled`` one image with all of them in a grid."""
@@ -267,7 +267,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         has_ended, seed = bool(self._has_ended[number]), lost.first_seeds.get(number)
         if number in lost.unreported:
             why = lost.unreported.pop(number)
-            outcome = lost_outcome(mode, self._observations[number], why, lambda: env.reset(seed=seed))
+            outcome = make_lost_outcome(mode, self._observations[number], why, lambda: env.reset(seed=seed))
             if mode is AutoresetMode.SAME_STEP:
                 lost.mark_reset([number])
             return outcome
@@ -277,16 +277,16 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             return StepOutcome(observation, 0.0, False, False, info)
         return self._policy.step(env, action, has_ended)
 
-    def _batched_infos(self, infos: Sequence[dict[str, Any]], numbers: Sequence[int]) -> dict[str, Any]:
+    def _batch_infos(self, infos: Sequence[dict[str, Any]], numbers: Sequence[int]) -> dict[str, Any]:
         try:
-            return batched_infos(infos, numbers, self.num_envs)
+            return batch_infos(infos, numbers, self.num_envs)
         except InvalidStepError:
             self._needs_reset[:] = True  # the environments have stepped, but the caller gets no result
             raise
 
-    def _batched(self) -> Any:
+    def _batch_observations(self) -> Any:
         try:
-            return _concatenated(self.single_observation_space, self._observations)
+            return _concatenate(self.single_observation_space, self._observations)
         except Exception as error:
             self._needs_reset[:] = True  # as above
             misfit = _misfit(self.single_observation_space, self._observations)
@@ -315,7 +315,7 @@ def _failure(number: int, doing: str, error: Exception) -> EnvironmentFailedErro
     return failure
 
 
-def _concatenated(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Any:
+def _concatenate(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Any:
     empty: Any = create_empty_array(space, len(observations))
     return concatenate(space, observations, empty)
 
@@ -324,7 +324,7 @@ def _misfit(space: gymnasium.Space[Any], observations: Sequence[Any]) -> Environ
     """Return the error for the first environment whose observation Gymnasium cannot batch, or ``None``."""
     for number, observation in enumerate(observations):
         try:
-            _concatenated(space, [observation])
+            _concatenate(space, [observation])
         except Exception as error:
             return EnvironmentFailedError(
                 f"environment {number} returned an observation outside {space}: {error_text(error)}; correct the "

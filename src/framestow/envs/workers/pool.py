@@ -17,9 +17,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from framestow.argument_checks import one_of, real_number, whole_number
-from framestow.envs.vector.calls import EnvSpaces, batched_spaces, check_equal_spaces
-from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, shared_nbytes
-from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factories, pickled
+from framestow.envs.vector.calls import EnvSpaces, batch_spaces, check_equal_spaces
+from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, count_shared_bytes
+from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factories, pickle_value
 from framestow.envs.workers.worker import Request, Worker, make_selector
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, StepTimeoutError, WorkerLostError
 
@@ -74,8 +74,8 @@ class WorkerPool:
         daemon: bool,
     ) -> None:
         self.num_envs = len(env_fns)
-        context = multiprocessing.get_context(checked_start_method(start_method))
-        split = np.array_split(np.arange(self.num_envs), checked_num_workers(num_workers, self.num_envs))
+        context = multiprocessing.get_context(check_start_method(start_method))
+        split = np.array_split(np.arange(self.num_envs), check_num_workers(num_workers, self.num_envs))
         self.step_timeout_s = step_timeout_s
         # A forked child must not end the workers of its parent.
         self._owner_pid = os.getpid()
@@ -93,7 +93,7 @@ class WorkerPool:
         _pools.add(self)
         try:
             self.made = self._make(self.workers)
-            self._block.grow(shared_nbytes(self.made.spaces, self.num_envs))
+            self._block.grow(count_shared_bytes(self.made.spaces, self.num_envs))
             self.shared = SharedArrays(self._block, self.made.spaces, self.num_envs)
             self._map_shared(self.workers)
         except BaseException:
@@ -191,10 +191,10 @@ class WorkerPool:
             spaces.insert(0, self.made.spaces)
         check_equal_spaces(spaces)
         _, metadata, render_mode = answers[0]
-        return MadeEnvs(spaces[0], batched_spaces(spaces[0], self.num_envs), metadata, render_mode)
+        return MadeEnvs(spaces[0], batch_spaces(spaces[0], self.num_envs), metadata, render_mode)
 
     def _map_shared(self, workers: Sequence[Worker]) -> None:
-        self._ask_at_start(workers, Command.MAP, pickled((self.made.spaces, self.num_envs)))
+        self._ask_at_start(workers, Command.MAP, pickle_value((self.made.spaces, self.num_envs)))
 
     def _ask_at_start(self, workers: Sequence[Worker], command: Command, payload: bytes) -> list[bytes]:
         requests = [Request(worker, command, worker.numbers, payload) for worker in workers]
@@ -279,13 +279,13 @@ def failure_of(request: Request) -> EnvFailure:
 
 def check_worker_settings(start_method: Any, step_timeout: Any, on_worker_lost: Any) -> None:
     """Raise ``InvalidSettingsError`` for arguments of a ``WorkerVectorEnv`` that cannot work."""
-    checked_start_method(start_method)
+    check_start_method(start_method)
     rule = "it must be a number of seconds above 0; math.inf for no limit"
     real_number("step_timeout", step_timeout, 0, rule=rule, is_least_excluded=True, may_be_infinite=True)
     one_of("on_worker_lost", on_worker_lost, get_args(OnWorkerLost))
 
 
-def checked_start_method(start_method: StartMethod | None) -> str:
+def check_start_method(start_method: StartMethod | None) -> str:
     """Return the start method of that name, or the default: ``forkserver`` if the system has it, else ``spawn``."""
     methods = multiprocessing.get_all_start_methods()
     if start_method is None:
@@ -297,7 +297,7 @@ def checked_start_method(start_method: StartMethod | None) -> str:
     return start_method
 
 
-def checked_num_workers(num_workers: int | None, num_envs: int) -> int:
+def check_num_workers(num_workers: int | None, num_envs: int) -> int:
     """Return the number of workers; the default is one for each usable core, and no more than environments."""
     if num_workers is None:
         usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -35,7 +35,7 @@ class SharedBlock:
     def __init__(self) -> None:
         # Windows maps the block by its name and has no file (-1). Elsewhere this process has a file descriptor of it.
         self._name = f"framestow-{uuid.uuid4().hex}"
-        self._file = -1 if sys.platform == "win32" else _unnamed_file(self._name)
+        self._file = -1 if sys.platform == "win32" else _open_unnamed_file(self._name)
 
     def grow(self, nbytes: int) -> None:
         """Set the size; the process that made the block calls this once, before any process maps it."""
@@ -62,7 +62,7 @@ class SharedBlock:
         self._file = -1 if state["file"] is None else state["file"].detach()
 
 
-def _unnamed_file(name: str) -> int:
+def _open_unnamed_file(name: str) -> int:
     if hasattr(os, "memfd_create"):
         return os.memfd_create(name)
     with tempfile.TemporaryFile() as file:
@@ -102,7 +102,7 @@ class SpaceParts:
         """Combine parts to one observation or one batch."""
         return arrays[0] if self._is_one_array else _join(self.space, iter(arrays), iter(others))
 
-    def batched_others(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    def batch_others(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """Batch the other parts of several observations as Gymnasium does."""
         batches = []
         for part, array in enumerate(self.others):
@@ -245,7 +245,7 @@ class SharedArrays:
     """Arrays with a row for each environment, at the same places in the parent and in all workers.
 
     Arguments:
-        block: shared memory of at least ``shared_nbytes``.
+        block: shared memory of at least ``count_shared_bytes``.
         spaces: spaces of one environment.
         num_envs: number of rows.
     """
@@ -275,9 +275,9 @@ class SharedArrays:
         return others
 
 
-def shared_nbytes(spaces: EnvSpaces, num_envs: int) -> int:
+def count_shared_bytes(spaces: EnvSpaces, num_envs: int) -> int:
     """Return the number of bytes of the ``SharedArrays`` of these environments."""
-    return sum(_aligned(shape, dtype) for shape, dtype in _regions(spaces, num_envs))
+    return sum(_count_aligned_bytes(shape, dtype) for shape, dtype in _regions(spaces, num_envs))
 
 
 def _regions(spaces: EnvSpaces, num_envs: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
@@ -290,16 +290,16 @@ def _regions(spaces: EnvSpaces, num_envs: int) -> list[tuple[tuple[int, ...], np
 
 
 def _map_arrays(block: SharedBlock, spaces: EnvSpaces, num_envs: int) -> list[npt.NDArray[Any]]:
-    memory = np.frombuffer(block.map(shared_nbytes(spaces, num_envs)), np.uint8)
+    memory = np.frombuffer(block.map(count_shared_bytes(spaces, num_envs)), np.uint8)
     arrays, offset = [], 0
     for shape, dtype in _regions(spaces, num_envs):
         taken = memory[offset : offset + prod(shape) * dtype.itemsize]
         arrays.append(taken.view(dtype).reshape(shape))
-        offset += _aligned(shape, dtype)
+        offset += _count_aligned_bytes(shape, dtype)
     return arrays
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+def _count_aligned_bytes(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     return -(-prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT
 
 

@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode
 from framestow.envs.vector.vector_state import PendingLosses
 from framestow.envs.workers.pool import OnWorkerLost, WorkerPool, failure_as_error, failure_of
 from framestow.envs.workers.shared_arrays import SharedArrays, is_layout
-from framestow.envs.workers.wire import Command, StepOf, pack_steps, pickled
+from framestow.envs.workers.wire import Command, StepOf, pack_steps, pickle_value
 from framestow.envs.workers.worker import Request, Worker
 from framestow.errors import EnvironmentFailedError, WorkerLostError
 
@@ -62,7 +62,7 @@ class LastObservations:
     def of_all(self, copies: bool) -> Any:
         """Return the observations of all environments: copies, or views that the next step overwrites."""
         arrays = [array.copy() for array in self._arrays] if copies else self._views
-        return self._shared.parts.join(arrays, self._shared.parts.batched_others(self._others))
+        return self._shared.parts.join(arrays, self._shared.parts.batch_others(self._others))
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -263,7 +263,7 @@ class Stepping:
         self, worker: Worker, numbers: Sequence[int], seeds: Sequence[int | None], options: dict[str, Any] | None
     ) -> Request:
         payload = [(number, seed, options) for number, seed in zip(numbers, seeds, strict=True)]
-        return Request(worker, Command.RESET, numbers, pickled(payload))
+        return Request(worker, Command.RESET, numbers, pickle_value(payload))
 
     def _first_seed(self, number: int) -> int | None:
         return self.lost.first_seeds.get(number)

@@ -120,7 +120,7 @@ def pack_steps(steps: Sequence[StepOf], actions: Sequence[Any] | None) -> bytes:
     """Return the payload of a STEP: 4 bytes for each environment, and ``actions`` if they are not shared arrays."""
     codes = [number << 1 | has_ended for number, has_ended in steps]
     head = struct.pack(f"<H{len(codes)}I", len(codes), *codes)
-    return head if actions is None else head + pickled(actions)
+    return head if actions is None else head + pickle_value(actions)
 
 
 def unpack_steps(payload: bytes) -> tuple[Sequence[StepOf], Sequence[Any] | None]:
@@ -136,7 +136,7 @@ def _steps_of(head: bytes) -> tuple[StepOf, ...]:
     return tuple(StepOf(code >> 1, bool(code & 1)) for code in codes)
 
 
-def pickled(value: Any) -> bytes:
+def pickle_value(value: Any) -> bytes:
     """Pickle a value, by reference to its module if possible, else by value."""
     try:
         return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)

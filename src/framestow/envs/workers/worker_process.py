@@ -24,7 +24,7 @@ from framestow.envs.vector.autoreset import POLICIES
 from framestow.envs.vector.calls import EnvSpaces, error_text
 from framestow.envs.vector.env_state import env_entry, restore_env
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock
-from framestow.envs.workers.wire import Command, EnvFailure, Factories, Outcome, WorkerEnd, pickled, unpack_steps
+from framestow.envs.workers.wire import Command, EnvFailure, Factories, Outcome, WorkerEnd, pickle_value, unpack_steps
 from framestow.errors import IncompatibleError
 
 _PARENT_CHECK_INTERVAL_S = 1.0  # how often a worker looks whether it has another parent process
@@ -134,7 +134,7 @@ class EnvHost:
                 self._envs[number] = make()
         spaces = [EnvSpaces(env.observation_space, env.action_space) for env in self._envs.values()]
         first = self._envs[self._numbers[0]]
-        return pickled((spaces, dict(first.metadata), first.render_mode))
+        return pickle_value((spaces, dict(first.metadata), first.render_mode))
 
     def map(self, payload: bytes) -> bytes:
         """Map the shared arrays, whose size the parent has set."""
@@ -144,7 +144,7 @@ class EnvHost:
 
     def reset(self, payload: bytes) -> bytes:
         """Reset environments; return their infos, and the parts of observations that are no arrays."""
-        shared = self._mapped()
+        shared = self._require_mapped()
         resets = pickle.loads(payload)
         infos, others = [], []
         for number, seed, options in resets:
@@ -156,11 +156,11 @@ class EnvHost:
                 others.append(shared.write(number, observation))
             shared.rewards[number], shared.terminated[number], shared.truncated[number] = 0.0, False, False
             infos.append(info)
-        return self._packed([number for number, *_ in resets], infos, others)
+        return self._pack([number for number, *_ in resets], infos, others)
 
     def step(self, payload: bytes) -> bytes:
         """Step environments; return the same as ``reset``."""
-        shared = self._mapped()
+        shared = self._require_mapped()
         steps, actions = unpack_steps(payload)
         infos, others = [], []
         for place, (number, has_ended) in enumerate(steps):
@@ -172,7 +172,7 @@ class EnvHost:
                 raise EnvRaisedError(_failure(number, f"action {action}", error)) from error
             shared.rewards[number], shared.terminated[number], shared.truncated[number] = outcome[1:4]
             infos.append(outcome.info)
-        return self._packed([step.number for step in steps], infos, others)
+        return self._pack([step.number for step in steps], infos, others)
 
     def call(self, payload: bytes) -> bytes:
         """Call a method of each environment, or read an attribute."""
@@ -183,8 +183,8 @@ class EnvHost:
                 found = self._envs[number].get_wrapper_attr(name)
                 answers.append(found(*arguments, **keywords) if callable(found) else found)
             with _ReportingErrors(number, f"the pickling of the result of {name!r}"):
-                answers[-1] = pickled(answers[-1])
-        return pickled(answers)
+                answers[-1] = pickle_value(answers[-1])
+        return pickle_value(answers)
 
     def set(self, payload: bytes) -> bytes:
         """Set an attribute of each environment."""
@@ -200,7 +200,7 @@ class EnvHost:
         for number in pickle.loads(payload):
             with _ReportingErrors(number, "render"):
                 pictures.append(self._envs[number].render())
-        return pickled(pictures)
+        return pickle_value(pictures)
 
     def take_states(self, payload: bytes) -> bytes:
         """Return the entry of each environment in the state of the vector environment."""
@@ -208,7 +208,7 @@ class EnvHost:
         for number in pickle.loads(payload):
             with _ReportingErrors(number, "the reading of its state"):
                 entries.append(env_entry(self._envs[number]))
-        return pickled(entries)
+        return pickle_value(entries)
 
     def put_states(self, payload: bytes) -> bytes:
         """Restore states; return the message of the first one that does not fit, if any."""
@@ -217,8 +217,8 @@ class EnvHost:
                 try:
                     restore_env(self._envs[number], state)
                 except IncompatibleError as error:
-                    return pickled([str(error)])
-        return pickled([])
+                    return pickle_value([str(error)])
+        return pickle_value([])
 
     def close(self, payload: bytes) -> bytes:  # noqa: ARG002
         """Close every environment; return the errors."""
@@ -229,22 +229,22 @@ class EnvHost:
                 env.close()
             except BaseException as error:
                 failures.append(_failure(number, "its close", error))
-        return pickled(failures)
+        return pickle_value(failures)
 
-    def _packed(self, numbers: Sequence[int], infos: list[dict[str, Any]], others: list[list[Any]]) -> bytes:
+    def _pack(self, numbers: Sequence[int], infos: list[dict[str, Any]], others: list[list[Any]]) -> bytes:
         if not any(infos) and not any(others):
             return b""
-        if not any(others) and (layout := self._mapped().infos.write(numbers, infos)) is not None:
+        if not any(others) and (layout := self._require_mapped().infos.write(numbers, infos)) is not None:
             return layout
         try:
-            return pickled((infos, others))
+            return pickle_value((infos, others))
         except Exception:
             for number, info in zip(numbers, infos, strict=True):
                 with _ReportingErrors(number, f"the pickling of its info {sorted(info)}"):
-                    pickled(info)
+                    pickle_value(info)
             raise
 
-    def _mapped(self) -> SharedArrays:
+    def _require_mapped(self) -> SharedArrays:
         if self._shared is None:
             raise RuntimeError("the shared arrays are not mapped")
         return self._shared
@@ -324,7 +324,7 @@ def _answer_one(end: WorkerEnd, host: EnvHost) -> bool:
     try:
         answer, outcome = host.answer(command, payload), Outcome.DONE
     except EnvRaisedError as error:
-        answer, outcome = pickled(error.failure), Outcome.FAILED
+        answer, outcome = pickle_value(error.failure), Outcome.FAILED
     end.send(sequence, outcome, answer)
     return command != Command.CLOSE
 

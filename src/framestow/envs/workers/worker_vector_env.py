@@ -18,15 +18,15 @@ from framestow.envs.vector.calls import (
     ClosedError,
     NoStepPendingError,
     StepPendingError,
-    checked_factories,
-    checked_timeout,
+    check_factories,
+    check_timeout,
     describe_vector_env,
     one_action_each,
     require_none_left_idle,
     split_options,
     tile_images,
 )
-from framestow.envs.vector.infos import batched_infos
+from framestow.envs.vector.infos import batch_infos
 from framestow.envs.vector.vector_state import (
     check_vector_state,
     restart_stateless_envs,
@@ -34,7 +34,7 @@ from framestow.envs.vector.vector_state import (
 )
 from framestow.envs.workers.pool import OnWorkerLost, StartMethod, WorkerPool, check_worker_settings, failure_as_error
 from framestow.envs.workers.stepping import Infos, Stepping
-from framestow.envs.workers.wire import Command, EnvFactory, pickled
+from framestow.envs.workers.wire import Command, EnvFactory, pickle_value
 from framestow.envs.workers.worker import Request
 from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, WorkerLostError
 from framestow.one_line import one_line, plural
@@ -110,7 +110,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         check_worker_settings(start_method, step_timeout, on_worker_lost)
         daemon = truth_value("daemon", daemon)
         self._pool = WorkerPool(
-            checked_factories(env_fns),
+            check_factories(env_fns),
             mode,
             num_workers=num_workers,
             start_method=start_method,
@@ -171,7 +171,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             self._stepping.lost.seed_from(int(seed))
         infos = self._stepping.reset(numbers, [seeds[number] for number in numbers], env_options)
         self._pending_seed = None
-        return self._stepping.last.of_all(self.copies_observations), self._batched_infos(infos, numbers)
+        return self._stepping.last.of_all(self.copies_observations), self._batch_infos(infos, numbers)
 
     def step(self, actions: Any) -> VectorStep:
         """Step every environment with its action; all actions are checked before any environment steps.
@@ -209,7 +209,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             EnvironmentFailedError, WorkerLostError: as ``step``.
         """
         self._require_working()
-        timeout = checked_timeout(timeout)
+        timeout = check_timeout(timeout)
         if self._in_flight is None:
             raise NoStepPendingError(
                 "no step is in flight: step_wait() ends a step that step_async() began; call it first"
@@ -317,7 +317,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_working()
         self._require_not_stepping()
         requests = [
-            Request(worker, command, worker.numbers, pickled(payload_of(list(worker.numbers))))
+            Request(worker, command, worker.numbers, pickle_value(payload_of(list(worker.numbers))))
             for worker in self._pool.workers
         ]
         return [each for answer in self._stepping.answers(requests) for each in answer or ()]
@@ -330,9 +330,9 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         rows[:] = actions
         return None
 
-    def _batched_infos(self, infos: Infos, numbers: Sequence[int]) -> dict[str, Any]:
+    def _batch_infos(self, infos: Infos, numbers: Sequence[int]) -> dict[str, Any]:
         try:
-            return batched_infos([infos[number] for number in numbers], numbers, self.num_envs)
+            return batch_infos([infos[number] for number in numbers], numbers, self.num_envs)
         except InvalidStepError:
             self._stepping.needs_reset[:] = True  # the environments have stepped, but the caller gets no result
             self._discard_in_flight()
@@ -344,7 +344,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         except EnvironmentFailedError:
             self._in_flight = None
             raise
-        return self._batched_infos(infos, range(self.num_envs))
+        return self._batch_infos(infos, range(self.num_envs))
 
     def _discard_in_flight(self) -> None:
         self._pool.drop_requests()

@@ -204,10 +204,10 @@ class ReplayBuffer:
             )
         last = None if last_frame is None else self._as_stored(last_frame)[None].copy()
         self._effect = Effect(
-            _checked_action(action),
-            _checked_reward(reward),
-            _checked_flag("done", done),
-            _checked_flag("truncated", truncated),
+            _check_action(action),
+            _check_reward(reward),
+            _check_flag("done", done),
+            _check_flag("truncated", truncated),
             last,
             self._num_steps,
         )
@@ -352,14 +352,14 @@ def _channels_last(
     return joined.reshape(*last.shape[:-2], -1)
 
 
-def _checked_action(action: Any) -> int:
+def _check_action(action: Any) -> int:
     number = action if type(action) is int else _only_number("action", action, "iub")
     if number is None or not INT32.min <= number <= INT32.max:
         raise InvalidStepError(f"action is {action!r}: it must be one 32-bit integer; give the action's number")
     return int(number)
 
 
-def _checked_reward(reward: Any) -> float:
+def _check_reward(reward: Any) -> float:
     number = reward if type(reward) is float else _only_number("reward", reward, "fiub")
     if number is None or not abs(number) <= LARGEST_REWARD:
         raise InvalidStepError(
@@ -368,7 +368,7 @@ def _checked_reward(reward: Any) -> float:
     return float(number)
 
 
-def _checked_flag(name: str, flag: Any) -> bool:
+def _check_flag(name: str, flag: Any) -> bool:
     array = as_flags(name, flag)
     if array.size != 1:
         raise InvalidStepError(f"{name} is {flag!r}: it must be one flag of one environment; give a boolean")

@@ -212,14 +212,14 @@ class MemoryEfficientAtariBuffer:
             )
         s, a, r, non_terminal, s_next, *extras = experience
         observation, following = _as_float32("s", s), _as_float32("s_next", s_next)
-        reward, non_terminal_value = _checked_number("r", r), _checked_number("non_terminal", non_terminal)
+        reward, non_terminal_value = _check_number("r", r), _check_number("non_terminal", non_terminal)
         if non_terminal_value not in (0, 1):
             raise InvalidStepError(
                 f"non_terminal is {non_terminal_value}: it must be 0 or 1; give 0 where the episode ended"
             )
         if len(self) == 0:
             self._prepare(observation.shape, a, tuple(extras))
-        action, encoded = self._checked_action(a), self._extras.encode(tuple(extras))
+        action, encoded = self._check_action(a), self._extras.encode(tuple(extras))
         self._store_pending_extras()
         self._pending_extras = encoded
         exact = np.array([reward])
@@ -333,7 +333,7 @@ class MemoryEfficientAtariBuffer:
         first = as_array("a", action, InvalidStepError)
         self._has_plain_actions = isinstance(action, (int, float))
         self._action = ActionSpec(first.shape, first.dtype.name)
-        self._checked_action(action)
+        self._check_action(action)
         frame = FrameSpec(shape, np.float32, is_scaled=len(shape) > 1)
         self._is_stacked = len(shape) > 2 and shape[0] == self._stacked_frames
         layouts = [ObservationLayout.of_depth(frame, 1)]
@@ -354,7 +354,7 @@ class MemoryEfficientAtariBuffer:
             extras={"exact": np.float64},  # the reward; the memory stores float32
         )
 
-    def _checked_action(self, action: Any) -> npt.NDArray[Any]:
+    def _check_action(self, action: Any) -> npt.NDArray[Any]:
         given = as_array("a", action, InvalidStepError)
         if (
             given.dtype.kind not in "fiu"
@@ -385,7 +385,7 @@ def _as_float32(name: str, observation: Any) -> npt.NDArray[np.float32]:
     )
 
 
-def _checked_number(name: str, value: Any) -> float:
+def _check_number(name: str, value: Any) -> float:
     if type(value) is float:
         return value
     given = as_array(name, value, InvalidStepError)

@@ -15,7 +15,7 @@ import torch
 from framestow.argument_checks import as_array, as_flags, real_number, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.cleanrl.replay_buffer import copied_tensor
+from framestow.integrations.cleanrl.replay_buffer import copy_to_tensor
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack, steps_following
 from framestow.integrations.drop_in.row_buffer import as_rows_of
 from framestow.one_line import one_line
@@ -371,7 +371,7 @@ class PrioritizedReplayBuffer:
         return torch.from_numpy(self._steps.copies.of(observation)).to(self.device)
 
     def _tensor(self, array: Array) -> torch.Tensor:
-        return copied_tensor(array, self.device)
+        return copy_to_tensor(array, self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sampler": self._sampler.state(self._settled)}

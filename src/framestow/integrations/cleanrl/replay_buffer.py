@@ -19,7 +19,7 @@ from framestow.torch.tensor_batch import parse_device
 NUM_FIELDS = 6  # of a row: the arguments of ``add``
 
 
-def copied_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
+def copy_to_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
     """Return a copy of ``array`` on ``device``.
 
     Both observations of a batch are views of the same frames, so a learner that writes to its tensors needs a copy.
@@ -27,7 +27,7 @@ def copied_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(array, order="C")).to(device)
 
 
-def chosen_device(device: Any) -> torch.device:
+def choose_device(device: Any) -> torch.device:
     """Return the device: ``"auto"`` and CUDA devices become the CPU if there is no GPU, as in CleanRL."""
     chosen = parse_device("cuda" if isinstance(device, str) and device == "auto" else device)
     return chosen if chosen.type != "cuda" or torch.cuda.is_available() else torch.device("cpu")
@@ -109,7 +109,7 @@ class ReplayBuffer(RowBuffer):
         )
         self.observation_space, self.action_space = observation_space, action_space
         self.buffer_size, self.n_envs = max(buffer_size // n_envs, 1), n_envs
-        self.device = chosen_device(device)
+        self.device = choose_device(device)
         self.obs_shape, self.action_dim = _shape_of(observation_space), math.prod(_shape_of(action_space))
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
@@ -150,7 +150,7 @@ class ReplayBuffer(RowBuffer):
 
     def to_torch(self, array: Array, copy: bool = True) -> torch.Tensor:
         """Return an array as a tensor on the device; with ``copy=False`` it may be a view of the array."""
-        return copied_tensor(array, self.device) if copy else torch.as_tensor(array, device=self.device)
+        return copy_to_tensor(array, self.device) if copy else torch.as_tensor(array, device=self.device)
 
 
 def _shape_of(space: Any) -> Any:

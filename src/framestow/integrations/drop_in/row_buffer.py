@@ -189,17 +189,19 @@ class RingArrays:
         ``frames``: the ``FrameSpec`` of whole observations, or a dict of them.
         """
 
-        def unpacked(rows: Array, env_ids: Array, key: str | None = None) -> Array:
+        def read_observations(rows: Array, env_ids: Array, key: str | None = None) -> Array:
             observations = getattr(self.steps.transitions(self.indices(rows, env_ids)), name)
             return np.asarray(observations if key is None else observations[key])
 
         axes = self.num_rows, self.steps.memory.num_envs
         if isinstance(frames, dict):
             return {
-                key: RingObservations(partial(unpacked, key=key), self.num_stored, (*axes, *frame.shape), frame.dtype)
+                key: RingObservations(
+                    partial(read_observations, key=key), self.num_stored, (*axes, *frame.shape), frame.dtype
+                )
                 for key, frame in frames.items()
             }
-        return RingObservations(unpacked, self.num_stored, (*axes, *frames.shape), frames.dtype)
+        return RingObservations(read_observations, self.num_stored, (*axes, *frames.shape), frames.dtype)
 
     def column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
         """Return a new array of a column of ``StepSequences``; ``shape`` is the shape of one step's value."""

@@ -236,7 +236,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
             numbers = np.zeros(buffer.maxsize, np.uint32)
             for first in range(0, len(slots), ROWS_AT_ONCE):
                 moved = slots[first : first + ROWS_AT_ONCE]
-                numbers[moved] = self._numbered([self._first_env_id], buffer[moved], knows_next)
+                numbers[moved] = self._store_batch([self._first_env_id], buffer[moved], knows_next)
         finally:
             buffer.stack_num = stack_num
         fields = {key: buffer._meta[key] for key in buffer._meta.get_keys() if key != "obs_next"}
@@ -258,7 +258,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         env_ids = list(range(len(self._observations.sizes)))
         numbers = np.zeros(self.maxsize, np.uint32)
         for slots in np.arange(self.maxsize).reshape(len(env_ids), -1).T:
-            numbers[slots] = self._numbered(env_ids, batch[slots])
+            numbers[slots] = self._store_batch(env_ids, batch[slots])
         kept = {key: batch[key] for key in batch.get_keys() if key != "obs_next"}
         super().set_batch(Batch({**kept, "obs": numbers}))
 
@@ -277,7 +277,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         shared = {"_observations": None, "_meta": Batch()} if self._is_part else {}
         return self.__dict__ | shared
 
-    def _numbered(self, env_ids: list[int], batch: Any, knows_next: bool = True) -> npt.NDArray[np.uint32]:
+    def _store_batch(self, env_ids: list[int], batch: Any, knows_next: bool = True) -> npt.NDArray[np.uint32]:
         """Store a batch's observations: one step per environment, or consecutive steps of one. Return their numbers."""
         obs, obs_next = (_tree(batch.get(key)) for key in OBSERVATIONS)
         obs_next = obs_next if knows_next else None
@@ -313,27 +313,27 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         slots = np.asarray(self._indices[index])
         stack_num = self.stack_num if stack_num is None else stack_num
         obs, obs_next = self._flat_pair(slots.ravel(), stack_num)
-        return _shaped(obs, slots.shape), _shaped(obs_next, slots.shape)
+        return _reshape(obs, slots.shape), _reshape(obs_next, slots.shape)
 
     def _flat_pair(self, slots: npt.NDArray[Any], stack_num: int) -> tuple[Any, Any]:
         observations = self._observations
         if not observations.knows_next:  # obs_next is the next slot's observation, as in Tianshou
-            return self._stacked(slots, stack_num), self._stacked(self.next(slots), stack_num)
+            return self._read_stacks(slots, stack_num), self._read_stacks(self.next(slots), stack_num)
         if stack_num <= observations.stack:
             return observations.pairs(self._envs_of(slots), self._meta["obs"][slots], stack_num)
-        obs = self._stacked(slots, stack_num)
+        obs = self._read_stacks(slots, stack_num)
         _, newest = self._flat_pair(slots, 1)
         obs_next = map_arrays(lambda older, new: np.concatenate([older[:, 1:], new[:, None]], 1), obs, newest)
         return obs, obs_next
 
-    def _stacked(self, slots: npt.NDArray[Any], stack_num: int) -> Any:
+    def _read_stacks(self, slots: npt.NDArray[Any], stack_num: int) -> Any:
         """Return stacked observations of these slots; stacks deeper than the store's also use the previous slots."""
         observations = self._observations
         if stack_num <= observations.stack:
             return observations.pairs(self._envs_of(slots), self._meta["obs"][slots], stack_num)[0]
         singles: list[Any] = []
         for _ in range(stack_num):
-            singles.insert(0, self._stacked(slots, 1))
+            singles.insert(0, self._read_stacks(slots, 1))
             slots = self.prev(slots)
         return map_arrays(lambda *parts: np.stack(parts, 1), *singles)
 
@@ -361,7 +361,7 @@ class NumberedSlotsOfParts(NumberedSlots):
             part._observations, part._first_env_id, part._is_part = self._observations, env_id, True
 
     def _envs_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
-        return _checked_ids(buffer_ids, self.buffer_num), False
+        return _check_buffer_ids(buffer_ids, self.buffer_num), False
 
     def _envs_of(self, slots: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         env_ids: npt.NDArray[np.int64] = np.searchsorted(self._offset, slots, "right") - 1
@@ -439,7 +439,7 @@ def _flags(name: str, values: Any, num_envs: int) -> npt.NDArray[np.bool_]:
     return flags.reshape(num_envs)
 
 
-def _checked_ids(buffer_ids: Any, num_buffers: int) -> list[int]:
+def _check_buffer_ids(buffer_ids: Any, num_buffers: int) -> list[int]:
     """Return the numbers of the buffers that step, all of them for ``None``."""
     if buffer_ids is None:
         return list(range(num_buffers))
@@ -471,7 +471,7 @@ def _check_priorities(alpha: Any, beta: Any, weight_norm: Any) -> None:
     truth_value("weight_norm", weight_norm)
 
 
-def _shaped(observations: Any, shape: tuple[int, ...]) -> Any:
+def _reshape(observations: Any, shape: tuple[int, ...]) -> Any:
     """Return observations ``(n, ...)`` with ``shape`` instead of the first axis; dicts become a ``Batch``."""
     shaped = map_arrays(lambda part: part.reshape(*shape, *part.shape[1:]), observations)
     return Batch(shaped) if isinstance(shaped, dict) else shaped
@@ -639,7 +639,7 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         self._share_observations(frame_stack, threads, storage)
 
     def _envs_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
-        env_ids = _checked_ids(buffer_ids, self.cached_buffer_num)
+        env_ids = _check_buffer_ids(buffer_ids, self.cached_buffer_num)
         return [env_id + 1 for env_id in env_ids], False  # environment 0 is the main buffer
 
 

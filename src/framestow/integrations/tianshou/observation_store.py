@@ -40,10 +40,10 @@ class ObservationStep(NamedTuple):
     def of(self, env_ids: Any) -> ObservationStep:
         """Return a copy of the step for some of its environments."""
 
-        def taken(part: Any) -> Any:
+        def take_rows(part: Any) -> Any:
             return None if part is None else map_arrays(lambda array: array[env_ids].copy(), part)
 
-        return ObservationStep(taken(self[0]), taken(self[1]), taken(self[2]), taken(self[3]))
+        return ObservationStep(take_rows(self[0]), take_rows(self[1]), take_rows(self[2]), take_rows(self[3]))
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,12 @@ class EnvGroup:
     def pairs(self, rows: Indices, env_ids: Indices) -> Pair:
         """Return the observations and next observations of these stored rows and environments, ``(n,)`` each."""
         if self._waiting is None or not (waits := rows == self.num_rows - 1).any():
-            return self._stored_pairs(rows, env_ids)
+            return self._find_pairs(rows, env_ids)
         waiting = map_arrays(lambda part: part[env_ids[waits]], self._waiting_observation())
         if waits.all():
             return waiting, waiting
-        stored = self._stored_pairs(rows[~waits], env_ids[~waits])
-        merged = [map_arrays(lambda new, part: _merged(waits, new, part), waiting, each) for each in stored]
+        stored = self._find_pairs(rows[~waits], env_ids[~waits])
+        merged = [map_arrays(lambda new, part: _merge_rows(waits, new, part), waiting, each) for each in stored]
         return merged[0], merged[1]
 
     def split_off(self, env_id: int) -> EnvGroup:
@@ -160,7 +160,7 @@ class EnvGroup:
         depth = old.memory.stack
         for num_frames in range(1, depth):
             windows = [
-                map_arrays(lambda part, n=n: _padded(part[:1], n, old._steps.layout.padding), observation)
+                map_arrays(lambda part, n=n: _pad_stacks(part[:1], n, old._steps.layout.padding), observation)
                 for n in (num_frames, num_frames + 1)
             ]
             ongoing = np.zeros(1, bool)
@@ -174,7 +174,7 @@ class EnvGroup:
             step.observation, zeros.astype(int), zeros, step.next_observation, step.terminated, step.truncated
         )
 
-    def _stored_pairs(self, rows: Indices, env_ids: Indices) -> Pair:
+    def _find_pairs(self, rows: Indices, env_ids: Indices) -> Pair:
         batch = self.memory.get(self._steps.indices(rows - self._first_row, env_ids))
         if self._settings.stack > 1:
             return batch.observation, batch.next_observation
@@ -185,7 +185,7 @@ class EnvGroup:
         """Return the next observations of a waiting row: ``observation``, unless an environment's episode ended."""
         ended = waiting.terminated | waiting.truncated
         return map_arrays(
-            lambda last, new: _merged(ended, last[ended], new[~ended]),
+            lambda last, new: _merge_rows(ended, last[ended], new[~ended]),
             self._repeat_newest_frame(waiting),
             observation,
         )
@@ -208,18 +208,18 @@ class EnvGroup:
         is_open = self.memory.open_episodes
         first = map_arrays(lambda part: np.repeat(part[:, None], self._settings.stack, 1), observation)
         return map_arrays(
-            lambda new, now: _merged(is_open, now[is_open], new[~is_open]), first, self.memory.observations()
+            lambda new, now: _merge_rows(is_open, now[is_open], new[~is_open]), first, self.memory.observations()
         )
 
 
-def _merged(at: Flags, these: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _merge_rows(at: Flags, these: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return one array with ``these`` where ``at`` is true, and ``others`` elsewhere."""
     merged = np.empty((len(at), *these.shape[1:]), these.dtype)
     merged[at], merged[~at] = these, others
     return merged
 
 
-def _padded(stack: npt.NDArray[Any], num_frames: int, padding: StackPadding) -> npt.NDArray[Any]:
+def _pad_stacks(stack: npt.NDArray[Any], num_frames: int, padding: StackPadding) -> npt.NDArray[Any]:
     """Return stacks ``(n, depth, *frame)`` as they were after the first ``num_frames`` of their frames."""
     depth = stack.shape[1]
     padded = np.empty_like(stack)
@@ -296,7 +296,7 @@ class ObservationStore:
         Raises:
             InvalidStepError: before anything is stored.
         """
-        step = self._checked(step)
+        step = self._check_step(step)
         self._make_groups(env_ids)
         self.knows_next &= step.next_observation is not None
         map_arrays(self._note_nan, tuple(part for part in step[:2] if part is not None))
@@ -359,7 +359,7 @@ class ObservationStore:
             if env_id not in self._apart:
                 self._apart[env_id] = EnvGroup(replace(self._settings, num_envs=1, size=self.sizes[env_id]))
 
-    def _checked(self, step: ObservationStep) -> ObservationStep:
+    def _check_step(self, step: ObservationStep) -> ObservationStep:
         """Return the step with numeric arrays ``(n, *shape)``; raise ``InvalidStepError`` if their form changed."""
         arrays = [None if part is None else map_arrays(_array_of_numbers, part) for part in step[:2]]
         forms = [map_arrays(lambda part: part[:0], part) for part in arrays if part is not None]

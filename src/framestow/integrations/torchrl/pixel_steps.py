@@ -247,7 +247,7 @@ class PixelSteps:
         """Current layout of the pixels."""
         return self._feed.layout
 
-    def checked(self, steps: StepBatch) -> npt.NDArray[np.bool_]:
+    def check_steps(self, steps: StepBatch) -> npt.NDArray[np.bool_]:
         """Return which steps continue the previous step of their environment, ``(n,)``, for ``add``.
 
         Raises:
@@ -367,7 +367,7 @@ class PixelSteps:
     def _rebuild(self, layout: PixelLayout, num_envs: int, indices: Indices | None) -> bool:
         """Copy all stored steps to a new memory, and replace old indices in ``indices``; return whether they fit."""
         old, feed = self._feed, PixelEnvFeed.create(layout, self._feed.num_steps, num_envs, self._make_memory)
-        stored, env_ids, begins = _stored_steps(old)
+        stored, env_ids, begins = _list_stored_steps(old)
         for first in range(0, len(stored), STEPS_AT_ONCE):
             part = slice(first, first + STEPS_AT_ONCE)
             batch = old.memory.get(stored[part])
@@ -416,7 +416,7 @@ def _check_whole(steps: StepBatch, continues: npt.NDArray[np.bool_]) -> None:
         )
 
 
-def _stored_steps(feed: PixelEnvFeed) -> tuple[Indices, Indices, Indices]:
+def _list_stored_steps(feed: PixelEnvFeed) -> tuple[Indices, Indices, Indices]:
     """Return the indices of all steps of cells, ascending, their environments, and whether they start an episode."""
     parts = [np.zeros((3, 0), np.int64)]
     for episode in feed.memory.episodes():

@@ -206,7 +206,7 @@ class PixelKeys:
         self.keys, self.specs = keys, specs
 
     @classmethod
-    def found_in(cls, data: TensorDictBase, asked: list[Key] | None) -> PixelKeys:
+    def find_in(cls, data: TensorDictBase, asked: list[Key] | None) -> PixelKeys:
         """Return the ``asked`` keys, or those found in ``data``, the first steps.
 
         Raises:
@@ -248,7 +248,7 @@ class PixelKeys:
             InvalidStepError: a key is missing, or the shape or dtype of pixels changed.
         """
         num_steps = data.batch_size.numel()
-        pixels = [_checked(data, key, spec) for key, spec in zip(self.all_keys, 2 * self.specs, strict=True)]
+        pixels = [_check_pixels(data, key, spec) for key, spec in zip(self.all_keys, 2 * self.specs, strict=True)]
         terminated = flags_of(_array(data, ("next", "terminated")), num_steps)
         has_ended = terminated | flags_of(_array(data, ("next", "done")), num_steps)
         has_ended |= flags_of(_array(data, ("next", "truncated")), num_steps)
@@ -268,7 +268,7 @@ class PixelKeys:
         )
 
 
-def _checked(data: TensorDictBase, key: Key, spec: FrameSpec) -> npt.NDArray[Any]:
+def _check_pixels(data: TensorDictBase, key: Key, spec: FrameSpec) -> npt.NDArray[Any]:
     pixels = _flat(data, key)
     if pixels.shape[1:] != spec.shape or pixels.dtype != spec.dtype:
         raise InvalidStepError(

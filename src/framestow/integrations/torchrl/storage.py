@@ -69,14 +69,14 @@ class PackedPixels(torch.Tensor):
         made._read, made._steps, made._nothing = read, steps, nothing
         return made
 
-    def unpacked(self) -> torch.Tensor:
+    def unpack(self) -> torch.Tensor:
         """Return all pixels as a plain tensor."""
         return self._read(self._steps)
 
     def __getitem__(self, index: Any) -> torch.Tensor:
         is_deeper = isinstance(index, tuple) and len(index) > self._steps.ndim
         if is_deeper or index is None or index is Ellipsis:
-            return self.unpacked()[index]
+            return self.unpack()[index]
         steps = self._steps[index]
         if isinstance(index, slice):
             return PackedPixels(self._read, steps, self._nothing)
@@ -95,7 +95,7 @@ class PackedPixels(torch.Tensor):
             raise InvalidStepError(
                 f"{func} would write into packed pixels: they cannot be changed; copy them with clone() first"
             )
-        plain = tree_map(lambda each: each.unpacked() if isinstance(each, cls) else each, (args, kwargs or {}))
+        plain = tree_map(lambda each: each.unpack() if isinstance(each, cls) else each, (args, kwargs or {}))
         return func(*plain[0], **plain[1])
 
 
@@ -116,7 +116,7 @@ class StoredPixels:
         whole = [part.reshape(*numbers.shape, *part.shape[1:]).to(numbers.device) for part in tensors]
         return dict(zip(self.keys.all_keys, whole, strict=True))
 
-    def packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
+    def read_packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
         """Return the same as ``PackedPixels``."""
         nothing = [torch.from_numpy(part) for part in self.steps.no_pixels()]
         return {
@@ -156,11 +156,11 @@ class PixelStorage(Protocol):
     def memory(self) -> ReplayMemory:
         """The memory with the pixels."""
 
-    def _saved_state(self) -> dict[str, Any]:
+    def _make_state(self) -> dict[str, Any]:
         """Return the state without the memory and the other keys, as JSON."""
 
     def _restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Restore a ``_saved_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
+        """Restore the result of ``_make_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
 
 
 class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  # TorchRL is typed as Any
@@ -171,7 +171,7 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         folder = Path(path)
         super().dumps(storage, folder)
         storage.memory.save(folder / MEMORY)
-        state = {"storage": storage._saved_state(), "checksums": _checksums(folder)}
+        state = {"storage": storage._make_state(), "checksums": _checksums(folder)}
         (folder / STATE).write_text(json.dumps(state))
 
     def loads(self, storage: PixelStorage, path: str | Path) -> None:
@@ -204,7 +204,7 @@ def state_of(storage: PixelStorage) -> dict[str, Any]:
     """Return the pixels for a ``state_dict``: JSON text and tensors."""
     files = memory_to_bytes(storage.memory)
     tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in files.items()}
-    return {"state": json.dumps(storage._saved_state()), MEMORY: tensors}
+    return {"state": json.dumps(storage._make_state()), MEMORY: tensors}
 
 
 def restore_state(storage: PixelStorage, state: dict[str, Any]) -> None:
@@ -342,7 +342,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         Raises:
             NothingToSampleError: before the first step.
         """
-        return self._stored_pixels().steps.memory
+        return self._require_pixels().steps.memory
 
     def __repr__(self) -> str:
         pixels, size = self._pixels, self.max_size
@@ -362,7 +362,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         is_one = isinstance(cursor, int | np.integer) or (isinstance(cursor, torch.Tensor) and not cursor.ndim)
         batch = steps.unsqueeze(0) if is_one else steps
         size, length = self._max_size_along_dim0(batched_data=batch), len(self)
-        cells = self._checked_cells(cursor, len(batch), size)
+        cells = self._check_cells(cursor, len(batch), size)
         try:
             self._set_next(cursor, steps, batch, size)
         except BaseException:  # Ctrl-C, a full disk or a refused step: the writer counts none of the batch
@@ -374,11 +374,11 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         self._next_cell = (int(cells[-1]) + 1) % size
 
     def _set_next(self, cursor: Index, steps: TensorDictBase, batch: TensorDictBase, size: int) -> None:
-        keys = PixelKeys.found_in(batch, self._asked_keys) if self._pixels is None else self._pixels.keys
+        keys = PixelKeys.find_in(batch, self._asked_keys) if self._pixels is None else self._pixels.keys
         step_batch = keys.steps_of(batch, self.ndim > 1)
         if self._pixels is None:
             self._pixels = self._make_pixels(keys, size * batch.batch_size[1:].numel(), num_envs_for(step_batch))
-        continues = self._pixels.steps.checked(step_batch)
+        continues = self._pixels.steps.check_steps(step_batch)
 
         other_keys = steps.exclude(*keys.all_keys).set(STEP, torch.full(steps.batch_size, NONE, dtype=torch.int64))
         super().set(cursor, other_keys)
@@ -398,9 +398,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         steps = super().get(index)
         if steps is self._storage:  # a TensorDict returns itself for a full slice
             steps = steps.copy()
-        numbers, pixels = steps.pop(STEP), self._stored_pixels()
+        numbers, pixels = steps.pop(STEP), self._require_pixels()
         is_range = isinstance(index, slice) or (isinstance(index, tuple) and all(isinstance(i, slice) for i in index))
-        for key, part in (pixels.packed(numbers) if is_range else pixels.read(numbers)).items():
+        for key, part in (pixels.read_packed(numbers) if is_range else pixels.read(numbers)).items():
             steps.set(key, part)
         return steps
 
@@ -415,16 +415,16 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             restore_state(self, state_dict["framestow"])
         super().load_state_dict({name: part for name, part in state_dict.items() if name != "framestow"})
 
-    def _saved_state(self) -> dict[str, Any]:
+    def _make_state(self) -> dict[str, Any]:
         """Return the state without the memory and the other keys, as JSON."""
         return {
             "settings": self._settings(),
             "next_cell": self._next_cell,
-            "pixels": self._stored_pixels().state(),
+            "pixels": self._require_pixels().state(),
         }
 
     def _restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Restore a ``_saved_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
+        """Restore the result of ``_make_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
         check_same(self._settings(), state["settings"])
         saved = state["pixels"]
         pixels = self._make_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
@@ -465,7 +465,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             self._pixels.steps.clear()
             self._storage[STEP].fill_(NONE)
 
-    def _stored_pixels(self) -> StoredPixels:
+    def _require_pixels(self) -> StoredPixels:
         if self._pixels is None:
             raise NothingToSampleError(
                 "the storage is empty: the first step creates its memory; extend the buffer first"
@@ -496,7 +496,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         is_stored = stored[places] == numbers if len(stored) else np.zeros(numbers.shape, bool)
         column.copy_(torch.from_numpy(np.where(is_stored, moved[places] if len(stored) else numbers, NONE)))
 
-    def _checked_cells(self, cursor: Index, num_cells: int, size: int) -> Indices:
+    def _check_cells(self, cursor: Index, num_cells: int, size: int) -> Indices:
         """Return the positions of ``cursor`` along the first dimension; raise unless they are the next ones."""
         cells = np.arange(size)[cursor] if isinstance(cursor, slice) else np.asarray(cursor)
         cells = cells.reshape(-1).astype(np.int64)
@@ -509,7 +509,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
 
     def _write_other_keys(self, cursor: Index, steps: TensorDictBase) -> None:
         """Write the other keys; raise ``InvalidStepError`` if ``steps`` has other pixels than the stored ones."""
-        pixels = self._stored_pixels()
+        pixels = self._require_pixels()
         try:
             numbers = super().get(cursor)[STEP]
         except IndexError:  # the storage is empty
