@@ -87,7 +87,7 @@ def one_of(name: str, value: Any, choices: Sequence[str], way_out: str = "") -> 
         raise InvalidSettingsError(f"{name} is {value!r}: it must be one of {wanted}{way_out and '; ' + way_out}")
 
 
-def named(kind: str, name: Any, table: Mapping[str, Named]) -> Named:
+def find_by_name(kind: str, name: Any, table: Mapping[str, Named]) -> Named:
     """Return ``table[name]``; raise ``InvalidSettingsError`` with the nearest name, or all names, if there is none."""
     if isinstance(name, str) and name in table:
         return table[name]
@@ -96,7 +96,7 @@ def named(kind: str, name: Any, table: Mapping[str, Named]) -> Named:
     raise InvalidSettingsError(f"{kind} is {name!r}: no {kind} has this name; {way_out}")
 
 
-def checked_seed(seed: Any) -> int | None:
+def check_seed(seed: Any) -> int | None:
     """Return ``seed`` as an ``int`` or ``None``; raise ``InvalidSettingsError`` for another value."""
     rule = "it must be a whole number from 0 up, or None for a random one"
     if seed is None:
@@ -166,13 +166,13 @@ def numpy_dtype(name: str, value: Any) -> np.dtype[Any]:
     return dtype
 
 
-def checked_indices(indices: Any, most_axes: int | None = None) -> npt.NDArray[np.int64]:
+def check_indices(indices: Any, most_axes: int | None = None) -> npt.NDArray[np.int64]:
     """Return indices of transitions as a contiguous ``int64`` array; a single number becomes an array of one.
 
     Raises:
         InvalidSettingsError: they are no integers, or have more than ``most_axes`` axes.
 
-    >>> checked_indices([3, 5]).tolist(), checked_indices([]).tolist()
+    >>> check_indices([3, 5]).tolist(), check_indices([]).tolist()
     ([3, 5], [])
     """
     array = as_array("indices", indices)

@@ -19,9 +19,9 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.lazy_names import missing_extra, public_names
 from framestow.one_line import one_line, plural
-from framestow.replay.batch import Batch, SequenceBatch, checked_batch, describe_batch
+from framestow.replay.batch import Batch, SequenceBatch, check_batch, describe_batch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, draw_function, sequence_draw_function
-from framestow.replay.memory import ReplayMemory, checked_batch_size
+from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.sampling import aligned_empty
 from framestow.replay.sequences import Borders, SequenceShape
 
@@ -148,7 +148,7 @@ def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> Ja
     >>> batch.next_observation.shape, batch.next_observation[0, :, 0, 0].tolist(), batch.reward.dtype
     ((8, 3, 2, 2), [0, 0, 1], dtype('float32'))
     """
-    batch, device = checked_batch(batch), jax.local_devices()[0] if device is None else check_device(device)
+    batch, device = check_batch(batch), jax.local_devices()[0] if device is None else check_device(device)
     convert = _on_cpu if device.platform == "cpu" else partial(jax.device_put, device=device)
     kind = JaxSequenceBatch if isinstance(batch, SequenceBatch) else JaxBatch
     leaves = {name: map_arrays(convert, getattr(batch, name)) for name in _leaves(kind)}
@@ -224,7 +224,7 @@ class BatchLoader(Loader[JaxBatch]):
         threads: int = 1,
         draw: Callable[[int], Pending[Batch]] | None = None,
     ) -> None:
-        batch_size = checked_batch_size(batch_size)
+        batch_size = check_batch_size(batch_size)
         super().__init__(partial(draw_function(memory, draw), batch_size), device, ahead, threads)
 
 

@@ -10,7 +10,7 @@ import textwrap
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from framestow.argument_checks import named
+from framestow.argument_checks import find_by_name
 from framestow.errors import MissingExtraError
 
 WIDTH = 80  # characters
@@ -106,7 +106,7 @@ def find_command(arguments: list[str]) -> tuple[CommandEntry, list[str]]:
     is_in_group = arguments[0] in _GROUPS
     names = {name: entry for name, entry in COMMANDS.items() if not is_in_group or _group(name) == arguments[0]}
     num_words = 2 if is_in_group else 1
-    return named("command", " ".join(arguments[:num_words]), names), arguments[num_words:]
+    return find_by_name("command", " ".join(arguments[:num_words]), names), arguments[num_words:]
 
 
 def _group(name: str) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import checked_seed, folder_path, real_number, whole_number
+from framestow.argument_checks import check_seed, folder_path, real_number, whole_number
 from framestow.closing import Closing
 from framestow.distributed.calls import START_S, Calls, LocalCalls
 from framestow.distributed.chunks import ShardReport, ShardWriter, WriterSettings, check_writer_env_ids
@@ -34,11 +34,11 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.eviction import Retention
-from framestow.replay.memory import checked_batch_size
+from framestow.replay.memory import check_batch_size
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
 from framestow.replay.samplers.prioritized import Prioritized
-from framestow.replay.samplers.sampler import Sampler, checked_priorities
+from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sampling import OutputPool
 from framestow.replay.sequences import Borders, SequenceShape
 from framestow.replay.step_fields import ExtrasSpec
@@ -136,7 +136,7 @@ class ShardedReplay(Closing):
         start: StartShards | None = None,
         saved: tuple[Path, int] | None = None,
     ) -> None:
-        seed = checked_seed(seed)
+        seed = check_seed(seed)
         whole_number("num_envs", num_envs, 1, rule="a replay has at least 1 environment")
         rule = f"a replay has 1 to {MAX_SHARDS} shards, and each needs an environment of the {num_envs}"
         self.num_shards = shards = whole_number("shards", shards, 1, min(MAX_SHARDS, num_envs), rule=rule)
@@ -321,7 +321,7 @@ class ShardedReplay(Closing):
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give new TD errors, as ``ReplayMemory.update_priorities`` does; sent with the next draw of their shards."""
-        numbers, values = checked_priorities(indices, priorities)
+        numbers, values = check_priorities(indices, priorities)
         if self._priorities is None:
             raise InvalidSettingsError(
                 "sampler is a Uniform: it does not use priorities; build the replay with sampler=Prioritized()"
@@ -387,14 +387,14 @@ class ShardedReplay(Closing):
         """Ask the shards for sequences, and leave waiting for the answers to a loader's thread."""
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
-        return self._draw(checked_batch_size(batch_size), shape)
+        return self._draw(check_batch_size(batch_size), shape)
 
     def _draw_ahead(self, batch_size: int) -> PendingRows:
         """Ask the shards for a batch, and leave waiting for the answers to a loader's thread.
 
         Waits while the rate limiter forbids a sample.
         """
-        return self._draw(checked_batch_size(batch_size), None)
+        return self._draw(check_batch_size(batch_size), None)
 
     def _draw(self, batch_size: int, shape: SequenceShape | None) -> PendingRows:
         self._wait_for_inserts(batch_size)

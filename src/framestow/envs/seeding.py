@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from framestow.argument_checks import checked_seed
+from framestow.argument_checks import check_seed
 from framestow.errors import InvalidSettingsError
 
 
@@ -22,7 +22,7 @@ def spawn_seeds(seed: int | None, num_envs: int) -> list[int]:
     >>> set(spawn_seeds(0, 8)) & set(spawn_seeds(1, 8))
     set()
     """
-    children = np.random.SeedSequence(checked_seed(seed)).spawn(num_envs)
+    children = np.random.SeedSequence(check_seed(seed)).spawn(num_envs)
     return [int(child.generate_state(1, np.uint32)[0]) for child in children]
 
 
@@ -35,13 +35,13 @@ def seed_of_each(seed: int | Sequence[int | None] | None, num_envs: int) -> list
     if seed is None:
         return [None] * num_envs
     if isinstance(seed, (str, bytes)) or not isinstance(seed, (Sequence, np.ndarray)):
-        return list(spawn_seeds(checked_seed(seed), num_envs))
+        return list(spawn_seeds(check_seed(seed), num_envs))
     seeds = list(seed)
     if len(seeds) != num_envs:
         raise InvalidSettingsError(
             f"seed has {len(seeds)} entries: {num_envs} environments need one each; or give a single number"
         )
-    return [checked_seed(each) for each in seeds]
+    return [check_seed(each) for each in seeds]
 
 
 def replacement_seed(seed: int, environment: int, times: int) -> int:

@@ -128,9 +128,9 @@ class ObservationSpec:
 
     def rebuilt(self, frames: Frames) -> Any:
         """Return stored arrays, one per array, in the structure of this observation; scalars lose their axis."""
-        return self.arranged([array.as_observed(part) for array, part in zip(self.arrays, frames, strict=True)])
+        return self.arrange([array.as_observed(part) for array, part in zip(self.arrays, frames, strict=True)])
 
-    def arranged(self, parts: Sequence[Any]) -> Any:
+    def arrange(self, parts: Sequence[Any]) -> Any:
         """Return ``parts``, one per array, in the structure of this observation."""
         return _rebuilt(self.structure, parts)
 

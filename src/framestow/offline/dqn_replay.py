@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import checked_indices, folder_path, one_of, whole_number
+from framestow.argument_checks import check_indices, folder_path, one_of, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
@@ -106,7 +106,7 @@ class DqnReplay:
         if padding is not None:
             padding = whole_number("padding", padding, 0, rule="it is a number of blank slots; None detects it")
         found = _folder_of(folder_path("folder", folder))
-        chosen = None if checkpoints is None else checked_indices(checkpoints, most_axes=1).tolist()
+        chosen = None if checkpoints is None else check_indices(checkpoints, most_axes=1).tolist()
         numbers = checkpoint_numbers(found) if chosen is None else sorted(set(chosen))
         missing = [number for number in numbers if number not in checkpoint_numbers(found)]
         if missing or not numbers:

@@ -52,13 +52,13 @@ class ActionSpec:
         if isinstance(space, cls):
             return space
         if isinstance(space, int) and not isinstance(space, bool):
-            return cls._counted((), space, 0)
+            return cls._make_counted((), space, 0)
         if hasattr(space, "nvec"):
             counts = np.asarray(space.nvec)
             starts = np.broadcast_to(getattr(space, "start", 0), counts.shape)
-            return cls._counted(counts.shape, counts.ravel().tolist(), starts.ravel().tolist())
+            return cls._make_counted(counts.shape, counts.ravel().tolist(), starts.ravel().tolist())
         if hasattr(space, "n") and getattr(space, "shape", ()) == ():
-            return cls._counted((), int(space.n), int(getattr(space, "start", 0)))
+            return cls._make_counted((), int(space.n), int(getattr(space, "start", 0)))
         if hasattr(space, "n") and _has_elements(space.shape):
             return cls(_sides(space.shape), "int64", 0, 1)
         if hasattr(space, "low") and hasattr(space, "high") and np.dtype(space.dtype).kind in "fiu":
@@ -69,7 +69,7 @@ class ActionSpec:
         )
 
     @classmethod
-    def _counted(cls, shape: tuple[int, ...], counts: int | list[int], starts: int | list[int]) -> ActionSpec:
+    def _make_counted(cls, shape: tuple[int, ...], counts: int | list[int], starts: int | list[int]) -> ActionSpec:
         numbers = counts if isinstance(counts, list) else [counts]
         firsts = starts if isinstance(starts, list) else [starts]
         if min(numbers, default=0) < 1:
@@ -150,9 +150,9 @@ class ActionSpec:
                 f"actions have shape {array.shape}: {num_steps} environments need {(num_steps, *self.shape)}; "
                 "give one action for each environment"
             )
-        return self._checked_integers(array) if self.is_counted else self._checked_elements(array)
+        return self._check_integers(array) if self.is_counted else self._check_elements(array)
 
-    def _checked_integers(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _check_integers(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if array.dtype.kind not in "iu":
             raise InvalidStepError(f"actions have dtype {array.dtype}: this action_space needs integers; convert them")
         outside = np.argwhere(self.are_outside(array))
@@ -166,7 +166,7 @@ class ActionSpec:
             )
         return np.require(array, self.stored_dtype, ["C", "ALIGNED"])
 
-    def _checked_elements(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _check_elements(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise InvalidStepError(f"actions have dtype {array.dtype}: the action_space has {self.dtype}; convert them")
         with np.errstate(over="ignore"):  # a value too large for the dtype becomes infinite, and is refused below

@@ -115,7 +115,7 @@ class Batch:
         >>> np.shares_memory(own.observation, own.next_observation)
         False
         """
-        return copied(self)
+        return copy_batch(self)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class SequenceBatch:
 
     def copy(self) -> SequenceBatch:
         """Return a batch of new arrays in C order, which share no memory, as ``Batch.copy`` does."""
-        return copied(self)
+        return copy_batch(self)
 
     @property
     def learns(self) -> npt.NDArray[np.bool_]:
@@ -183,7 +183,7 @@ class SequenceBatch:
 AnyBatch = TypeVar("AnyBatch", Batch, SequenceBatch)
 
 
-def copied(batch: AnyBatch) -> AnyBatch:
+def copy_batch(batch: AnyBatch) -> AnyBatch:
     """Return ``batch`` with a copy of each of its arrays, in C order."""
 
     def copy_of(field: Any) -> Any:
@@ -192,7 +192,7 @@ def copied(batch: AnyBatch) -> AnyBatch:
     return type(batch)(**{name: copy_of(field) for name, field in vars(batch).items()})
 
 
-def checked_batch(given: Any) -> Batch | SequenceBatch:
+def check_batch(given: Any) -> Batch | SequenceBatch:
     """Return ``given``; raise ``InvalidSettingsError`` unless it is a ``Batch`` or a ``SequenceBatch``."""
     if not isinstance(given, (Batch, SequenceBatch)):
         raise InvalidSettingsError(

@@ -14,7 +14,7 @@ from framestow.argument_checks import check_callable, whole_number
 from framestow.closing import Closing
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError
 from framestow.replay.batch import SequenceBatch
-from framestow.replay.memory import checked_batch_size
+from framestow.replay.memory import check_batch_size
 from framestow.replay.sequences import SequenceShape
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def draw_function(memory: Any, draw: Any = None) -> Callable[[int], Pending[Any]
 def sequence_draw_function(memory: Any, batch_size: int, shape: SequenceShape) -> Callable[[], Pending[SequenceBatch]]:
     """Return a function that draws sequences ahead; raise ``InvalidSettingsError`` for arguments that cannot work."""
     draw_function(memory)
-    batch_size = checked_batch_size(batch_size)
+    batch_size = check_batch_size(batch_size)
     shape.check()
     draw: Any = partial(memory._draw_sequences_ahead, overlap=shape.overlap, burn_in=shape.burn_in)
     return partial(draw, batch_size, shape.length, borders=shape.borders)

@@ -48,7 +48,7 @@ class StoredFiles:
     left_over: dict[str, int]
 
 
-def stored_files(folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredFiles:
+def find_files(folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredFiles:
     """Return the files of the memory in ``folder``: of the newest generation unless ``generation`` is given.
 
     Another process may write meanwhile. Raises ``FileNotFoundError`` if the folder holds no memory,
@@ -190,10 +190,10 @@ def runs_by_label(parts: MemoryParts) -> list[LabelRuns]:
 
 def inspect_labels(parts: MemoryParts) -> list[LabelInspection]:
     """Return an inspection of each label, in the order of the environments."""
-    return [_inspected_label(*runs) for runs in runs_by_label(parts)]
+    return [_inspect_label(*runs) for runs in runs_by_label(parts)]
 
 
-def _inspected_label(
+def _inspect_label(
     label: str, num_envs: int, episodes: EpisodeRuns, ages: npt.NDArray[np.int64], num_waiting: int
 ) -> LabelInspection:
     runs, is_whole = episodes.runs, episodes.is_whole
@@ -299,14 +299,14 @@ def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspect
     while True:
         listed = generations(folder)
         try:
-            return _inspected(folder, generation)
+            return _read_inspection(folder, generation)
         except (FileNotFoundError, DamagedDataError):  # a writer may have removed this generation meanwhile
             if generation is not None or generations(folder) == listed:
                 raise
 
 
-def _inspected(folder: Path, generation: int | None) -> tuple[Inspection, ReplayMemory]:
-    files = stored_files(folder, generation)
+def _read_inspection(folder: Path, generation: int | None) -> tuple[Inspection, ReplayMemory]:
+    files = find_files(folder, generation)
     sampler = Uniform()  # the saved sampler may be a class that is not installed here
     memory = ReplayMemory.open(folder, generation=files.generation, sampler=sampler)
     inspection = Inspection(

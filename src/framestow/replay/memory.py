@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import checked_indices, checked_seed, folder_path, real_number, truth_value, whole_number
+from framestow.argument_checks import check_indices, check_seed, folder_path, real_number, truth_value, whole_number
 from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
@@ -27,7 +27,7 @@ from framestow.replay.eviction import OnDamage, Retention, evict_unreferenced_fr
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
-from framestow.replay.samplers.sampler import Sampler, checked_priorities
+from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sampling import (
     BatchBuilder,
     PendingBatch,
@@ -147,7 +147,7 @@ class ReplayMemory(Closing):
         on_damage: OnDamage = "raise",
         extras: Mapping[str, npt.DTypeLike] | ExtrasSpec | None = None,
     ) -> None:
-        seed = checked_seed(seed)
+        seed = check_seed(seed)
         folder = None if directory is None else folder_path("directory", directory)
         if frames_per_segment is None and folder is not None:
             frames_per_segment = stored_frames_per_segment(folder)
@@ -177,7 +177,7 @@ class ReplayMemory(Closing):
         self._parts = parts = self._make_parts(settings, sampler)
         # The store that the memory lives in; None for a memory in RAM.
         self._directory: OpenStore | None = None
-        with parts.notified_sampler.released_on_error():
+        with parts.notified_sampler.release_on_error():
             check_flush_every(flush_every)
             if folder is not None:
                 self._live_in(create_or_resume(parts, folder.resolve()), flush_every)
@@ -375,7 +375,7 @@ class ReplayMemory(Closing):
             NothingToSampleError: the memory is empty.
         """
         if type(batch_size) is not int or batch_size < 1:
-            batch_size = checked_batch_size(batch_size)
+            batch_size = check_batch_size(batch_size)
         return self._batches.gathered(self._batches.draw, batch_size)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
@@ -400,7 +400,7 @@ class ReplayMemory(Closing):
             InvalidSettingsError: before anything changes, for other values or shapes and for a sampler without
                 priorities.
         """
-        self._parts.update_priorities(*checked_priorities(indices, priorities))
+        self._parts.update_priorities(*check_priorities(indices, priorities))
 
     @property
     def sampler(self) -> Sampler:
@@ -452,7 +452,7 @@ class ReplayMemory(Closing):
         Raises:
             NothingToSampleError: the memory has no such sequence.
         """
-        batch_size = checked_batch_size(batch_size)
+        batch_size = check_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
         return self._sequences.sample(batch_size, shape)
@@ -473,7 +473,7 @@ class ReplayMemory(Closing):
         episode of the batch; shorter ones are masked at the end. To read long episodes piece by piece, use
         ``episodes``. Raises ``NothingToSampleError`` if no episode is whole.
         """
-        batch_size = checked_batch_size(batch_size)
+        batch_size = check_batch_size(batch_size)
         return self._sequences.sample_episodes(batch_size)
 
     def batches(
@@ -499,9 +499,9 @@ class ReplayMemory(Closing):
         Transitions that are evicted meanwhile are omitted, and new ones are not included. ``len()`` of the iterator is
         the number of remaining batches.
         """
-        batch_size = checked_batch_size(batch_size)
+        batch_size = check_batch_size(batch_size)
         shuffled, drop_last = truth_value("shuffled", shuffled), truth_value("drop_last", drop_last)
-        seed = checked_seed(seed)
+        seed = check_seed(seed)
         return StoredBatches(self._parts, self._batches, batch_size, shuffled, seed, drop_last)
 
     def get(self, indices: npt.ArrayLike) -> Batch:
@@ -519,7 +519,7 @@ class ReplayMemory(Closing):
         ``indices``: integers with one axis, as in ``Batch.index``. Raises ``NothingToSampleError`` for a transition
         that is not stored.
         """
-        return self._batches.gathered(self._batches.as_draw, checked_indices(indices, most_axes=1))
+        return self._batches.gathered(self._batches.as_draw, check_indices(indices, most_axes=1))
 
     def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> StepSequences:
         """Return the values of ``length`` consecutive steps from each of ``indices``, ``(B,)``, without frames.
@@ -536,7 +536,7 @@ class ReplayMemory(Closing):
         They are single steps for any ``n_step`` and end with their episode or with the newest step. Raises
         ``NothingToSampleError`` for a step that is not stored.
         """
-        return step_sequences(self._parts, checked_indices(indices, most_axes=1), length)
+        return step_sequences(self._parts, check_indices(indices, most_axes=1), length)
 
     def returns_to_go(self, indices: npt.ArrayLike, discount: float = 1.0) -> npt.NDArray[np.float64]:
         """Return for each step the discounted sum of rewards from it to the end of its episode.
@@ -559,7 +559,7 @@ class ReplayMemory(Closing):
         steps to the end of these episodes. Raises ``NothingToSampleError`` for a step that is not stored.
         """
         discount = real_number("discount", discount, 0, 1, rule="must be 0 to 1; 1 adds the rewards up as they are")
-        asked = checked_indices(indices)
+        asked = check_indices(indices)
         is_step = asked != -1
         steps, returns = asked[is_step], np.zeros(asked.shape)
         with self._lock:
@@ -688,12 +688,12 @@ class ReplayMemory(Closing):
         sampler is not framestow's and ``sampler`` is ``None``, and ``InvalidSettingsError`` for a budget below the
         memory's minimum.
         """
-        folder, generation = _checked_place(path, generation)
+        folder, generation = _check_folder_and_generation(path, generation)
         with open_stored(folder, generation) as stored:
             make: Callable[..., Self] = cls
             settings = stored.settings.with_budget(max_bytes)
             memory = build_memory(partial(make, sampler=sampler, threads=threads), settings, path)
-            with memory._parts.notified_sampler.released_on_error():
+            with memory._parts.notified_sampler.release_on_error():
                 stored.fill(memory._parts)
                 memory._parts.evict_to_fit()
                 memory._saves.remember(path, stored.commit)
@@ -738,21 +738,21 @@ class ReplayMemory(Closing):
         is ``False``.
         """
         check_flush_every(flush_every)
-        folder, generation = _checked_place(path, generation)
+        folder, generation = _check_folder_and_generation(path, generation)
         folder = folder.resolve()
         any_memory: Callable[..., Self] = cls
         make = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage)
         if not truth_value("read_only", read_only):
             with resume(folder, generation) as (stored, take):
                 memory = build_memory(make, stored.settings, path)
-                with memory._parts.notified_sampler.released_on_error():
+                with memory._parts.notified_sampler.release_on_error():
                     memory._live_in(take(memory._parts), flush_every)
             return memory
         is_filled = False
         while not is_filled:
             with open_stored(folder, generation) as stored:
                 memory = build_memory(make, stored.settings, path)
-                with memory._parts.notified_sampler.released_on_error():
+                with memory._parts.notified_sampler.release_on_error():
                     is_filled = fill_read_only(memory._parts, stored, folder)
                 if not is_filled:
                     memory._parts.notified_sampler.release()
@@ -848,7 +848,7 @@ class ReplayMemory(Closing):
         The same draws give the same batches, in any thread and at any time. The caller owes a ``read`` or a ``stop``
         (``PendingFrames``).
         """
-        batch_size = checked_batch_size(batch_size)
+        batch_size = check_batch_size(batch_size)
         return looked_up(PendingBatch(self._parts, self._batches, batch_size))
 
     def _append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
@@ -896,7 +896,7 @@ class ReplayMemory(Closing):
         borders: Borders = "mask",
     ) -> PendingSequences:
         """Draw now as ``sample_sequences`` does, and leave the unpacking to a loader's thread."""
-        batch_size = checked_batch_size(batch_size)
+        batch_size = check_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
         return self._sequences.draw_ahead(batch_size, shape)
@@ -915,7 +915,7 @@ class ReplayMemory(Closing):
         with self._lock:
             self._parts.check()
 
-    def _emptied_for(self, frame: AnySpec, stack: int, stack_padding: StackPadding) -> Self:
+    def _make_empty(self, frame: AnySpec, stack: int, stack_padding: StackPadding) -> Self:
         """Return an empty memory of other frames and stacks, and otherwise of the same settings."""
         asked = self._asked_segment
         settings = replace(
@@ -965,12 +965,12 @@ def describe_memory(memory: ReplayMemory, stored: int | None = None, capacity: i
         yield "read-only"
 
 
-def checked_batch_size(batch_size: int) -> int:
+def check_batch_size(batch_size: int) -> int:
     """Return ``batch_size`` as an ``int``; raise ``InvalidSettingsError`` unless it is a whole number of at least 1."""
     return whole_number("batch_size", batch_size, 1, rule="a batch has at least 1 transition")
 
 
-def _checked_place(path: str | PathLike[str], generation: int | None) -> tuple[Path, int | None]:
+def _check_folder_and_generation(path: str | PathLike[str], generation: int | None) -> tuple[Path, int | None]:
     """Return both checked; raise ``InvalidSettingsError`` for anything but a path and a generation's number."""
     if generation is not None:
         generation = whole_number("generation", generation, 0, rule=GENERATION_RULE)

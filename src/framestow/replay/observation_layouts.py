@@ -195,9 +195,11 @@ class ObservationLayout:
             InvalidStepError: missing or extra arrays, wrong shapes or dtypes.
         """
         if isinstance(self.spec, FrameSpec):
-            return [_checked(observations, num_envs, self.arrays[0], name)]
+            return [_check_array(observations, num_envs, self.arrays[0], name)]
         parts = self.spec.flattened(observations, name)
-        return [_checked(part, num_envs, array_spec, name) for part, array_spec in zip(parts, self.arrays, strict=True)]
+        return [
+            _check_array(part, num_envs, array_spec, name) for part, array_spec in zip(parts, self.arrays, strict=True)
+        ]
 
     def stacks_of(self, arrays: Arrays) -> Arrays:
         """Return views of n observations as stacks ``(n, depth, *frame)``, or ``(n, 1, *shape)`` if not stacked."""
@@ -208,16 +210,16 @@ class ObservationLayout:
 
     def newest_of(self, stacks: Arrays) -> Any:
         """Return the newest frame of each stack, ``(n, *frame)``, in the form that a memory takes."""
-        return self.arranged([np.ascontiguousarray(part[:, -1]) for part in stacks])
+        return self.arrange([np.ascontiguousarray(part[:, -1]) for part in stacks])
 
-    def arranged(self, parts: Sequence[npt.NDArray[Any]]) -> Any:
+    def arrange(self, parts: Sequence[npt.NDArray[Any]]) -> Any:
         """Return one array per array, as they are stored, in the form of observations."""
         return self.spec.rebuilt(tuple(parts)) if isinstance(self.spec, ObservationSpec) else parts[0]
 
     def to_library(self, observations: Any) -> Any:
         """Return a memory's observations ``(n, depth, *frame)`` in the library's shape ``(n, *shape)``."""
-        parts = zip(self.stacks, self._stored_parts(observations), strict=True)
-        return self.arranged([part[:, -1] if stacks is None else stacks.to_library(part) for stacks, part in parts])
+        parts = zip(self.stacks, self._split(observations), strict=True)
+        return self.arrange([part[:, -1] if stacks is None else stacks.to_library(part) for stacks, part in parts])
 
     def is_padded(self, stacks: Arrays) -> npt.NDArray[np.bool_]:
         """Return which stacks are padded as an episode's first observation, in all arrays."""
@@ -227,14 +229,14 @@ class ObservationLayout:
             fits &= equal_rows(part[:, :-1], np.broadcast_to(padding, part[:, :-1].shape))
         return fits
 
-    def padded_at(self, observations: Any, rows: npt.NDArray[np.int64]) -> Any:
+    def pad_rows(self, observations: Any, rows: npt.NDArray[np.int64]) -> Any:
         """Return a copy of a memory's observations with those of ``rows`` padded as an episode's first observation."""
-        padded = [part.copy() for part in self._stored_parts(observations)]
+        padded = [part.copy() for part in self._split(observations)]
         for part in padded:
             part[rows, :-1] = part[rows, -1:] if self.padding == "first_frame" else 0
-        return self.arranged(padded)
+        return self.arrange(padded)
 
-    def _stored_parts(self, observations: Any) -> Arrays:
+    def _split(self, observations: Any) -> Arrays:
         if isinstance(self.spec, FrameSpec):
             return [observations]
         parts = zip(self.arrays, self.spec.flattened(observations), strict=True)
@@ -310,7 +312,7 @@ def _is_picture(frame: FrameSpec) -> bool:
     return len(frame.shape) > 2 and (frame.dtype == np.uint8 or frame.is_scaled)
 
 
-def _checked(given: Any, num_envs: int, array_spec: ArraySpec, name: str) -> npt.NDArray[Any]:
+def _check_array(given: Any, num_envs: int, array_spec: ArraySpec, name: str) -> npt.NDArray[Any]:
     """Return ``given`` as ``(num_envs, *shape)``; numbers may come as ``(num_envs,)``."""
     frame = array_spec.frame
     array: npt.NDArray[Any] = given

@@ -112,7 +112,7 @@ class ExtrasSpec:
             raise InvalidStepError(f"extras is {extras!r}: it must map names to arrays; give a dict")
         given = {} if extras is None else extras
         self._check_names(given)
-        return {spec.name: _checked_values(spec, given[spec.name], num_steps) for spec in self.extras} or None
+        return {spec.name: _check_values(spec, given[spec.name], num_steps) for spec in self.extras} or None
 
     def _check_names(self, given: Mapping[str, npt.ArrayLike]) -> None:
         unknown = sorted(str(name) for name in given.keys() - set(self.names))
@@ -179,7 +179,7 @@ def _extra_spec(name: object, dtype: npt.DTypeLike) -> ExtraSpec:
     return ExtraSpec(name, element.name, tuple(int(side) for side in shape))
 
 
-def _checked_values(spec: ExtraSpec, values: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
+def _check_values(spec: ExtraSpec, values: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
     array = as_array(f"extra {spec.name!r}", values, InvalidStepError)
     if array.shape != (num_steps, *spec.shape):
         raise InvalidStepError(

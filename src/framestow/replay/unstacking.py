@@ -174,7 +174,7 @@ class Unstacker:
             places, bits = np.divmod(batch.index % (8 * len(marks)), 8)
             shows = np.flatnonzero(marks[places] >> bits & 1)
             if shows.size:
-                next_observation = self.layout.padded_at(next_observation, shows)
+                next_observation = self.layout.pad_rows(next_observation, shows)
         return replace(
             batch,
             observation=self.layout.to_library(batch.observation),
@@ -222,7 +222,7 @@ class Unstacker:
             step.reward,
             step.terminated,
             step.truncated,
-            layout.arranged(frames),
+            layout.arrange(frames),
             step.env_ids,
             step.extras,
         )
@@ -295,7 +295,7 @@ class Unstacker:
             if not self._is_for(memory, layout):
                 if not _can_change(memory):
                     continue
-                target = memory._emptied_for(layout.frame_space, max(layout.depth, self._least_stack), layout.padding)
+                target = memory._make_empty(layout.frame_space, max(layout.depth, self._least_stack), layout.padding)
                 unstacker._shows_next_episode = None
                 if not unstacker._copy_steps(target, self, memory):
                     continue

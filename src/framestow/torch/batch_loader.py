@@ -17,7 +17,7 @@ from torch import Tensor
 from framestow.argument_checks import truth_value, whole_number
 from framestow.closing import Closing
 from framestow.one_line import one_line, plural
-from framestow.replay.batch import Batch, checked_batch
+from framestow.replay.batch import Batch, check_batch
 from framestow.replay.batches_ahead import (
     AHEAD_RULE,
     BatchesAhead,
@@ -26,7 +26,7 @@ from framestow.replay.batches_ahead import (
     draw_function,
     sequence_draw_function,
 )
-from framestow.replay.memory import ReplayMemory, checked_batch_size
+from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.sequences import Borders, SequenceShape
 from framestow.torch.tensor_batch import (
     AnyBatch,
@@ -272,7 +272,7 @@ class BatchLoader(Loader[TensorBatch]):
         pin_memory: bool = True,
         draw: Callable[[int], Pending[Batch]] | None = None,
     ) -> None:
-        batch_size = checked_batch_size(batch_size)
+        batch_size = check_batch_size(batch_size)
         super().__init__(partial(draw_function(memory, draw), batch_size), device, ahead, threads, pin_memory)
 
 
@@ -304,7 +304,7 @@ class SequenceLoader(Loader[TensorSequenceBatch]):
 
 
 def _send_checked(copies: CopiesAhead | ImmediateCopies, batch: Any) -> Any:
-    return copies.send(checked_batch(batch))
+    return copies.send(check_batch(batch))
 
 
 def _copies_to(device: torch.device, pin_memory: bool, ahead: int) -> CopiesAhead | ImmediateCopies:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
-from framestow.replay.batch import Batch, SequenceBatch, checked_batch, describe_batch
+from framestow.replay.batch import Batch, SequenceBatch, check_batch, describe_batch
 
 _ALIGNMENT = 64  # bytes, enough for every dtype and every load of a device
 
@@ -218,8 +218,8 @@ def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensor
     """
     device = usable_device(device)
     if device.type != "cuda":
-        return convert_batch(checked_batch(batch), lambda array: pixels_to_device(array, device))
-    buffer = transfer_buffer_of(checked_batch(batch))
+        return convert_batch(check_batch(batch), lambda array: pixels_to_device(array, device))
+    buffer = transfer_buffer_of(check_batch(batch))
     # The caching host allocator does not reuse a pinned block before the copy that reads it is done.
     staging = torch.empty(buffer.nbytes, dtype=torch.uint8, pin_memory=True)
     buffer.write_to(staging)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from framestow.agents.dqn import DQN
 from framestow.agents.settings import EpsilonGreedy, LinearSchedule
-from framestow.argument_checks import named
+from framestow.argument_checks import find_by_name
 from framestow.envs import AtariEnv, FinishedGame, Recorder, finished_games
 from framestow.envs.atari.presets import PRESETS, Preset, differing_fields, find_preset
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
@@ -159,7 +159,7 @@ def find_protocol(name: str) -> EvaluationProtocol:
     Raises:
         InvalidSettingsError: no protocol has this name; the message gives the nearest name, or all names.
     """
-    return named("protocol", name, PROTOCOLS)
+    return find_by_name("protocol", name, PROTOCOLS)
 
 
 @dataclasses.dataclass(frozen=True)

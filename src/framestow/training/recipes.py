@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from framestow.argument_checks import named
+from framestow.argument_checks import find_by_name
 
 RecipeName: TypeAlias = Literal["laptop", "dqn", "nature", "rainbow", "rainbow-lite", "desktop"]
 """The names of ``RECIPES``."""
@@ -179,4 +179,4 @@ def find_recipe(name: str) -> Recipe:
     >>> find_recipe("desktop").values["discount"]
     0.997
     """
-    return named("recipe", name, RECIPES)
+    return find_by_name("recipe", name, RECIPES)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.inspection import inspect_memory, stored_files
+from framestow.replay.inspection import find_files, inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import FileSystem
 from oracles.stored_play import NUM_STREAMS, play
@@ -46,10 +46,10 @@ def test_inspection_reads_a_generation_that_still_exists(num_commits, tmp_path):
     _, save_more = written(tmp_path)
     disk = CommittingDisk(save_more, num_commits)
 
-    inspected = stored_files(tmp_path, files=disk)
+    inspected = find_files(tmp_path, files=disk)
 
     assert 0 == disk.num_commits
-    assert stored_files(tmp_path) == inspected
+    assert find_files(tmp_path) == inspected
     assert {} == inspected.left_over
 
 
@@ -62,7 +62,7 @@ def test_a_missing_manifest_without_a_successor_is_an_error(tmp_path):
             raise FileNotFoundError(path)
 
     with pytest.raises(FileNotFoundError, match=manifest.name):
-        stored_files(tmp_path, files=Thief())
+        find_files(tmp_path, files=Thief())
 
 
 def test_a_memory_can_be_inspected_while_a_writer_commits_without_pause(tmp_path):

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 
-from framestow.replay.inspection import stored_files
+from framestow.replay.inspection import find_files
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.recorded_play import play_on, recorded
@@ -32,9 +32,9 @@ def test_removing_newer_generations_also_removes_their_bytes_without_a_warning(n
     play_on(back, then, num_steps, seed=9)
     back.flush()
 
-    assert {} == stored_files(tmp_path).left_over
+    assert {} == find_files(tmp_path).left_over
     back.close()
-    assert {} == stored_files(tmp_path).left_over
+    assert {} == find_files(tmp_path).left_over
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = ReplayMemory.open(tmp_path, read_only=False, **BY_HAND)
@@ -44,7 +44,7 @@ def test_removing_newer_generations_also_removes_their_bytes_without_a_warning(n
 
 def test_newer_generations_stay_intact_until_a_commit_removes_them(tmp_path):
     checkpoint, then = with_two_generations(tmp_path)
-    newest = stored_files(tmp_path).generation
+    newest = find_files(tmp_path).generation
 
     back = ReplayMemory.open(tmp_path, read_only=False, generation=checkpoint, **BY_HAND)
     play_on(back, then, 100, seed=9)

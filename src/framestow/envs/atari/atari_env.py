@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from ale_py import roms
 
-from framestow.argument_checks import checked_seed
+from framestow.argument_checks import check_seed
 from framestow.envs.atari.games import GAMES_NOT_RESTORED, find_rom, title
 from framestow.envs.atari.presets import Preset, PresetName, differing_fields, find_preset
 from framestow.envs.atari.screen import Screen
@@ -79,7 +79,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         render_mode: RenderMode | None = None,
     ) -> None:
         self.rom, self.preset = find_rom(game), find_preset(preset)
-        first_seed = checked_seed(seed)
+        first_seed = check_seed(seed)
         # Seed of the first reset that gives none.
         self._pending_seed = int(np.random.SeedSequence(first_seed).entropy)  # type: ignore[arg-type]
         check_render_mode(render_mode)
@@ -133,7 +133,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         constructor's; later ones keep the generators as they are. ``options`` are not used.
         """
         self._require_open()
-        seed = checked_seed(seed)
+        seed = check_seed(seed)
         if seed is None and self._phase == "unstarted":
             seed = self._pending_seed
         super().reset(seed=seed, options=options)

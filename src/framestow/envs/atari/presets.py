@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from framestow.argument_checks import named, real_number, whole_number
+from framestow.argument_checks import find_by_name, real_number, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 
@@ -197,7 +197,7 @@ def find_preset(preset: str | Preset) -> Preset:
     >>> find_preset("machado2018").sticky_probability
     0.25
     """
-    return preset if isinstance(preset, Preset) else named("preset", preset, PRESETS)
+    return preset if isinstance(preset, Preset) else find_by_name("preset", preset, PRESETS)
 
 
 def differing_fields(

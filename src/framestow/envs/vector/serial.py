@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from framestow.argument_checks import checked_seed
+from framestow.argument_checks import check_seed
 from framestow.envs.seeding import seed_of_each
 from framestow.envs.vector.autoreset import POLICIES, AutoresetName, StepOutcome, find_mode, make_lost_outcome
 from framestow.envs.vector.calls import (
@@ -79,7 +79,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
         # Seed of the first reset that gives none; None after any reset.
-        self._pending_seed = checked_seed(seed)
+        self._pending_seed = check_seed(seed)
         factories = check_factories(env_fns)
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from framestow.argument_checks import checked_seed
+from framestow.argument_checks import check_seed
 from framestow.envs.seeding import replacement_seed
 from framestow.errors import IncompatibleError
 
@@ -35,7 +35,7 @@ class PendingLosses:
     def seed_from(self, seed: int | None) -> None:
         """Derive the seeds of replacements from ``seed``; ``None`` takes a random one."""
         # What the seeds of all replacements are derived from.
-        self._entropy: Any = np.random.SeedSequence(checked_seed(seed)).entropy
+        self._entropy: Any = np.random.SeedSequence(check_seed(seed)).entropy
 
     def mark_replaced(self, numbers: Iterable[int]) -> None:
         """Draw the seeds of environments that were replaced."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.argument_checks import checked_seed, truth_value
+from framestow.argument_checks import check_seed, truth_value
 from framestow.envs.seeding import seed_of_each
 from framestow.envs.vector.autoreset import POLICIES, AutoresetName, find_mode
 from framestow.envs.vector.calls import (
@@ -106,7 +106,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         mode = find_mode(autoreset_mode)
         self._policy = POLICIES[mode]
         # Seed of the first reset that gives none; None after any reset.
-        self._pending_seed = checked_seed(seed)
+        self._pending_seed = check_seed(seed)
         check_worker_settings(start_method, step_timeout, on_worker_lost)
         daemon = truth_value("daemon", daemon)
         self._pool = WorkerPool(

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, as_flags, checked_seed, truth_value, whole_number
+from framestow.argument_checks import as_array, as_flags, check_seed, truth_value, whole_number
 from framestow.errors import InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import MAX_CHANNELS_LAST, FrameSpec
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes, num_steps_taken
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.memory import ReplayMemory, checked_batch_size, describe_memory
+from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.memory_settings import MAX_STACK, check_unpacking
 from framestow.replay.sampling import OutputPool
 from framestow.replay.step_checks import LARGEST_REWARD
@@ -97,7 +97,7 @@ class ReplayBuffer:
         self.size = whole_number("size", size, 1, rule="a buffer stores at least 1 transition")
         rule = f"an observation has 1 to {MAX_STACK} frames"
         self.frame_history_len = whole_number("frame_history_len", frame_history_len, 1, MAX_STACK, rule=rule)
-        self.lander, seed = truth_value("lander", lander), checked_seed(seed)
+        self.lander, seed = truth_value("lander", lander), check_seed(seed)
         check_unpacking(storage, threads)
         self._storage, self._threads = storage, threads
         # Draws the batches; None draws from Python's ``random``.
@@ -245,7 +245,7 @@ class ReplayBuffer:
         ``(B, frame_history_len, H, W)``, so PyTorch gets channels-first stacks without a copy. Raises
         ``NothingToSampleError`` if there are fewer than ``batch_size`` transitions.
         """
-        if not self.can_sample(checked_batch_size(batch_size)):
+        if not self.can_sample(check_batch_size(batch_size)):
             raise NothingToSampleError(
                 f"batch_size is {batch_size}: the buffer has {self._num_sampleable} transitions whose next frame is "
                 "stored; check can_sample first"

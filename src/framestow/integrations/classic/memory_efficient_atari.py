@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, checked_indices, checked_seed, whole_number
+from framestow.argument_checks import as_array, check_indices, check_seed, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps
@@ -166,7 +166,7 @@ class MemoryEfficientAtariBuffer:
         self._capacity = whole_number("capacity", capacity, 1, rule="a buffer stores at least 1 experience")
         rule = f"an observation has 1 to {MAX_STACK} frames"
         self._stacked_frames = whole_number("stacked_frames", stacked_frames, 1, MAX_STACK, rule=rule)
-        seed = checked_seed(seed)
+        seed = check_seed(seed)
         check_unpacking(storage, threads)
         self._storage, self._threads = storage, threads
         # Draws the batches; None draws from nnabla-rl's generator.
@@ -251,7 +251,7 @@ class MemoryEfficientAtariBuffer:
 
     def __getitem__(self, index: int) -> Experience:
         """Return experience ``index``; 0 is the oldest. Raises ``NothingToSampleError`` if it does not exist."""
-        return self._experiences(checked_indices(index, most_axes=0).reshape(1))[0]
+        return self._experiences(check_indices(index, most_axes=0).reshape(1))[0]
 
     def __iter__(self) -> Iterator[Experience]:
         return (self[index] for index in range(len(self)))
@@ -282,7 +282,7 @@ class MemoryEfficientAtariBuffer:
         With ``num_steps`` > 1, return a tuple of ``num_steps`` sequences: the experiences, the next ones, and so on,
         also across ends of episodes. Raises ``InvalidSettingsError``, a ``ValueError``, for no index or no step.
         """
-        starts = checked_indices(indices, most_axes=1)
+        starts = check_indices(indices, most_axes=1)
         num_steps = whole_number("num_steps", num_steps, 1, rule="at least 1 step is returned")
         if starts.size == 0:
             raise InvalidSettingsError(f"indices is {indices!r}: at least 1 experience is returned; give its number")

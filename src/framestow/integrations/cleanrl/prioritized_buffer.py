@@ -20,9 +20,9 @@ from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame
 from framestow.integrations.drop_in.row_buffer import as_rows_of
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.memory import ReplayMemory, checked_batch_size, describe_memory
+from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.samplers.prioritized import Prioritized
-from framestow.replay.samplers.sampler import checked_priorities
+from framestow.replay.samplers.sampler import check_priorities
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import usable_device
 
@@ -286,7 +286,7 @@ class PrioritizedReplayBuffer:
         Raises:
             NothingToSampleError: no transition is complete.
         """
-        batch_size = checked_batch_size(batch_size)
+        batch_size = check_batch_size(batch_size)
         self._settle_rows()
         if not self.size:
             raise NothingToSampleError(
@@ -316,7 +316,7 @@ class PrioritizedReplayBuffer:
         ``priorities``: losses or TD errors. Raises ``InvalidSettingsError``, without any change, if the shapes differ
         or a value is not finite.
         """
-        numbers, errors = checked_priorities(indices, priorities)
+        numbers, errors = check_priorities(indices, priorities)
         self._sampler.update_priorities(numbers, errors, self._settled)
         self._keep_largest(numbers, errors)
 

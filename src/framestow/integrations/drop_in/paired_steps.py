@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import checked_indices, whole_number
+from framestow.argument_checks import check_indices, whole_number
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
@@ -140,7 +140,7 @@ class PairedSteps:
         if a transition is not stored.
         """
         batches = self.memory._batches
-        return self.to_library(batches.gathered(batches.as_draw, checked_indices(indices, most_axes=1), shares_frames))
+        return self.to_library(batches.gathered(batches.as_draw, check_indices(indices, most_axes=1), shares_frames))
 
     def own(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return observations that share no memory in C order; a copy if they are not."""

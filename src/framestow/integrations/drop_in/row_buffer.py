@@ -22,7 +22,7 @@ from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch
-from framestow.replay.memory import ReplayMemory, checked_batch_size, describe_memory
+from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.storage.frame_storage import Storage
 
 Array = npt.NDArray[Any]
@@ -368,7 +368,7 @@ class RowBuffer:
 
     def _draw_rows(self, batch_size: int) -> Array:
         """Draw uniform rows of the ring with ``np.random``; raise ``NothingToSampleError`` if it is empty."""
-        batch_size = checked_batch_size(batch_size)
+        batch_size = check_batch_size(batch_size)
         num_stored = self._num_stored
         if not num_stored:
             raise NothingToSampleError("the buffer is empty: there is nothing to sample; add steps first")

@@ -196,7 +196,7 @@ class EnvGroup:
         stacks = layout.stacks_of(layout.arrays_of(waiting.observation, self._settings.num_envs))
         shifted = [np.concatenate([part[:, 1:], part[:, -1:]], 1) for part in stacks]
         if isinstance(layout.spec, ObservationSpec):
-            return layout.to_library(layout.spec.arranged(shifted))
+            return layout.to_library(layout.spec.arrange(shifted))
         return layout.to_library(shifted[0])
 
     def _waiting_observation(self) -> Any:

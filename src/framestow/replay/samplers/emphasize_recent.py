@@ -46,10 +46,10 @@ class EmphasizeRecent(Sampler):
         final_eta: float | None = None,
         annealed_over: int | None = None,
     ) -> None:
-        eta = _checked_eta("eta", eta)
-        final_eta = None if final_eta is None else _checked_eta("final_eta", final_eta)
-        num_updates, min_recent = _checked_count("num_updates", num_updates), _checked_count("min_recent", min_recent)
-        annealed_over = None if annealed_over is None else _checked_count("annealed_over", annealed_over)
+        eta = _check_eta("eta", eta)
+        final_eta = None if final_eta is None else _check_eta("final_eta", final_eta)
+        num_updates, min_recent = _check_count("num_updates", num_updates), _check_count("min_recent", min_recent)
+        annealed_over = None if annealed_over is None else _check_count("annealed_over", annealed_over)
         if (final_eta is None) != (annealed_over is None):
             raise InvalidSettingsError(
                 f"final_eta is {final_eta} and annealed_over is {annealed_over}: one needs the other; give both or none"
@@ -64,7 +64,7 @@ class EmphasizeRecent(Sampler):
 
     def begin_phase(self, num_updates: int) -> None:
         """Start a phase of ``num_updates`` draws at k = 1; later phases have the same length."""
-        self._updates_of_phase, self._draws_of_phase = _checked_count("num_updates", num_updates), 0
+        self._updates_of_phase, self._draws_of_phase = _check_count("num_updates", num_updates), 0
 
     def num_recent(self, num_transitions: int) -> int:
         """Return c_k: how many of ``num_transitions`` transitions the next draw is from.
@@ -111,11 +111,11 @@ class EmphasizeRecent(Sampler):
         return self.eta + (self.final_eta - self.eta) * min(self._num_draws / self.annealed_over, 1)
 
 
-def _checked_count(name: str, count: int) -> int:
+def _check_count(name: str, count: int) -> int:
     return whole_number(name, count, 1, rule="it is at least 1")
 
 
-def _checked_eta(name: str, eta: float) -> float:
+def _check_eta(name: str, eta: float) -> float:
     return real_number(
         name, eta, 0, 1, rule="it is above 0 and at most 1; take 0.996, or 1 for uniform draws", is_least_excluded=True
     )

@@ -37,7 +37,7 @@ SAMPLERS: dict[str, MakeSampler] = {
 }
 
 
-def saved_sampler(sampler: Sampler, transitions: Sampleable) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+def describe_sampler(sampler: Sampler, transitions: Sampleable) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
     """Return class and state of a sampler: values for JSON, and the arrays that they name."""
     arrays: dict[str, npt.NDArray[Any]] = {}
     return {
@@ -171,7 +171,7 @@ class NotifiedSampler:
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return class and state of the sampler: values for JSON, and the arrays that they name."""
         self._notify()
-        return saved_sampler(self.sampler, self._transitions)
+        return describe_sampler(self.sampler, self._transitions)
 
     def restore(self, saved: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Restore the saved sampler; the transitions are restored already.
@@ -191,7 +191,7 @@ class NotifiedSampler:
         self._is_released = True
 
     @contextmanager
-    def released_on_error(self) -> Iterator[None]:
+    def release_on_error(self) -> Iterator[None]:
         """Release the sampler if the memory cannot be built, so that the caller can use it again."""
         with ExitStack() as on_error:
             on_error.callback(self.release)

@@ -56,9 +56,9 @@ class Prioritized(Sampler):
         epsilon: float = 1e-6,
     ) -> None:
         alpha, beta, epsilon = (
-            _checked("alpha", alpha, 10),
-            _checked("beta", beta, 1),
-            _checked("epsilon", epsilon, 1e30),
+            _check_number("alpha", alpha, 10),
+            _check_number("beta", beta, 1),
+            _check_number("epsilon", epsilon, 1e30),
         )
         if (final_beta is None) != (annealed_over is None):
             raise InvalidSettingsError(
@@ -66,7 +66,7 @@ class Prioritized(Sampler):
                 "none"
             )
         if final_beta is not None and annealed_over is not None:
-            final_beta = _checked("final_beta", final_beta, 1)
+            final_beta = _check_number("final_beta", final_beta, 1)
             annealed_over = whole_number("annealed_over", annealed_over, 1, rule="annealing takes at least 1 draw")
         self.alpha, self.beta, self.final_beta = alpha, beta, final_beta
         self.annealed_over, self.epsilon = annealed_over, epsilon
@@ -152,7 +152,7 @@ class Prioritized(Sampler):
 
         Saved weights p^α are converted to this sampler's α. Those saved with α = 0 have no priorities and are kept.
         """
-        runs, weights = _checked_runs(state["runs"], state["weights"])
+        runs, weights = _check_runs(state["runs"], state["weights"])
         saved_alpha = float(state["settings"]["alpha"])
         exponent = self.alpha / saved_alpha if saved_alpha else 1.0
         restored = Priorities(self.alpha, self.epsilon)
@@ -178,11 +178,11 @@ def _pieces(runs: Indices) -> Iterator[Indices]:
             yield np.arange(start, min(start + PIECE, first + count))
 
 
-def _checked(name: str, value: float, most: float) -> float:
+def _check_number(name: str, value: float, most: float) -> float:
     return real_number(name, value, 0, most, rule=f"it is 0 to {most:g}")
 
 
-def _checked_runs(runs: npt.NDArray[Any], weights: npt.NDArray[Any]) -> tuple[Indices, npt.NDArray[np.float32]]:
+def _check_runs(runs: npt.NDArray[Any], weights: npt.NDArray[Any]) -> tuple[Indices, npt.NDArray[np.float32]]:
     """Return both; raise ``ValueError`` for runs and weights that no sampler can have saved."""
     if runs.dtype != np.int64 or runs.ndim != 2 or runs.shape[1] != 2 or weights.dtype != np.float32:
         raise ValueError("the saved priorities are not runs of indices with weights")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import are_priorities
-from framestow.argument_checks import as_array, checked_indices
+from framestow.argument_checks import as_array, check_indices
 from framestow.errors import InvalidSettingsError
 from framestow.one_line import one_line, plain_arguments
 
@@ -183,18 +183,18 @@ def check_is_sampler(given: object) -> None:
 Priorities = npt.NDArray[np.floating[Any]]
 
 
-def checked_priorities(indices: Any, priorities: Any) -> tuple[Indices, Priorities]:
+def check_priorities(indices: Any, priorities: Any) -> tuple[Indices, Priorities]:
     """Return both as arrays with one axis, the priorities as float32 or float64.
 
     Raises:
         InvalidSettingsError: a wrong shape, dtype or device, or values that are not finite.
 
-    >>> checked_priorities([7, 8], [0.5, -2])
+    >>> check_priorities([7, 8], [0.5, -2])
     (array([7, 8]), array([ 0.5, -2. ]))
     """
     if are_priorities(indices, priorities):  # the usual arrays, at a tenth of the cost
         return indices, priorities
-    numbers = checked_indices(indices)
+    numbers = check_indices(indices)
     checked = as_array("priorities", priorities)
     if checked.dtype.kind not in "fiub" and checked.size:
         raise InvalidSettingsError(f"priorities have dtype {checked.dtype}: they must be real numbers; cast them")
