@@ -238,7 +238,7 @@ class ReplayMemory(Closing):
         env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
         extras: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
-        """Store one step of each of ``env_ids``, with the frame that it led to.
+        """Store one step of each of ``env_ids``, with its next frame.
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
@@ -287,7 +287,7 @@ class ReplayMemory(Closing):
         env_ids: Any = None,
         extras: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store one step as every training loop has it: an observation, and the observation that it led to.
+        """Store one step as every training loop has it: with an observation and the next observation.
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
