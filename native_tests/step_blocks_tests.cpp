@@ -17,6 +17,8 @@ struct ListedStep {
     std::size_t env_id;
     std::int64_t first;  // first frame of its observation
     std::int64_t start;
+    std::int64_t run;  // first frame of its run
+    bool is_border;
     std::size_t episode;
     bool is_readable;
 };
@@ -36,14 +38,14 @@ StepRules rules_of(std::int64_t n_step) {
 struct Play {
     explicit Play(std::int64_t most_steps) : n_step(most_steps), is_open(new bool[kEnvs]()) {}
 
-    EnvMemory memory() { return {newest.data(), starts.data(), unreadable.data(), is_open.get(), kEnvs}; }
+    EnvMemory memory() { return {newest.data(), starts.data(), runs.data(), unreadable.data(), is_open.get(), kEnvs}; }
 
     template <typename Core>
     void begin(Core& core, std::int32_t env_id) {
         core.begin(&env_id, 1);
         episode[static_cast<std::size_t>(env_id)] = episodes.size();
         episodes.emplace_back();
-        episode_start[static_cast<std::size_t>(env_id)] = newest[static_cast<std::size_t>(env_id)];
+        run_start[static_cast<std::size_t>(env_id)] = newest[static_cast<std::size_t>(env_id)];
     }
 
     // Sometimes an episode ends or is truncated before the step.
@@ -54,18 +56,23 @@ struct Play {
         if (random() % 40 == 0) {
             begin(core, env_id);
         }
-        const std::uint8_t flags = random() % 9 == 0 ? kTerminated : std::uint8_t{0};
+        const bool is_border = random() % 8 == 0;
+        const auto flags =
+            static_cast<std::uint8_t>((random() % 9 == 0 ? kTerminated : kNoFlags) | (is_border ? kBorder : kNoFlags));
         const std::uint8_t action = 1;
         const auto reward = static_cast<float>(steps.size());
-        const std::int64_t first = std::max(episode_start[at], newest[at] - kStack + 1);
+        const std::int64_t first = std::max(run_start[at], newest[at] - kStack + 1);
         CHECK(core.may_append(&env_id, 1));
         evict_for_staged();
         const bool is_readable = first >= lost_before[at];
         const std::int64_t start = newest[at];
         core.append(Steps{&env_id, &action, &reward, &flags, 1});
         episodes[episode[at]].push_back(steps.size());
-        steps.push_back(ListedStep{at, first, start, episode[at], is_readable});
-        if (flags != 0) {
+        steps.push_back(ListedStep{at, first, start, run_start[at], is_border, episode[at], is_readable});
+        if (is_border) {
+            run_start[at] = start + 1;
+        }
+        if (ends_episode(flags)) {
             begin(core, env_id);
         }
     }
@@ -165,12 +172,9 @@ struct Play {
         }
         CHECK(columns.rewards[row] == static_cast<float>(reward));
         CHECK(columns.discounts[row] == (columns.terminated[row] ? 0.0F : static_cast<float>(discount)));
-        if (n_step == 1) {
-            CHECK(columns.lasts[row] == last_of(number));
-            return;
-        }
-        const std::int64_t first_of_episode = steps[episodes[steps[number].episode].front()].start;
-        const std::int64_t next_first = std::max(first_of_episode, last_of(number) - kStack + 1);
+        const ListedStep& last = steps[numbers.back()];
+        const std::int64_t run = last.is_border ? last.start + 1 : last.run;
+        const std::int64_t next_first = std::max(run, last_of(number) - kStack + 1);
         CHECK(columns.lasts[row] == steps[number].start && columns.lasts[row + count] == last_of(number));
         CHECK(columns.lasts[row] - columns.counts[row] + 1 == steps[number].first);
         CHECK(columns.lasts[row + count] - columns.counts[row + count] + 1 == next_first);
@@ -180,9 +184,10 @@ struct Play {
     std::int64_t n_step;
     std::vector<std::int64_t> newest = std::vector<std::int64_t>(kEnvs, -1);
     std::vector<std::int64_t> starts = std::vector<std::int64_t>(kEnvs, 0);
+    std::vector<std::int64_t> runs = std::vector<std::int64_t>(kEnvs, 0);
     std::vector<std::int64_t> unreadable = std::vector<std::int64_t>(kEnvs, 0);
     std::unique_ptr<bool[]> is_open;
-    std::vector<std::int64_t> episode_start = std::vector<std::int64_t>(kEnvs, 0);
+    std::vector<std::int64_t> run_start = std::vector<std::int64_t>(kEnvs, 0);
     std::vector<std::int64_t> lost_before = std::vector<std::int64_t>(kEnvs, 0);
     std::vector<std::size_t> episode = std::vector<std::size_t>(kEnvs, 0);
     std::vector<std::vector<std::size_t>> episodes;  // per episode: numbers of its steps

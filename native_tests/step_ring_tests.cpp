@@ -17,7 +17,7 @@ namespace {
 struct ListedStep {
     std::int32_t env_id;
     std::int64_t position;
-    std::int64_t episode_start;
+    std::int64_t run_start;
     float reward;
     std::uint8_t flags;
     std::vector<std::int64_t> action;
@@ -54,11 +54,13 @@ public:
           slots_(shape.capacity * StepRecords::record_bytes(shape.num_envs, shape.rules())),
           newest_(shape.num_envs, shape.first_position - 1),
           starts_(shape.num_envs, 0),
+          runs_(shape.num_envs, 0),
           unreadable_(shape.num_envs, 0),
           is_open_(new bool[shape.num_envs]()),
           let_go_(shape.num_envs, 0),
           ring_(slots_.data(), shape.capacity,
-                EnvMemory{newest_.data(), starts_.data(), unreadable_.data(), is_open_.get(), shape.num_envs},
+                EnvMemory{newest_.data(), starts_.data(), runs_.data(), unreadable_.data(), is_open_.get(),
+                          shape.num_envs},
                 shape.rules()) {
         for (std::size_t env_id = 0; env_id < shape.num_envs; ++env_id) {
             begin(static_cast<std::int32_t>(env_id));
@@ -98,17 +100,18 @@ public:
             }
             rewards[row] = static_cast<float>(random() % 100);
             flags[row] = random() % 5 == 0 ? static_cast<std::uint8_t>(random() % 4) : std::uint8_t{0};
+            flags[row] = static_cast<std::uint8_t>(flags[row] | (random() % 6 == 0 ? kBorder : kNoFlags));
             const auto env_id = static_cast<std::size_t>(env_ids[row]);
             listed_.push_back(
-                ListedStep{env_ids[row], newest_[env_id], starts_[env_id], rewards[row], flags[row], action, number});
+                ListedStep{env_ids[row], newest_[env_id], runs_[env_id], rewards[row], flags[row], action, number});
         }
         CHECK(ring_.may_append(env_ids.data(), env_ids.size()));
         evict_for_staged(env_ids.size());
         ring_.append(
             Steps{env_ids.data(), actions.data(), rewards.data(), flags.data(), env_ids.size(), columns.data()});
         for (std::size_t row = 0; row < env_ids.size(); ++row) {
-            CHECK(ring_.may_append(&env_ids[row], 1) == (flags[row] == 0));
-            if (flags[row] != 0) {
+            CHECK(ring_.may_append(&env_ids[row], 1) == !ends_episode(flags[row]));
+            if (ends_episode(flags[row])) {
                 begin(env_ids[row]);
             }
         }
@@ -132,14 +135,14 @@ public:
             columns.emplace_back(count * bytes);
             column_places.push_back(columns.back().data());
         }
-        ring_.resolve(
+        ring_.resolve_steps(
             indices.data(), count,
             ResolvedSteps{env_ids.data(), lasts.data(), counts.data(), reinterpret_cast<std::uint8_t*>(actions.data()),
                           rewards.data(), discounts.data(), terminated.get(), truncated.get(), column_places.data()});
         for (std::size_t row = 0; row < count; ++row) {
             const ListedStep& step = listed_[row];
             CHECK(env_ids[row] == step.env_id && lasts[row] == step.position + 1);
-            CHECK(counts[row] == std::min(step.position - step.episode_start, shape_.stack - 1) + 2);
+            CHECK(counts[row] == std::min(step.position - step.run_start, shape_.stack - 1) + 2);
             CHECK(rewards[row] == step.reward);
             CHECK(std::equal(step.action.begin(), step.action.end(),
                              actions.begin() + static_cast<std::ptrdiff_t>(row * shape_.num_integers)));
@@ -183,7 +186,7 @@ private:
 
     Shape shape_;
     std::vector<std::uint8_t> slots_;
-    std::vector<std::int64_t> newest_, starts_, unreadable_;
+    std::vector<std::int64_t> newest_, starts_, runs_, unreadable_;
     std::unique_ptr<bool[]> is_open_;
     std::vector<std::int64_t> let_go_;
     std::deque<ListedStep> listed_;
@@ -219,9 +222,10 @@ void steps_that_may_not_be_appended_are_refused() {
     CHECK(StepRecords::record_bytes(3, rules) == 12);
     std::int64_t newest[] = {-1, -1, -1};
     std::int64_t starts[] = {0, 0, 0};
+    std::int64_t runs[] = {0, 0, 0};
     std::int64_t unreadable[] = {0, 0, 0};
     bool is_open[] = {false, false, false};
-    StepRing ring(slots, 4, EnvMemory{newest, starts, unreadable, is_open, 3}, rules);
+    StepRing ring(slots, 4, EnvMemory{newest, starts, runs, unreadable, is_open, 3}, rules);
     const std::int32_t begun[] = {0, 2};
     ring.begin(begun, 2);
     const auto may = [&](std::vector<std::int32_t> env_ids) { return ring.may_append(env_ids.data(), env_ids.size()); };

@@ -14,6 +14,7 @@ ARRAYS = {
     "slots": np.zeros((5, 12), np.uint8),
     "newest_positions": np.full(2, -1, np.int64),
     "episode_starts": np.zeros(2, np.int64),
+    "run_starts": np.zeros(2, np.int64),
     "unreadable_before": np.zeros(2, np.int64),
     "is_open": np.zeros(2, bool),
     "actions_like": np.empty(0, np.uint8),
@@ -63,7 +64,8 @@ def test_a_ring_keeps_its_arrays_alive():
     assert 1 == len(ring)
 
     (env_ids, lasts, counts), (actions, rewards, *_) = ring.resolve(np.array([0]))
-    assert [0, 1, 2, 3, 1.0] == [column[0] for column in (env_ids, lasts, counts, actions, rewards)]
+    assert ([0, 0], [0, 1], [1, 2]) == (env_ids.tolist(), lasts.tolist(), counts.tolist())
+    assert [3, 1.0] == [actions[0], rewards[0]]
 
 
 def test_a_refused_step_is_not_staged():

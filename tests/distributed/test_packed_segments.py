@@ -12,14 +12,15 @@ from distributed.env_steps import SHAPE, NumberedSteps, memory
 from framestow import FrameSpec, ReplayMemory
 from framestow.errors import DamagedDataError, InvalidStepError
 from framestow.frames.codec import SegmentCodec
-from framestow.replay.step_checks import BEGINS, TERMINATED, TRUNCATED, SegmentSteps
+from framestow.replay.step_checks import BEGINS, BEGINS_RUN, SegmentSteps
+from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from oracles.ctrl_c import ctrl_c_at_line
 
 LENGTH = 8  # frames of a segment
 
 
 class Packer:
-    """Takes the steps of one environment, as a memory does, and packs them in segments."""
+    """Takes the steps of one environment, as a memory does, and packs them in segments; every 7th is a border."""
 
     def __init__(self, length: int, has_extras: bool) -> None:
         self.length, self.has_extras = length, has_extras
@@ -29,7 +30,9 @@ class Packer:
         self.frames.append(frame[0]), self.bits.append(BEGINS)
 
     def append(self, actions, rewards, terminated, truncated, frame, _env_ids) -> None:
-        self.frames.append(frame[0]), self.bits.append(terminated[0] * TERMINATED + truncated[0] * TRUNCATED)
+        begins_run = BEGINS_RUN if len(self.actions) % 7 == 3 else 0
+        bits = terminated[0] * TERMINATED | truncated[0] * TRUNCATED | begins_run
+        self.frames.append(frame[0]), self.bits.append(bits)
         self.actions.append(actions[0]), self.rewards.append(rewards[0])
 
     def segments(self) -> list[tuple[bytes, SegmentSteps]]:
@@ -58,7 +61,8 @@ def play_singly(target: ReplayMemory, env_id: int, segment: bytes, steps: Segmen
         if step is None:
             target.begin(frame[None], [env_id])
         else:
-            target.append(*step[:4], frame[None], [env_id], step[4])
+            *fields, extras, borders = step
+            target._append(([env_id], *fields, frame[None], extras), borders)
 
 
 def everything_in(target: ReplayMemory) -> dict[str, np.ndarray]:
@@ -147,7 +151,8 @@ def test_a_segment_that_is_refused_changes_nothing():
     with pytest.raises(DamagedDataError, match="segment has 7 frames: its steps belong to 8"):
         target._append_segment(0, shorter, next_steps)
     for wrong, message in (
-        ({"bits": next_steps.bits | 8}, "bits of frame 0 are 8: a frame begins an episode"),
+        ({"bits": next_steps.bits | 16}, "bits of frame 0 are 16: a frame begins an episode"),
+        ({"bits": np.full(LENGTH, BEGINS | BEGINS_RUN, np.uint8)}, "bits of frame 0 are 12: a frame begins an episode"),
         ({"rewards": next_steps.rewards * np.inf}, "rewards must be finite in float32"),
         ({"actions": next_steps.actions + 99}, "action"),
         ({"extras": {"logit": next_steps.rewards}}, "extras"),

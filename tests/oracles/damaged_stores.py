@@ -15,6 +15,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.writer import StoreWriter
 from framestow.storage.files.block_format import ENTRY, FILE_HEADER_BYTES, INDEX
+from oracles.bordered_steps import append_with_borders
 from oracles.list_memory import ListMemory
 
 NUM_BYTES = 12  # of a frame
@@ -132,10 +133,11 @@ class StoredRun:
             frames, first = self._noise(len(env_ids)), len(self.oracle.steps)
             numbers, rewards = first + env_ids, self._random.integers(-3, 4, len(env_ids)).astype(np.float32)
             actions = numbers % 5
-            self.oracle.append(actions, rewards, ends[0], ends[1], frames, env_ids.tolist(), {"number": numbers})
-            memory.append(
-                actions, rewards, ends[0], ends[1], self.observations.encode(frames), extras={"number": numbers}
-            )
+            extras, borders = {"number": numbers}, self._random.random(len(env_ids)) < 0.1
+            of_step = actions, rewards, ends[0], ends[1]
+            self.oracle.append(*of_step, frames, env_ids.tolist(), extras, borders)
+            frames = self.observations.encode(frames)
+            append_with_borders(memory, (*of_step, frames), env_ids, borders, extras)
             self.begin(memory, np.flatnonzero(ends.any(axis=0)))
 
     def begin(self, memory: ReplayMemory, env_ids: np.ndarray) -> None:
@@ -193,8 +195,8 @@ class StoredRun:
             oracle, step = self.oracle, self.oracle.steps[number]
             steps = oracle.steps_of(number)[:length]
             self._known[number, length] = (
-                oracle.stacked(step.episode, step.start).tobytes(),
-                oracle.stacked(step.episode, step.start + length).tobytes(),
+                oracle.stacked(step.run, step.start).tobytes(),
+                oracle.stacked(steps[-1].next_run, steps[-1].end).tobytes(),
                 float(np.float32(sum(0.99**power * one.reward for power, one in enumerate(steps)))),
                 float(np.float32(0.0 if steps[-1].terminated else 0.99**length)),
                 steps[-1].terminated,

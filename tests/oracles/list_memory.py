@@ -9,11 +9,18 @@ import numpy as np
 
 @dataclass
 class Step:
-    """One step by reference: which episode, and where in it; ``sequence`` are all steps of that."""
+    """One step by reference: the run of frames that its observation is in, and the steps of its episode.
 
-    episode: list[np.ndarray]
-    sequence: list[Step]
+    A run begins with each episode, and with the next observation of a border. ``start`` and ``end`` are the places of
+    the newest frames of both observations in their runs, ``place`` that of the step in its ``sequence``.
+    """
+
+    run: list[np.ndarray]
     start: int
+    next_run: list[np.ndarray]
+    end: int
+    sequence: list[Step]
+    place: int
     action: int | np.ndarray
     reward: float
     terminated: bool
@@ -23,7 +30,7 @@ class Step:
 
 
 class ListMemory:
-    """The oracle of ``ReplayMemory``: every episode is a list of frames, every transition points into one."""
+    """The oracle of ``ReplayMemory``: every run is a list of frames, every transition points into two."""
 
     def __init__(
         self,
@@ -58,42 +65,48 @@ class ListMemory:
     def steps_of(self, index: int) -> list[Step]:
         """The steps whose rewards the transition's return has."""
         step = self.steps[index]
-        return step.sequence[step.start : step.start + self.n_step]
+        return step.sequence[step.place : step.place + self.n_step]
 
     def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
         for env_id, frame in zip(env_ids, frames, strict=True):
             self.current[env_id], self.sequences[env_id] = [frame.copy()], []
             self.is_open[env_id] = True
 
-    def append(self, actions, rewards, terminated, truncated, frames, env_ids: list[int], extras=None) -> None:
+    def append(
+        self, actions, rewards, terminated, truncated, frames, env_ids: list[int], extras=None, borders=None
+    ) -> None:
         for row, env_id in enumerate(env_ids):
-            episode = self.current[env_id]
-            assert episode is not None
+            run = self.current[env_id]
+            assert run is not None
+            next_run = [] if borders is not None and borders[row] else run
+            places = run, len(run) - 1, next_run, len(next_run)
             ended, cut = bool(terminated[row]), bool(truncated[row])
             action = np.array(actions[row]) if np.ndim(actions[row]) else int(actions[row])
             sequence = self.sequences[env_id]
             extra = {name: np.array(values[row]) for name, values in (extras or {}).items()}
             self.steps.append(
-                Step(episode, sequence, len(sequence), action, float(rewards[row]), ended, cut, extra, env_id)
+                Step(*places, sequence, len(sequence), action, float(rewards[row]), ended, cut, extra, env_id)
             )
             sequence.append(self.steps[-1])
-            episode.append(frames[row].copy())
+            next_run.append(frames[row].copy())
+            self.current[env_id] = next_run
             self.is_open[env_id] = not (ended or cut)
 
-    def stacked(self, episode: list[np.ndarray], last: int) -> np.ndarray:
-        before = np.zeros_like(episode[0]) if self.stack_padding == "zeros" else episode[0]
+    def stacked(self, run: list[np.ndarray], last: int) -> np.ndarray:
+        before = np.zeros_like(run[0]) if self.stack_padding == "zeros" else run[0]
         wanted = range(last - self.stack + 1, last + 1)
-        return np.stack([episode[place] if place >= 0 else before for place in wanted])
+        return np.stack([run[place] if place >= 0 else before for place in wanted])
 
     def observation(self, env_id: int) -> np.ndarray | None:
-        episode = self.current[env_id]
-        return None if episode is None else self.stacked(episode, len(episode) - 1)
+        run = self.current[env_id]
+        return None if run is None else self.stacked(run, len(run) - 1)
 
     def observation_of(self, index: int) -> np.ndarray:
-        return self.stacked(self.steps[index].episode, self.steps[index].start)
+        return self.stacked(self.steps[index].run, self.steps[index].start)
 
     def next_observation_of(self, index: int) -> np.ndarray:
-        return self.stacked(self.steps[index].episode, self.steps[index].start + len(self.steps_of(index)))
+        last = self.steps_of(index)[-1]
+        return self.stacked(last.next_run, last.end)
 
     def reward_of(self, index: int) -> np.float32:
         rewards = [float(np.float32(step.reward)) for step in self.steps_of(index)]

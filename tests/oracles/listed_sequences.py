@@ -18,7 +18,7 @@ class ListedSequences:
         self.place = {number: place for sequence in self.sequences.values() for place, number in enumerate(sequence)}
 
     def is_of_one_episode(self, number: int, later: int) -> bool:
-        return self.oracle.steps[number].episode is self.oracle.steps[later].episode
+        return self.oracle.steps[number].sequence is self.oracle.steps[later].sequence
 
     def following(self, number: int, length: int, borders: str) -> list[int]:
         sequence = self.sequences[self.oracle.steps[number].env_id]
@@ -49,12 +49,11 @@ class ListedSequences:
         """Steps of each episode that has ended and of which every step may be read."""
         found = []
         for env_id, sequence in self.sequences.items():
-            firsts = [number for number in sequence if self.oracle.steps[number].start == 0]
+            firsts = [number for number in sequence if self.oracle.steps[number].place == 0]
             for first in firsts:
                 steps = self.episode_of(first)
-                goes_on = (
-                    self.oracle.is_open[env_id] and self.oracle.current[env_id] is self.oracle.steps[first].episode
-                )
+                newest = self.oracle.sequences[env_id]
+                goes_on = self.oracle.is_open[env_id] and newest is self.oracle.steps[first].sequence
                 if not goes_on and all(number in self.readable for number in steps):
                     found.append(steps)
         return found
@@ -66,7 +65,7 @@ class ListedSequences:
             for number in sorted(self.readable)
             if len(self.following(number, length, "mask")) == length
             and self.aligned(number, stride) == number
-            and self.oracle.steps[number].start % stride == 0
+            and self.oracle.steps[number].place % stride == 0
         ]
 
     def assert_shows(self, batch, row: int, numbers: list[int]) -> None:
@@ -75,7 +74,7 @@ class ListedSequences:
         steps = [oracle.steps[number] for number in numbers]
         length = batch.mask.shape[1]
         assert [True] * count + [False] * (length - count) == batch.mask[row].tolist()
-        assert [step.start == 0 for step in steps] == batch.is_first[row, :count].tolist()
+        assert [step.place == 0 for step in steps] == batch.is_first[row, :count].tolist()
         np.testing.assert_array_equal([step.action for step in steps], batch.action[row, :count])
         np.testing.assert_array_equal(np.float32([step.reward for step in steps]), batch.reward[row, :count])
         np.testing.assert_array_equal([step.terminated for step in steps], batch.terminated[row, :count])
@@ -83,10 +82,8 @@ class ListedSequences:
         discounts = np.float32([0.0 if step.terminated else oracle.discount for step in steps])
         np.testing.assert_array_equal(discounts, batch.discount[row, :count])
         for place, step in enumerate(steps):
-            np.testing.assert_array_equal(oracle.stacked(step.episode, step.start), batch.observation[row, place])
-            np.testing.assert_array_equal(
-                oracle.stacked(step.episode, step.start + 1), batch.next_observation[row, place]
-            )
+            np.testing.assert_array_equal(oracle.stacked(step.run, step.start), batch.observation[row, place])
+            np.testing.assert_array_equal(oracle.stacked(step.next_run, step.end), batch.next_observation[row, place])
         behind = slice(count, None)
         for column in (batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated, batch.is_first):
             assert not column[row, behind].any()

@@ -9,6 +9,7 @@ import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.step_fields import BEGINS_EPISODE, BORDER, TERMINATED
 
 FRAME = FrameSpec((1, 1))
 ACTION = ActionSpec.from_space(200)
@@ -19,13 +20,18 @@ DISCOUNT = 0.9
 
 @dataclass(eq=False)
 class ListedStep:
-    """A transition: its first frame and the steps of its return; reward and action identify it."""
+    """A transition: its first frame and the steps of its return; reward and action identify it.
+
+    ``run`` is where its run begins, and ``is_border`` says that the next run begins with its next observation.
+    """
 
     env_id: int
     first: int
     start: int
+    run: int
     reward: float
     terminated: bool
+    is_border: bool
     sequence: list[ListedStep]  # all steps of its episode, including this one
     n_step: int
 
@@ -49,6 +55,11 @@ class ListedStep:
     def discount(self) -> np.float32:
         return np.float32(0.0 if self.steps[-1].terminated else DISCOUNT ** len(self.steps))
 
+    @property
+    def flags(self) -> int:
+        begins_episode = BEGINS_EPISODE if self.place == 0 else 0
+        return TERMINATED * self.terminated | BORDER * self.is_border | begins_episode
+
     def references(self, env_id: int, first: int, before: int) -> bool:
         return self.env_id == env_id and self.first < before and self.last >= first
 
@@ -67,7 +78,7 @@ class PlayedSteps:
         self.step_store, self.stack = step_store, stack
         self.random = np.random.default_rng(seed)
         count = step_store.num_envs
-        self.newest, self.starts = [-1] * count, [0] * count
+        self.newest, self.runs = [-1] * count, [0] * count
         self.sequences: list[list[ListedStep]] = [[] for _ in range(count)]
         self.begun: list[list[int]] = [[] for _ in range(count)]  # by environment: positions of the episode starts
         self.steps: list[ListedStep] = []
@@ -80,26 +91,28 @@ class PlayedSteps:
         assert self.step_store.begin(np.array(env_ids))
         for env_id in env_ids:
             self.newest[env_id] += 1
-            self.starts[env_id] = self.newest[env_id]
+            self.runs[env_id] = self.newest[env_id]
             self.sequences[env_id] = []
             self.begun[env_id].append(self.newest[env_id])
 
-    def play(self, num_steps: int, end_chance: float = 0.1) -> None:
+    def play(self, num_steps: int, end_chance: float = 0.1, border_chance: float = 0.1) -> None:
         for _ in range(num_steps):
             env_ids = [env_id for env_id in range(len(self.newest)) if self.random.random() < 0.7]
             numbers = np.arange(len(self.steps), len(self.steps) + len(env_ids))
             terminated = self.random.random(len(env_ids)) < end_chance
+            borders = self.random.random(len(env_ids)) < border_chance
             frames = np.zeros((len(env_ids), *FRAME.shape), FRAME.dtype)
             step = (numbers % 200, numbers.astype(np.float64), terminated, np.zeros(len(env_ids), bool), frames)
-            assert self.step_store.stage(env_ids, *step)
+            assert self.step_store.stage(env_ids, *step, borders=borders if borders.any() else None)
             self.evicted += evicted(self.step_store, self.step_store.evict_for_staged)
             self.step_store.append_staged()
-            for env_id, number, has_ended in zip(env_ids, numbers.tolist(), terminated.tolist(), strict=True):
-                start, sequence = self.newest[env_id], self.sequences[env_id]
-                first = max(self.starts[env_id], start - self.stack + 1)
-                step = ListedStep(env_id, first, start, float(number), has_ended, sequence, self.step_store.n_step)
+            for row, (env_id, number) in enumerate(zip(env_ids, numbers.tolist(), strict=True)):
+                start, run, sequence = self.newest[env_id], self.runs[env_id], self.sequences[env_id]
+                of_step = float(number), bool(terminated[row]), bool(borders[row]), sequence, self.step_store.n_step
+                self.steps.append(ListedStep(env_id, max(run, start - self.stack + 1), start, run, *of_step))
                 self.newest[env_id] += 1
-                self.steps.append(step)
+                if borders[row]:
+                    self.runs[env_id] = start + 1
             self.begin([env_id for env_id, has_ended in zip(env_ids, terminated, strict=True) if has_ended])
 
     def numbers_of(self, indices: np.ndarray) -> list[int]:
@@ -110,23 +123,37 @@ class PlayedSteps:
             step = self.steps[number]
             expected = (step.env_id, step.start + 1, step.start + 1 - step.first + 1, number % 200)
             assert expected == (env_ids[row], lasts[row], counts[row], actions[row]), f"transition {number}"
-        self.check_transitions([self.steps[number] for number in numbers], self.step_store.resolve(indices))
+        steps = [self.steps[number] for number in numbers]
+        assert [step.flags for step in steps] == self.step_store.flags_of(indices).tolist()
+        self.check_transitions(steps, self.step_store.resolve(indices))
+        self.check_merged(steps, self.step_store.resolve(indices, merges_windows=True))
         return numbers
 
     def check_transitions(self, steps: list[ListedStep], resolved) -> None:
         (env_ids, lasts, counts), (_, rewards, discounts, terminated, *_) = resolved
-        expected = [(step.env_id, step.last, step.last - step.first + 1) for step in steps]
-        if self.step_store.n_step > 1:
-            expected = [(step.env_id, step.start, step.start - step.first + 1) for step in steps]
-            expected += [(step.env_id, step.last, self.num_frames(step.steps[-1])) for step in steps]
+        expected = [(step.env_id, step.start, step.start - step.first + 1) for step in steps]
+        expected += [(step.env_id, step.last, self.num_frames(step.steps[-1])) for step in steps]
         assert expected == list(zip(env_ids.tolist(), lasts.tolist(), counts.tolist(), strict=True))
         assert [step.total for step in steps] == rewards.tolist()
         assert [step.discount for step in steps] == discounts.tolist()
         assert [step.steps[-1].terminated for step in steps] == terminated.tolist()
 
+    def check_merged(self, steps: list[ListedStep], resolved) -> None:
+        """One window for each transition, unless a border or an end of an episode is in any of them."""
+        n_step = self.step_store.n_step
+        are_shifted = all(
+            len(step.steps) == n_step and not any(later.is_border for later in step.steps) for step in steps
+        )
+        if not are_shifted or 1 < n_step >= self.stack:
+            self.check_transitions(steps, resolved)
+            return
+        expected = [(step.env_id, step.last, step.last - step.first + 1) for step in steps]
+        assert expected == list(zip(*(column.tolist() for column in resolved[0]), strict=True))
+        assert [step.total for step in steps] == resolved[1][1].tolist()
+
     def num_frames(self, step: ListedStep) -> int:
         """Number of frames of the next observation."""
-        return min(step.place + 2, self.stack)
+        return 1 if step.is_border else min(step.start - step.run + 2, self.stack)
 
     def held_numbers(self) -> list[int]:
         """The numbers of all sampleable transitions, ordered by index."""

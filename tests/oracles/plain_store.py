@@ -21,7 +21,7 @@ from oracles.plain_codec import crc32c, unpack
 FILE_HEADER, BLOCK_HEADER = struct.Struct("<8sIQ8sI"), struct.Struct("<4sIQQII")
 SCALED_HEADER = struct.Struct("<I4sII")
 STEPS_A_BLOCK = 1024
-TERMINATED, TRUNCATED, TAKEN = 1, 2, 4
+TERMINATED, TRUNCATED, TAKEN, BORDER = 1, 2, 4, 16
 
 
 class BrokenStoreError(Exception):
@@ -144,9 +144,10 @@ class PlainStore:
         env_id, stack = int(record["env_id"]), self.settings["stack"]
         position = self._position(record)
         first = position - int(record["history"])
+        next_first = position + 1 if record["flags"] & BORDER else first
         observations = [
             [self._window(array, env_id, max(begin, last - stack + 1), last) for array in range(len(self.arrays))]
-            for begin, last in ((first, position), (first, position + 1))
+            for begin, last in ((first, position), (next_first, position + 1))
         ]
         extras = record["extras"] if self.settings["extras"] else {}
         return PlainStep(

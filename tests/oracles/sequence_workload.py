@@ -6,6 +6,7 @@ import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from oracles.bordered_steps import append_with_borders
 from oracles.evicting_memory import EvictingListMemory, ObservedMemory
 from oracles.list_memory import ListMemory
 from oracles.listed_sequences import ListedSequences
@@ -21,6 +22,8 @@ class SequenceWorkload:
     def __init__(self, retention: str, num_envs: int, stack: int, seed: int = 0, **settings) -> None:
         self.random = np.random.default_rng(seed)
         self.retention, self.num_envs = retention, num_envs
+        self.border_chance = settings.pop("border_chance", 0.05)
+        self.borders = np.random.default_rng(seed)
         capacity = max(16, 4 * stack) * (num_envs + 16) + num_envs * stack
         shape = {"num_envs": num_envs, "stack": stack, "discount": 0.9}
         shape["stack_padding"] = settings.pop("stack_padding", "first_frame")
@@ -55,8 +58,9 @@ class SequenceWorkload:
             flags = self.random.random((2, len(env_ids))) < end_chance / 2
             extras = {"state": np.stack([numbers, numbers + 0.5], 1).astype(np.float32)}
             step = (numbers % NUM_ACTIONS, numbers.astype(np.float64), *flags, self.new_frames(len(env_ids)), env_ids)
-            self.memory.append(*step, extras=extras)
-            self.oracle.append(*step, extras)
+            borders = self.borders.random(len(env_ids)) < self.border_chance
+            append_with_borders(self.memory, step[:-1], env_ids, borders, extras)
+            self.oracle.append(*step, extras, borders)
             if self.random.random() < 0.02:  # cut off in mid-episode, once more at once
                 self.begin([env_ids[0]])
                 self.begin([env_ids[0]])

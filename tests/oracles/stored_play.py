@@ -82,7 +82,7 @@ def _noise(memory: ReplayMemory, random: np.random.Generator, count: int) -> np.
 
 def _windows(memory: ReplayMemory) -> tuple[np.ndarray, ...]:
     indices = memory.sampleable_indices()
-    env_ids, lasts, counts = memory._parts.steps.resolve(indices)[0]
+    env_ids, lasts, counts = memory._parts.steps.resolve_steps(indices)[0]
     return indices, env_ids, lasts - counts + 1, lasts
 
 

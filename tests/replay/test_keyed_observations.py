@@ -15,6 +15,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from oracles.bordered_steps import append_with_borders
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, join, split
@@ -34,6 +35,10 @@ class KeyedMachine(MemoryMachine):
         if len(self.memory):
             np.testing.assert_array_equal(self.memory.sample(5).index, loaded.sample(5).index)
         self.memory = loaded
+
+    def append(self, step, borders):
+        *fields, frames, env_ids, extras = step
+        append_with_borders(self.memory.inner, (*fields, split(frames)), env_ids, borders, extras)
 
     def memory_of(self, capacity, **settings):
         self.shape = (NUM_BYTES,)

@@ -19,6 +19,7 @@ from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
+from oracles.bordered_steps import append_with_borders
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 
@@ -47,6 +48,7 @@ class MemoryMachine(RuleBasedStateMachine):
         settings |= {"extras": extras, "n_step": n_step}
         self.extras = extras
         self.random = np.random.default_rng(seed)
+        self.border_chance = self.random.choice([0.0, 0.05, 0.4])
         self.shape = shape
         self.make(max(capacity, n_step * num_envs), storage=self.storage, seed=seed, **settings)
         self.background = self.random.integers(0, 256, self.shape, dtype=np.uint8)
@@ -102,6 +104,10 @@ class MemoryMachine(RuleBasedStateMachine):
     def memory_of(self, capacity, **settings):
         return ReplayMemory(capacity, FrameSpec(self.shape), NUM_ACTIONS, **settings)
 
+    def append(self, step, borders) -> None:
+        *fields, env_ids, extras = step
+        append_with_borders(self.memory, fields, env_ids, borders, extras)
+
     def new_actions(self, count: int) -> np.ndarray:
         return self.random.integers(0, NUM_ACTIONS, count)
 
@@ -117,8 +123,9 @@ class MemoryMachine(RuleBasedStateMachine):
             for name, dtype in self.extras.items()
         }
         step = (actions, actions.astype(np.float64), terminated, truncated, frames, env_ids, extras)
-        self.memory.append(*step)
-        self.oracle.append(*step)
+        borders = self.random.random(len(env_ids)) < self.border_chance
+        self.append(step, borders)
+        self.oracle.append(*step, borders)
         frames[:] = 0
         ended = [env_id for env_id in env_ids if not self.oracle.is_open[env_id]]
         if ended:

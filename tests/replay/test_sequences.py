@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.stacking import STACK_PADDINGS
+from oracles.bordered_steps import append_with_borders
 from oracles.chi_square import chi_square, chi_square_bound
-from oracles.numbered_steps import episodes_of, numbered_memory, play_episode, steps_of
+from oracles.numbered_steps import episodes_of, numbered_frame, numbered_memory, play_episode, steps_of
 from oracles.sequence_workload import SequenceWorkload
 
 BORDERS = ["mask", "inside", "cross"]
@@ -261,7 +262,7 @@ def test_an_open_or_partly_evicted_episode_is_not_whole():
 
 
 def test_a_batch_of_sequences_has_each_frame_once_and_its_array_is_reused():
-    sequence = SequenceWorkload("fifo", 1, 4, 8)
+    sequence = SequenceWorkload("fifo", 1, 4, 8, border_chance=0.0)
     sequence.play(200, 0.0)
 
     first = sequence.memory.sample_sequences(4, 10)
@@ -274,3 +275,30 @@ def test_a_batch_of_sequences_has_each_frame_once_and_its_array_is_reused():
     assert address != sequence.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
     del first, kept
     assert address == sequence.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
+
+
+@pytest.mark.parametrize("borders", BORDERS)
+@pytest.mark.parametrize("stack", [1, 3, 6])
+def test_a_border_changes_no_sequence_of_the_batch_but_its_own(stack, borders):
+    """Environment 1 has the only borders; the sequences of environment 0 are those of a memory without any."""
+
+    def sampled(border_chance: float):
+        memory = numbered_memory(400, stack=stack, num_envs=2)
+        memory.begin(np.stack([numbered_frame(env_id, 0, 0) for env_id in (0, 1)]))
+        random = np.random.default_rng(0)
+        for number in range(60):
+            are_borders = np.array([False, random.random() < border_chance])
+            ended = np.array([number % 7 == 6] * 2)
+            frames = np.stack([numbered_frame(env_id, 0, number + 1) for env_id in (0, 1)])
+            append_with_borders(memory, ([0, 0], [0.0, 0.0], ended, ended, frames), [0, 1], are_borders)
+            if ended.any():
+                memory.begin(np.stack([numbered_frame(env_id, 1, number) for env_id in (0, 1)]))
+        return memory.sample_sequences(40, 5, borders=borders)
+
+    plain, bordered = sampled(0.0), sampled(0.5)
+
+    is_first = plain.index[:, 0] % 2 == 0  # both environments step together
+    assert 5 < is_first.sum() < 35
+    assert plain.mask[is_first].all() == (borders == "inside")
+    for name in ("index", "mask", "observation", "next_observation"):
+        np.testing.assert_array_equal(getattr(plain, name)[is_first], getattr(bordered, name)[is_first], name)

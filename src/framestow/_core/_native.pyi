@@ -273,10 +273,12 @@ class _Steps:
         truncated: Any,
         frames: Any,
         extras: Any = None,
+        borders: Any = None,
     ) -> bool:
         """Check one step of each of ``env_ids`` (all if None), given as arrays or lists of numbers, and stage it.
 
-        Returns False, and stages nothing, if it breaks a rule or has a form that only Python converts.
+        ``borders``: whether the next observation of each step begins a run; None: none does. Returns False, and stages
+        nothing, if the step breaks a rule or has a form that only Python converts.
         """
 
     def append_staged(self) -> None:
@@ -299,18 +301,24 @@ class _Steps:
     ) -> tuple[_Windows, _Fields]:
         """Return the windows and fields of transitions in new arrays; IndexError for one that is not sampleable.
 
-        Windows: environments, last positions, counts without padding. With ``n_step`` 1 each transition has one window
-            of ``stack + 1`` frames that ends with the next observation's frame. Otherwise it has two windows of
-            ``stack``
+        Windows: environments, last positions, counts without padding. Each transition has two windows of ``stack``
         frames: first come all observations, then all next observations. ``merges_windows``: one window of ``stack +
-        n_step`` frames each, if ``n_step`` is below ``stack`` and every return has all its steps.
+        n_step`` frames each, if ``n_step`` is 1 or below ``stack`` and every next observation is its observation
+        shifted by ``n_step`` frames. A border, or a return with fewer steps, gives every transition two.
 
         Fields: actions (counted ones as int64), rewards, discounts, terminated, truncated, and a dict of extra fields,
         which is empty unless ``with_extras``.
         """
 
     def resolve_steps(self, indices: _Indices, with_extras: bool = True) -> tuple[_Windows, _Fields]:
-        """Return what ``resolve`` returns for an ``n_step`` of 1, for pending steps too."""
+        """Return the windows and fields of single steps, as if ``n_step`` were 1; of pending steps too.
+
+        Each step has one window, from its observation's first frame to the next observation's newest one. Of a border
+        these are frames of two runs.
+        """
+
+    def flags_of(self, indices: _Indices) -> NDArray[np.uint8]:
+        """Return the flags of steps, of ``framestow.replay.step_fields``; IndexError for an unreadable one."""
 
     def close_episodes(self) -> None:
         """End every open episode as truncated."""
@@ -465,9 +473,9 @@ class StepRing(_Steps):
     ) -> bool:
         """Check a packed segment of an environment's next frames, with the steps that led to them, and stage both.
 
-        ``bits`` has 4 for a frame that begins an episode, otherwise the flags of its step: 1 terminated, 2 truncated.
-        The other arrays have a row for each step. Returns False, and stages nothing, if the steps break a rule. Raises
-        DamagedDataError for other bytes than a segment of ``frames_per_segment`` frames.
+        ``bits`` has 4 for a frame that begins an episode, otherwise the bits of its step: 1 terminated, 2 truncated,
+        8 the frame begins a run. The other arrays have a row for each step. Returns False, and stages nothing, if the
+        steps break a rule. Raises DamagedDataError for other bytes than a segment of ``frames_per_segment`` frames.
         """
 
     def append_segment(self, storage: FrameStore, stacks: tuple[FrameStacks, ...]) -> int:

@@ -69,7 +69,7 @@ void StepBlocks::append(const Steps& steps) {
         const StepStart start = cursors_.advance(env_id, steps.flags[row]);
         const auto place = static_cast<std::size_t>(start.position - block.segment * rules_.segment_frames);
         records_.write(block.records.data() + place * records_.bytes(), steps, row, start.position, start.history,
-                       kTaken);
+                       static_cast<std::uint8_t>(kTaken | start.flags));
         ++block.num_steps;
         ++num_steps_;
         if (!pending_.is_unused()) {
@@ -221,7 +221,7 @@ void StepBlocks::append_pending(std::int64_t index, std::size_t env_id, const St
     if (settled != PendingSteps::kNone) {
         make_sampleable(slot_of(settled));
     }
-    if (flags != 0) {
+    if (ends_episode(flags)) {
         settle(env_id);
     }
 }
@@ -393,18 +393,13 @@ bool StepBlocks::is_pending(std::int64_t index) const {
 }
 
 std::size_t StepBlocks::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
-    const bool has_one_step = pending_.is_unused();
     for (std::size_t row = 0; row < count; ++row) {
         const Slot slot = slot_of(indices[row]);
         if (!is_sampleable(slot)) {
             return row;
         }
         const std::uint8_t* record = records_of_[slot.order] + slot.place * records_.bytes();
-        if (has_one_step) {
-            records_.resolve(record, row, out);
-        } else {
-            records_.resolve_return(record, return_of(slot), row, count, out);
-        }
+        records_.resolve_return(record, return_of(slot), row, count, out);
     }
     return count;
 }
@@ -583,18 +578,13 @@ std::vector<StepRun> StepBlocks::readable_runs() const {
 
 void StepBlocks::rebuild_starts() {
     std::vector<std::vector<std::int64_t>> starts(num_envs());
-    std::vector<std::int64_t> steps_before(num_envs(), kNoPosition);
     for (const StepBlock* block : blocks()) {
         for (std::size_t place = 0; place < segment_frames_; ++place) {
-            if (!is_readable(block->number * rules_.segment_frames + static_cast<std::int64_t>(place))) {
-                continue;
+            const auto offset = static_cast<std::int64_t>(place);
+            const bool begins_episode = (StepRecords::flags_of(record(*block, place)) & kBeginsEpisode) != 0;
+            if (begins_episode && is_readable(block->number * rules_.segment_frames + offset)) {
+                starts[block->env_id].push_back(block->segment * rules_.segment_frames + offset);
             }
-            const std::int64_t position = block->segment * rules_.segment_frames + static_cast<std::int64_t>(place);
-            const std::int64_t history = StepRecords::history_of(records_of_[block->order] + place * records_.bytes());
-            if (marks_episode_start(rules_.stack, history, position, steps_before[block->env_id])) {
-                starts[block->env_id].push_back(position);
-            }
-            steps_before[block->env_id] = position;
         }
     }
     for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {

@@ -185,17 +185,6 @@ private:
 
 constexpr std::int64_t kNoPosition = -1;
 
-// Returns whether a step is known to be the first of its episode. `history`: frames of its observation before the
-// newest one. With a stack of one frame every history is 0. Then the gap that an episode's last frame leaves before the
-// step marks the start. An episode without any step would hide that gap.
-inline bool marks_episode_start(std::int64_t stack, std::int64_t history, std::int64_t position,
-                                std::int64_t step_before) {
-    if (stack > 1) {
-        return history == 0;
-    }
-    return position == 0 || (step_before != kNoPosition && step_before == position - 2);
-}
-
 // Positions of the first frames of each environment's episodes, ascending, as long as steps of the episode are stored.
 //
 // The frame before an episode's first frame is the last of the previous episode and starts no step. A start is kept
@@ -313,11 +302,15 @@ void EpisodeStarts::drop_within(std::size_t env_id, std::int64_t first, std::int
 struct StepStart {
     std::int64_t position;  // of the frame that the step starts at
     std::int64_t history;   // earlier frames of the observation, without padding
+    std::uint8_t flags;     // kBeginsEpisode or none
     bool is_readable;       // none of its frames is lost
 };
 
-// The write position of each environment: its newest frame, the start of its newest episode, and whether that episode
-// is open.
+// The write position of each environment: its newest frame, the starts of its newest episode and of its newest run, and
+// whether that episode is open.
+//
+// A run is a sequence of frames in which every observation is the last `stack` ones. It begins where an episode does,
+// or with the next observation of a step that has kBorder.
 //
 // Ownership: references the caller's memory, which must stay in place.
 class EnvCursors {
@@ -332,7 +325,7 @@ public:
 
     // Starts an episode on an environment; an open episode ends there.
     void begin(std::size_t env_id) {
-        memory_.episode_starts[env_id] = ++memory_.newest_positions[env_id];
+        memory_.episode_starts[env_id] = memory_.run_starts[env_id] = ++memory_.newest_positions[env_id];
         memory_.is_open[env_id] = true;
     }
 
@@ -345,10 +338,14 @@ public:
     // Advances to the frame that a step with these flags led to.
     StepStart advance(std::size_t env_id, std::uint8_t flags) {
         const std::int64_t position = memory_.newest_positions[env_id]++;
-        const std::int64_t age = position - memory_.episode_starts[env_id];
+        const std::int64_t age = position - memory_.run_starts[env_id];
         const std::int64_t history = age < stack_ - 1 ? age : stack_ - 1;
-        memory_.is_open[env_id] = flags == 0;
-        return StepStart{position, history, position - history >= memory_.unreadable_before[env_id]};
+        if ((flags & kBorder) != 0) {
+            memory_.run_starts[env_id] = position + 1;
+        }
+        memory_.is_open[env_id] = !ends_episode(flags);
+        return StepStart{position, history, position == memory_.episode_starts[env_id] ? kBeginsEpisode : kNoFlags,
+                         position - history >= memory_.unreadable_before[env_id]};
     }
 
     // Marks the stored frames of an environment below `before` as possibly lost.

@@ -1,5 +1,6 @@
 #include "step_record.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numeric>
@@ -120,9 +121,9 @@ std::int64_t StepRecords::first_position_of(const std::uint8_t* record, std::siz
 
 bool StepRecords::is_taken(const std::uint8_t* record) { return (record[kFlagsAt] & kTaken) != 0; }
 
-bool StepRecords::ends_episode(const std::uint8_t* record) {
-    return (record[kFlagsAt] & (kTerminated | kTruncated)) != 0;
-}
+std::uint8_t StepRecords::flags_of(const std::uint8_t* record) { return record[kFlagsAt]; }
+
+bool StepRecords::ends_episode(const std::uint8_t* record) { return framestow::ends_episode(record[kFlagsAt]); }
 
 bool StepRecords::is_step_at(const std::uint8_t* record, std::size_t env_id, std::int64_t position) const {
     return load<std::uint32_t>(record + kPositionAt) == static_cast<std::uint32_t>(position) &&
@@ -153,8 +154,6 @@ inline void StepRecords::read_carried(const std::uint8_t* record, std::size_t ro
 
 float StepRecords::reward_of(const std::uint8_t* record) { return load<float>(record + kRewardAt); }
 
-std::int64_t StepRecords::history_of(const std::uint8_t* record) { return record[kHistoryAt]; }
-
 void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const {
     const std::size_t env_id = env_of(record);
     const std::uint8_t flags = record[kFlagsAt];
@@ -165,6 +164,9 @@ void StepRecords::resolve(const std::uint8_t* record, std::size_t row, const Res
     out.discounts[row] = discount_of_flags_[flags & 3];
     out.terminated[row] = (flags & kTerminated) != 0;
     out.truncated[row] = (flags & kTruncated) != 0;
+    if (out.flags != nullptr) {
+        out.flags[row] = flags;
+    }
     read_carried(record, row, out);
 }
 
@@ -173,7 +175,7 @@ void StepRecords::resolve_return(const std::uint8_t* record, const StepReturn& s
     const std::size_t env_id = env_of(record), next_row = row + count;
     const std::int64_t position = position_of(record, env_id);
     const std::uint8_t flags = sum.last[kFlagsAt];
-    const std::int64_t next_count = std::int64_t{sum.last[kHistoryAt]} + 2;
+    const std::int64_t next_count = (flags & kBorder) != 0 ? 1 : std::int64_t{sum.last[kHistoryAt]} + 2;
     out.env_ids[row] = out.env_ids[next_row] = static_cast<std::int32_t>(env_id);
     out.last_positions[row] = position;
     out.counts[row] = record[kHistoryAt] + 1;
@@ -187,9 +189,11 @@ void StepRecords::resolve_return(const std::uint8_t* record, const StepReturn& s
 }
 
 bool merge_windows(const StepRules& rules, std::size_t count, const ResolvedSteps& out) {
-    bool is_merged = rules.n_step > 1 && rules.n_step < rules.stack;
+    bool is_merged = rules.n_step < rules.stack;
     for (std::size_t row = 0; row < count && is_merged; ++row) {
-        is_merged = out.last_positions[row + count] - out.last_positions[row] == rules.n_step;
+        const std::int64_t shifted_count = std::min<std::int64_t>(out.counts[row] + rules.n_step, rules.stack);
+        is_merged = out.last_positions[row + count] - out.last_positions[row] == rules.n_step &&
+                    out.counts[row + count] == shifted_count;
     }
     for (std::size_t row = 0; row < count && is_merged; ++row) {
         out.last_positions[row] += rules.n_step;

@@ -17,9 +17,15 @@
 
 namespace framestow {
 
+constexpr std::uint8_t kNoFlags = 0;
 constexpr std::uint8_t kTerminated = 1;  // bits of a step's flags
 constexpr std::uint8_t kTruncated = 2;
-constexpr std::uint8_t kTaken = 4;  // StepBlocks: the slot has a step; an episode's last frame starts none
+constexpr std::uint8_t kTaken = 4;          // StepBlocks: the slot has a step; an episode's last frame starts none
+constexpr std::uint8_t kBeginsEpisode = 8;  // its observation is the first of its episode
+constexpr std::uint8_t kBorder = 16;        // its next observation begins a run: it is not its observation shifted
+
+// Returns whether a step with these flags ends its episode.
+constexpr bool ends_episode(std::uint8_t flags) { return (flags & (kTerminated | kTruncated)) != 0; }
 
 struct ActionLayout {
     std::size_t bytes;  // of one action in its slot
@@ -40,6 +46,7 @@ struct StepRules {
 struct EnvMemory {                    // one entry per environment in each array
     std::int64_t* newest_positions;   // of its newest frame; -1 before the first
     std::int64_t* episode_starts;     // of the first frame of its newest episode
+    std::int64_t* run_starts;         // of the first frame of its newest run; at or after its episode's
     std::int64_t* unreadable_before;  // frames below may be lost: later steps that use them are unsampleable
     bool* is_open;                    // whether that episode is open
     std::size_t num_envs;
@@ -54,9 +61,9 @@ struct Steps {  // one step of each of `count` environments; actions in their st
     const std::uint8_t* columns = nullptr;  // per step: the values of all extra fields in order
 };
 
-// The windows and fields of some steps; one entry per step in each array. Single steps have one window for observation
-// and next observation together. n-step transitions have two: first all observations' windows, then all next
-// observations'.
+// The windows and fields of some steps; one entry per step in each array. Single steps have one window, from the first
+// frame of the observation to the newest one of the next observation. Transitions have two: first all observations'
+// windows, then all next observations'.
 struct ResolvedSteps {
     std::int32_t* env_ids;
     std::int64_t* last_positions;
@@ -67,10 +74,12 @@ struct ResolvedSteps {
     bool* terminated;
     bool* truncated;
     std::uint8_t* const* columns = nullptr;  // per extra field: its output; nullptr: not requested
+    std::uint8_t* flags = nullptr;           // of single steps; nullptr: not requested
 };
 
-// Merges both windows of each n-step transition into the first `count` windows: the frames from the first to the last.
-// Returns false, and changes nothing, unless every return has all n steps and one window has fewer frames than two.
+// Merges both windows of each transition into the first `count` windows: the frames from the first to the last. Returns
+// false, and changes nothing, unless every next observation is its observation shifted by n frames, and one window has
+// fewer frames than two.
 bool merge_windows(const StepRules& rules, std::size_t count, const ResolvedSteps& out);
 
 struct StepReturn {            // of a step and its successors
@@ -98,7 +107,7 @@ public:
 
     // Writes step `row` of `steps`, which starts at `position`.
     void write(std::uint8_t* record, const Steps& steps, std::size_t row, std::int64_t position, std::int64_t history,
-               std::uint8_t more_flags = 0) const;
+               std::uint8_t more_flags) const;
 
     // Writes the placeholder of a lost step: of environment 0, with a position so old that no step follows it.
     void write_lost(std::uint8_t* record) const;
@@ -107,9 +116,9 @@ public:
     std::int64_t position_of(const std::uint8_t* record, std::size_t env_id) const;
     std::int64_t first_position_of(const std::uint8_t* record, std::size_t env_id) const;  // of its window
     static bool is_taken(const std::uint8_t* record);
+    static std::uint8_t flags_of(const std::uint8_t* record);
     static bool ends_episode(const std::uint8_t* record);  // by a flag
     static float reward_of(const std::uint8_t* record);
-    static std::int64_t history_of(const std::uint8_t* record);
 
     // Returns whether a slot has the step of an environment that starts at `position`.
     bool is_step_at(const std::uint8_t* record, std::size_t env_id, std::int64_t position) const;
@@ -121,10 +130,10 @@ public:
     StepReturn begin_return(const std::uint8_t* record) const;
     void add_step(StepReturn& sum, const std::uint8_t* record) const;
 
-    // Writes entry `row` of each array, for a single step.
+    // Writes entry `row` of each array, for a single step with one window.
     void resolve(const std::uint8_t* record, std::size_t row, const ResolvedSteps& out) const;
 
-    // Writes entry `row` of `count` of each array, for an n-step transition; `sum` is the return of `record`.
+    // Writes entry `row` of `count` of each array, for a transition with two windows; `sum` is the return of `record`.
     void resolve_return(const std::uint8_t* record, const StepReturn& sum, std::size_t row, std::size_t count,
                         const ResolvedSteps& out) const;
 

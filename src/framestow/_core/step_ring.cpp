@@ -76,21 +76,16 @@ void StepRing::append(const Steps& steps) {
         } else {
             unsampleable_.push(next_index_);
         }
-        records_.write(slot(next_index_++), steps, row, start.position, start.history);
+        records_.write(slot(next_index_++), steps, row, start.position, start.history, start.flags);
     }
 }
 
 std::size_t StepRing::resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const {
-    const bool has_one_step = pending_.is_unused();
     for (std::size_t row = 0; row < count; ++row) {
         if (!is_sampleable(indices[row])) {
             return row;
         }
-        if (has_one_step) {
-            records_.resolve(slot(indices[row]), row, out);
-        } else {
-            records_.resolve_return(slot(indices[row]), return_of(indices[row]), row, count, out);
-        }
+        records_.resolve_return(slot(indices[row]), return_of(indices[row]), row, count, out);
     }
     return count;
 }
@@ -225,14 +220,14 @@ void StepRing::append_pending(const Steps& steps) {
         const auto env_id = static_cast<std::size_t>(steps.env_ids[row]);
         const StepStart start = cursors_.advance(env_id, steps.flags[row]);
         const std::int64_t index = next_index_++;
-        records_.write(slot(index), steps, row, start.position, start.history);
+        records_.write(slot(index), steps, row, start.position, start.history, start.flags);
         unsampleable_.push(index);
         const std::int64_t settled =
             pending_.exchange(env_id, start.position, start.is_readable ? index : PendingSteps::kNone);
         if (settled != PendingSteps::kNone) {
             settled_.push_back(settled);
         }
-        if (steps.flags[row] != 0) {
+        if (ends_episode(steps.flags[row])) {
             settle(env_id);
         }
     }
@@ -467,18 +462,14 @@ void StepRing::restore_starts(std::size_t env_id, std::vector<std::int64_t> asce
 
 void StepRing::rebuild_starts() {
     std::vector<std::vector<std::int64_t>> starts(num_envs());
-    std::vector<std::int64_t> steps_before(num_envs(), kNoPosition);
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
         if (!is_readable(index)) {
             continue;
         }
-        const std::size_t env_id = records_.env_of(slot(index));
-        const std::int64_t position = records_.position_of(slot(index), env_id);
-        const std::int64_t history = StepRecords::history_of(slot(index));
-        if (marks_episode_start(rules_.stack, history, position, steps_before[env_id])) {
-            starts[env_id].push_back(position);
+        if ((StepRecords::flags_of(slot(index)) & kBeginsEpisode) != 0) {
+            const std::size_t env_id = records_.env_of(slot(index));
+            starts[env_id].push_back(records_.position_of(slot(index), env_id));
         }
-        steps_before[env_id] = position;
     }
     for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
         restore_starts(env_id, std::move(starts[env_id]));

@@ -92,10 +92,10 @@ public:
     // Appends steps that passed may_append and fit the capacity.
     void append(const Steps& steps);
 
-    // Writes transitions until the first one that is not sampleable; returns how many.
+    // Writes transitions, with two windows each, until the first one that is not sampleable; returns how many.
     std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
-    // Writes steps as if n_step were 1, pending ones too.
+    // Writes steps, with one window each, as if n_step were 1; pending ones too. Returns how many, as `resolve`.
     std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
 
     // Marks frames from `first` up to, excluding, `before` of an environment as lost: present and future steps that use

@@ -23,8 +23,8 @@ from framestow.one_line import one_line, plural
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_checks import (
     BEGINS,
-    TERMINATED,
-    TRUNCATED,
+    BEGINS_RUN,
+    GivenStep,
     SegmentSteps,
     check_env_ids,
     check_episodes_are_open,
@@ -32,6 +32,7 @@ from framestow.replay.step_checks import (
     checked_frames,
     checked_rewards,
 )
+from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
 
 Arrays = tuple[npt.NDArray[Any], ...]  # frames, one array for each array of the observation space
@@ -53,7 +54,7 @@ class Chunk:
     steps: SegmentSteps
     priorities: npt.NDArray[np.float32] | None = None  # of each step, NaN where unknown; None: all unknown
     context: tuple[bytes, ...] = ()  # packed frames before the chunk, one pack for each array; only if a shard asked
-    """Up to ``stack`` frames of the episode before the chunk, which are stored, but never the start of a sample."""
+    """Up to ``stack`` frames of the run before the chunk, which are stored, but never the start of a sample."""
 
     @property
     def nbytes(self) -> int:
@@ -176,10 +177,10 @@ class _OpenChunk:
         return sealed
 
     def _next_context(self) -> Arrays:
-        """Return copies of the newest frames of the open episode, ``stack`` at most; none after an episode's end."""
-        if self.bits[self.num_frames - 1] not in (0, BEGINS):
+        """Return copies of the newest frames of the newest run, ``stack`` at most; none after an episode's end."""
+        if self.bits[self.num_frames - 1] & (TERMINATED | TRUNCATED):
             return ()
-        begins = np.flatnonzero(self.bits[: self.num_frames] & BEGINS)
+        begins = np.flatnonzero(self.bits[: self.num_frames] & (BEGINS | BEGINS_RUN))
         first = int(begins[-1]) if begins.size else 0
         mine = tuple(part[first : self.num_frames] for part in self.frames)
         if not begins.size and self.context:
@@ -317,6 +318,11 @@ class ShardWriter:
             InvalidStepError: before anything is stored.
             ActorLostError: a shard does not come back.
         """
+        self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
+
+    def _append(self, step: GivenStep, borders: npt.NDArray[np.bool_] | None = None) -> None:
+        """Store a step of several environments; ``borders``: which next observations begin a run."""
+        env_ids, actions, rewards, terminated, truncated, frames, extras = step
         envs = check_env_ids(env_ids, self._all_envs)
         check_episodes_are_open(self._is_open, envs)
         num = len(envs)
@@ -324,16 +330,20 @@ class ShardWriter:
         checked = checked_rewards(rewards, num)
         ends = checked_flags("terminated", terminated, num) * TERMINATED
         ends = ends + checked_flags("truncated", truncated, num) * TRUNCATED
+        begins_run = np.zeros(num, np.bool_) if borders is None else checked_flags("borders", borders, num)
+        bits = ends | begins_run * BEGINS_RUN
         fields = self._settings.extras.checked(extras, num) or {}
         arrays = self._arrays(frames, num)
         values, self._values = self._values, None
         self._is_open[envs] = ends == 0
         self.counts.appended += num
-        self._stacker.append(envs, self._as_stored(arrays))
+        for rows, store in ((~begins_run, self._stacker.append), (begins_run, self._stacker.begin)):
+            if rows.any():
+                store(envs[rows], self._as_stored(tuple(part[rows] for part in arrays)))
         for row, env in enumerate(envs.tolist()):
             of_step = (np.nan, np.nan) if values is None else (values[0][env], values[1][env])
             chunk = self._chunks[env]
-            chunk.add_frame(row, arrays, int(ends[row]))
+            chunk.add_frame(row, arrays, int(bits[row]))
             chunk.add_step(checked_actions[row], checked[row], of_step, {name: fields[name][row] for name in fields})
         self._send_full()
 

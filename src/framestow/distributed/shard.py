@@ -66,8 +66,7 @@ class Rows(NamedTuple):
 class SequenceRows(NamedTuple):
     """Sampled sequences of one shard. ``frames`` has one array for each array, with all frames of each sequence.
 
-    They are ``(B, stack + L, *frame)``, or ``(B, L, stack + 1, *frame)`` if sequences cross episodes. ``fields`` are
-    the other fields of a ``SequenceBatch``, by name.
+    They are what ``sequence_parts`` takes. ``fields`` are the other fields of a ``SequenceBatch``, by name.
     """
 
     report: ShardReport
@@ -243,8 +242,8 @@ class Shard:
             if step is None:
                 memory.begin(frames, env_ids)
             else:
-                actions, rewards, terminated, truncated, extras = step
-                memory.append(actions, rewards, terminated, truncated, frames, env_ids, extras)
+                *fields, extras, borders = step
+                memory._append((env_ids, *fields, frames, extras), borders)
 
     def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the readable steps that start at these frames, ascending."""
@@ -289,17 +288,14 @@ class Shard:
     ) -> SequenceRows | ShardReport:
         """Sample sequences as ``sample`` does rows; their start is drawn, and all steps are of this shard."""
         self._prepare_draw(epoch, updates, num_draws, insert_limit)
-        length, stack = shape.length, self._settings.memory.stack
         try:
             pending = self.memory._draw_sequences_ahead(
-                num_rows, length, overlap=shape.overlap, burn_in=shape.burn_in, borders=shape.borders
+                num_rows, shape.length, overlap=shape.overlap, burn_in=shape.burn_in, borders=shape.borders
             )
         except NothingToSampleError:
             return self.report()
         batch = pending.read()
         frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
-        if shape.borders == "cross":
-            frames = tuple(part.reshape(num_rows, length, stack + 1, *part.shape[2:]) for part in frames)
         fields = {name: getattr(batch, name) for name in SEQUENCE_FIELDS}
         return SequenceRows(self.report(), frames, fields, dict(batch.extras), batch.index, batch.weight)
 

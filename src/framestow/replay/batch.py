@@ -144,8 +144,9 @@ class SequenceBatch:
     the last frames of the sequence.
 
     ``observation`` and ``next_observation`` are views of one array and share its frames: do not write to them. Each
-    frame of a sequence is there once, except with ``borders="cross"``. The memory reuses the array for a later batch
-    once no view of it is alive. With a ``Dict`` or ``Tuple`` space they are dicts or tuples of such views.
+    frame of a sequence is there once, except with ``borders="cross"``, or if a next observation in the batch is not its
+    observation shifted by one frame. The memory reuses the array for a later batch once no view of it is alive. With a
+    ``Dict`` or ``Tuple`` space they are dicts or tuples of such views.
     """
 
     observation: Any

@@ -17,6 +17,7 @@ from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import AnySpec, each_array
 from framestow.one_line import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.step_fields import BEGINS_EPISODE
 from framestow.replay.steps.step_store import Indices, StepStore, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 
@@ -51,20 +52,17 @@ class EpisodeRuns:
     open              no                  its episode has not ended
     ================  ==================  ============================================================
 
-    ``runs`` is an array of ``RUN``. With a stack of one frame, ``history`` does not mark an episode's first step. Then
-    a run has its beginning at position 0, or if exactly one position separates it from the previous run: the last frame
-    of the previous episode.
+    ``runs`` is an array of ``RUN``.
     """
 
     runs: npt.NDArray[Any]
 
     @classmethod
-    def of(cls, steps: StepStore, stack: int) -> EpisodeRuns:
-        """Return the runs of all stored steps; ``stack`` is the number of frames per observation."""
+    def of(cls, steps: StepStore) -> EpisodeRuns:
+        """Return the runs of all stored steps."""
         pieces = [_runs_of_piece(steps, indices) for indices in steps_in_pieces(steps, STEPS_PER_PIECE)]
         runs = np.concatenate([np.empty(0, RUN), *pieces])
         runs = _joined_runs(runs[np.lexsort((runs["first"], runs["env_id"]))])
-        _mark_beginnings(runs, stack)
         env_ids = runs["env_id"]
         is_newest = runs["first"] + runs["length"] == steps.newest_positions[env_ids]
         runs["is_open"] = is_newest & steps.is_open[env_ids]
@@ -96,7 +94,7 @@ class EpisodeRuns:
 
 
 def _runs_of_piece(steps: StepStore, indices: Indices) -> npt.NDArray[Any]:
-    """Return the runs within the steps ``indices``; ``has_beginning`` is not set yet."""
+    """Return the runs within the steps ``indices``."""
     windows, (_, rewards, _, terminated, truncated, _) = steps.resolve_steps(indices, with_extras=False)
     env_ids, last_positions, counts = windows
     order = np.lexsort((last_positions, env_ids))
@@ -109,6 +107,7 @@ def _runs_of_piece(steps: StepStore, indices: Indices) -> npt.NDArray[Any]:
     runs["history"] = counts[order][firsts] - 2  # without the newest frame and the next observation's frame
     runs["total_reward"] = np.add.reduceat(rewards[order], firsts, dtype=np.float64)
     runs["terminated"], runs["truncated"] = terminated[order][lasts], truncated[order][lasts]
+    runs["has_beginning"] = steps.flags_of(indices[order][firsts]) & BEGINS_EPISODE > 0
     return runs
 
 
@@ -124,15 +123,6 @@ def _joined_runs(runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
         for name in ("terminated", "truncated"):
             joined[name] = runs[name][lasts]
     return joined
-
-
-def _mark_beginnings(runs: npt.NDArray[Any], stack: int) -> None:
-    if stack > 1:
-        runs["has_beginning"] = runs["history"] == 0
-        return
-    runs["has_beginning"] = runs["first"] == 0
-    follows_an_end = (runs["env_id"][1:] == runs["env_id"][:-1]) & (_ends(runs)[:-1] + 1 == runs["first"][1:])
-    runs["has_beginning"][1:] |= follows_an_end
 
 
 def _ends(runs: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -176,7 +176,7 @@ def runs_by_label(parts: MemoryParts) -> list[LabelRuns]:
     settings = parts.settings
     labels = settings.labels or (UNNAMED,) * settings.num_envs
     with parts.lock:
-        episodes = EpisodeRuns.of(parts.steps, settings.stack)
+        episodes = EpisodeRuns.of(parts.steps)
         newest_positions = parts.steps.newest_positions.copy()
         waiting = parts.steps.resolve_steps(parts.steps.pending, with_extras=False)[0][0]  # the environment of each
     found = []

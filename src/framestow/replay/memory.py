@@ -37,7 +37,14 @@ from framestow.replay.sampling import (
     step_sequences,
 )
 from framestow.replay.sequences import Borders, PendingSequences, SequenceBuilder, SequenceShape
-from framestow.replay.step_checks import SegmentSteps, check_env_ids, checked_frames, stage_segment, stage_step
+from framestow.replay.step_checks import (
+    GivenStep,
+    SegmentSteps,
+    check_env_ids,
+    checked_frames,
+    stage_segment,
+    stage_step,
+)
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.store.session import (
@@ -259,13 +266,16 @@ class ReplayMemory(Closing):
 
         Call ``begin`` after an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
+        self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
+
+    def _append(self, step: GivenStep, borders: npt.NDArray[np.bool_] | None = None) -> None:
+        """Store a step of several environments; ``borders``: which next observations begin a run."""
         if self._directory is not None:
             self._directory.make_room()
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
-            step = env_ids, actions, rewards, terminated, truncated, frames, extras
-            new_frames = stage_step(self._steps, self._settings, step)
+            new_frames = stage_step(self._steps, self._settings, step, borders)
 
             if self._steps.evict_for_staged():
                 evict_unreferenced_frames(self._storage, self._steps)

@@ -198,10 +198,10 @@ class MemoryParts:
         return np.append(numbers, number) if num_open else numbers
 
     def _restack(self, env_ids: npt.NDArray[np.int32]) -> None:
-        """Rebuild the stacks from the frames of each environment's newest episode; skipped frames leave zeros."""
+        """Rebuild the stacks from the frames of each environment's newest run; skipped frames leave zeros."""
         for env_id in env_ids:
             newest = self.steps.newest_positions[env_id]
-            count = min(newest - self.steps.episode_starts[env_id], self.settings.stack - 1) + 1
+            count = min(newest - self.steps.run_starts[env_id], self.settings.stack - 1) + 1
             window = self.settings.frame.empty(1, count)
             one = np.array([env_id], np.int32)
             try:

@@ -198,7 +198,8 @@ def gathered(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
 def observation_parts(num_rows: int, num_windows: int, stack: int, n_step: int) -> tuple[Any, Any]:
     """Return which parts of a batch's frames are the observations and the next observations.
 
-    Each row has one window of ``stack + n_step`` frames; or all observations' windows come before the next ones'.
+    Each row has one window of ``stack + n_step`` frames; or all observations' windows come before the next ones'. A
+    batch has two windows for each row if one of its steps is a border.
     """
     if num_windows == num_rows:
         return np.s_[:, :stack], np.s_[:, n_step:]
@@ -228,6 +229,10 @@ class BatchBuilder:
             self._pool.max_bytes = parts.budget.output_bytes
         self._largest_draw = 0
         self._stack, self._n_step = parts.settings.stack, parts.settings.n_step
+        self.has_borders = False
+        """Whether a batch had a border, so that the next one may need more frames."""
+        self.num_bordered_sequences = 0
+        """Number of sampled sequences that had a border."""
 
     @property
     def nbytes(self) -> int:
@@ -263,7 +268,8 @@ class BatchBuilder:
             NothingToSampleError: the memory is empty.
         """
         if self._has_budget:
-            self.reserve(batch_size * (self._stack + (1 if self._n_step == 1 else self._stack)))
+            is_joined = self._n_step == 1 and not self.has_borders
+            self.reserve(batch_size * (self._stack + 1 if is_joined else 2 * self._stack))
         if not len(self._steps):
             raise NothingToSampleError(
                 "the memory has no transition: nothing can be sampled; append steps first"
@@ -272,6 +278,11 @@ class BatchBuilder:
                 "append more steps, or give it a larger max_bytes if it has one"
             )
         return self._parts.notified_sampler.draw(batch_size, self._parts.generator)
+
+    def count_bordered(self, num_sequences: int) -> None:
+        """Count sequences with a border; hold the lock."""
+        self.has_borders = True
+        self.num_bordered_sequences += num_sequences
 
     def reserve(self, num_frames: int) -> None:
         """Reserve output buffers for batches of ``num_frames`` in the budget; evict transitions if needed."""
@@ -293,16 +304,13 @@ class BatchBuilder:
 
     def look_up(self, indices: npt.NDArray[np.int64], shares_frames: bool = True) -> LookedUp:
         """Look transitions up, and start a snapshot, which the caller must stop; hold the lock."""
-        windows, fields = self._steps.resolve(indices, True, shares_frames and self._n_step > 1)
-        if not shares_frames and self._n_step == 1:
-            env_ids, lasts, counts = windows
-            windows = (
-                np.concatenate([env_ids, env_ids]),
-                np.concatenate([lasts - 1, lasts]),
-                np.concatenate([counts - 1, np.minimum(counts, self._stack)]),
-            )
+        windows, fields = self._steps.resolve(indices, True, shares_frames)
         num_windows = len(windows[0])
-        length = self._stack + (self._n_step if num_windows == len(indices) else 0)
+        length = self._stack
+        if num_windows == len(indices):
+            length += self._n_step
+        elif shares_frames and self._n_step == 1:
+            self.has_borders = True
         frames = self.buffers(num_windows, length)
         return LookedUp(windows, fields, frames, self._storage.take_snapshot())
 

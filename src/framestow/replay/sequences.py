@@ -2,7 +2,7 @@
 
 A sequence within one episode is one window of frames: the stack of its first observation, then one frame for each
 step. So each frame is unpacked once, and the stacks are strided views. Sequences that cross episodes have one window
-for each step.
+for each step. A batch with a border in any of its sequences has two: observation and next observation of each step.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from framestow.frames.observation_spec import each_array
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.sampling import BatchBuilder, PendingFrames, gathered, looked_up
+from framestow.replay.step_fields import BORDER
 from framestow.replay.steps.step_store import StepFields, Windows
 
 Borders = Literal["mask", "inside", "cross"]
@@ -81,8 +82,9 @@ class SequenceBuilder:
         return gathered(PendingSequences(self._parts, self._batches, lambda: self._episodes(batch_size)))
 
     def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
-        crosses, stack = shape.borders == "cross", self._parts.settings.stack
-        num_frames = batch_size * (shape.length * (stack + 1) if crosses else shape.length + stack)
+        crosses, length, stack = shape.borders == "cross", shape.length, self._parts.settings.stack
+        frames_a_row = length * (stack + 1) if crosses else length + stack
+        num_frames = batch_size * (2 * length * stack if self._batches.has_borders else frames_a_row)
 
         def choose() -> SequenceSteps:
             self._batches.reserve(num_frames)
@@ -187,9 +189,16 @@ class PendingSequences(PendingFrames[SequenceBatch]):
         with parts.lock:
             self._steps = self._choose()
             self._mask = mask = self._steps.indices >= 0
-            windows, self.columns = _steps_of(parts, self._steps.indices, mask)
-            windows = windows if self._crosses else _joined(windows, mask)
-            length = parts.settings.stack + (1 if self._crosses else mask.shape[1])
+            windows, self.columns, are_borders = _steps_of(parts, self._steps.indices, mask)
+            length = parts.settings.stack
+            if are_borders.any():
+                self._batches.count_bordered(int(are_borders.any(1).sum()))
+                windows = _apart(windows, are_borders, length)
+            elif self._crosses:
+                length += 1
+            else:
+                length += mask.shape[1]
+                windows = _joined(windows, mask)
             self.windows, self.frames = windows, self._batches.buffers(len(windows.env_ids), length)
             self.snapshot = parts.storage.take_snapshot()
 
@@ -213,27 +222,34 @@ class PendingSequences(PendingFrames[SequenceBatch]):
         )
 
     def _observations(self) -> tuple[Any, Any]:
-        """Return observations and next observations: views of one window a step, or of one a sequence."""
-        mask, length, as_observation = self._mask, self._mask.shape[1], self._batches.as_observation
-        if self._crosses:
-            by_step = each_array(lambda array: _of_steps(array, mask), self.frames)
-            observation = as_observation(by_step, lambda array: array[:, :, :-1])
-            return observation, as_observation(by_step, lambda array: array[:, :, 1:])
-        each_array(lambda array: _move_to_front(array, mask), self.frames)
-        observation = as_observation(self.frames, lambda array: stacks(array, 0, length))
-        return observation, as_observation(self.frames, lambda array: stacks(array, 1, length))
+        """Return observations and next observations, views of the frames; write what is masked."""
+        mask, as_observation = self._mask, self._batches.as_observation
+        each_array(self._write_masked, self.frames)
+        observation = as_observation(self.frames, lambda array: sequence_parts(array, *mask.shape)[0])
+        return observation, as_observation(self.frames, lambda array: sequence_parts(array, *mask.shape)[1])
+
+    def _write_masked(self, frames: Array) -> Array:
+        mask = self._mask
+        if mask.all():
+            return frames
+        if not self._crosses and len(frames) == len(mask):
+            return _move_to_front(frames, mask)
+        for part in sequence_parts(frames, *mask.shape):
+            part[~mask] = 0
+        return frames if self._crosses else _shift_last_stacks(frames, mask)
 
 
 def _steps_of(
     parts: MemoryParts, index: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_]
-) -> tuple[Windows, StepFields]:
-    """Return the windows of all steps, sequence by sequence, and their values.
+) -> tuple[Windows, StepFields, npt.NDArray[np.bool_]]:
+    """Return the windows of all steps, sequence by sequence, their values, and which are borders.
 
     Masked steps get values of 0, and the window of the sequence's first step.
     """
     is_full = bool(mask.all())
-    steps = index if is_full else np.where(mask, index, index[:, :1])
-    windows, (*numbers, extra) = parts.steps.resolve_steps(steps.ravel())
+    steps = (index if is_full else np.where(mask, index, index[:, :1])).ravel()
+    windows, (*numbers, extra) = parts.steps.resolve_steps(steps)
+    are_borders = (parts.steps.flags_of(steps) & BORDER > 0).reshape(mask.shape)
 
     def shaped(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         of_steps = column.reshape(*mask.shape, *column.shape[1:])
@@ -243,7 +259,7 @@ def _steps_of(
 
     action, reward, discount, terminated, truncated = map(shaped, numbers)
     more = {name: shaped(column) for name, column in extra.items()}
-    return Windows(*windows), (action, reward, discount, terminated, truncated, more)
+    return Windows(*windows), (action, reward, discount, terminated, truncated, more), are_borders
 
 
 def _joined(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:
@@ -255,11 +271,15 @@ def _joined(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:
     return Windows(windows.env_ids[firsts], lasts, windows.counts[firsts] + num_later.astype(np.int32))
 
 
-def _of_steps(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
-    """Return the windows of all steps by sequence, ``(B, L, ...)``; zeros where masked."""
-    if not mask.all():
-        frames[~mask.ravel()] = 0
-    return frames.reshape(*mask.shape, *frames.shape[1:])
+def _apart(windows: Windows, are_borders: npt.NDArray[np.bool_], stack: int) -> Windows:
+    """Return two windows for each step: all observations, then all next observations."""
+    env_ids, lasts, counts = windows
+    next_counts = np.where(are_borders.ravel(), 1, np.minimum(counts, stack)).astype(np.int32)
+    return Windows(
+        np.concatenate([env_ids, env_ids]),
+        np.concatenate([lasts - 1, lasts]),
+        np.concatenate([counts - 1, next_counts]),
+    )
 
 
 def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
@@ -273,7 +293,34 @@ def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
     return frames
 
 
-def stacks(frames: Array, first: int, length: int) -> Array:
+def _shift_last_stacks(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
+    """Let the last frames of short sequences leave the masked stacks one by one, as in views of one window."""
+    observations, next_observations = sequence_parts(frames, *mask.shape)
+    stack = observations.shape[2]
+    for row, num_steps in enumerate(mask.sum(1).tolist()):
+        last = num_steps - 1
+        for place in range(num_steps, min(last + stack, mask.shape[1])):
+            next_observations[row, place, : stack - place + last] = next_observations[row, last, place - last :]
+        observations[row, num_steps:] = next_observations[row, last:-1]
+    return frames
+
+
+def sequence_parts(frames: Array, num_rows: int, length: int) -> tuple[Array, Array]:
+    """Return views of observations and next observations, ``(B, L, stack, *frame)`` each.
+
+    ``frames`` has one window for each sequence, or one for each step, or two: first all observations, then all next
+    observations.
+    """
+    if len(frames) == num_rows:
+        return _stacks(frames, 0, length), _stacks(frames, 1, length)
+    if len(frames) == num_rows * length:
+        by_step = frames.reshape(num_rows, length, *frames.shape[1:])
+        return by_step[:, :, :-1], by_step[:, :, 1:]
+    both = frames.reshape(2, num_rows, length, *frames.shape[1:])
+    return both[0], both[1]
+
+
+def _stacks(frames: Array, first: int, length: int) -> Array:
     """Return views of windows as ``length`` stacks each, of which the first starts at frame ``first``."""
     num_windows, num_frames, *frame = frames.shape
     of_window, of_frame, *of_rest = frames.strides

@@ -14,29 +14,34 @@ from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import FRAMES, AnySpec, ArraySpec, Frames, ObservationSpec
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage
 
 EnvArrays = npt.NDArray[np.int32]
-Step = tuple[Any, Any, Any, Any, Any, Any, Any]  # environments, actions, rewards, terminated, truncated, frames, extras
+GivenStep = tuple[Any, Any, Any, Any, Any, Any, Any]
+"""Environments, actions, rewards, terminated, truncated, frames and extras."""
 
 LARGEST_REWARD = np.finfo(np.float32).max
 
 
-def stage_step(stored_steps: StepStore, settings: MemorySettings, step: Step) -> Frames:
+def stage_step(
+    stored_steps: StepStore, settings: MemorySettings, step: GivenStep, borders: npt.NDArray[np.bool_] | None = None
+) -> Frames:
     """Check ``step`` and stage it in ``stored_steps``; return its frames in the form that storages take.
 
     The native step store checks and stages the usual forms directly. Other forms are converted here; a step that breaks
-    a rule raises ``InvalidStepError``.
+    a rule raises ``InvalidStepError``. ``borders``: which next observations begin a run; ``None``: none does.
     """
     spec = settings.frame
     has_arrays = isinstance(spec, ObservationSpec)  # of which the native step store checks only the first
     frames: Any = _in_usual_form(spec, step[5]) if isinstance(spec, ObservationSpec) else step[5]
-    if frames is None or not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6]):
+    if frames is None or not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6], borders):
         step = _checked_step(stored_steps, settings, step)
         frames = step[5]
-        if not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6]):
+        borders = None if borders is None else checked_flags("borders", borders, len(step[0]))
+        if not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6], borders):
             raise AssertionError(f"the step store refuses a step that passed every check: {step[:5]}")
     return frames  # type: ignore[no-any-return]
 
@@ -58,7 +63,7 @@ def _in_usual_form(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any]
     return tuple(flat)
 
 
-def _checked_step(stored_steps: StepStore, settings: MemorySettings, step: Step) -> Step:
+def _checked_step(stored_steps: StepStore, settings: MemorySettings, step: GivenStep) -> GivenStep:
     env_ids, actions, rewards, terminated, truncated, frames, extras = step
     checked = check_env_ids(env_ids, stored_steps.all_env_ids)
     num_steps = len(checked)
@@ -161,15 +166,18 @@ def check_episodes_are_open(is_open: npt.NDArray[np.bool_], env_ids: EnvArrays) 
         )
 
 
-TERMINATED, TRUNCATED, BEGINS = 1, 2, 4  # bits of a frame: how its step ended, or that it begins an episode
+# Bits of a frame, besides TERMINATED and TRUNCATED of the step that led to it.
+BEGINS = 4  # it begins an episode: no step led to it, and it has no other bit
+BEGINS_RUN = 8  # it begins a run within its episode: its step is a border
+STEP_BITS = TERMINATED | TRUNCATED | BEGINS_RUN
 
 
 @dataclass(frozen=True)
 class SegmentSteps:
     """The steps of consecutive frames of one environment.
 
-    Each frame has a byte of bits: ``BEGINS`` for the first frame of an episode, otherwise ``TERMINATED`` and
-    ``TRUNCATED`` of the step that led to it. The other arrays have one row for each frame without ``BEGINS``.
+    Each frame has a byte of bits: ``BEGINS`` for the first frame of an episode, otherwise ``TERMINATED``, ``TRUNCATED``
+    and ``BEGINS_RUN`` of the step that led to it. The other arrays have one row for each frame without ``BEGINS``.
     """
 
     bits: npt.NDArray[np.uint8]
@@ -190,17 +198,17 @@ class SegmentSteps:
         """
         num_steps = self.num_steps
         for place, bits in enumerate(self.bits.tolist()):
-            if bits > BEGINS:
+            if bits != BEGINS and bits & ~STEP_BITS:
                 raise InvalidStepError(
-                    f"bits of frame {place} are {bits}: a frame begins an episode ({BEGINS}), or has the flags of a "
-                    f"step, 0 to {TERMINATED | TRUNCATED}; send what a ShardWriter packed"
+                    f"bits of frame {place} are {bits}: a frame begins an episode ({BEGINS}), or has the bits of a "
+                    f"step ({STEP_BITS}); send what a ShardWriter packed"
                 )
             if bits != BEGINS and not is_open:
                 raise InvalidStepError(
                     f"frame {place} of {len(self.bits)} ends a step, but no episode is open: an episode begins with a "
                     "frame of its own; send the steps of an environment in order"
                 )
-            is_open = bits in (0, BEGINS)
+            is_open = not bits & (TERMINATED | TRUNCATED)
         return SegmentSteps(
             self.bits,
             settings.action.checked(self.actions, num_steps),
@@ -209,16 +217,19 @@ class SegmentSteps:
         )
 
     def each(self) -> Iterator[tuple[Any, ...] | None]:
-        """Yield for each frame the step that led to it, as arrays with one row; ``None`` where an episode begins."""
+        """Yield for each frame the step that led to it, as arrays with one row; ``None`` where an episode begins.
+
+        A step is actions, rewards, terminated, truncated, extras, and whether it is a border.
+        """
         row = 0
         for bits in self.bits.tolist():
             if bits == BEGINS:
                 yield None
                 continue
             one = slice(row, row + 1)
-            flags = np.array([bits & TERMINATED, bits & TRUNCATED], np.bool_)
+            flags = np.array([[bits & bit] for bit in (TERMINATED, TRUNCATED, BEGINS_RUN)], np.bool_)
             of_step = None if self.extras is None else {name: values[one] for name, values in self.extras.items()}
-            yield self.actions[one], self.rewards[one], flags[:1], flags[1:], of_step
+            yield self.actions[one], self.rewards[one], flags[0], flags[1], of_step, flags[2]
             row += 1
 
 

@@ -132,6 +132,13 @@ class ExtrasSpec:
 NO_EXTRAS = ExtrasSpec()
 
 
+TERMINATED, TRUNCATED = 1, 2  # bits of a step's flags: how it ended its episode
+TAKEN = 4  # with random retention: the slot has a step; that of an episode's last frame has none
+BEGINS_EPISODE = 8  # its observation is the first of its episode
+BORDER = 16  # its next observation is not its observation shifted by one frame
+ALL_FLAGS = TERMINATED | TRUNCATED | TAKEN | BEGINS_EPISODE | BORDER
+
+
 def slot_record(num_envs: int, action: ActionSpec, extras: ExtrasSpec = NO_EXTRAS) -> np.dtype[Any]:
     """Return the structured dtype of one slot, as the native step stores read and write it.
 
@@ -140,7 +147,7 @@ def slot_record(num_envs: int, action: ActionSpec, extras: ExtrasSpec = NO_EXTRA
     ========  =========  =====================================================================
     position  4          low 32 bits of the position of the step's first frame
     reward    4          ``float32``
-    flags     1          bit 0: the episode terminated; bit 1: it was truncated
+    flags     1          ``TERMINATED``, ``TRUNCATED``, ``TAKEN``, ``BEGINS_EPISODE`` and ``BORDER``
     history   1          frames of the observation before its newest frame, without padding
     env_id    1, 2, 4    number of the environment; the width fits ``num_envs``
     action    as given   ``ActionSpec.stored_dtype``

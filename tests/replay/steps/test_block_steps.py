@@ -147,7 +147,7 @@ def test_positions_continue_past_32_bits():
         assert step_store.stage(None, zeros, zeros, np.zeros(2, bool), np.zeros(2, bool), frames)
         step_store.append_staged()
 
-    (env_ids, last_positions, _), _ = step_store.resolve(step_store.sampleable_indices())
+    (env_ids, last_positions, _), _ = step_store.resolve_steps(step_store.sampleable_indices())
 
     first = 2**32 - 40 + 1
     assert list(range(first, first + 60)) == (last_positions[env_ids == 1]).tolist()

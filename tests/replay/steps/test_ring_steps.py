@@ -42,7 +42,7 @@ def test_a_window_has_the_history_of_its_episode_and_the_next_frame():
     for _ in range(5):
         step(step_store)
 
-    windows = Windows(*step_store.resolve(np.arange(5), with_extras=False)[0])
+    windows = Windows(*step_store.resolve_steps(np.arange(5), with_extras=False)[0])
 
     assert [1, 2, 3, 4, 5] == windows.last_positions.tolist()
     assert [2, 3, 4, 4, 4] == windows.counts.tolist()
@@ -52,11 +52,12 @@ def test_positions_continue_across_episodes_and_past_32_bits():
     step_store = begun(10, 2, stack=2)
     step_store.newest_positions += 2**32 - 3
     step_store.episode_starts += 2**32 - 3
+    step_store.run_starts += 2**32 - 3
     step_store.restore_starts(np.array([1, 1]), step_store.episode_starts.copy())
     for _ in range(6):
         step(step_store)
 
-    windows = Windows(*step_store.resolve(np.arange(2, 12), with_extras=False)[0])
+    windows = Windows(*step_store.resolve_steps(np.arange(2, 12), with_extras=False)[0])
 
     first = 2**32 - 3
     assert [first + 2 + place // 2 for place in range(10)] == windows.last_positions.tolist()
@@ -149,4 +150,4 @@ def test_a_cut_off_episode_accepts_no_steps_until_the_next_begin():
     assert [0, 1] == step_store.sampleable_indices().tolist()
     step_store.begin(np.arange(2))
     assert [] == step(step_store)
-    assert [2, 2, 2, 2] == Windows(*step_store.resolve(np.arange(4), with_extras=False)[0]).counts.tolist()
+    assert [2, 2, 2, 2] == Windows(*step_store.resolve_steps(np.arange(4), with_extras=False)[0]).counts.tolist()

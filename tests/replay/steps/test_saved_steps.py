@@ -182,7 +182,7 @@ def slot_dtype(step_store) -> np.dtype:
     fields = ("position", "reward", "flags", "history", "env_id", "action")
     return np.dtype(
         [
-            (name, state[f"{'step_store' if name in ('position', 'history', 'env_id') else 'columns'}.{name}"].dtype)
+            (name, state[f"{'steps' if name in ('position', 'history', 'env_id') else 'columns'}.{name}"].dtype)
             for name in fields
         ]
     )

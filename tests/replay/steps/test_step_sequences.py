@@ -24,18 +24,14 @@ def steps_for(num_envs: int, stack: int, extra: int = 0) -> StepSettings:
     return StepSettings(16 * (num_envs + 6) + num_envs * stack + extra, num_envs, stack, FRAME, ACTION, 0.9, 16)
 
 
-def play_sequence(
-    retention: str, steps: StepSettings, seed: int, end_chance: float, num_steps: int, has_empty: bool = True
-) -> PlayedSteps:
-    """Play episodes that end by a flag or are cut off; with ``has_empty`` some have no step."""
+def play_sequence(retention: str, steps: StepSettings, seed: int, end_chance: float, num_steps: int) -> PlayedSteps:
+    """Play episodes that end by a flag or are cut off; some have no step."""
     played = PlayedSteps(MAKERS[retention](steps, seed), steps.stack, seed)
     for _ in range(0, num_steps, 40):
         played.play(40, end_chance)
         cut = np.flatnonzero(played.random.random(steps.num_envs) < 0.3).tolist()
-        if not has_empty:
-            cut = [env_id for env_id in cut if played.newest[env_id] > played.starts[env_id]]
         played.begin(cut)
-        played.begin(cut[:1] if has_empty else [])
+        played.begin(cut[:1])
     return played
 
 
@@ -106,10 +102,9 @@ def test_sequences_of_steps_are_the_played_ones(
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("stack", [1, 3])
-def test_episode_starts_are_derived_from_the_steps_of_an_old_store(retention, stack):
+def test_episode_starts_are_derived_from_the_steps_of_a_store_without_them(retention, stack):
     steps = steps_for(2, stack, extra=900)
-    # A step tells of its history; where a stack has one frame, by the one frame before it that starts no step.
-    played = play_sequence(retention, steps, 5, 0.1, 400, has_empty=stack > 1)
+    played = play_sequence(retention, steps, 5, 0.1, 400)
     state = {name: array for name, array in played.step_store.state(stored=()).items() if name not in EPISODE_KEYS}
     loaded = MAKERS[retention](steps, 5)
 

@@ -8,6 +8,7 @@ import pytest
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
+from oracles.bordered_steps import append_with_borders
 from oracles.plain_reading import assert_a_plain_reader_finds_the_transitions_of
 from oracles.plain_store import PlainStore
 
@@ -15,8 +16,8 @@ SIGNED = ActionSpec((), "int64", -3, 4)
 
 
 def played(capacity: int, num_steps: int, shape=(6, 8), dtype=np.uint8, end_chance=0.05, **settings) -> ReplayMemory:
-    """Frames of stripes and noise, two thirds of each as in the frame before."""
-    random = np.random.default_rng(0)
+    """Frames of stripes and noise, two thirds of each as in the frame before; a tenth of the steps are borders."""
+    random, of_borders = np.random.default_rng(0), np.random.default_rng(1)
     memory = ReplayMemory(capacity, FrameSpec(shape, dtype), SIGNED, stack=3, seed=0, **settings)
     frame = np.zeros((memory.num_envs, *shape), dtype)
 
@@ -29,7 +30,8 @@ def played(capacity: int, num_steps: int, shape=(6, 8), dtype=np.uint8, end_chan
     for _ in range(num_steps):
         ends, cuts = random.random((2, memory.num_envs)) < end_chance
         actions, rewards = random.integers(-3, 5, memory.num_envs), random.normal(size=memory.num_envs)
-        memory.append(actions, rewards, ends, cuts, next_frames(memory.num_envs))
+        step = actions, rewards, ends, cuts, next_frames(memory.num_envs)
+        append_with_borders(memory, step, list(range(memory.num_envs)), of_borders.random(memory.num_envs) < 0.1)
         if (ends | cuts).any():
             memory.begin(next_frames(int((ends | cuts).sum())), np.flatnonzero(ends | cuts))
     return memory

@@ -84,7 +84,7 @@ def recorded(
     inner.save(folder)
     indices = inner.sampleable_indices()
     shown = dict(zip(indices.tolist(), pairs_of(memory.get(indices)), strict=True))
-    env_ids, lasts, counts = inner._steps.resolve(indices)[0]
+    env_ids, lasts, counts = inner._steps.resolve_steps(indices)[0]
     places = zip(env_ids.tolist(), (lasts - counts + 1).tolist(), lasts.tolist(), strict=True)
     return Recorded(folder, shown, dict(zip(indices.tolist(), places, strict=True)))
 

@@ -27,7 +27,7 @@ nanobind::object new_array(nanobind::handle shape, nanobind::handle dtype, void*
 
 // The dtypes of results, alive as long as the interpreter.
 struct NumpyDtypes {
-    nanobind::object boolean, int32, int64, float32, float64;
+    nanobind::object boolean, uint8, int32, int64, float32, float64;
 };
 const NumpyDtypes& numpy_dtypes();
 

@@ -59,11 +59,12 @@ StagedSteps::StagedSteps(const StepStoreArguments& arguments)
     };
     borrow_env_arrays(newest_positions_, "newest_positions", sizeof(std::int64_t));
     borrow_env_arrays(episode_starts_, "episode_starts", sizeof(std::int64_t));
+    borrow_env_arrays(run_starts_, "run_starts", sizeof(std::int64_t));
     borrow_env_arrays(unreadable_before_, "unreadable_before", sizeof(std::int64_t));
     borrow_env_arrays(is_open_, "is_open", sizeof(bool));
     const std::size_t num_envs = is_open_.num_rows();
     if (num_envs < 1 || newest_positions_.num_rows() != num_envs || episode_starts_.num_rows() != num_envs ||
-        unreadable_before_.num_rows() != num_envs) {
+        run_starts_.num_rows() != num_envs || unreadable_before_.num_rows() != num_envs) {
         refuse("is_open",
                "has " + std::to_string(num_envs) +
                    " entries: every array of environments must have one entry an environment, of at least one");
@@ -112,14 +113,18 @@ void StagedSteps::read_column_patterns(nb::handle extras_like) {
 }
 
 EnvMemory StagedSteps::env_ids() const {
-    return EnvMemory{newest_positions_.values<std::int64_t>(), episode_starts_.values<std::int64_t>(),
-                     unreadable_before_.values<std::int64_t>(), is_open_.values<bool>(), is_open_.num_rows()};
+    return EnvMemory{newest_positions_.values<std::int64_t>(),
+                     episode_starts_.values<std::int64_t>(),
+                     run_starts_.values<std::int64_t>(),
+                     unreadable_before_.values<std::int64_t>(),
+                     is_open_.values<bool>(),
+                     is_open_.num_rows()};
 }
 
 std::size_t StagedSteps::record_bytes() const { return StepRecords::record_bytes(is_open_.num_rows(), rules_); }
 
 bool StagedSteps::read(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated,
-                       nb::handle truncated, nb::handle frames, nb::handle columns) {
+                       nb::handle truncated, nb::handle frames, nb::handle columns, nb::handle borders) {
     if (env_ids.is_none()) {
         env_ids_ = all_env_ids_;
     } else if (!read_env_arrays(env_ids, env_ids_)) {
@@ -129,8 +134,8 @@ bool StagedSteps::read(nb::handle env_ids, nb::handle actions, nb::handle reward
     flags_.assign(count, 0);
     BorrowedArray frame_rows;
     return read_fields(count, actions, rewards, columns) && read_flags(terminated, kTerminated, flags_) &&
-           read_flags(truncated, kTruncated, flags_) && frame_rows.borrow(frames) &&
-           frame_pattern_.fits(frame_rows, count);
+           read_flags(truncated, kTruncated, flags_) && (borders.is_none() || read_flags(borders, kBorder, flags_)) &&
+           frame_rows.borrow(frames) && frame_pattern_.fits(frame_rows, count);
 }
 
 bool StagedSteps::read_of_env(std::int32_t env_id, std::vector<std::uint8_t> flags, nb::handle actions,
@@ -168,13 +173,16 @@ StagedSegment::StagedSegment(const FrameFormat& format, std::int32_t env_id, Byt
 
 bool StagedSegment::read_flags(bool is_open, std::vector<std::uint8_t>& flags) const {
     for (const std::uint8_t bits : bits_) {
-        if (bits > kBegins || (bits != kBegins && !is_open)) {
+        if (bits == kBegins) {
+            is_open = true;
+            continue;
+        }
+        constexpr std::uint8_t kEnds = kTerminated | kTruncated;
+        if (!is_open || (bits & ~(kEnds | kBeginsRun)) != 0) {
             return false;
         }
-        if (bits != kBegins) {
-            flags.push_back(bits);
-        }
-        is_open = bits == kBegins || bits == 0;
+        flags.push_back(static_cast<std::uint8_t>((bits & kEnds) | ((bits & kBeginsRun) != 0 ? kBorder : kNoFlags)));
+        is_open = (bits & kEnds) == 0;
     }
     return true;
 }
@@ -182,13 +190,14 @@ bool StagedSegment::read_flags(bool is_open, std::vector<std::uint8_t>& flags) c
 void StagedSegment::advance(const FrameStacks& stacks) const {
     const std::size_t num_skipped = bits_.size() - newest_frames_.size() / frame_bytes_;
     for (std::size_t place = 0; place < bits_.size(); ++place) {
+        const bool begins_run = (bits_[place] & (kBegins | kBeginsRun)) != 0;
         if (place < num_skipped) {  // the frame has left the stack at the end of the segment
             std::int64_t& age = stacks.ages[stream_];
-            age = bits_[place] == kBegins ? 0 : age + 1;
+            age = begins_run ? 0 : age + 1;
             continue;
         }
         const std::uint8_t* const frame = newest_frames_.data() + (place - num_skipped) * frame_bytes_;
-        (stacks.*(bits_[place] == kBegins ? &FrameStacks::begin : &FrameStacks::append))(&stream_, frame, 1);
+        (stacks.*(begins_run ? &FrameStacks::begin : &FrameStacks::append))(&stream_, frame, 1);
     }
 }
 

@@ -56,7 +56,7 @@ public:
 
     // Reads the arguments of a step; false if they break a rule or have a form that only Python converts.
     bool read(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated, nb::handle truncated,
-              nb::handle frames, nb::handle columns);
+              nb::handle frames, nb::handle columns, nb::handle borders);
     const std::vector<std::int32_t>& read_env_ids_of_step() const { return env_ids_; }
 
     // Reads the steps with these flags, all of one environment; false as above.
@@ -85,7 +85,7 @@ private:
     void read_column_patterns(nb::handle extras_like);
     bool read_fields(std::size_t count, nb::handle actions, nb::handle rewards, nb::handle columns);
 
-    BorrowedArray newest_positions_, episode_starts_, unreadable_before_, is_open_;
+    BorrowedArray newest_positions_, episode_starts_, run_starts_, unreadable_before_, is_open_;
     RowPattern action_pattern_, frame_pattern_;
     std::vector<ActionRange> action_ranges_;  // per element; empty if actions are not counted
     std::vector<ColumnPattern> column_patterns_;
@@ -106,7 +106,10 @@ private:
     std::vector<nb::tuple> column_shapes_;
 };
 
-constexpr std::uint8_t kBegins = 4;  // bit of a frame: it begins an episode (framestow/replay/step_checks.py)
+// Bits of a frame (framestow/replay/step_checks.py): it begins an episode, or a run within one. The other bits of a
+// frame are kTerminated and kTruncated of the step that led to it.
+constexpr std::uint8_t kBegins = 4;
+constexpr std::uint8_t kBeginsRun = 8;
 
 // A packed segment of one environment, verified, with the bits of its frames and its newest frames unpacked.
 class StagedSegment {
@@ -158,10 +161,10 @@ public:
     }
 
     bool stage(nb::handle env_ids, nb::handle actions, nb::handle rewards, nb::handle terminated, nb::handle truncated,
-               nb::handle frames, nb::handle columns) {
+               nb::handle frames, nb::handle columns, nb::handle borders) {
         staged_.stage(false);
         const bool is_good =
-            staged_.read(env_ids, actions, rewards, terminated, truncated, frames, columns) &&
+            staged_.read(env_ids, actions, rewards, terminated, truncated, frames, columns, borders) &&
             core().may_append(staged_.read_env_ids_of_step().data(), staged_.read_env_ids_of_step().size());
         staged_.stage(is_good);
         return is_good;
@@ -176,7 +179,7 @@ public:
     // step is stored whole or not at all.
     std::size_t append_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle frames) {
         const Steps steps = staged_.steps();
-        store_whole(stores, stacks, frames, steps.env_ids, steps.count, &FrameStacks::append, [&] { append_staged(); });
+        store_whole(stores, stacks, frames, steps.env_ids, steps.count, steps.flags, [&] { append_staged(); });
         return charged_bytes(stores);
     }
 
@@ -186,7 +189,8 @@ public:
         if (!read_env_arrays(env_ids, numbers)) {
             refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
         }
-        store_whole(stores, stacks, frames, numbers.data(), numbers.size(), &FrameStacks::begin,
+        const std::vector<std::uint8_t> flags(numbers.size(), kBorder);
+        store_whole(stores, stacks, frames, numbers.data(), numbers.size(), flags.data(),
                     [&] { core().begin(numbers.data(), numbers.size()); });
         return charged_bytes(stores);
     }
@@ -240,10 +244,16 @@ public:
 
     nb::tuple resolve(nb::handle indices_argument, bool with_extras, bool merges_windows) const {
         const BorrowedColumn indices(indices_argument, "indices");
+        if (merges_windows && staged_.rules().n_step == 1) {
+            std::vector<std::uint8_t> flags(indices.size());
+            nb::tuple columns = single_steps(indices, with_extras, flags.data());
+            if (std::none_of(flags.begin(), flags.end(), [](std::uint8_t of_step) { return of_step & kBorder; })) {
+                return columns;
+            }
+        }
         ResolvedSteps out{};
         std::vector<std::uint8_t*> extra;
-        const std::size_t num_windows = staged_.rules().n_step == 1 ? indices.size() : 2 * indices.size();
-        nb::tuple columns = staged_.new_columns(indices.size(), num_windows, with_extras, out, extra);
+        nb::tuple columns = staged_.new_columns(indices.size(), 2 * indices.size(), with_extras, out, extra);
         refuse_missing(indices, core().resolve(indices.values(), indices.size(), out));
         if (!merges_windows || !merge_windows(staged_.rules(), indices.size(), out)) {
             return columns;
@@ -254,12 +264,7 @@ public:
     }
 
     nb::tuple resolve_steps(nb::handle indices_argument, bool with_extras) const {
-        const BorrowedColumn indices(indices_argument, "indices");
-        ResolvedSteps out{};
-        std::vector<std::uint8_t*> extra;
-        nb::tuple columns = staged_.new_columns(indices.size(), indices.size(), with_extras, out, extra);
-        refuse_missing(indices, core().resolve_steps(indices.values(), indices.size(), out));
-        return columns;
+        return single_steps(BorrowedColumn(indices_argument, "indices"), with_extras, nullptr);
     }
 
     nb::object pending() const { return to_array(core().pending_indices()); }
@@ -350,18 +355,22 @@ public:
     void clear_unreferenced_frames() { unneeded_.clear(); }
 
 private:
-    using StoreStacks = void (FrameStacks::*)(const std::int32_t*, const std::uint8_t*, std::size_t) const;
-
+    // `flags`: of the steps that led to the frames; a frame after a border begins a run.
     template <typename StoreSteps>
     void store_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle frames, const std::int32_t* env_ids,
-                     std::size_t count, StoreStacks store_stacks, const StoreSteps& store_steps) {
+                     std::size_t count, const std::uint8_t* flags, const StoreSteps& store_steps) {
         const StepFrames given(stores, frames, env_ids, count);
         const std::vector<const FrameStacks*> of_arrays = checked_stacks(stores, stacks, env_ids, count);
         refuse_if_torn();
         is_torn_ = true;  // unless all of this returns; only a lack of memory can prevent that
         given.append();
         for (std::size_t array = 0; array < stores.size(); ++array) {
-            (of_arrays[array]->*store_stacks)(env_ids, given.of_array(array), count);
+            const std::size_t frame_bytes = stores[array].format().frame_bytes();
+            for (std::size_t row = 0; row < count; ++row) {
+                const std::uint8_t* const frame = given.of_array(array) + row * frame_bytes;
+                (of_arrays[array]->*((flags[row] & kBorder) != 0 ? &FrameStacks::begin : &FrameStacks::append))(
+                    env_ids + row, frame, 1);
+            }
         }
         store_steps();
         is_torn_ = false;
@@ -439,6 +448,15 @@ protected:
     bool is_torn_ = false;
 
 private:
+    nb::tuple single_steps(const BorrowedColumn& indices, bool with_extras, std::uint8_t* flags) const {
+        ResolvedSteps out{};
+        std::vector<std::uint8_t*> extra;
+        nb::tuple columns = staged_.new_columns(indices.size(), indices.size(), with_extras, out, extra);
+        out.flags = flags;
+        refuse_missing(indices, core().resolve_steps(indices.values(), indices.size(), out));
+        return columns;
+    }
+
     static void refuse_missing(const BorrowedColumn& indices, std::size_t num_resolved) {
         if (num_resolved < indices.size()) {
             throw std::out_of_range("transition " + std::to_string(indices[num_resolved]) +
@@ -452,7 +470,7 @@ void bind_steps(nb::class_<Bound>& bound) {
     bound
         .def("stage", &Bound::stage, nb::arg("env_ids").none(), nb::arg("actions").none(), nb::arg("rewards").none(),
              nb::arg("terminated").none(), nb::arg("truncated").none(), nb::arg("frames").none(),
-             nb::arg("extras").none() = nb::none())
+             nb::arg("extras").none() = nb::none(), nb::arg("borders").none() = nb::none())
         .def("append_staged", &Bound::append_staged)
         .def("begin", &Bound::begin, nb::arg("env_ids"))
         .def("append_whole", &Bound::append_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("frames"))

@@ -19,6 +19,17 @@ namespace framestow {
 
 constexpr std::int64_t kLongest = std::int64_t{1} << 32;  // steps: more frames than an environment can store
 
+// Returns the place of a readable step; throws std::out_of_range for another one.
+template <typename Core>
+StepPlace located(const Core& core, std::int64_t index) {
+    StepPlace place{};
+    if (!core.locate(index, place)) {
+        throw std::out_of_range("transition " + std::to_string(index) +
+                                " is not stored: it was evicted or never appended");
+    }
+    return place;
+}
+
 template <typename Core>
 nb::tuple py_step_sequences(const Core& core, nb::handle indices_argument, std::int64_t length, bool crosses) {
     const BorrowedColumn starts(indices_argument, "indices");
@@ -87,6 +98,18 @@ nb::tuple py_places(const Core& core, nb::handle indices_argument) {
 }
 
 template <typename Core>
+nb::object py_flags_of(const Core& core, nb::handle indices_argument) {
+    const BorrowedColumn indices(indices_argument, "indices");
+    std::uint8_t* flags = nullptr;
+    nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().uint8, flags);
+    for (std::size_t row = 0; row < indices.size(); ++row) {
+        const std::uint8_t of_step = StepRecords::flags_of(core.record(located(core, indices[row])));
+        flags[row] = static_cast<std::uint8_t>(of_step & ~kTaken);
+    }
+    return array;
+}
+
+template <typename Core>
 nb::tuple py_episode_spans(const Core& core, nb::handle indices_argument) {
     const BorrowedColumn indices(indices_argument, "indices");
     const nb::object count = nb::int_(indices.size());
@@ -96,11 +119,7 @@ nb::tuple py_episode_spans(const Core& core, nb::handle indices_argument) {
     nb::object first_array = new_array(count, numpy_dtypes().int64, firsts);
     nb::object last_array = new_array(count, numpy_dtypes().int64, lasts);
     for (std::size_t row = 0; row < indices.size(); ++row) {
-        StepPlace place{};
-        if (!core.locate(indices[row], place)) {
-            throw std::out_of_range("transition " + std::to_string(indices[row]) +
-                                    " is not stored: it was evicted or never appended");
-        }
+        const StepPlace place = located(core, indices[row]);
         const std::int64_t behind = core.episode_starts().start_behind(place.env_id, place.position);
         env_ids[row] = static_cast<std::int64_t>(place.env_id);
         positions[row] = place.position;
@@ -202,6 +221,9 @@ void bind_step_sequences(nb::class_<Bound>& bound) {
             nb::arg("env_ids"), nb::arg("positions"))
         .def(
             "places", [](const Bound& self, nb::handle indices) { return py_places(self.core(), indices); },
+            nb::arg("indices"))
+        .def(
+            "flags_of", [](const Bound& self, nb::handle indices) { return py_flags_of(self.core(), indices); },
             nb::arg("indices"))
         .def(
             "episode_spans",

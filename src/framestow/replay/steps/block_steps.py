@@ -11,6 +11,7 @@ import numpy.typing as npt
 from framestow._core import StepBlocks
 from framestow.errors import DamagedDataError
 from framestow.replay.eviction import RandomRetention
+from framestow.replay.step_fields import TAKEN
 from framestow.replay.steps.step_store import (
     Arrays,
     FrameRange,
@@ -82,7 +83,7 @@ class BlockSteps(StepBlocks, StepStore):
         if (are_sealed != self._are_sealed(env_ids, segments)).any() or are_sealed.sum() != self.num_sealed:
             raise AssertionError("blocks are sealed too early or too late")
         check_windows(self, self.stack)
-        check_starts(self, self.stack)
+        check_starts(self)
 
     def without_block(self, env_id: int, stored: Indices) -> Indices:
         """Return those of ``stored``, segment numbers of ``env_id``, that have no block of steps."""
@@ -177,7 +178,7 @@ class BlockSteps(StepBlocks, StepStore):
         """Return the slots of a sealed block; ``None`` if it has no transitions or is damaged."""
         block = read_steps((env_id, segment)) if num_steps else None
         slots = slots_from_block(block, self._record, self.segment_frames, self.num_envs)
-        return None if slots is None or (slots["env_id"][slots["flags"] > 0] != env_id).any() else slots
+        return None if slots is None or (slots["env_id"][slots["flags"] & TAKEN > 0] != env_id).any() else slots
 
     def _check_blocks(self, arrays: Arrays, num_slots: int) -> None:
         """Raise ``DamagedDataError`` unless block numbers ascend and every environment's newest frame has a block."""

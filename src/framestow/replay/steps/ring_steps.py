@@ -158,7 +158,7 @@ class RingSteps(StepRing, StepStore):
         if lost.size and (lost[0] < oldest or lost[-1] >= next_index):
             raise AssertionError(f"lost are {lost}, but the ring has {oldest} to {next_index - 1}")
         check_windows(self, self.stack)
-        check_starts(self, self.stack)
+        check_starts(self)
 
     def sealed_steps(self) -> list[StepKey]:
         """Return ``(0, n)`` for every block n whose steps are all in the ring and not all lost."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
+from framestow.replay.step_fields import BEGINS_EPISODE, NO_EXTRAS, ExtrasSpec, slot_record
 
 if TYPE_CHECKING:
     from framestow._core._native import _Steps  # describes the methods of the native classes
@@ -76,7 +76,8 @@ FrameRange = tuple[int, int, int]  # environment, first position, position after
 
 MOST_SLOTS_CHECKED = 2**20  # larger step stores are not checked slot by slot
 
-STREAM_FIELDS = ("newest_positions", "episode_starts", "is_open", "unreadable_before")  # one entry per environment
+STREAM_FIELDS = ("newest_positions", "episode_starts", "run_starts", "is_open", "unreadable_before")
+"""Arrays with one entry per environment."""
 
 
 class Windows(NamedTuple):
@@ -101,14 +102,17 @@ class StepStore(_Steps):
     """The stored steps of all environments: actions, rewards, flags, extras, and the positions of their frames.
 
     Every transition has an *index* that is never reused. Every frame has a *position*: its number within its
-    environment. Let e be the first position of an episode, and ``stack`` the number of frames per observation. A
-    transition that starts at position p has the frames::
+    environment. A *run* is a sequence of frames in which every observation is the last ``stack`` frames. A run begins
+    with each episode, and with the next observation of a step that is a *border*. Let r be the first position of the
+    run that a frame is in, and ``stack`` the number of frames per observation. A transition that starts at position p
+    has the frames::
 
-        observation        max(e, p - stack + 1) .. p          padded at the beginning of an episode
-        next observation   max(e, p + m - stack + 1) .. p + m  p + m may be the episode's last frame
+        observation        max(r, p - stack + 1) .. p          padded at the beginning of a run
+        next observation   max(r, p + m - stack + 1) .. p + m  p + m may be the episode's last frame
 
-    m is ``n_step``, or fewer if the episode ends or is cut off before. So no window crosses an episode. A transition
-    *references* all frames from its observation's first to p + m.
+    m is ``n_step``, or fewer if the episode ends or is cut off before. So no window crosses an episode or a border; the
+    two windows of a transition may be in different runs. A border does not end an episode. A transition *references*
+    all frames from its observation's first to p + m.
 
     - *Sampleable*: its m steps and all frames that it references are stored.
     - *Pending*: its episode is open and has fewer than ``n_step`` steps after p. Each environment has at most ``n_step
@@ -131,6 +135,8 @@ class StepStore(_Steps):
         """Position of each environment's newest frame; -1 before the first."""
         self.episode_starts = np.zeros(num_envs, np.int64)
         """Position of the first frame of each environment's newest episode."""
+        self.run_starts = np.zeros(num_envs, np.int64)
+        """Position of the first frame of each environment's newest run."""
         self.is_open = np.zeros(num_envs, np.bool_)
         """Whether each environment's newest episode is open."""
         self.unreadable_before = np.zeros(num_envs, np.int64)
@@ -252,7 +258,7 @@ def _check_pending(steps: StepStore) -> None:
         raise AssertionError("a transition with all its steps is pending")
 
 
-def check_starts(steps: StepStore, stack: int) -> None:
+def check_starts(steps: StepStore) -> None:
     """Raise ``AssertionError`` if the known episode starts contradict the steps."""
     counts, starts = steps.starts()
     env_ids = np.repeat(np.arange(steps.num_envs), counts)
@@ -264,9 +270,10 @@ def check_starts(steps: StepStore, stack: int) -> None:
         raise AssertionError("the newest episode of an environment is unknown")
     sampleable = steps.sampleable_indices()
     begins = steps.follow(sampleable, 1)[1][:, 0]
-    has_no_history = steps.resolve_steps(sampleable, with_extras=False)[0][2] == 2
-    if stack > 1 and (begins != has_no_history).any():
-        raise AssertionError("the known episode starts and the histories of the steps do not agree")
+    if (begins != (steps.flags_of(sampleable) & BEGINS_EPISODE > 0)).any():
+        raise AssertionError("the known episode starts and the flags of the steps do not agree")
+    if ((steps.run_starts < steps.episode_starts) | (steps.run_starts > steps.newest_positions.clip(min=0))).any():
+        raise AssertionError("the newest run of an environment is not in its newest episode")
 
 
 STEP_KEYS, COLUMN_KEYS = ("env_id", "position", "history"), ("action", "reward", "flags")  # by prefix in a store
@@ -311,7 +318,7 @@ def slots_from_block(block: bytes | None, record: np.dtype[Any], num_slots: int,
 
 
 def env_arrays(steps: StepStore) -> Arrays:
-    """Return copies of the arrays with one entry per environment."""
+    """Return copies of the arrays in ``STREAM_FIELDS``."""
     return {f"steps.{name}": getattr(steps, name).copy() for name in STREAM_FIELDS}
 
 

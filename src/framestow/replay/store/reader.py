@@ -267,6 +267,8 @@ def check_windows(parts: MemoryParts) -> None:
         raise ValueError("frames and steps of an environment end at different positions")
     if ((steps.episode_starts < 0) | (steps.episode_starts > steps.newest_positions.clip(min=0))).any():
         raise ValueError("an episode begins at a position without a frame")
+    if ((steps.run_starts < steps.episode_starts) | (steps.run_starts > steps.newest_positions.clip(min=0))).any():
+        raise ValueError("the newest run of an environment is not in its newest episode")
     snapshot, stack = storage.take_snapshot(), parts.settings.stack
     try:
         for indices in steps_in_pieces(steps, WINDOWS_PER_PIECE):

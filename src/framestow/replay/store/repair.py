@@ -409,7 +409,7 @@ def _repair_state(verified: VerifiedGeneration) -> Arrays:
                 _add_blank_frame(arrays, track, verified.settings, verified.manifest.frames_per_segment)
             steps.begin(np.array([env_id], np.int32))
         steps.is_open[env_id] = False
-        steps.episode_starts[env_id] = steps.newest_positions[env_id]
+        steps.episode_starts[env_id] = steps.run_starts[env_id] = steps.newest_positions[env_id]
     return {**arrays, **steps.state(stored=set(verified.intact_steps))}
 
 

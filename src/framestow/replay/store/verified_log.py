@@ -16,7 +16,7 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_fields import slot_record
+from framestow.replay.step_fields import ALL_FLAGS, BORDER, slot_record
 from framestow.replay.steps.step_store import StepStore, steps_in_pieces
 from framestow.storage.files.block_format import LOG, BlockKey, BlockPlace, Damage, FileState, LogState, file_name
 from framestow.storage.files.block_log_reader import BlockLogReader
@@ -234,9 +234,6 @@ class SegmentCheck:
         return None
 
 
-MAX_FLAGS = 7  # bits: terminated, truncated, slot is taken
-
-
 class StepsCheck:
     """Check the fields of each step of a block; return the first problem."""
 
@@ -254,7 +251,7 @@ class StepsCheck:
             "env_id": steps["env_id"] >= settings.num_envs,
             "reward": ~np.isfinite(steps["reward"]),
             "history": steps["history"] >= settings.stack,
-            "flags": steps["flags"] > MAX_FLAGS,
+            "flags": steps["flags"] > ALL_FLAGS,
             "action": settings.action.are_outside(steps["action"]).reshape(len(steps), -1).any(1),
         }.items():
             if is_wrong.any():
@@ -308,7 +305,7 @@ class StoredFrames:
 def step_problems(stored_steps: StepStore, frames: StoredFrames, stack: int) -> Iterator[str]:
     """Yield the problems between steps, then the transitions whose frames are missing."""
     yield from _step_order_problems(stored_steps, stack)
-    runs = EpisodeRuns.of(stored_steps, stack).runs
+    runs = EpisodeRuns.of(stored_steps).runs
     for track in range(stored_steps.num_envs):
         of_track = runs[runs["env_id"] == track]
         firsts = of_track["first"] - of_track["history"]
@@ -318,15 +315,20 @@ def step_problems(stored_steps: StepStore, frames: StoredFrames, stack: int) -> 
 
 
 def _step_order_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
-    """Within a track, positions ascend, an end has no successor, and each history has one frame more than the last."""
-    newest_steps = np.empty((4, 0), np.int64)
+    """Within a track, positions ascend, an end has no successor, and a history is one frame longer than the last.
+
+    The history after a border is 0.
+    """
+    newest_steps = np.empty((5, 0), np.int64)
     for indices in steps_in_pieces(stored_steps, STEPS_PER_PIECE):
         windows, (_, rewards, _, terminated, truncated, _) = stored_steps.resolve_steps(indices, with_extras=False)
         tracks, lasts, counts = windows
-        piece = np.stack([tracks, lasts, counts, terminated | truncated])
+        is_border = stored_steps.flags_of(indices) & BORDER > 0
+        piece = np.stack([tracks, lasts, counts, terminated | truncated, is_border])
         steps = np.concatenate([newest_steps, piece], axis=1)
         steps = steps[:, np.lexsort((steps[1], steps[0]))]
-        tracks, lasts, counts, ended = steps
+        tracks, lasts, counts, ended, is_border = steps
+        next_counts = np.where(is_border == 1, 2, np.minimum(counts + 1, stack + 1))
         is_same = tracks[1:] == tracks[:-1]
         apart = lasts[1:] - lasts[:-1]
         follows = is_same & (apart == 1)
@@ -334,8 +336,8 @@ def _step_order_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
             ("two transitions end at this frame", is_same & (apart == 0)),
             ("a step follows the end of its episode", follows & (ended[:-1] == 1)),
             (
-                "its history has another length than its episode",
-                follows & (counts[1:] != np.minimum(counts[:-1] + 1, stack + 1)),
+                "its history has another length than its run",
+                follows & (counts[1:] != next_counts[:-1]),
             ),
         ):
             for place in np.flatnonzero(is_wrong) + 1:

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_fields import slot_record
+from framestow.replay.step_fields import TAKEN, slot_record
 from framestow.replay.steps.ring_steps import STEPS_PER_BLOCK
 from framestow.replay.steps.step_store import EPISODE_KEYS, StepStore, slots_to_arrays
 from framestow.replay.steps.step_stores import make_step_store
@@ -275,7 +275,7 @@ class VerifiedGeneration:
         stored_steps, frames, stack = self.stored_steps, self.stored_frames(), self.settings.stack
         cut = []
         for track, newest in enumerate(stored_steps.newest_positions.tolist()):
-            first = max(int(stored_steps.episode_starts[track]), newest - stack + 1)
+            first = max(int(stored_steps.run_starts[track]), newest - stack + 1)
             if newest >= 0 and not frames.contain(track, np.array([first]), np.array([newest]))[0]:
                 cut.append(track)
         return cut
@@ -382,7 +382,6 @@ def _open_segment_problems(verified: VerifiedGeneration) -> Iterator[str]:
 
 POSITION_RANGE = 2**32  # slots store the low 32 bits of a position
 MAX_DISTANCE = 2**30  # frames between the newest and the oldest position of a track
-TAKEN = 4  # flag of a slot with a step; the slot of an episode's last frame has none
 Slots = npt.NDArray[Any]  # of slot_record
 
 
@@ -417,6 +416,7 @@ class RebuiltState:
         env_arrays: Arrays = {
             "steps.newest_positions": newest,
             "steps.episode_starts": np.maximum(newest, 0),
+            "steps.run_starts": np.maximum(newest, 0),
         }
         frame_arrays: Arrays = {
             NEXT_POSITIONS: np.tile(self._nexts * self._length, num_arrays),
