@@ -369,7 +369,9 @@ class ShardWriter:
     def note_values(self, chosen: npt.ArrayLike, best: npt.ArrayLike) -> None:
         """Give the values of the next step of all environments, so that its transitions get initial priorities.
 
-        ``chosen``: Q of the chosen actions; ``best``: the largest Q; both ``(num_envs,)``.
+        Arguments:
+            chosen: Q of the chosen actions, ``(num_envs,)``.
+            best: Largest Q of any action, ``(num_envs,)``.
         """
         pair = np.asarray(chosen, np.float32), np.asarray(best, np.float32)
         if pair[0].shape != (self.num_envs,) or pair[1].shape != (self.num_envs,):

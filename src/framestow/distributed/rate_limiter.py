@@ -60,10 +60,20 @@ class SampleToInsertRatio:
         return self.samples_per_insert * self.min_size + self.error
 
     def may_sample(self, num_rows: int, inserts: int, samples: int, size: int) -> bool:
-        """Return whether ``num_rows`` may be sampled now."""
+        """Return whether ``num_rows`` may be sampled now.
+
+        Arguments:
+            num_rows: Rows of the batch.
+            inserts: Steps inserted so far.
+            samples: Rows sampled so far.
+            size: Steps that are stored now.
+        """
         return size >= self.min_size and inserts * self.samples_per_insert - samples - num_rows >= self.low
 
     def inserts_left(self, inserts: int, samples: int, size: int) -> int:
-        """Return how many steps may be inserted now; 0 or less means that none may."""
+        """Return how many steps may be inserted now; 0 or less means that none may.
+
+        The arguments are those of ``may_sample``.
+        """
         within_band = math.floor((self.high + samples) / self.samples_per_insert) - inserts
         return max(self.min_size - size, within_band)

@@ -149,7 +149,12 @@ class RayCalls(Calls):
 
 
 class ActorPlacement:
-    """Where actors run: the cores that Ray reserves for each, and custom resources of their node."""
+    """Where actors run.
+
+    Arguments:
+        num_cpus: Cores that Ray reserves for each actor; 0 reserves none.
+        resources: Custom resources that an actor needs of its node, by name.
+    """
 
     def __init__(self, num_cpus: float = 0.0, resources: dict[str, float] | None = None) -> None:
         if num_cpus < 0:

@@ -640,7 +640,14 @@ class ShardedReplay(Closing):
         """Save all shards to the folder ``path``, with what a resumed replay needs; return the generation.
 
         Each shard writes to ``path/shard-<number>``, so all nodes must share this folder. Steps that are still on the
-        way to a shard are not saved. Raises ``ActorLostError`` if a shard is lost; the previous generation stays.
+        way to a shard are not saved.
+
+        Arguments:
+            path: The folder.
+            keep_previous: Whether the generations before this one stay, until ``prune``.
+
+        Raises:
+            ActorLostError: a shard is lost; the previous generation stays.
         """
         folder = folder_path("path", path).resolve()
         with self._lock:

@@ -147,8 +147,14 @@ class DqnReplay:
     def import_into(self, memory: ReplayMemory, progress: Progress = no_progress) -> Transferred:
         """Append all transitions to environment 0 of ``memory``, with some hundreds of frames in RAM at a time.
 
-        ``progress`` counts bytes of files. An episode that is open at the end stays open. Raises ``DamagedDataError``
-        for a damaged file. Some damage is only detected at the end of the file; then discard the memory.
+        An episode that is open at the end stays open.
+
+        Arguments:
+            memory: Memory of single frames that the transitions are appended to.
+            progress: Called with the bytes of the files that are done, and their total.
+
+        Raises:
+            DamagedDataError: a file is damaged. Some damage is only detected at its end; then discard the memory.
         """
         check_transfer(memory, progress)
         importer = _SlotImporter(memory, self.padding)

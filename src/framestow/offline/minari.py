@@ -202,7 +202,9 @@ class MinariData:
     def import_into(self, memory: ReplayMemory, progress: Progress = no_progress) -> Transferred:
         """Append all episodes to environment 0 of ``memory``, with one episode in RAM at a time.
 
-        ``progress`` counts bytes of observations.
+        Arguments:
+            memory: Memory of single frames that the episodes are appended to.
+            progress: Called with the bytes of the observations that are done, and their total.
 
         Raises:
             InvalidStepError: the memory refused a step; the message names the episode.

@@ -543,8 +543,14 @@ class ReplayMemory(Closing):
         >>> memory.steps_from([0, 2], length=2).index.tolist()
         [[0, 1], [2, -1]]
 
-        They are single steps for any ``n_step`` and end with their episode or with the newest step. Raises
-        ``NothingToSampleError`` for a step that is not stored.
+        They are single steps for any ``n_step`` and end with their episode or with the newest step.
+
+        Arguments:
+            indices: Indices of the first steps, ``(B,)``.
+            length: Number of steps from each of them.
+
+        Raises:
+            NothingToSampleError: one of ``indices`` is not stored.
         """
         return step_sequences(self._parts, check_indices(indices, most_axes=1), length)
 
@@ -657,6 +663,10 @@ class ReplayMemory(Closing):
         ...     first = memory.save(folder)
         ...     second = memory.save(folder, keep_previous=True)
         ...     memory.prune(folder, second)  # ``first`` cannot be loaded any more
+
+        Arguments:
+            path: Folder that ``save`` wrote to, or the memory's ``directory``.
+            generation: Number that ``save`` or ``flush`` returned: the oldest generation that stays.
 
         Raises:
             FileNotFoundError: ``generation`` is not there.

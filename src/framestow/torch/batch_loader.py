@@ -279,10 +279,19 @@ class BatchLoader(Loader[TensorBatch]):
 class SequenceLoader(Loader[TensorSequenceBatch]):
     """Endless iterator over batches of sequences as tensors; threads prepare the next batches.
 
-    ``batch_size``, ``length``, ``overlap``, ``burn_in`` and ``borders`` are those of ``memory.sample_sequences``; the
-    other arguments are those of ``BatchLoader``.
-
     Each frame of a sequence is copied to the device once, unless ``borders="cross"``.
+
+    Arguments:
+        memory: Memory to draw from.
+        batch_size: Number of sequences in a batch.
+        length: Number of steps of a sequence.
+        device: Device of the tensors.
+        overlap: As in ``memory.sample_sequences``, and so are ``burn_in`` and ``borders``.
+        burn_in: Number of first steps that only warm up a recurrent network.
+        borders: What a sequence does at the end of an episode.
+        ahead: As in ``BatchLoader``, and so are ``threads`` and ``pin_memory``.
+        threads: Number of threads that unpack batches.
+        pin_memory: Whether the buffers on the CPU are pinned.
     """
 
     def __init__(

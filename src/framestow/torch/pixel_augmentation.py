@@ -6,17 +6,17 @@ are ``(batch, ..., height, width)``, or ``(batch, ..., height, width, channels)`
 Each row of the batch gets its own random change. All frames of a row (its stack, sequence and channels) get the same
 change, so motion is preserved.
 
-======================  =============  =============================================================
-function or class       output size    source
-======================  =============  =============================================================
+==================  =============  ==================================================================
+function or class   output size    source
+==================  =============  ==================================================================
 ``scale_pixels``    same           -
-``RandomShift``    same           DrQ (Kostrikov, Yarats and Fergus 2020)
-``RandomCrop``     smaller        CURL (Laskin, Srinivas and Abbeel 2020), RAD (Laskin et al. 2020)
-``CenterCrop``     smaller        CURL, RAD: for acting
-``Intensity``      same           DrQ
-``HorizontalFlip`` same           RAD, DrQ
-``Cutout``         same           RAD
-======================  =============  =============================================================
+``RandomShift``     same           DrQ (Kostrikov, Yarats and Fergus 2020)
+``RandomCrop``      smaller        CURL (Laskin, Srinivas and Abbeel 2020), RAD (Laskin et al. 2020)
+``CenterCrop``      smaller        CURL, RAD: for acting
+``Intensity``       same           DrQ
+``HorizontalFlip``  same           RAD, DrQ
+``Cutout``          same           RAD
+==================  =============  ==================================================================
 
 Each call draws new random numbers, so observation and next observation change differently. ``generator`` is a
 ``torch.Generator``. A CPU generator gives the same numbers for every device. ``None`` uses PyTorch's default generator
@@ -43,6 +43,10 @@ def scale_pixels(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
 
     Allocates one new tensor. A tensor of ``dtype`` is returned unchanged.
 
+    Arguments:
+        pixels: Tensor of ``uint8``, or of floats that are scaled already.
+        dtype: A floating-point dtype.
+
     >>> import torch
     >>> from framestow.torch import scale_pixels
     >>> scale_pixels(torch.tensor([0, 51, 255], dtype=torch.uint8))
@@ -67,6 +71,11 @@ class RandomShift(Augmentation):
     DrQ's augmentation: pad by replication, then crop at random to the original size. All ``(2 pad + 1)²`` shifts are
     equally likely. Pixels are indexed, not interpolated, so any dtype works. DrQ-v2 shifts by fractions of a pixel and
     interpolates.
+
+    Arguments:
+        pad: Largest shift in pixels; 4 in DrQ.
+        generator: A ``torch.Generator``, as above.
+        channels_last: Whether images are ``(..., H, W, C)`` instead of ``(..., H, W)``.
     """
 
     def __init__(self, pad: int = 4, generator: Generator | None = None, *, channels_last: bool = False) -> None:
@@ -86,7 +95,14 @@ class RandomShift(Augmentation):
 
 
 class RandomCrop(Augmentation):
-    """Crop each row to ``height`` by ``width`` at a random position. CURL crops 100x100 to 84x84."""
+    """Crop each row at a random position. CURL crops 100x100 to 84x84.
+
+    Arguments:
+        height: Height of the crop in pixels.
+        width: Width of the crop in pixels.
+        generator: A ``torch.Generator``, as above.
+        channels_last: Whether images are ``(..., H, W, C)`` instead of ``(..., H, W)``.
+    """
 
     def __init__(
         self, height: int, width: int, generator: Generator | None = None, *, channels_last: bool = False
@@ -104,9 +120,14 @@ class RandomCrop(Augmentation):
 
 
 class CenterCrop(Augmentation):
-    """Crop the middle ``height`` by ``width`` of every row: for acting, if the learner uses ``RandomCrop``.
+    """Crop the middle of every row: for acting, if the learner uses ``RandomCrop``.
 
     If the border is odd, its smaller half is above and to the left.
+
+    Arguments:
+        height: Height of the crop in pixels.
+        width: Width of the crop in pixels.
+        channels_last: Whether images are ``(..., H, W, C)`` instead of ``(..., H, W)``.
     """
 
     def __init__(self, height: int, width: int, *, channels_last: bool = False) -> None:
@@ -124,7 +145,11 @@ class CenterCrop(Augmentation):
 class Intensity(Augmentation):
     """Multiply each row by ``1 + scale * r``, where r is normal and clipped to -2 to 2.
 
-    DrQ uses a ``scale`` of 0.1. ``uint8`` pixels are rounded and clipped to 0 to 255; floats are not clipped.
+    ``uint8`` pixels are rounded and clipped to 0 to 255; floats are not clipped.
+
+    Arguments:
+        scale: Standard deviation of the factor; 0.1 in DrQ.
+        generator: A ``torch.Generator``, as above.
     """
 
     def __init__(self, scale: float = 0.1, generator: Generator | None = None) -> None:
@@ -143,9 +168,14 @@ class Intensity(Augmentation):
 
 
 class HorizontalFlip(Augmentation):
-    """Mirror each row horizontally with ``probability``: 0.1 in DrQ, 0.2 in RAD.
+    """Mirror each row horizontally with ``probability``.
 
     Use it only for games that are symmetric: the actions are not mirrored.
+
+    Arguments:
+        probability: Chance of each row, 0 to 1; 0.1 in DrQ, 0.2 in RAD.
+        generator: A ``torch.Generator``, as above.
+        channels_last: Whether images are ``(..., H, W, C)`` instead of ``(..., H, W)``.
     """
 
     def __init__(
@@ -164,10 +194,16 @@ class HorizontalFlip(Augmentation):
 
 
 class Cutout(Augmentation):
-    """Fill a random box of each row with ``fill``; its sides have ``smallest`` to ``largest`` pixels.
+    """Fill a random box of each row with ``fill``.
 
-    The defaults are RAD's sizes for 84x84 images. All positions are equally likely. RAD's published code instead puts
-    the box as far from the corner as it is large.
+    All positions are equally likely. RAD's published code instead puts the box as far from the corner as it is large.
+
+    Arguments:
+        smallest: Shortest side of a box in pixels; 10 in RAD, for 84x84 images.
+        largest: Longest side of a box in pixels; 30 in RAD.
+        fill: Value of the pixels in the box.
+        generator: A ``torch.Generator``, as above.
+        channels_last: Whether images are ``(..., H, W, C)`` instead of ``(..., H, W)``.
     """
 
     def __init__(

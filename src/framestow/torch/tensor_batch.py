@@ -215,6 +215,10 @@ def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensor
 
     CPU: nothing is copied. CUDA: the arrays are copied as one block of pinned memory, asynchronously on the current
     stream. Kernels queued after this call see the complete batch.
+
+    Arguments:
+        batch: A ``Batch`` or a ``SequenceBatch``.
+        device: Device of the tensors, such as ``"cuda"``.
     """
     device = usable_device(device)
     if device.type != "cuda":

@@ -129,8 +129,10 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     ) -> tuple[npt.NDArray[np.uint8], dict[str, Any]]:
         """Start a new game, or continue it after a lost life; return the first frame and ``info``.
 
-        A seed sets the generators of the emulator and of this environment. The first reset without a seed uses the
-        constructor's; later ones keep the generators as they are. ``options`` are not used.
+        Arguments:
+            seed: Sets the generators of the emulator and of this environment. ``None`` takes the constructor's seed at
+                the first reset, and keeps the generators as they are later.
+            options: Not used.
         """
         self._require_open()
         seed = check_seed(seed)

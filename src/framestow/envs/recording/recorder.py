@@ -250,6 +250,10 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
         The first reset of a run resumed without saved states resets all environments.
 
+        Arguments:
+            seed: Passed to the vector environment: one number for all, or one for each environment.
+            options: Passed on too. ``options["reset_mask"]``, ``(n,)`` booleans, names the environments to reset.
+
         Returns:
             The observations of all environments, ``(n, stack, *frame)``, and ``infos``.
 

@@ -35,9 +35,13 @@ class StepSink(Protocol):
         """Number of frames of an observation."""
 
     def begin(self, frames: Any, env_ids: EnvArrays | None = None) -> None:
-        """Begin an episode of each of ``env_ids`` (``None`` for all) with its first frame, ``(m, *frame)``.
+        """Begin an episode of each of ``env_ids`` with its first frame.
 
-        An episode that is still open is closed as truncated. The frames are copied.
+        An episode that is still open is closed as truncated.
+
+        Arguments:
+            frames: The first frames, ``(m, *frame)``. Copied.
+            env_ids: Numbers of the ``m`` environments; ``None`` means all.
         """
 
     def append(
@@ -49,7 +53,15 @@ class StepSink(Protocol):
         frames: Any,
         env_ids: EnvArrays | None = None,
     ) -> None:
-        """Add a step of each of ``env_ids`` with its next frame, also of steps that end an episode; frames are copied.
+        """Add a step of each of ``env_ids`` with its next frame, also of steps that end an episode.
+
+        Arguments:
+            actions: One action for each environment.
+            rewards: One number for each environment.
+            terminated: One boolean for each environment: the episode ended by its own rules.
+            truncated: One boolean for each environment: the episode was cut off.
+            frames: The next frames, ``(m, *frame)``. Copied.
+            env_ids: Numbers of the ``m`` environments; ``None`` means all.
 
         A memory with extras also has a method ``_check_extras(extras, num_steps)``, and takes its result as
         ``extras=``.

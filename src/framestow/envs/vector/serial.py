@@ -111,6 +111,11 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode in every environment, or in those of ``options["reset_mask"]``.
 
+        Arguments:
+            seed: One number from which each environment gets a seed, or one for each. ``None`` takes the constructor's
+                at the first reset, and keeps the generators as they are later.
+            options: Passed to each ``reset``, without ``reset_mask``, ``(num_envs,)`` booleans.
+
         Returns:
             The observations of all environments, and the ``infos`` of those that were reset.
         """
@@ -179,7 +184,12 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of every environment: a list or tuple has a value for each, any other value is for all."""
+        """Set an attribute of every environment.
+
+        Arguments:
+            name: Name of the attribute.
+            values: A list or tuple with a value for each environment; any other value is for all.
+        """
         self._require_open()
         each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(each) != self.num_envs:

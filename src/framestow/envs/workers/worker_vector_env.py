@@ -150,6 +150,11 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
         A reset of all environments discards the steps in flight.
 
+        Arguments:
+            seed: One number from which each environment gets a seed, or one for each. ``None`` takes the constructor's
+                at the first reset, and keeps the generators as they are later.
+            options: Passed to each ``reset``, without ``reset_mask``, ``(num_envs,)`` booleans.
+
         Returns:
             The observations of all environments, and the ``infos`` of those that were reset.
 
@@ -241,7 +246,12 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of every environment: a list or tuple has a value for each, any other value is for all."""
+        """Set an attribute of every environment.
+
+        Arguments:
+            name: Name of the attribute.
+            values: A list or tuple with a value for each environment; any other value is for all.
+        """
         each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
         if len(each) != self.num_envs:
             raise InvalidStepError(

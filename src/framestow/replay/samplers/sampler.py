@@ -118,7 +118,10 @@ class Sampler(Protocol):
     def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:
         """Draw ``batch_size`` of ``transitions``, of which there is at least one, with replacement.
 
-        ``generator`` is the memory's. Use no other randomness, so that the same seed gives the same draws.
+        Arguments:
+            batch_size: Number of transitions to return.
+            transitions: The transitions that can be sampled now.
+            generator: The memory's random generator. Use no other one, so that the same seed gives the same draws.
         """
 
     def begin(self, transitions: Sampleable) -> None:
@@ -131,6 +134,10 @@ class Sampler(Protocol):
 
         With ``watches_slots``, the memory calls it before a draw, an update or a save if any slot changed. After an
         interrupt it passes the same slots again.
+
+        Arguments:
+            slots: The changed slots, each once.
+            transitions: The transitions that can be sampled now; ``indices_in(slots)`` says what the slots have.
         """
         del slots, transitions
 
@@ -139,8 +146,13 @@ class Sampler(Protocol):
     ) -> None:
         """Set new priorities (TD errors of any sign) of transitions, some of which may be evicted already.
 
-        Both arrays have the same shape; all values are finite. Raises ``InvalidSettingsError`` if the sampler has no
-        priorities.
+        Arguments:
+            indices: Indices of transitions, ``(n,)``, as a batch has them.
+            priorities: Their new priorities, ``(n,)``; all are finite.
+            transitions: The transitions that can be sampled now.
+
+        Raises:
+            InvalidSettingsError: the sampler has no priorities.
         """
         del indices, priorities, transitions
         raise InvalidSettingsError(
