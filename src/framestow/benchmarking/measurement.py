@@ -27,7 +27,7 @@ GIB = 1 << 30
 BARE_BYTES = 4 * GIB  # the bare copy's array, at most
 MOST_BYTES = 12 * GIB  # of all systems together, where that much memory is free
 CHUNK = 256  # steps appended between two readings of the clock
-CHECKED_BATCHES = 8
+CHECKED_BATCHES = 8  # of each system, compared with the play before anything is timed
 CALLS = 5  # batches a turn
 
 OnProgress = Callable[[str, int, int], object]

@@ -96,8 +96,10 @@ class BareCopy:
         for start in range(0, self.num_frames, len(play.frames)):
             part = self._frames[start : start + len(play.frames)]
             part[:] = play.frames[: len(part)]
-        self._seed = seed
-        self._out = np.empty(0, np.uint8)
+        self._seed = seed  # of the windows
+        self._out = np.empty(0, np.uint8)  # ``(batch_size, length, *frame)``, reused by every call of that shape
+        # The frames of each of ``NUM_BATCHES`` batches, ``(NUM_BATCHES, batch_size, length)``; ``_next`` is the next
+        # batch.
         self._windows: npt.NDArray[np.int64] = np.empty((NUM_BATCHES, 0, 0), np.int64)
         self._next = 0
 

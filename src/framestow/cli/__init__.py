@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-INTERRUPTED = 130
+INTERRUPTED = 130  # exit code after Ctrl-C, as of a shell
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

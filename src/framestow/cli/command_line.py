@@ -25,7 +25,7 @@ from framestow.errors import CheckpointError, DivergedError, FramestowError
 if TYPE_CHECKING:
     from rich.console import Console
 
-FAILED, REFUSED = 1, 2
+FAILED, REFUSED = 1, 2  # exit codes: of an error, and of wrong arguments
 
 
 class Command(Protocol):

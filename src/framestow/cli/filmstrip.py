@@ -24,8 +24,9 @@ MAX_SHOWN = 6  # newest frames of an observation; more would be too small to rec
 FRAME_SIDE = 192  # pixels; largest side of an enlarged frame
 STRIP_WIDTH = 1_560  # pixels; total width of all frames, larger frames are shrunk
 BAR_HEIGHT, BARS_WIDTH = 96, 128  # pixels; height and total width of the bars of a vector
+# Pixels; around everything, between frames, between observations, of a line of text.
 MARGIN, GAP, GROUP_GAP, LINE = 16, 4, 28, 26
-FONT_SIZE, SMALL_FONT_SIZE = 18, 14
+FONT_SIZE, SMALL_FONT_SIZE = 18, 14  # pixels
 BACKGROUND, INK, PALE, ALARM, BORDER = (24, 26, 30), (236, 236, 236), (150, 154, 162), (255, 120, 100), (90, 94, 102)
 
 

@@ -24,8 +24,8 @@ from framestow.replay.inspection import Inspection, LabelInspection
 if TYPE_CHECKING:
     from framestow.replay.memory import ReplayMemory
 
-NOTHING = "-"
-WAITING = "  others wait for their return"
+NOTHING = "-"  # shown where a label has no value
+WAITING = "  others wait for their return"  # row of a label whose steps wait for their n-step return
 MAX_COLUMNS = 3  # labels side by side in 80 characters
 FIELDS: tuple[tuple[str, str, Callable[[LabelInspection], float | None]], ...] = (
     # row name in the table with one column per label; column name in the table with one row per label ("": omitted);

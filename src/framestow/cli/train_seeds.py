@@ -45,7 +45,7 @@ from framestow.training.scores import (
 )
 from framestow.training.settings import Settings
 
-FAILED = 1
+FAILED = 1  # exit code if any run failed
 POLL_INTERVAL_S = 0.1
 
 
@@ -166,9 +166,10 @@ class Children:
     def __init__(self, folders: Sequence[RunFolder], num_at_once: int, console: Console) -> None:
         self.failures: dict[Path, str] = {}
         """How the runs ended that neither finished nor were stopped, by run folder."""
-        self._waiting = deque(folders)
+        self._waiting = deque(folders)  # runs that were not started yet
         self._num_at_once = num_at_once
         self._console = console
+        # By process: its run folder, and the thread that prints its lines.
         self._running: dict[subprocess.Popen[str], tuple[RunFolder, threading.Thread]] = {}
 
     def train_until_stopped(self) -> int | None:

@@ -13,7 +13,7 @@ from rich.console import Console
 if TYPE_CHECKING:
     from framestow.replay.store.verify import Verification
 
-WHOLE, DAMAGED = 0, 1
+WHOLE, DAMAGED = 0, 1  # exit codes
 MAX_SHOWN = 40  # findings
 
 

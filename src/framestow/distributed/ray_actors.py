@@ -29,7 +29,7 @@ LOCAL_ENVIRONMENT = {  # of a local cluster, unless it is set already; Ray reads
     # By default actors have the lowest priority: with a busy learner on the same machine they would hardly run.
     "RAY_worker_niceness": "0",
 }
-CONNECT_S = 10.0
+CONNECT_S = 10.0  # to reach the head node of a cluster
 MAX_PENDING_CALLS = 1000  # of one caller to one actor; callers wait before that, so more are an error
 
 

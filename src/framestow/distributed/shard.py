@@ -35,6 +35,7 @@ from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.sequences import SequenceShape
 from framestow.replay.step_checks import BEGINS
 
+# Fields of a ``SequenceBatch`` that a shard sends besides frames, indices, weights and extras.
 SEQUENCE_FIELDS = ("action", "reward", "discount", "terminated", "truncated", "is_first", "mask")
 Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]  # indices and priorities
 
@@ -370,7 +371,7 @@ def chunk_log_path(directory: Path) -> Path:
 
 
 _RECORD = struct.Struct("<4q")  # env_id, writer, number, position of the newest frame after the chunk
-MAX_LOG_BYTES = 2**20
+MAX_LOG_BYTES = 2**20  # after a flush, a longer log is written anew
 
 
 class ChunkLog:

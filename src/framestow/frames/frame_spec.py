@@ -16,7 +16,7 @@ from framestow.errors import InvalidSettingsError
 MAX_CHANNELS_LAST = 4  # a last axis of at most this length means channels, as in (H, W, C)
 MAX_FRAME_BYTES = 2**30  # limit of the packer
 MAX_ITEM_BYTES = 8  # longer floats differ between machines
-SCALED_DTYPES = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))
+SCALED_DTYPES = (np.dtype(np.float16), np.dtype(np.float32), np.dtype(np.float64))  # that may be pixels k / 255
 
 
 @dataclass(frozen=True, init=False)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from framestow._core import PaletteScreen as _NativeScreen
 from framestow._core import shrinks_by_area
 
-NUM_COLOURS = 256
+NUM_COLOURS = 256  # palette numbers of a raw frame
 
 
 class PaletteScreen:

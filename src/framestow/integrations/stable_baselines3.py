@@ -49,6 +49,7 @@ __dir__ = public_names(__name__)
 
 Array = npt.NDArray[Any]
 
+# Arguments that a class takes besides those of ``ReplayBuffer``: a call that gives them to another class is told so.
 _ARGUMENTS_OF = {
     "NStepReplayBuffer": ("n_steps", "gamma"),
     "HerReplayBuffer": ("env", "n_sampled_goal", "goal_selection_strategy", "copy_info_dict"),
@@ -120,7 +121,12 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
     def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         """Sample ``batch_size`` transitions with ``np.random``: uniform rows, then uniform environments.
 
-        ``env``: a ``VecNormalize`` that normalizes the samples. Raises ``NothingToSampleError`` if the buffer is empty.
+        Arguments:
+            batch_size: Number of transitions.
+            env: A ``VecNormalize`` that normalizes the samples.
+
+        Raises:
+            NothingToSampleError: the buffer is empty.
         """
         return self._get_samples(self._draw_rows(batch_size), env=env)
 

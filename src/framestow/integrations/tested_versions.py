@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from framestow.errors import MissingExtraError, UntestedVersionWarning
 
-_warned: set[str] = set()
+_warned: set[str] = set()  # libraries that this process was warned of
 
 
 def warn_of_untested_version(library: str, oldest: str, newest: str) -> None:

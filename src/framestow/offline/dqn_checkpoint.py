@@ -172,7 +172,7 @@ class GzipArrayWriter:
         self._left -= 1
 
 
-ELEMENTS = ("observation", "action", "reward", "terminal")
+ELEMENTS = ("observation", "action", "reward", "terminal")  # names of Dopamine's files, one array each
 SLOTS_AT_ONCE = 256  # frames in RAM at once
 
 

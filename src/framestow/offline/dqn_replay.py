@@ -43,6 +43,7 @@ from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 
 NUM_RESETS_INSPECTED = 8  # to detect the number of blank slots before an episode
+# Reasons in ``Transferred.left_out``.
 NO_BEGINNING = "steps of an episode whose beginning is missing"
 NO_SUCCESSOR = "last slots, whose next frame is missing"
 

@@ -526,8 +526,11 @@ class ReplayMemory(Closing):
         >>> memory.get([2, 0]).action.tolist()
         [2, 0]
 
-        ``indices``: integers with one axis, as in ``Batch.index``. Raises ``NothingToSampleError`` for a transition
-        that is not stored.
+        Arguments:
+            indices: Integers with one axis, as in ``Batch.index``.
+
+        Raises:
+            NothingToSampleError: one of them is not stored.
         """
         return self._batches.gathered(self._batches.as_draw, check_indices(indices, most_axes=1))
 

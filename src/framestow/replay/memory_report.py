@@ -9,7 +9,7 @@ from html import escape
 from framestow.one_line import one_line
 from framestow.replay.byte_amounts import format_bytes
 
-SEALED_PARTS = ("frames", "other floats")
+SEALED_PARTS = ("frames", "other floats")  # whose size per frame predicts that of later frames
 PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")  # with every transition; the others are constant
 
 

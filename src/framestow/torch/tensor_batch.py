@@ -172,7 +172,7 @@ class TensorSequenceBatch:
         return learns
 
 
-NOT_ON_DEVICE = ("index", "burn_in")
+NOT_ON_DEVICE = ("index", "burn_in")  # fields that stay on the CPU
 
 AnyBatch: TypeAlias = Batch | SequenceBatch
 AnyTensors: TypeAlias = TensorBatch | TensorSequenceBatch

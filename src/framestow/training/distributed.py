@@ -40,7 +40,7 @@ from framestow.training.settings import Settings
 
 WEIGHTS_EVERY = 25  # updates between two versions of the actors' weights
 STEPS_PER_CALL = 50  # of each environment; an actor loads new weights between two calls
-BATCHES_AHEAD = 2
+BATCHES_AHEAD = 2  # that a loader's thread asks the shards for
 MIN_CHUNK_FRAMES = 16  # shortest chunk, however short the warm-up is
 
 MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]

@@ -11,7 +11,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-FILE_VERSION = "brain.Event:2"
+FILE_VERSION = "brain.Event:2"  # first record of a TensorBoard file
 
 
 class EventFile:

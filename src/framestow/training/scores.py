@@ -16,7 +16,7 @@ from framestow.argument_checks import whole_number
 from framestow.errors import InvalidSettingsError
 
 FRAMES_PER_STEP = 4  # emulator frames per agent step, in every source below
-NUM_RESAMPLES = 10_000
+NUM_RESAMPLES = 10_000  # of a bootstrap interval
 
 RANDOM_AND_HUMAN: Mapping[str, tuple[float, float]] = {
     "Alien": (227.8, 7127.7),
@@ -192,7 +192,7 @@ def published_scores(game: str) -> list[PublishedScores]:
     return sorted((entry for entry in PUBLISHED if game in entry.scores), key=lambda entry: entry.agent_steps)
 
 
-_DOPAMINE_GAMES = (
+_DOPAMINE_GAMES = (  # in the order of the scores below
     *("Pong", "Breakout", "MsPacman", "Seaquest", "Qbert", "BattleZone", "DoubleDunk", "NameThisGame", "Phoenix"),
 )
 

@@ -45,7 +45,7 @@ class _FromRecipe:
         return "<from the recipe>"
 
 
-FROM_RECIPE: Any = _FromRecipe()
+FROM_RECIPE: Any = _FromRecipe()  # default of a setting whose value the recipe gives
 
 
 @dataclasses.dataclass(frozen=True)
@@ -279,6 +279,7 @@ def memory_errors_name_options() -> Iterator[None]:
         raise InvalidSettingsError(f"--{_flag(name)} {rest}") from error
 
 
+# Setting that an error of ``ReplayMemory`` about its argument is about, where the names differ.
 _SETTING_OF_ARGUMENT = {"capacity": "memory", "max_bytes": "memory_bytes", "num_envs": "num_envs"}
 
 _Rule = tuple[Callable[[Any], bool], str]
@@ -291,7 +292,7 @@ def _at_least(least: int) -> _Rule:
 _PROBABILITY: _Rule = (lambda value: 0.0 <= value <= 1.0, "must be a probability from 0 to 1")
 _POSITIVE: _Rule = (lambda value: 0.0 < value < float("inf"), "must be a finite number above 0")
 
-_RULES: dict[str, _Rule] = {
+_RULES: dict[str, _Rule] = {  # by setting: a check of its value, and what the error says
     "seed": _at_least(0),
     "steps": _at_least(1),
     "num_envs": _at_least(1),

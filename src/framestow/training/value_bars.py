@@ -11,8 +11,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 WIDTH = 340  # pixels
 MIN_ROW, MAX_ROW = 18, 34  # pixels; height of an action's row
-MARGIN, GAP = 12, 8
-NUMBER_WIDTH, LEAST_BAR = 64, 2
+MARGIN, GAP = 12, 8  # pixels
+NUMBER_WIDTH, LEAST_BAR = 64, 2  # pixels; of the number beside a bar, and of the shortest bar
 BACKGROUND, INK, PALE, BAR, CHOSEN = (24, 26, 30), (236, 236, 236), (150, 154, 162), (84, 112, 156), (255, 160, 60)
 
 

@@ -16,6 +16,7 @@ GAMES_NOT_RESTORED = ("qbert", "tetris")
 # ale-py ships these ROMs, but loading one through its single-player interface ends the whole process.
 TWO_PLAYER_ROMS = frozenset({"combat", "joust", "maze_craze", "warlords"})
 
+# A game in Gymnasium's spellings, such as ALE/Breakout-v5 and BreakoutNoFrameskip-v4, in lower case.
 _GYMNASIUM_NAME = re.compile(r"^(?:ale/)?(?P<game>.+?)(?:noframeskip|deterministic)?(?:-v\d+)?$")
 
 

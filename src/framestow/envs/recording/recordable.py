@@ -178,6 +178,7 @@ def has_async_step(env: VectorEnv[Any, Any, Any]) -> bool:
 VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]
 Flags = npt.NDArray[np.bool_]
 
+# Reasons in ``infos["episode_lost"]``.
 NO_STATE = "the run was resumed, and the environment has no saved state"
 NOT_IN_MEMORY = "the run was resumed, and its memory has lost the newest frames"
 

@@ -10,6 +10,7 @@ import numpy as np
 from framestow.envs.vector.calls import error_text
 from framestow.errors import IncompatibleError
 
+# Types that a saved state may have, besides lists, tuples, dicts and arrays of them.
 _ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 
 

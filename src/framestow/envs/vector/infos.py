@@ -12,7 +12,7 @@ from gymnasium.vector import VectorEnv
 
 from framestow.errors import InvalidStepError
 
-_PLAIN_NUMBERS = frozenset((int, float, bool))
+_PLAIN_NUMBERS = frozenset((int, float, bool))  # of infos that become one array at once if every environment has one
 
 
 def batch_infos(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_envs: int) -> dict[str, Any]:

@@ -155,6 +155,7 @@ MAX_COLUMNS = 8
 """Infos with more keys are sent in messages."""
 
 _MARK = b"#"  # no pickle begins with this byte
+# Numbers that an info column takes.
 _KINDS: dict[type, npt.DTypeLike] = {int: np.int64, float: np.float64, bool: np.bool_}
 
 

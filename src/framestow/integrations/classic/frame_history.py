@@ -137,8 +137,11 @@ class ReplayBuffer:
     def store_frame(self, frame: npt.ArrayLike) -> int:
         """Store a frame of the environment; return its slot for ``store_effect``.
 
-        ``frame``: ``(H, W, C)`` pixels or a vector, always of the same shape; copied. Raises ``InvalidStepError``
-        before anything is stored.
+        Arguments:
+            frame: ``(H, W, C)`` pixels or a vector, always of the same shape. Copied.
+
+        Raises:
+            InvalidStepError: before anything is stored, for another shape or dtype.
         """
         new = self._as_stored(frame)[None]
         if self._memory is None:

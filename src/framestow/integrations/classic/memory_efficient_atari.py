@@ -31,7 +31,7 @@ EncodedExtras: TypeAlias = "tuple[Any, ...] | bytes"
 Form: TypeAlias = "tuple[tuple[str, type], ...] | None"
 """Keys and types of an info dict that has only numbers; ``None`` without an info."""
 
-DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}
+DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}  # of a column, by the type of its first value
 INT64 = np.iinfo(np.int64)
 
 
@@ -105,7 +105,7 @@ def _form_of(extras: Extras) -> tuple[bool, Form]:
 Experience: TypeAlias = "tuple[Any, ...]"
 """``(s, a, r, non_terminal, s_next, *extras)``, as appended and as returned."""
 
-WHITE = np.float32(255)
+WHITE = np.float32(255)  # the brightest uint8 pixel
 
 
 class MemoryEfficientAtariBuffer:

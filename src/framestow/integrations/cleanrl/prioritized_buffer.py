@@ -313,8 +313,12 @@ class PrioritizedReplayBuffer:
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Set the priorities of the transitions with these ``indices`` to the absolute values of ``priorities``.
 
-        ``priorities``: losses or TD errors. Raises ``InvalidSettingsError``, without any change, if the shapes differ
-        or a value is not finite.
+        Arguments:
+            indices: Indices of a batch.
+            priorities: Losses or TD errors, one for each index.
+
+        Raises:
+            InvalidSettingsError: before any change, if the shapes differ or a value is not finite.
         """
         numbers, errors = check_priorities(indices, priorities)
         self._sampler.update_priorities(numbers, errors, self._settled)

@@ -29,7 +29,7 @@ from framestow.replay.observation_layouts import (
 
 Indices = npt.NDArray[np.int64]
 
-MIN_STREAMS = 8
+MIN_ENVS = 8  # of a memory, however few environments the first batch has
 NONE = -1  # no trajectory, row or step
 
 
@@ -90,7 +90,7 @@ def order_of(shape: tuple[int, ...], is_time_first: bool) -> tuple[Indices, Indi
 def num_envs_for(steps: StepBatch) -> int:
     """Return the initial number of environments: twice the number of environments in the first steps, at least 8."""
     most = max(steps.width, len(np.unique(steps.rows)), len(np.unique(steps.trajectories)))
-    return max(MIN_STREAMS, 2 * most)
+    return max(MIN_ENVS, 2 * most)
 
 
 def flags_of(values: npt.NDArray[Any] | None, num_steps: int) -> npt.NDArray[np.bool_]:
@@ -193,6 +193,7 @@ Key: TypeAlias = tuple[str, ...]
 
 MIN_IMAGE_BYTES = 256  # smaller arrays are stored with the other keys
 UNSUPPORTED_DTYPES = (torch.bfloat16, torch.complex64, torch.complex128)
+# Keys that may have the collector's trajectory number, first found.
 TRAJECTORIES = (("collector", "traj_ids"), ("traj_ids",))
 
 
