@@ -12,7 +12,6 @@ from agents.agents_and_batches import ATARI, NUM_ACTIONS, TINY, agent_settings, 
 from framestow.agents.captured_update import ORDINARY_UPDATES
 from framestow.agents.dqn import DQN
 from framestow.errors import IncompatibleError, InvalidSettingsError
-from framestow.replay.batch import Batch
 from framestow.training.recipes import RECIPES
 
 FAST = {"learning_rate": 1e-3, "target_every": 3}
@@ -35,19 +34,8 @@ def _equal(first: list[torch.Tensor], second: list[torch.Tensor]) -> bool:
     return all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
 
 
-def test_values_of_terminated_transitions_converge_to_their_reward() -> None:
-    agent = build_agent(**FAST)
-    batch = random_batch(0, reward=0.75, discount=0.0)
-
-    for _ in range(200):
-        update = agent.learn(batch)
-
-    assert update.mean_value.item() == pytest.approx(0.75, abs=0.02)  # Adam at 1e-3 still jitters by about 0.01
-    assert update.loss.item() < 1e-3
-
-
-@pytest.mark.parametrize("distribution", ["hl-gauss", "c51", "qr", "iqn"])
-def test_distributions_of_terminated_transitions_converge_to_their_reward_too(distribution: str) -> None:
+@pytest.mark.parametrize("distribution", ["none", "hl-gauss", "c51", "qr", "iqn"])
+def test_values_of_terminated_transitions_converge_to_their_reward(distribution: str) -> None:
     agent = build_agent(distribution=distribution, atoms=11, support=2.0, **FAST)
     batch = random_batch(0, reward=0.75, discount=0.0)
 
@@ -55,20 +43,6 @@ def test_distributions_of_terminated_transitions_converge_to_their_reward_too(di
         update = agent.learn(batch)
 
     assert update.mean_value.item() == pytest.approx(0.75, abs=0.05)
-
-
-def test_without_double_q_learning_no_target_is_lower_and_some_are_higher() -> None:
-    double, plain = build_agent(double=True), build_agent(double=False)
-    # Online and target network prefer other actions somewhere.
-    state = {**double.state_dict(), "target": build_agent(seed=1).state_dict()["target"]}
-    double.load_state_dict(state)
-    plain.load_state_dict(state)
-    batch = random_batch(0, reward=10.0)  # every target is above the prediction, so the priority is the error itself
-
-    difference = plain.learn(batch).priority - double.learn(batch).priority
-
-    assert (difference >= 0).all()
-    assert (difference > 0).any()
 
 
 def test_the_target_network_is_copied_only_every_target_every_updates() -> None:
@@ -104,13 +78,6 @@ def test_the_first_step_of_adam_is_as_long_as_the_fallen_learning_rate() -> None
 
     longest = max((new - old).abs().max().item() for new, old in zip(_weights(agent), before, strict=True))
     assert longest == pytest.approx(2.5e-4, rel=1e-3)
-
-
-def test_importance_weights_scale_the_loss() -> None:
-    batch = random_batch(0)
-    halved = Batch(**{**vars(batch), "weight": batch.weight / 2})
-
-    assert build_agent().learn(batch).loss.item() == pytest.approx(2 * build_agent().learn(halved).loss.item())
 
 
 def test_the_same_seed_gives_the_same_agent_and_another_seed_another() -> None:

@@ -60,13 +60,6 @@ def test_observations_that_are_floats_are_not_scaled_again() -> None:
     assert torch.equal(before, floats)
 
 
-def test_raw_pixels_and_pixels_scaled_before_give_the_same_values() -> None:
-    network = _network((4, 24, 24), num_actions=3)
-    pixels = torch.randint(0, 256, (5, 4, 24, 24), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-
-    assert torch.equal(network(pixels), network(scale_pixels(pixels)))
-
-
 def test_frames_that_are_not_grey_are_refused() -> None:
     with pytest.raises(InvalidSettingsError, match=r"observation shape is \(4, 84, 84, 3\)"):
         _network((4, 84, 84, 3), num_actions=4)
