@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, MultiBinary
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from framestow.errors import DamagedDataError, InvalidStepError
+from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
@@ -145,13 +145,6 @@ def test_any_changed_byte_of_saved_floats_is_found(space, tmp_path):
         file.write_bytes(damaged)
         with pytest.raises(DamagedDataError, match=r"state\.000001\.npz: its checksum"):
             ReplayMemory.load(tmp_path / "memory")
-
-
-def test_floats_of_another_length_are_refused_and_not_cast():
-    memory = ReplayMemory(6, SPACES["scaled floats"], 5)
-
-    with pytest.raises(InvalidStepError, match="frames have dtype float64: this memory stores float32 and never casts"):
-        memory.begin(np.zeros((1, 20, 30)))
 
 
 def test_scaled_frames_take_the_bytes_of_pixels_and_the_report_counts_other_floats():

@@ -2,39 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from framestow.errors import InvalidSettingsError, NothingToSampleError
-from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode, steps_of
-
-CAPACITY = 12
-
-
-@pytest.mark.parametrize("num_steps", [1, 5, CAPACITY - 1, CAPACITY, CAPACITY + 1, 2 * CAPACITY - 1, 2 * CAPACITY + 5])
-def test_the_newest_transitions_are_kept_with_the_stack_that_was_acted_on(num_steps):
-    memory = numbered_memory(CAPACITY, stack=4)
-    play_episode(memory, episode=0, length=num_steps)
-
-    batch = memory.get(memory.sampleable_indices())
-
-    newest = range(max(0, num_steps - CAPACITY), num_steps)
-    expected = [[max(0, step - back) for back in (3, 2, 1, 0)] for step in newest]
-    assert expected == [steps_of(observation) for observation in batch.observation]
-    assert [step + 1 for step in newest] == [steps_of(stack)[-1] for stack in batch.next_observation]
-
-
-@pytest.mark.parametrize(("capacity", "num_envs"), [(10, 3), (7, 4), (5, 5), (100, 7)])
-def test_a_capacity_that_is_no_multiple_of_num_envs_is_exact(capacity, num_envs):
-    memory = numbered_memory(capacity, num_envs)
-    frames = np.stack([numbered_frame(env_id, 0, 0) for env_id in range(num_envs)])
-    memory.begin(frames)
-    flags = np.zeros(num_envs, bool)
-
-    for step in range(capacity):
-        memory.append(np.full(num_envs, step), np.zeros(num_envs), flags, flags, frames)
-
-        assert min(capacity, (step + 1) * num_envs) == len(memory)
+from framestow.errors import NothingToSampleError
+from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 
 
 def test_an_index_is_never_reused_and_names_the_same_transition_while_it_is_stored():
@@ -65,26 +36,3 @@ def test_an_empty_memory_says_that_there_is_nothing_to_sample():
 
     with pytest.raises(NothingToSampleError, match="has no transition"):
         memory.sample(1)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"capacity": 0}, "capacity is 0"),
-        (
-            {"capacity": 2, "num_envs": 3},
-            "capacity is 2: one transition of each of the 3 environments must fit; raise it to 3",
-        ),
-        ({"capacity": 5, "num_envs": 0}, "num_envs is 0"),
-        ({"capacity": 5, "stack": 0}, "stack is 0"),
-        ({"capacity": 5, "discount": 1.5}, "discount is 1.5"),
-        (
-            {"capacity": 5, "stack_padding": "edge"},
-            "stack_padding is 'edge': it must be one of 'first_frame', 'zeros'; take 'first_frame'",
-        ),
-        ({"capacity": 5, "storage": "zip"}, "storage is 'zip': it must be one of 'packed', 'raw'"),
-    ],
-)
-def test_settings_that_cannot_work_are_refused_at_construction(settings, message):
-    with pytest.raises(InvalidSettingsError, match=message):
-        numbered_memory(**settings)

@@ -56,21 +56,6 @@ def assert_holds_what_was_played(memory: ReplayMemory) -> None:
             np.testing.assert_array_equal(values[index % 2], extras[name][row], f"{name} of transition {index}")
 
 
-def test_a_batch_has_each_extra_by_name_in_its_dtype_and_shape():
-    memory = played(9)
-
-    batch = memory.sample(5)
-
-    kinds = {name: (values.dtype, values.shape) for name, values in batch.extras.items()}
-    assert {
-        "log_prob": (np.float32, (5,)),
-        "state": (np.float64, (5, 2, 3)),
-        "visits": (np.int16, (5,)),
-        "is_greedy": (np.bool_, (5,)),
-    } == kinds
-    assert_holds_what_was_played(memory)
-
-
 def test_a_memory_without_extras_returns_none():
     memory = ReplayMemory(10, FRAME, 4)
     memory.begin(FRAMES[:1])
@@ -200,22 +185,6 @@ def test_the_order_of_declaration_does_not_matter():
     declared = {"b": np.int8, "a": np.int64}
 
     assert ExtrasSpec.from_declared(declared) == ExtrasSpec.from_declared(dict(reversed(declared.items())))
-
-
-@pytest.mark.parametrize("settings", [{}, {"storage": "raw"}, {"retention": "random", "capacity": 2000}], ids=str)
-@pytest.mark.parametrize("num_steps", [3, 1200])
-def test_extras_are_saved_and_loaded(num_steps, settings, tmp_path):
-    memory = played(num_steps, **{"capacity": 10_000} | settings)
-
-    memory.save(tmp_path / "memory")
-
-    loaded = ReplayMemory.load(tmp_path / "memory")
-    assert memory._settings == loaded._settings
-    expected, actual = (one.get(memory.sampleable_indices()) for one in (memory, loaded))
-    for name in COLUMNS:
-        np.testing.assert_array_equal(expected.extras[name], actual.extras[name])
-    if "retention" not in settings:
-        assert_holds_what_was_played(loaded)
 
 
 def test_a_folder_is_resumed_with_the_same_extras_only(tmp_path):

@@ -101,40 +101,6 @@ def test_a_step_is_stored_equally_in_every_form(place, values, name, form):
     np.testing.assert_array_equal(memory.observations()[:, -1], FRAMES)
 
 
-BAD = [
-    ("actions", [1, 4], "action is 4 at row 1"),
-    ("actions", [-1, 0], "action is -1 at row 0"),
-    ("actions", [True, False], "actions have dtype bool"),
-    ("actions", [1], "actions have shape (1,)"),
-    ("actions", [2**63, 2**63], "action is 9223372036854775808 at row 0"),
-    ("rewards", [0.0, np.nan], "reward is nan at row 1"),
-    ("rewards", [-np.inf, 0.0], "reward is -inf at row 0"),
-    ("rewards", [3.5e38, 0.0], "reward is 3.5e+38 at row 0"),
-    ("rewards", [True, False], "dtype bool"),
-    ("rewards", [0.0, 1.0, 2.0], "rewards have shape (3,)"),
-    ("terminated", [0, 1], "terminated has shape (2,) and dtype int64"),
-    ("truncated", [False], "truncated has shape (1,)"),
-    ("env_ids", [0, 0], "give each number once"),
-    ("env_ids", [0, 2], "this memory has environments 0 to 1"),
-    ("env_ids", [0, 2**32], "this memory has environments 0 to 1"),
-    ("env_ids", [True, False], "flatnonzero(mask)"),
-]
-
-
-@pytest.mark.parametrize("form", ["arrays", "lists"])
-@pytest.mark.parametrize(("name", "values", "message"), BAD)
-def test_a_wrong_step_is_refused_equally_in_every_form(name, values, message, form):
-    memory = begun()
-    step = {"actions": ACTIONS, "rewards": REWARDS, "terminated": TERMINATED, "truncated": TRUNCATED, "frames": FRAMES}
-    step |= {"env_ids": [0, 1], name: ANY_FORMS[form](values)}
-
-    with pytest.raises(InvalidStepError, match=re.escape(message)):
-        memory.append(**step)
-
-    assert 0 == len(memory)
-    memory._check()
-
-
 @pytest.mark.parametrize(
     ("start", "num_actions", "chosen"),
     [

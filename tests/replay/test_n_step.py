@@ -77,18 +77,6 @@ def test_a_pending_transition_is_neither_counted_nor_sampled():
     assert [0] == memory.sample(1).index.tolist()
 
 
-def test_the_next_observation_is_n_steps_later_and_the_other_fields_are_of_the_first_step():
-    memory = numbered_memory(20, n_step=3, discount=0.5)
-    play_episode(memory, 0, length=6)
-
-    batch = memory.get([2])
-
-    assert ([1, 2], [4, 5]) == (steps_of(batch.observation[0]), steps_of(batch.next_observation[0]))
-    assert [2] == batch.action.tolist()
-    assert [2 + 0.5 * 3 + 0.25 * 4] == batch.reward.tolist()
-    assert [0.5**3] == batch.discount.tolist()
-
-
 def test_observations_share_their_frames_if_every_return_of_the_batch_has_all_its_steps():
     memory = numbered_memory(50, n_step=3, stack=4)
     play_episode(memory, 0, length=20, terminated=True)
@@ -110,57 +98,6 @@ def test_rewards_are_summed_in_double():
         memory.append([0], [reward], [False], [False], numbered_frame(0, 0, number + 1)[None])
 
     assert [1.0] == memory.get([0]).reward.tolist()
-
-
-def test_sampling_changes_no_shared_state():
-    memory, undisturbed = numbered_memory(40, n_step=4), numbered_memory(40, n_step=4)
-    for one in (memory, undisturbed):
-        for episode in range(4):
-            play_episode(one, episode, length=7, truncated=episode % 2 == 0)
-
-    for _ in range(20):
-        memory.sample(32)
-
-    everything = undisturbed.sampleable_indices()
-    np.testing.assert_array_equal(everything, memory.sampleable_indices())
-    expected, actual = undisturbed.get(everything), memory.get(everything)
-    for name in ("observation", "reward", "discount", "next_observation", "terminated", "truncated"):
-        np.testing.assert_array_equal(getattr(expected, name), getattr(actual, name), name)
-
-
-@pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_pending_transitions_are_pending_after_a_load_and_then_complete(retention, tmp_path):
-    memory = numbered_memory(700, num_envs=2, n_step=5, retention=retention)
-    memory.begin(np.stack([numbered_frame(env_id, 0, 0) for env_id in range(2)]))
-    for number in range(30):
-        step(memory, number, env_id=number % 2)
-    memory.save(tmp_path)
-    loaded = ReplayMemory.load(tmp_path)
-
-    assert 5 == loaded._settings.n_step
-    assert 30 - 2 * 4 == len(memory) == len(loaded)
-
-    for one in (memory, loaded):
-        step(one, 30, env_id=0, terminated=True)
-        step(one, 31, env_id=1)
-
-    indices = memory.sampleable_indices()
-    assert 16 + 12 == len(indices)
-    np.testing.assert_array_equal(indices, loaded.sampleable_indices())
-    np.testing.assert_array_equal(memory.get(indices).reward, loaded.get(indices).reward)
-
-
-def test_a_memory_resumed_from_a_folder_bootstraps_from_its_last_frame(tmp_path):
-    arguments = {"capacity": 50, "n_step": 4, "directory": tmp_path, "flush_every": None}
-    with numbered_memory(**arguments) as memory:
-        play_episode(memory, 0, length=6)
-        assert 3 == len(memory)
-
-    with numbered_memory(**arguments) as memory:
-        batch = memory.get(memory.sampleable_indices())
-
-    assert 6 == len(batch)
-    assert [np.float32(0.99**power) for power in (4, 4, 4, 3, 2, 1)] == batch.discount.tolist()
 
 
 def test_pending_steps_are_reported_and_exported_with_their_episode():

@@ -63,19 +63,3 @@ def test_sampled_observations_are_those_of_the_policy_under_either_padding(kind,
             step = batch.index[row] - 7
             assert seen[step] == picture(spec, batch.observation[row])
             assert seen[step + 1] == picture(spec, batch.next_observation[row])
-
-
-@pytest.mark.parametrize(
-    ("stack_padding", "expected"),
-    [("first_frame", [[20, 20, 20], [20, 20, 21]]), ("zeros", [[0, 0, 20], [0, 20, 21]])],
-)
-def test_an_episode_of_one_step_is_padded_in_observation_and_next_observation(stack_padding, expected):
-    spec = SPECS["pixels"]
-    memory = ReplayMemory(30, spec, 2, stack=3, stack_padding=stack_padding, seed=0)
-
-    for first in (20, 20, 20):
-        assert expected == play(memory, spec, first, num_steps=1)
-
-    batch = memory.get([0, 1, 2])
-    assert [expected[0]] * 3 == [picture(spec, stack) for stack in batch.observation]
-    assert [expected[1]] * 3 == [picture(spec, stack) for stack in batch.next_observation]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from framestow.errors import InvalidSettingsError
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_steps import numbered_memory, play_episode
 
@@ -70,12 +69,3 @@ def test_a_batch_has_the_shapes_and_dtypes_of_its_docstring():
     assert promised == {name: (getattr(batch, name).shape, getattr(batch, name).dtype) for name in promised}
     assert 7 == len(batch)
     assert (batch.weight == 1).all()
-
-
-@pytest.mark.parametrize("batch_size", [0, -3])
-def test_an_empty_batch_is_refused(batch_size):
-    memory = numbered_memory(10)
-    play_episode(memory, episode=0, length=2)
-
-    with pytest.raises(InvalidSettingsError, match=f"batch_size is {batch_size}"):
-        memory.sample(batch_size)

@@ -287,8 +287,3 @@ def test_a_capacity_without_enough_segments_is_refused_with_the_smallest_allowed
     with pytest.raises(InvalidSettingsError, match=re.escape(f"needs at least {needed} transitions")):
         ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **arguments)
     assert needed == ReplayMemory(needed, FrameSpec(SHAPE), 4, **arguments).capacity
-
-
-def test_an_unknown_retention_is_refused():
-    with pytest.raises(InvalidSettingsError, match="retention is 'lifo': it must be one of 'fifo', 'random'"):
-        ReplayMemory(1000, FrameSpec(SHAPE), 4, retention="lifo")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,17 +33,6 @@ def test_a_loaded_memory_equals_the_saved_one_and_resumes_there(storage, num_ste
     assert_memory_is_what_the_oracle_holds(loaded, oracle)
     play_on(loaded, oracle, 50, seed=2)
     assert_memory_is_what_the_oracle_holds(loaded, oracle)
-
-
-def test_a_loaded_memory_samples_like_the_saved_one(tmp_path):
-    memory, _ = recorded(60)
-    memory.sample(5)
-    memory.save(tmp_path / "memory")
-    loaded = ReplayMemory.load(tmp_path / "memory")
-
-    expected = [memory.sample(8).index.tolist() for _ in range(3)]
-
-    assert expected == [loaded.sample(8).index.tolist() for _ in range(3)]
 
 
 def frames_log(folder: Path) -> bytes:
@@ -138,21 +126,6 @@ def test_pruning_at_a_missing_generation_is_refused(tmp_path):
     assert 20 == len(ReplayMemory.load(tmp_path / "memory"))
 
 
-def test_a_memory_loaded_from_an_older_generation_resumes_there(tmp_path):
-    memory, oracle = recorded(700, capacity=5000)
-    first = memory.save(tmp_path / "memory")
-    log = frames_log(tmp_path / "memory")
-    play_on(memory, copy.deepcopy(oracle), 700, seed=11)
-    memory.save(tmp_path / "memory", keep_previous=True)
-
-    back = ReplayMemory.load(tmp_path / "memory", generation=first)
-    play_on(back, oracle, 700, seed=12)
-    back.save(tmp_path / "memory")
-
-    assert log == frames_log(tmp_path / "memory")[: len(log)]
-    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
-
-
 def test_keep_only_removes_older_and_newer_generations(tmp_path):
     memory, oracle = recorded(700, capacity=5000)
     first = memory.save(tmp_path / "memory")
@@ -191,14 +164,6 @@ def test_a_custom_sampler_is_passed_to_load(tmp_path):
 def test_a_folder_without_a_memory_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no framestow memory was saved in this folder"):
         ReplayMemory.load(tmp_path)
-
-
-def test_a_moved_folder_loads(tmp_path):
-    memory, oracle = recorded(10)
-    memory.save(tmp_path / "memory")
-    shutil.move(tmp_path / "memory", tmp_path / "elsewhere")
-
-    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "elsewhere"), oracle)
 
 
 def test_an_environment_without_stored_steps_resumes_at_its_position(tmp_path):
