@@ -6,7 +6,6 @@ import importlib.util
 import os
 import signal
 
-import numpy as np
 import pytest
 from gymnasium.utils.env_checker import data_equivalence
 from gymnasium.vector import AutoresetMode
@@ -70,7 +69,7 @@ def test_workers_equal_environments_in_this_process(maker, mode):
     serial.action_space.seed(0)
     try:
         assert data_equivalence(serial.reset(), workers.reset(), exact=True)
-        for _ in range(40):
+        for _ in range(15):
             actions = serial.action_space.sample()
             expected, actual = serial.step(actions), workers.step(actions)
             assert data_equivalence(expected, actual, exact=True)
@@ -92,8 +91,8 @@ def test_after_a_killed_worker_the_memory_stores_exactly_the_received_steps(make
     recorder.action_space.seed(0)
     try:
         recorder.reset()
-        for step in range(60):
-            if step in (10, 41):
+        for step in range(24):
+            if step in (6, 17):
                 os.kill(vector.get_attr("process_id")[step % NUM_ENVS], signal.SIGKILL)
             recorder.step(recorder.action_space.sample())
     finally:
@@ -118,7 +117,7 @@ def test_a_killed_worker_is_replaced_whatever_its_observations(maker):
 
         assert answer[3].tolist() == [False, True, False]
         assert data_equivalence(row(before, 1), row(answer[0], 1), exact=True)
-        for _ in range(40):
+        for _ in range(5):
             answer = vector.step(vector.action_space.sample())
             assert vector.observation_space.contains(answer[0])
         assert len(set(vector.get_attr("process_id"))) == NUM_ENVS
@@ -130,17 +129,3 @@ def row(batch, number):
     if isinstance(batch, dict):
         return {key: row(part, number) for key, part in batch.items()}
     return batch[number]
-
-
-def test_the_memory_stores_car_racing_frames_exactly():
-    pytest.importorskip("Box2D")
-    vector = SerialVectorEnv([car_racing], "SameStep", seed=5)
-    memory = ReplayMemory(100, vector.single_observation_space, vector.single_action_space, stack=1, seed=0)
-    recorder = Recorder(vector, memory)
-    recorder.reset()
-    seen = [recorder.step(np.zeros((1, 3), np.float32))[0][0] for _ in range(10)]
-    recorder.close()
-
-    batch = memory.get(memory.sampleable_indices())
-
-    np.testing.assert_array_equal(seen, batch.next_observation)

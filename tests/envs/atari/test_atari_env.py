@@ -68,24 +68,6 @@ def test_a_lost_life_ends_the_episode_and_the_reset_continues_the_game_without_a
     assert info == next_info
 
 
-def test_all_lives_are_one_game_with_one_score():
-    env = AtariEnv("Breakout", NATURE, seed=0)
-    env.reset()
-    infos, num_steps = [], 0
-    for _ in range(5):
-        terminated = False
-        while not terminated:
-            _, _, terminated, _, info = env.step(1)
-            num_steps += 1
-        infos.append(info)
-        _, first_info = env.reset()
-
-    assert [info["lives"] for info in infos] == [4, 3, 2, 1, 0]
-    assert ["episode" in info for info in infos] == [False] * 4 + [True]
-    assert infos[-1]["episode"]["l"] == num_steps
-    assert first_info["lives"] == 5
-
-
 def test_a_reset_in_mid_life_or_with_a_seed_starts_a_new_game():
     env = AtariEnv("Breakout", NATURE, seed=0)
     env.reset()
@@ -211,26 +193,6 @@ def test_render_returns_the_screen_in_colour():
     assert make_atari("Breakout").render() is None
     with pytest.raises(InvalidSettingsError, match="render_mode is 'human': it must be 'rgb_array' or None"):
         make_atari("Breakout", render_mode="human")
-
-
-def test_the_same_seed_plays_the_same_game_and_another_seed_another():
-    def played(seed):
-        env = AtariEnv("Breakout", "machado2018", seed=seed)
-        env.reset()
-        return np.stack([env.step(step % 18)[0] for step in range(100)])
-
-    assert np.array_equal(played(1), played(1))
-    assert not np.array_equal(played(1), played(2))
-
-
-def test_a_reset_with_the_same_seed_plays_the_same_game_again():
-    env = AtariEnv("Breakout", "machado2018", seed=9)
-
-    def played():
-        env.reset(seed=1)
-        return np.stack([env.step(step % 18)[0] for step in range(60)])
-
-    assert np.array_equal(played(), played())
 
 
 def test_without_any_seed_two_environments_differ():

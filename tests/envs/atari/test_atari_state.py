@@ -71,21 +71,6 @@ def test_a_resumed_game_keeps_its_score_and_its_number_of_steps():
     assert infos[0]["episode"]["r"] > 0
 
 
-def test_a_state_saved_after_a_lost_life_continues_the_game():
-    env = AtariEnv("Breakout", NATURE, seed=0)
-    env.reset()
-    terminated = False
-    while not terminated:
-        frame, _, terminated, _, info = env.step(1)
-
-    fresh = AtariEnv("Breakout", NATURE, seed=5)
-    fresh.restore(env.state())
-    next_frame, next_info = fresh.reset()
-
-    assert np.array_equal(frame, next_frame)
-    assert info == next_info
-
-
 def test_a_state_can_be_saved_before_the_first_reset_and_after_the_last_step():
     preset = replace(MACHADO, max_episode_frames=40)
     unstarted, over = AtariEnv("Breakout", preset, seed=3), AtariEnv("Breakout", preset, seed=4)
@@ -162,36 +147,6 @@ def test_an_incomplete_state_is_refused():
 
     with pytest.raises(IncompatibleError, match=re.escape("state has no ['held_action']: it is not of an AtariEnv")):
         env.restore(state)
-
-
-def test_a_vector_environment_of_games_resumes_bit_for_bit():
-    def played(vector, num_steps, seed):
-        generator, seen = np.random.default_rng(seed), []
-        for _ in range(num_steps):
-            frames, *rest = vector.step(generator.integers(4, size=3))
-            seen.append([frames.tobytes(), *(column.tobytes() for column in rest[:3])])
-        return seen
-
-    vector = make_atari("Breakout", 3, "nature", seed=1)
-    vector.reset()
-    played(vector, 60, seed=1)
-    state = vector.state_dict()
-    expected = played(vector, 60, seed=2)
-
-    fresh = make_atari("Breakout", 3, "nature", seed=2)
-    fresh.load_state_dict(state)
-
-    assert expected == played(fresh, 60, seed=2)
-
-
-def test_a_state_of_another_number_of_environments_or_mode_is_refused():
-    state = make_atari("Breakout", 2, seed=1).state_dict()
-    message = "state is of 2 environments with NextStep: these are 2 with SameStep; use the same number and mode"
-
-    with pytest.raises(IncompatibleError, match=re.escape(message)):
-        make_atari("Breakout", 2, autoreset_mode="SameStep").load_state_dict(state)
-    with pytest.raises(IncompatibleError, match="these are 1 with NextStep"):
-        make_atari("Breakout", 1).load_state_dict(state)
 
 
 def test_a_state_saved_after_a_lost_life_resumes_with_the_steps_of_the_reset():

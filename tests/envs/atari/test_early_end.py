@@ -85,20 +85,3 @@ def test_a_game_over_at_any_skip_position_shows_its_true_last_frame(preset, posi
 @pytest.mark.parametrize("preset", [GREY, COLOUR], ids=lambda preset: preset.name)
 def test_every_frame_of_a_whole_game_is_the_maximum_of_the_last_two_raw_frames(preset):
     assert play_beside_the_oracle(preset, seed=1).terminated
-
-
-def test_a_raw_frame_of_the_step_before_never_shows_in_a_step_of_one_raw_frame():
-    capped = replace(GREY, max_episode_frames=61)
-    env = AtariEnv("Breakout", capped, seed=5)
-    env.reset()
-    oracle = RawEmulator(env, capped.max_episode_frames)
-    for _ in range(15):
-        before = oracle.repeat("FIRE", 4).raw_frames
-        env.step(env.action_meanings().index("FIRE"))
-    last = oracle.repeat("RIGHT", 4).raw_frames
-
-    frame, *_ = env.step(env.action_meanings().index("RIGHT"))
-
-    assert len(last) == 1
-    assert np.array_equal(frame_in_grey(last), frame)
-    assert not np.array_equal(frame_in_grey([before[-1], last[0]]), frame)

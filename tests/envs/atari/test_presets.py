@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,45 +15,29 @@ from framestow.errors import InvalidSettingsError
 from golden.preset_frames import GOLDEN_FILE, fingerprint
 
 GOLDEN = json.loads(GOLDEN_FILE.read_text())
+PAGE = Path(__file__).parents[3] / "docs" / "environments.md"
+WORDS = {
+    "action_set": {"full": "full (18)"},
+    "maximum_of": {"grey": "grey values", "rgb": "colours, then grey"},
+    "reset_frame": {"maximum": "maximum of two"},
+    "reward_limit": {None: "none", 1.0: "±1"},
+}
 
 
-def test_machado2018_is_sticky_with_all_actions_and_no_life_loss_signal():
-    preset = find_preset("machado2018")
+@pytest.mark.parametrize("name", PRESETS)
+def test_the_documents_table_of_presets_has_every_value(name):
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    header = next(line for line in lines if line.startswith("| field |"))
+    column = [cell.strip() for cell in header.split("|")].index(f"`{name}`")
+    rows = [line.split("|") for line in lines[lines.index(header) + 3 :] if line.startswith("| `")]
+    fields = find_preset(name).to_dict()
 
-    assert (preset.sticky_probability, preset.action_set, preset.life_loss) == (0.25, "full", "ignored")
-    assert (preset.max_noops, preset.reward_limit, preset.max_episode_frames) == (0, None, 18_000)
-
-
-def test_nature_ends_the_bootstrap_at_a_lost_life_and_clips_rewards():
-    preset = find_preset("nature")
-
-    assert (preset.sticky_probability, preset.action_set, preset.life_loss) == (0.0, "minimal", "terminates")
-    assert (preset.max_noops, preset.reward_limit, preset.max_episode_frames) == (30, 1.0, 18_000)
-
-
-def test_baselines_ends_an_episode_with_a_life_and_continues_with_a_noop_step_fire_and_the_third_action():
-    preset = find_preset("baselines")
-
-    assert (preset.sticky_probability, preset.action_set, preset.max_episode_frames) == (0.0, "minimal", 108_000)
-    assert (preset.life_loss, preset.noop_steps_after_life_loss) == ("terminates_after_step", 1)
-    assert (preset.max_noops, preset.opening, preset.reset_frame) == (30, "fire_steps", "last")
-    assert (preset.maximum_of, preset.resize, preset.reward_limit) == ("rgb", "area", 1.0)
-
-
-def test_dopamine_is_sticky_with_minimal_actions_and_clipped_rewards():
-    preset = find_preset("dopamine")
-
-    assert (preset.sticky_probability, preset.action_set, preset.life_loss) == (0.25, "minimal", "ignored")
-    assert (preset.max_noops, preset.opening, preset.max_episode_frames) == (0, "none", 108_000)
-    assert (preset.maximum_of, preset.resize, preset.reward_limit) == ("grey", "area", 1.0)
-
-
-def test_envpool_opens_with_noops_and_a_fire_frame_and_leaves_lives_and_rewards_alone():
-    preset = find_preset("envpool")
-
-    assert (preset.sticky_probability, preset.action_set, preset.life_loss) == (0.0, "minimal", "ignored")
-    assert (preset.max_noops, preset.opening, preset.reset_frame) == (30, "fire_frame", "last")
-    assert (preset.maximum_of, preset.resize, preset.reward_limit) == ("grey", "area", None)
+    for row in rows[: len(fields) - 3]:  # without name and source; resize and frame_shape share a row
+        field, shown = re.findall(r"`(\w+)`", row[1])[0], row[column].strip()
+        value = WORDS.get(field, {}).get(fields[field], fields[field])
+        expected = f"{value:,}" if isinstance(value, int) else f"{value:g}" if isinstance(value, float) else str(value)
+        expected = f"{expected}, 84x84" if field == "resize" else expected.replace("_", " ")
+        assert shown in (expected, "-"), field
 
 
 def test_stacks_of_nature_and_dopamine_are_padded_with_zeros_and_the_others_with_the_first_frame():

@@ -132,15 +132,6 @@ def test_a_lost_life_ends_the_episode_after_the_whole_step_and_the_last_life_end
     assert env.reset()[1]["lives"] == 5
 
 
-def test_a_reset_in_mid_life_starts_a_new_game_whatever_the_preset():
-    env = AtariEnv("Breakout", BASELINES, seed=0)
-    env.reset()
-    lose_a_life(env)
-    env.reset()
-
-    assert env.reset()[1]["lives"] == 5
-
-
 @pytest.fixture
 def frames_at_first_life_lost() -> int:
     env = AtariEnv("Breakout", BASELINES, seed=0)

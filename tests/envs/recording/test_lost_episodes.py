@@ -73,28 +73,6 @@ def test_the_memory_stays_valid_and_agrees_with_the_oracle(mode):
     assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
 
 
-def test_the_transition_right_before_a_lost_episode_is_sampled_with_its_true_next_frame_and_bootstraps():
-    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_envs=3, seed=0)
-    recorder = Recorder(toy(AutoresetMode.NEXT_STEP, losses=[(0, 3)]), memory)
-    recorder.reset()
-    for _ in range(3):
-        recorder.step([1, 1, 1])
-    before = len(memory)
-    recorder.step([1, 1, 1])
-
-    # Steps 1 and 2 of environment 0 were seen; its third was lost, and its fourth call only began the next episode.
-    batch = memory.get(memory.sampleable_indices())
-    of_0 = [row for row in range(len(batch.index)) if batch.observation[row, -1, 0, 0] == 0]
-    last = of_0[-1]
-    assert len(of_0) == 2
-    assert before > 2
-    assert np.array_equal([frame_of(0, 0, 0), frame_of(0, 0, 1)], batch.observation[last])
-    assert np.array_equal([frame_of(0, 0, 1), frame_of(0, 0, 2)], batch.next_observation[last])
-    assert not batch.terminated[last]
-    assert batch.discount[last] == np.float32(0.99)
-    assert np.array_equal([frame_of(0, 1, 0)] * 2, memory.observations()[0])
-
-
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
 def test_the_policy_sees_the_last_received_stack_until_the_reset(mode):
     vector = ToyVector(numbered_envs([(9,)] * 3, [("terminated",)] * 3), mode, losses=[(0, 2)])
@@ -129,14 +107,3 @@ def test_with_autoreset_disabled_a_lost_episode_waits_for_its_reset():
 
     with pytest.raises(InvalidStepError, match="have ended"):
         recorder.step([1, 1, 1])
-
-
-def test_all_environments_lost_at_once_store_nothing():
-    sink = ListSink(3)
-    recorder = Recorder(toy(AutoresetMode.NEXT_STEP, losses=[(0, 1), (1, 1), (2, 1)]), sink)
-    recorder.reset()
-
-    recorder.step([1, 1, 1])
-    recorder.step([1, 1, 1])
-
-    assert [[entry[0] for entry in log] for log in sink.log] == [["begin", "begin"]] * 3

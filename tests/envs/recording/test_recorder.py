@@ -8,7 +8,6 @@ from collections.abc import Callable
 from types import MappingProxyType
 from typing import ClassVar
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Text, Tuple
@@ -18,7 +17,6 @@ from framestow.envs import Recorder, SerialVectorEnv, finished_games
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, InvalidStepError
 from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
-from oracles.saved_bytes import saved_bytes
 
 MODES = list(AutoresetMode)
 LENGTHS = [(2, 5), (3,), (1, 1, 4)]
@@ -95,43 +93,6 @@ def test_every_mode_records_the_steps_of_the_environments(mode, make):
         assert num_steps > 30
         assert expected == sink.log[env_id][: len(expected)]
         assert all(entry[0] == "begin" for entry in sink.log[env_id][len(expected) :])
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_as_many_transitions_are_stored_as_steps_were_made(mode):
-    sink = ListSink(3)
-    recorder = Recorder(ours(mode), sink)
-
-    play(recorder, 40)
-
-    assert [env.num_steps for env in recorder.env.envs] == [sink.num_steps(env_id) for env_id in ENVS]
-
-
-def test_the_three_modes_leave_byte_identical_memories(tmp_path):
-    # 171 real steps end inside an episode, so that every mode has begun the same episodes.
-    def saved(mode):
-        memory = ReplayMemory(50, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=1, seed=0)
-        vector = SerialVectorEnv([lambda: NumberedEnv(0, (2, 5, 1), ("truncated", "both", "terminated"))], mode)
-        recorder = Recorder(vector, memory)
-        play(recorder, lambda: vector.envs[0].num_steps == 171)
-        path = tmp_path / mode.name
-        memory.save(path)
-        return saved_bytes(path)
-
-    next_step, same_step, disabled = (saved(mode) for mode in MODES)
-
-    assert next_step
-    assert next_step == same_step == disabled
-
-
-@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
-def test_where_an_episode_ends_the_policy_sees_the_stack_of_its_true_last_frame(mode):
-    recorder = Recorder(ours(mode), ListSink(3, stack=2))
-    recorder.reset()
-
-    observations, *_ = recorder.step([0, 0, 0])
-
-    assert np.array_equal([frame_of(2, 0, 0), frame_of(2, 0, 1)], observations[2])
 
 
 def test_with_same_step_the_policy_sees_the_next_episode_and_final_obs_is_a_stack():
@@ -259,69 +220,6 @@ def test_observations_that_cannot_be_stacked_are_refused():
 
     with pytest.raises(InvalidSettingsError, match=r"observation space is Text.*: a recorder stacks Box"):
         Recorder(vector, ListSink(3))
-
-
-class DictEnv(gymnasium.ObservationWrapper):
-    def __init__(self, env):
-        super().__init__(env)
-        self.observation_space = gymnasium.spaces.Dict(
-            {"frame": env.observation_space, "mirror": env.observation_space}
-        )
-
-    def observation(self, observation):
-        return {"frame": observation, "mirror": observation[:, ::-1].copy()}
-
-
-class DictSink:
-    """Two lists, key by key."""
-
-    num_envs, stack = 3, 4
-
-    def __init__(self):
-        self.sinks = {"frame": ListSink(3), "mirror": ListSink(3)}
-
-    def begin(self, frames, env_ids=None):
-        for key, sink in self.sinks.items():
-            sink.begin(frames[key], env_ids)
-
-    def append(self, actions, rewards, terminated, truncated, frames, env_ids=None):
-        for key, sink in self.sinks.items():
-            sink.append(actions, rewards, terminated, truncated, frames[key], env_ids)
-
-    def observations(self):
-        return {key: sink.observations() for key, sink in self.sinks.items()}
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_frames_of_a_dict_space_are_recorded_key_by_key(mode):
-    vector = SerialVectorEnv([lambda make=make: DictEnv(make()) for make in numbered_envs()], mode)
-    memory = DictSink()
-    recorder = Recorder(vector, memory)
-    observations, _ = recorder.reset()
-    for _ in range(40):
-        assert recorder.observation_space.contains(observations)
-        actions = [action_for(stack) for stack in observations["frame"]]
-        observations, _, terminated, truncated, _ = recorder.step(actions)
-        if mode is AutoresetMode.DISABLED and (terminated | truncated).any():
-            observations, _ = recorder.reset(options={"reset_mask": terminated | truncated})
-
-    for env_id in ENVS:
-        expected = expected_log(env_id, memory.sinks["frame"].num_steps(env_id))
-        assert expected == memory.sinks["frame"].log[env_id][: len(expected)]
-    assert np.array_equal(observations["frame"], observations["mirror"][..., ::-1])
-
-
-def test_a_reset_in_mid_episode_begins_a_new_one():
-    sink = ListSink(3)
-    recorder = Recorder(ours(AutoresetMode.NEXT_STEP), sink)
-    recorder.reset()
-    recorder.step([1, 1, 1])  # ends the episode of environment 2
-    recorder.reset()
-    observations, rewards, *_ = recorder.step([2, 2, 2])
-
-    assert rewards.tolist() == [2.0, 2.0, 2.0]
-    assert [[entry[0] for entry in log] for log in sink.log] == [["begin", "step"] * 2] * 3
-    assert np.array_equal(frame_of(1, 1, 1), observations[1][-1])
 
 
 def test_a_masked_reset_begins_only_the_masked_and_keeps_the_callers_options():

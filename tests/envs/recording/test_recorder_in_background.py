@@ -6,14 +6,12 @@ import threading
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
-from framestow.envs import Recorder, SerialVectorEnv, make_atari
+from framestow.envs import Recorder, SerialVectorEnv
 from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, StepTimeoutError
-from framestow.replay.memory import ReplayMemory
-from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
+from oracles.numbered_frames import ListSink, NumberedEnv
 from oracles.patience import PATIENCE_S
 
 
@@ -41,24 +39,6 @@ class Gate(NumberedEnv):
         self.has_entered.set()
         assert self.may_leave.wait(PATIENCE_S)
         return super().step(action)
-
-
-def test_step_async_and_step_wait_equal_step():
-    for mode in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):
-        envs = [lambda s=s: NumberedEnv(s, (s + 2,)) for s in range(3)]
-        (whole, whole_sink), (halves, halves_sink) = recorder_over(*envs, mode=mode), recorder_over(*envs, mode=mode)
-        whole.reset()
-        halves.reset()
-        for step in range(30):
-            actions = np.array([step, step + 1, step + 2]) % NUM_ACTIONS
-            expected = whole.step(actions)
-            halves.step_async(actions)
-            outcome = halves.step_wait()
-            for ours, theirs in zip(expected[:4], outcome[:4], strict=True):
-                assert np.array_equal(ours, theirs)
-
-        assert whole_sink.log == halves_sink.log
-        halves.close()
 
 
 def test_the_environments_step_while_the_caller_does_something_else_and_nothing_is_recorded_until_the_wait():
@@ -136,39 +116,6 @@ def test_a_plain_step_needs_no_thread():
     assert recorder_threads() == []
 
 
-def test_a_run_saved_and_resumed_equals_the_uninterrupted_one(tmp_path):
-    def made():
-        env = make_atari("Breakout", 2, "nature", seed=1)
-        space = env.single_observation_space
-        memory = ReplayMemory(400, space, env.single_action_space, stack=4, num_envs=2, seed=3)
-        return Recorder(env, memory)
-
-    def play(recorder, observations, num_steps):
-        for _ in range(num_steps):
-            num_actions = int(recorder.single_action_space.n)
-            actions = observations.reshape(2, -1).astype(np.int64).sum(1) * 7919 % num_actions
-            observations, *_ = recorder.step(actions)
-        return observations
-
-    recorder = made()
-    observations = play(recorder, recorder.reset()[0], 60)
-    state = recorder.state_dict()
-    recorder.memory.save(tmp_path / "memory")
-    play(recorder, observations, 90)
-
-    resumed = made()
-    resumed.memory = ReplayMemory.load(tmp_path / "memory")
-    resumed.load_state_dict(state)
-    play(resumed, resumed.memory.observations(), 90)
-
-    indices = recorder.memory.sampleable_indices()
-    expected, actual = recorder.memory.get(indices), resumed.memory.get(indices)
-    assert len(indices) > 200
-    for field in ("observation", "action", "reward", "discount", "next_observation"):
-        assert np.array_equal(getattr(expected, field), getattr(actual, field))
-    assert np.array_equal(recorder.memory.sample(32).observation, resumed.memory.sample(32).observation)
-
-
 def test_a_state_of_other_environments_is_refused():
     two, one = recorder_over(long_episodes, long_episodes)[0], recorder_over(long_episodes)[0]
     two.reset()
@@ -187,16 +134,6 @@ def test_a_reset_that_was_due_when_the_state_was_saved_is_still_due():
     resumed.step([0])
 
     assert [entry[0] for entry in sink.log[0]] == ["begin"]
-
-
-def test_the_real_memory_is_a_step_sink():
-    memory = ReplayMemory(10, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=1, seed=0)
-    recorder = Recorder(SerialVectorEnv([long_episodes]), memory)
-    recorder.reset()
-    for _ in range(30):
-        recorder.step([1])
-
-    assert len(memory) == 10
 
 
 class HalvesVector(SerialVectorEnv):

@@ -43,18 +43,6 @@ def stepped(recorder, times) -> list[dict[int, str]]:
     return lost
 
 
-def test_shared_frames_of_workers_are_recorded_exactly():
-    recorder = recorder_of(AutoresetMode.NEXT_STEP)
-    recorder.reset()
-
-    stepped(recorder, 40)
-
-    assert not recorder.env.copies_observations
-    assert_memory_is_what_the_oracle_holds(recorder.memory, recorder.memory.oracle)
-    assert_every_transition_is_one_step_of_one_episode(recorder.memory)
-    recorder.close()
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_the_episodes_of_a_killed_worker_are_closed_and_the_run_continues(mode):
     recorder = recorder_of(mode, on_worker_lost="restart")

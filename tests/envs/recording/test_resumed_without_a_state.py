@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from framestow.envs import Recorder, SerialVectorEnv, lost_episodes, make_atari
@@ -127,22 +127,6 @@ def test_asynchronous_steps_and_a_later_save_restart_episodes_too():
     again.load_state_dict(resumed.state_dict())
     stepped(again, 3)
     assert [[entry[0] for entry in log] for log in recorder.memory.log] == [["begin", "step", "begin", "step"]] * 2
-
-
-def test_gymnasiums_processes_restart_too():
-    recorder = Recorder(AsyncVectorEnv([lambda s=s: made(s) for s in range(2)]), ListSink(2))
-    recorder.reset()
-    stepped(recorder, 2)
-    resumed = Recorder(AsyncVectorEnv([lambda s=s: made(s) for s in range(2)]), recorder.memory)
-
-    resumed.load_state_dict(recorder.state_dict())
-    stepped(resumed, 3)
-
-    assert [[entry[0] for entry in log] for log in resumed.memory.log] == [
-        ["begin", *["step"] * 2, "begin", "step"]
-    ] * 2
-    recorder.close()
-    resumed.close()
 
 
 def test_before_the_first_reset_nothing_is_lost():

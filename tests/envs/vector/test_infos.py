@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import re
 
 import numpy as np
 import pytest
@@ -78,18 +77,3 @@ def test_it_is_gymnasiums_answer_to_the_last_dtype(told):
         return
 
     assert described(expected) == described(batch_infos(infos, numbers, num_envs))
-
-
-def test_same_step_reports_an_end_in_infos_and_in_final_info():
-    infos = [{"final_obs": np.ones(2), "final_info": {"t": 9}}, {"t": 0}, {"t": 5}]
-
-    batched = batch_infos(infos, [1, 1, 2], 3)
-
-    assert [0, 0, 5] == batched["t"].tolist()
-    assert [False, True, False] == batched["_final_obs"].tolist()
-    assert [0, 9, 0] == batched["final_info"]["t"].tolist()
-
-
-def test_infos_that_cannot_be_batched_are_named_with_their_key():
-    with pytest.raises(InvalidStepError, match=re.escape("infos [{'x': 1}, {'x': None}] of environments [0, 1]")):
-        batch_infos([{"x": 1}, {"x": None}], [0, 1], 2)

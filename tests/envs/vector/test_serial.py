@@ -65,13 +65,6 @@ def test_a_space_that_cannot_be_batched_is_refused_at_construction():
         SerialVectorEnv([unbatchable_env] * 2)
 
 
-def test_a_vector_of_one_is_a_vector():
-    vector = make_atari("Pong", 1, seed=0)
-    frames, _ = vector.reset()
-
-    assert frames.shape == (1, 84, 84)
-
-
 def test_after_a_state_that_does_not_fit_all_environments_need_a_reset():
     state = SerialVectorEnv([NumberedEnv] * 2).state_dict()
     vector = SerialVectorEnv([lambda: TimeLimit(NumberedEnv(), 3)] * 2)

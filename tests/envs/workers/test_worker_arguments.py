@@ -23,18 +23,6 @@ class OptionEatingEnv(gymnasium.Env):
         return np.zeros((1, 1), np.uint8), {"told": (options or {}).pop("tell", "nothing")}
 
 
-@pytest.mark.parametrize("num_workers", [1, 2])
-def test_every_environment_gets_options_of_its_own(num_workers):
-    env = WorkerVectorEnv([OptionEatingEnv] * 2, num_workers=num_workers, start_method="fork")
-    options = {"tell": "all"}
-
-    _, infos = env.reset(options=options)
-
-    assert ["all", "all"] == infos["told"].tolist()
-    assert {"tell": "all"} == options
-    env.close()
-
-
 def test_a_setting_that_cannot_work_is_refused_before_a_process_is_started():
     before = multiprocessing.active_children()
 

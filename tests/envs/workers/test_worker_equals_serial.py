@@ -74,21 +74,6 @@ def test_observations_of_any_space_arrive_as_serial_hands_them_out(pair, mode, n
     assert serial.single_observation_space == workers.single_observation_space
 
 
-@pytest.mark.parametrize("name", ["float32", "discrete from 3", "multi discrete", "multi binary", "nested", "text"])
-def test_actions_of_any_space_reach_their_environments(pair, name):
-    serial, workers = pair([partial(SpaceEnv, "discrete", name)] * 3, seed=5)
-    serial.reset()
-    workers.reset()
-    serial.action_space.seed(1)
-
-    for _ in range(10):
-        actions = serial.action_space.sample()
-        assert_same(serial.step(actions), workers.step(actions))
-
-    assert serial.action_space == workers.action_space
-    assert_same(serial.call("actions"), workers.call("actions"))
-
-
 @pytest.mark.parametrize(
     ("start_method", "mode"),
     [
@@ -124,36 +109,3 @@ def test_shared_observations_are_valid_until_the_next_step_or_reset_ends(pair, m
         if mode is AutoresetMode.DISABLED and ended.any():
             shown, _ = workers.reset(options={"reset_mask": ended})
             assert_same(serial.reset(options={"reset_mask": ended})[0], shown)
-
-
-def test_observations_belong_to_the_caller(pair):
-    _, workers = pair(numbered(3))
-    first, _ = workers.reset()
-    kept = first.copy()
-    for _ in range(4):
-        workers.step([0, 0, 0])
-
-    assert np.array_equal(kept, first)
-    first[:] = 0
-    assert first.flags.owndata
-
-
-def test_a_list_of_seeds_and_none_work_as_in_serial(pair):
-    serial, workers = pair([partial(SpaceEnv, "picture")] * 3)
-
-    assert_same(serial.reset(seed=[4, 5, 6]), workers.reset(seed=[4, 5, 6]))
-    assert_same(serial.reset(), workers.reset())
-
-
-def test_a_masked_reset_leaves_the_others_and_the_callers_options_alone(pair):
-    serial, workers = pair([partial(SpaceEnv, "picture and text")] * 4, AutoresetMode.DISABLED, seed=1)
-    serial.reset()
-    workers.reset()
-    mask = np.array([False, True, False, True])
-    options = {"reset_mask": mask, "level": 3}
-
-    answer = workers.reset(options=options, seed=[None, 5, None, None])
-
-    assert_same(serial.reset(options=options, seed=[None, 5, None, None]), answer)
-    assert {"reset_mask": mask, "level": 3} == options
-    play_alike(serial, workers, 10)
