@@ -8,8 +8,8 @@
 namespace framestow {
 namespace {
 
-constexpr std::uint32_t kReflectedPolynomial = 0x82F63B78U;
-constexpr std::size_t kSlices = 8;  // bytes per step: "slicing by 8" (Kounavis and Berry 2005)
+constexpr std::uint32_t kReflectedPolynomial = 0x82F63B78U;  // Castagnoli's
+constexpr std::size_t kSlices = 8;                           // bytes per step: "slicing by 8" (Kounavis and Berry 2005)
 
 using SliceTables = std::array<std::array<std::uint32_t, 256>, kSlices>;
 
@@ -34,7 +34,7 @@ constexpr SliceTables make_tables() {
 constexpr SliceTables kTables = make_tables();
 
 #ifdef FRAMESTOW_ASKS_PROCESSOR
-constexpr std::size_t kLaneBytes = 1024;
+constexpr std::size_t kLaneBytes = 1024;  // of each of the lanes that are computed side by side
 
 // Advances a checksum register over that many zero bytes, by its four bytes: the result is linear in them.
 using PastZeros = std::array<std::array<std::uint32_t, 256>, 4>;

@@ -63,6 +63,7 @@ void ChangedSlots::join() {
 
 namespace {
 
+// Smallest weight of a priority above 0, and largest weight of all.
 constexpr float kSmallest = std::numeric_limits<float>::min();
 constexpr float kGreatest = std::numeric_limits<float>::max();
 

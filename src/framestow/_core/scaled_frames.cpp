@@ -16,7 +16,7 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kNumPixels = 256;
+constexpr std::size_t kNumPixels = 256;  // values of a pixel
 constexpr std::uint8_t kMagic[4] = {'s', 'c', 'a', '1'};
 
 template <typename Value>

@@ -41,9 +41,9 @@ struct Job {
     Job(const std::function<void()>& job_work, std::size_t helpers) : work(job_work), num_wanted(helpers) {}
 
     const std::function<void()>& work;
-    std::size_t num_wanted;  // number of helpers that may still join
-    std::size_t num_helping = 0;
-    std::exception_ptr failure;
+    std::size_t num_wanted;       // number of helpers that may still join
+    std::size_t num_helping = 0;  // helpers that have begun and not returned
+    std::exception_ptr failure;   // the first one of a helper
     std::condition_variable helper_left;
 };
 
@@ -118,10 +118,10 @@ private:
         }
     }
 
-    std::mutex mutex_;
-    std::condition_variable has_job_;
-    std::deque<Job*> open_jobs_;
-    std::size_t num_threads_ = 0;
+    std::mutex mutex_;                 // guards the members below, and those of a job but its work
+    std::condition_variable has_job_;  // what idle threads wait for
+    std::deque<Job*> open_jobs_;       // those that want more helpers, oldest first; each on its caller's stack
+    std::size_t num_threads_ = 0;      // started so far; none ends
 };
 
 // Never destroyed: its threads wait in it until the process ends.

@@ -89,9 +89,9 @@ public:
 
 private:
     BorrowedArray raw_frames_;
-    std::optional<PaletteScreen> screen_;
-    std::optional<AreaShrinker> shrinker_;
-    std::size_t out_bytes_ = 0;
+    std::optional<PaletteScreen> screen_;   // always there after construction
+    std::optional<AreaShrinker> shrinker_;  // none: frames are written at full size
+    std::size_t out_bytes_ = 0;             // of a written frame
 };
 
 }  // namespace

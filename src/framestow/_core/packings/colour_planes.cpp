@@ -5,7 +5,7 @@
 namespace framestow {
 namespace {
 
-constexpr std::size_t kPlanes = 3;
+constexpr std::size_t kPlanes = 3;  // red, green, blue
 
 // Where the bytes of a frame stand: those of a pixel `plane_step` apart, those of a plane `pixel_step` apart.
 struct Order {
@@ -13,7 +13,7 @@ struct Order {
     std::size_t plane_step;
 };
 
-constexpr Order kPixels{kPlanes, 1};
+constexpr Order kPixels{kPlanes, 1};  // of a frame with channels last
 
 constexpr Order planes_of(std::size_t num_pixels) { return Order{1, num_pixels}; }
 

@@ -30,7 +30,7 @@ struct OperationTable {
     std::array<std::uint8_t, 256> taken;   // bytes of the patch that it takes, with literals and one byte of its keep
 };
 
-constexpr std::uint8_t kSpecial = 255;
+constexpr std::uint8_t kSpecial = 255;  // no source: the slow loop reads the operation
 constexpr std::size_t kRunSource = static_cast<std::size_t>(Source::kRun);
 constexpr std::size_t kNumPlainSources = kByteCodes.num_sources;  // those that are copied as they are
 
@@ -91,6 +91,7 @@ constexpr RunTable make_runs() {
     return runs;
 }
 
+// Ones, then zeros: a load from kPixelChunks - n gives n ones.
 struct MaskTable {
     std::uint8_t bytes[2 * kPixelChunks];
 };
@@ -309,19 +310,19 @@ const AddPixels kAddPixels = quickest_add_pixels();
 // the base frame (`base_distance`). In a self-coded frame both lead to the row above.
 struct Surroundings {
     ByteSpan body;
-    std::size_t row_bytes;
+    std::size_t row_bytes;  // of the frame; the row above is so far behind the target
     std::size_t pixel_bytes;
     std::ptrdiff_t base_distance;
-    std::uint8_t* frame_end;
+    std::uint8_t* frame_end;  // nothing is written from here on
 };
 
 // The position in the patch and in the frame.
 struct Progress {
-    const std::uint8_t* cursor;
+    const std::uint8_t* cursor;     // next byte of the patch
     const std::uint8_t* limit;      // end of the body, or of the repeated operations
     const std::uint8_t* return_to;  // the place after the repeat being read, or null
-    std::uint8_t* target;
-    bool keeps_after_repeat;
+    std::uint8_t* target;           // next byte of the frame
+    bool keeps_after_repeat;        // whether the repeat being read has its own number of kept bytes
 };
 
 FRAMESTOW_ALWAYS_INLINE void check_room(const Surroundings& around, const Progress& at, std::size_t length) {

@@ -9,9 +9,9 @@ namespace {
 
 using namespace patch_format;
 
-constexpr std::uint32_t kNone = 0xFFFFFFFF;
-constexpr unsigned kFirstHashBits = 10;
-constexpr unsigned kMostHashBits = 17;
+constexpr std::uint32_t kNone = 0xFFFFFFFF;   // no entry
+constexpr unsigned kFirstHashBits = 10;       // of a place in the table: for the first operations
+constexpr unsigned kMostHashBits = 17;        // the table has at most 2**17 places
 constexpr int kMaxTries = 4;                  // candidates per operation
 constexpr std::size_t kWorthwhileBytes = 12;  // 8 more than a repeat takes, which pays for the time of a jump
 
