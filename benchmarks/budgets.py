@@ -27,7 +27,7 @@ from steps import NUM_FRAMES, SHAPE, appending, rows_of
 
 RESULTS = Path(__file__).parent / "results"
 BUDGET = 10_000_000  # bytes per environment
-NUM_STREAMS = (1, 8)
+NUM_ENVS = (1, 8)
 ROUNDS, CALLS = 400, 400
 
 
@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--game", choices=GAMES)
     game = parser.parse_args().game
     figures = {}
-    for num_envs in NUM_STREAMS:
+    for num_envs in NUM_ENVS:
         figures[f"{num_envs} environments"] = measured = microseconds(game or "breakout", num_envs)
         bare = measured["without a look"]
         print(f"{num_envs} environments: an append takes {bare:.2f} us")

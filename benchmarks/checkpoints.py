@@ -41,7 +41,7 @@ from framestow.training import Settings
 from framestow.training.checkpoint import RunState, write_checkpoint
 
 RESULTS = Path(__file__).parent / "results"
-NUM_STREAMS, NUM_FRAMES, NUM_ACTIONS = 8, 20_000, 18
+NUM_ENVS, NUM_FRAMES, NUM_ACTIONS = 8, 20_000, 18
 CAPACITY, NEW_STEPS, SAVES = 1_000_000, 10_000, 5
 FILLED, TRAINED_STEPS, CHECKPOINT_EVERY, FLUSH_EVERY_S = 100_000, 4_000, 2_000, 5.0
 FLUSHES, STEPS_A_FLUSH = 30, 1_248  # 250 agent steps a second, 8 at once
@@ -49,7 +49,7 @@ FLUSHES, STEPS_A_FLUSH = 30, 1_248  # 250 agent steps a second, 8 at once
 
 def new_memory(**settings: Any) -> ReplayMemory:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    return ReplayMemory(CAPACITY, space, NUM_ACTIONS, num_envs=NUM_STREAMS, seed=0, **settings)
+    return ReplayMemory(CAPACITY, space, NUM_ACTIONS, num_envs=NUM_ENVS, seed=0, **settings)
 
 
 class RecordedPlay:
@@ -58,16 +58,16 @@ class RecordedPlay:
     def __init__(self, memory: ReplayMemory) -> None:
         self._memory = memory
         self._frames = recorded("breakout", NUM_FRAMES)
-        self._places = np.arange(NUM_STREAMS) * (NUM_FRAMES // NUM_STREAMS)
+        self._places = np.arange(NUM_ENVS) * (NUM_FRAMES // NUM_ENVS)
         memory.begin(self._frames[self._places])
 
     def append(self, num_steps: int) -> None:
         """Append that many steps over all environments."""
-        going = np.zeros(NUM_STREAMS, np.bool_)
-        for _ in range(num_steps // NUM_STREAMS):
+        going = np.zeros(NUM_ENVS, np.bool_)
+        for _ in range(num_steps // NUM_ENVS):
             self._places = (self._places + 1) % NUM_FRAMES
             actions = self._places % NUM_ACTIONS
-            self._memory.append(actions, np.zeros(NUM_STREAMS), going, going, self._frames[self._places])
+            self._memory.append(actions, np.zeros(NUM_ENVS), going, going, self._frames[self._places])
 
 
 def measure_flushing() -> dict[str, Any]:
@@ -152,7 +152,7 @@ class Training:
         RecordedPlay(self.memory).append(FILLED)
         if memory_settings:
             self.memory.flush()
-        self.env = Recorder(make_atari("Breakout", NUM_STREAMS, seed=0), self.memory)
+        self.env = Recorder(make_atari("Breakout", NUM_ENVS, seed=0), self.memory)
         self.agent = new_agent()
         self.checkpoints, self.checkpoint_every = folder / "checkpoints", checkpoint_every
         self.num_steps = 0
@@ -165,10 +165,10 @@ class Training:
         started = time.perf_counter(), time.process_time()
         while self.num_steps < end:
             self.env.step_async(self.agent.act(observations, self.num_steps))
-            for _ in range(NUM_STREAMS // 4):
+            for _ in range(NUM_ENVS // 4):
                 self.agent.learn(self.memory.sample(32))
             observations, *_ = self.env.step_wait()
-            self.num_steps += NUM_STREAMS
+            self.num_steps += NUM_ENVS
             if self.checkpoint_every and self.num_steps % self.checkpoint_every == 0:
                 rest = {"environment": self.env.state_dict()}
                 write_checkpoint(self.checkpoints, RunState(self.num_steps, self.agent.state_dict(), self.memory, rest))

@@ -64,8 +64,8 @@ class Stores:
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         os.close(descriptor)
 
-    def gathering(self, packed: FrameStore, num_windows: int, threads: int) -> Callable[[], None]:
-        """Return a call that gathers the next batch of random windows."""
+    def reading(self, packed: FrameStore, num_windows: int, threads: int) -> Callable[[], None]:
+        """Return a call that reads the next batch of random windows."""
         rng = np.random.default_rng(0)
         counts = np.full(num_windows, LENGTH, np.int32)
         out = np.empty((num_windows, LENGTH, self.frame_bytes), np.uint8)
@@ -88,8 +88,8 @@ def timed(call: Callable[[], None]) -> tuple[float, float]:
 
 def measured(stores: Stores, num_windows: int, threads: int, rounds: int) -> dict[str, dict[str, float]]:
     """Return microseconds per batch, by source; the sources alternate batch by batch."""
-    ram = stores.gathering(stores.in_ram, num_windows, threads)
-    file = stores.gathering(stores.in_file, num_windows, threads)
+    ram = stores.reading(stores.in_ram, num_windows, threads)
+    file = stores.reading(stores.in_file, num_windows, threads)
     for _ in range(NUM_BATCHES):
         ram(), file()
     times: dict[str, list[tuple[float, float]]] = {"ram": [], "warm": [], "cold": []}

@@ -41,7 +41,7 @@ from framestow.distributed import ShardedReplay, start_cluster, start_local_shar
 from framestow.distributed.chunks import Chunk, ShardReport, ShardWriter, Taken
 from framestow.torch import BatchLoader
 from recorded_frames import frames_path
-from saving import FRAME_SIDE, GAME, NUM_FRAMES, NUM_STREAMS, Player
+from saving import FRAME_SIDE, GAME, NUM_ENVS, NUM_FRAMES, Player
 
 RESULTS = Path(__file__).parent / "results"
 SHARDS, BATCH, AHEAD = (1, 2, 4), 256, 4
@@ -51,7 +51,7 @@ ROUNDS = 3
 
 def arguments() -> dict[str, Any]:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    return {"capacity": 200_000, "observation_space": space, "action_space": 4, "num_envs": NUM_STREAMS, "seed": 0}
+    return {"capacity": 200_000, "observation_space": space, "action_space": 4, "num_envs": NUM_ENVS, "seed": 0}
 
 
 class Subject:

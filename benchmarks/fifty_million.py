@@ -37,36 +37,36 @@ from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import resident_bytes
 from memory_limit import MemoryLimit
-from varied_frames import VariedFilm
+from varied_frames import VariedFrames
 
 HERE = Path(__file__).parent
 BLOCK_STEPS = 64  # steps made at once
 NUM_ACTIONS = 4
 SPEC = FrameSpec((84, 84))
-NUM_STREAMS = len(GAMES)
+NUM_ENVS = len(GAMES)
 WARM_UP_BATCHES, BATCHES = 20, 300
 MB = 10**6
 
 
 def memory_in(folder: Path, capacity: int) -> ReplayMemory:
-    return ReplayMemory(capacity, SPEC, NUM_ACTIONS, num_envs=NUM_STREAMS, seed=0, directory=folder, label=GAMES)
+    return ReplayMemory(capacity, SPEC, NUM_ACTIONS, num_envs=NUM_ENVS, seed=0, directory=folder, label=GAMES)
 
 
 def build(folder: Path, capacity: int) -> None:
     """Fill a memory, flush it, report that, and continue until this process is killed."""
-    frame_sequences = [VariedFilm(recorded(game), env_id) for env_id, game in enumerate(GAMES)]
+    frame_sequences = [VariedFrames(recorded(game), env_id) for env_id, game in enumerate(GAMES)]
     memory = memory_in(folder, capacity)
     memory.begin(np.stack([frame_sequence.first_frame() for frame_sequence in frame_sequences]))
-    block = np.empty((BLOCK_STEPS, NUM_STREAMS, *SPEC.shape), np.uint8)
-    random, nothing = np.random.default_rng(0), np.zeros(NUM_STREAMS, np.bool_)
+    block = np.empty((BLOCK_STEPS, NUM_ENVS, *SPEC.shape), np.uint8)
+    random, nothing = np.random.default_rng(0), np.zeros(NUM_ENVS, np.bool_)
     start = shown = time.monotonic()
     is_full = False
     while True:
         endings = [frame_sequence.fill(block[:, env_id]) for env_id, frame_sequence in enumerate(frame_sequences)]
         for step in range(BLOCK_STEPS):
             ended = np.array([step in ends for ends in endings])
-            actions = random.integers(NUM_ACTIONS, size=NUM_STREAMS)
-            memory.append(actions, random.random(NUM_STREAMS, np.float32), ended, nothing, block[step])
+            actions = random.integers(NUM_ACTIONS, size=NUM_ENVS)
+            memory.append(actions, random.random(NUM_ENVS, np.float32), ended, nothing, block[step])
             if ended.any():
                 env_ids = np.flatnonzero(ended)
                 memory.begin(np.stack([endings[env_id][step] for env_id in env_ids]), env_ids=env_ids)

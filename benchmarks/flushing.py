@@ -26,7 +26,7 @@ from pathlib import Path
 from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
-from saving import FRAME_SIDE, NUM_STREAMS, Player
+from saving import FRAME_SIDE, NUM_ENVS, Player
 
 RESULTS = Path(__file__).parent / "results"
 CAPACITY, NEW_STEPS, NUM_FLUSHES = 200_000, 20_000, 15
@@ -37,14 +37,14 @@ BATCH = 32
 
 def new_memory(folder: Path) -> ReplayMemory:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    return ReplayMemory(CAPACITY, space, 4, num_envs=NUM_STREAMS, seed=0, directory=folder, flush_every=None)
+    return ReplayMemory(CAPACITY, space, 4, num_envs=NUM_ENVS, seed=0, directory=folder, flush_every=None)
 
 
 def append_steadily(memory: ReplayMemory, player: Player, until: threading.Event, times: list[float]) -> None:
     """Append until stopped; record the seconds of each append."""
     while not until.is_set():
         start = time.perf_counter()
-        player.play(memory, NUM_STREAMS)
+        player.play(memory, NUM_ENVS)
         times.append(time.perf_counter() - start)
         time.sleep(PAUSE_S)
 
@@ -81,7 +81,7 @@ def waits(memory: ReplayMemory, player: Player) -> dict[str, float]:
 
 def round_of_steps(memory: ReplayMemory, player: Player, num_steps: int) -> None:
     for _ in range(num_steps):
-        player.play(memory, NUM_STREAMS)
+        player.play(memory, NUM_ENVS)
         memory.sample(BATCH)
 
 
@@ -111,7 +111,7 @@ def cost(memory: ReplayMemory, player: Player) -> dict[str, float]:
             beside.join()
         cpu[flushes].append(time.process_time() - began)
     return {
-        "steps_a_round": steps * NUM_STREAMS,
+        "steps_a_round": steps * NUM_ENVS,
         "round_cpu_s_without": statistics.median(cpu[False]),
         "round_cpu_s_with_a_flush": statistics.median(cpu[True]),
         "flush_thread_cpu_s": statistics.median(flush_cpu),

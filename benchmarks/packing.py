@@ -10,7 +10,7 @@
 Frames: 20,000 of each, in the set "colour" 1,280 (atari_frames.py, record_scenes.py, synthetic_frames.py), recorded
 once. They are appended to one environment frame by frame. Then its segments are restored into environment after
 environment, until the packed store has 64 MB or 1,000,000 frames, too many for a cache. A window is 5 consecutive
-frames, a batch 32 windows at random places. In turn with every gather, the bare copy copies as many windows from an
+frames, a batch 32 windows at random places. In turn with every read, the bare copy copies as many windows from an
 uncompressed array of 4 GiB with one np.take into a reused output. Medians; `pack` is the time of one append of one
 frame from Python, as the median and, in processor time, as the mean, which includes occasional work such as sealing.
 
@@ -112,8 +112,8 @@ def filled_store(frames: NDArray[np.uint8]) -> FilledStore:
     return FilledStore(packed, num_envs, float(np.median(seconds)), processor_seconds)
 
 
-def gathering(store: FilledStore, frame_bytes: int) -> Callable[[], None]:
-    """Return a call that gathers the next batch of random windows."""
+def reading(store: FilledStore, frame_bytes: int) -> Callable[[], None]:
+    """Return a call that reads the next batch of random windows."""
     rng = np.random.default_rng(0)
     counts = np.full(WINDOWS, LENGTH, np.int32)
     out = np.empty((WINDOWS, LENGTH, frame_bytes), np.uint8)
@@ -154,7 +154,7 @@ def measure(frames: NDArray[np.uint8], uncompressed: NDArray[np.uint8], rounds: 
     """Return bytes per frame and microseconds of one recording."""
     frame_bytes = int(np.prod(frames.shape[1:]))
     store = filled_store(frames)
-    candidates = {"read": gathering(store, frame_bytes), "bare": bare_copying(uncompressed, frame_bytes)}
+    candidates = {"read": reading(store, frame_bytes), "bare": bare_copying(uncompressed, frame_bytes)}
     medians = measure_medians(candidates, rounds=rounds, calls=5)
     bytes_per_frame = (store.packed.sealed_nbytes + store.packed.index_nbytes) / store.sealed_frames
     return {
@@ -220,7 +220,7 @@ def measured_sets(chosen: dict[str, list[str]], rounds: int) -> dict[str, dict[s
 
 
 def print_games(games: Sequence[str], rounds: int) -> None:
-    """Print a table of games, random and scripted play: bytes a frame, packing in µs, and gathers to the bare copy."""
+    """Print a table of games, random and scripted play: bytes a frame, packing in µs, and reads to the bare copy."""
     uncompressed = np.ones(BARE_BYTES, np.uint8)
     rows: dict[str, dict[str, float]] = {}
     print(f"{'':24s} bytes a frame   pack, µs: median, mean   to bare copy")
@@ -267,7 +267,7 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=FRAME_SETS, default=list(FRAME_SETS))
     parser.add_argument("--only", nargs="+", choices=every_name, default=every_name, metavar="NAME")
     parser.add_argument("--games", nargs="*", choices=GAME_NAMES, metavar="GAME", help="one table; none: all games")
-    parser.add_argument("--rounds", type=int, default=300, help="rounds of 5 gathers and 5 bare copies of each")
+    parser.add_argument("--rounds", type=int, default=300, help="rounds of 5 reads and 5 bare copies of each")
     arguments = parser.parse_args()
     if arguments.games is not None:
         print_games(arguments.games or GAME_NAMES, arguments.rounds)

@@ -39,7 +39,7 @@ RESULTS = Path(__file__).parent / "results"
 CAPACITY = 1_000_000  # transitions
 ALPHA, BETA, EPSILON = 0.6, 0.4, 1e-6
 BATCHES = (32, 256)
-NUM_STREAMS = 100  # environments of framestow's memory
+NUM_ENVS = 100  # environments of framestow's memory
 CHECKED = 50_000  # draws
 SLACK = 0.01  # of their mean: five standard deviations
 
@@ -59,12 +59,12 @@ class System(NamedTuple):
 
 def framestow_systems() -> dict[str, System]:
     sampler = Prioritized(alpha=ALPHA, beta=BETA, epsilon=EPSILON)
-    memory = ReplayMemory(CAPACITY, FrameSpec((1, 1)), 2, stack=1, num_envs=NUM_STREAMS, sampler=sampler, seed=0)
-    memory.begin(np.zeros((NUM_STREAMS, 1, 1), np.uint8))
-    going = np.zeros(NUM_STREAMS, np.bool_)
-    actions, rewards = np.zeros(NUM_STREAMS, np.int64), np.zeros(NUM_STREAMS)
-    for step in range(CAPACITY // NUM_STREAMS):
-        memory.append(actions, rewards, going, going, np.full((NUM_STREAMS, 1, 1), step % 256, np.uint8))
+    memory = ReplayMemory(CAPACITY, FrameSpec((1, 1)), 2, stack=1, num_envs=NUM_ENVS, sampler=sampler, seed=0)
+    memory.begin(np.zeros((NUM_ENVS, 1, 1), np.uint8))
+    going = np.zeros(NUM_ENVS, np.bool_)
+    actions, rewards = np.zeros(NUM_ENVS, np.int64), np.zeros(NUM_ENVS)
+    for step in range(CAPACITY // NUM_ENVS):
+        memory.append(actions, rewards, going, going, np.full((NUM_ENVS, 1, 1), step % 256, np.uint8))
     memory.sample(1)
     steps, generator = memory._parts.steps, np.random.default_rng(0)
     tree, slots = Priorities(ALPHA, EPSILON), np.arange(CAPACITY)

@@ -42,14 +42,14 @@ def measured(game: str, settings: BenchSettings) -> dict[str, float]:
         "bare_copy_us": figures.bare_copy.sample_us,
         "sample_of_bare_copy": figures.sample_of_bare_copy(ours),
         "append_us": ours.append_us,
-        "append_us_of_8_streams": figures.append_us_of_8_streams,
+        "append_us_of_8_envs": figures.append_us_of_8_envs,
     }
 
 
 def print_row(name: str, row: dict[str, float]) -> None:
     print(
         f"{name:15s} {row['bytes_per_transition']:7.1f} {row['sample_us']:8.1f} {row['sample_of_bare_copy']:7.2f} "
-        f"{row['append_us']:8.2f} {row['append_us_of_8_streams']:8.2f}",
+        f"{row['append_us']:8.2f} {row['append_us_of_8_envs']:8.2f}",
         flush=True,
     )
 

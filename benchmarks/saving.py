@@ -29,7 +29,7 @@ from framestow.process_memory import live_bytes
 
 RESULTS = Path(__file__).parent / "results"
 MIB = 2**20
-GAME, NUM_FRAMES, NUM_STREAMS = "breakout", 20_000, 8
+GAME, NUM_FRAMES, NUM_ENVS = "breakout", 20_000, 8
 NEW_STEPS, NUM_SAVES = 10_000, 7
 EPISODE = 1_000  # steps
 
@@ -39,19 +39,19 @@ class Player:
 
     def __init__(self) -> None:
         frames = recorded(GAME, NUM_FRAMES, 0)
-        starts = np.arange(NUM_STREAMS) * (NUM_FRAMES // NUM_STREAMS)
+        starts = np.arange(NUM_ENVS) * (NUM_FRAMES // NUM_ENVS)
         self._rows = lambda step: frames[(starts + step) % NUM_FRAMES]
         self._random = np.random.default_rng(0)
         self._step = 0
 
     def play(self, memory: ReplayMemory, num_transitions: int) -> None:
         """Append that many transitions over all environments."""
-        for _ in range(num_transitions // NUM_STREAMS):
+        for _ in range(num_transitions // NUM_ENVS):
             if self._step % EPISODE == 0:
                 memory.begin(self._rows(self._step))
             self._step += 1
-            ends = np.full(NUM_STREAMS, self._step % EPISODE == 0)
-            actions, rewards = self._random.integers(0, 4, NUM_STREAMS), self._random.random(NUM_STREAMS)
+            ends = np.full(NUM_ENVS, self._step % EPISODE == 0)
+            actions, rewards = self._random.integers(0, 4, NUM_ENVS), self._random.random(NUM_ENVS)
             memory.append(actions, rewards, ends, ~ends & False, self._rows(self._step))
 
 
@@ -76,7 +76,7 @@ def folder_bytes(folder: Path) -> int:
 
 def run(num_transitions: int, folder: Path) -> dict[str, float]:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    memory = ReplayMemory(num_transitions, space, 4, num_envs=NUM_STREAMS, seed=0)
+    memory = ReplayMemory(num_transitions, space, 4, num_envs=NUM_ENVS, seed=0)
     player = Player()
     player.play(memory, num_transitions)
     first_s, first_peak = measured(partial(memory.save, folder))

@@ -1,4 +1,4 @@
-"""Measure a step compared with packing its frame, and a batch compared with gathering its windows.
+"""Measure a step compared with packing its frame, and a batch compared with reading its windows.
 
     python benchmarks/steps.py                   Breakout, results/steps.json
     python benchmarks/steps.py --game pong       another game, printed only
@@ -6,7 +6,7 @@
 Frames: 20,000 of sticky random play (atari_frames.py), recorded once. A memory of 84x84 frames, stack 4, is filled
 until its ring has wrapped, so that every append also evicts a transition. An append gets arrays as Gymnasium returns
 them (int64 actions, float64 rewards, bool flags), or lists of Python numbers, as in a loop over one environment. In
-turn with it, a bare packed store takes the same frames. In turn with sample(32), a bare store gathers 32 windows of 5
+turn with it, a bare packed store takes the same frames. In turn with sample(32), a bare store reads 32 windows of 5
 into a reused output; with returns of 3 steps, 32 windows of 7. Medians of single
 calls, so that other work of the machine hardly affects them; neither includes sealing a segment, once in 64 frames.
 """
@@ -76,7 +76,7 @@ def packing(num_envs: int, rows: list[NDArray[np.uint8]]) -> Callable[[], object
     return pack
 
 
-def gathering(frames: NDArray[np.uint8], n_step: int = 1) -> Callable[[], object]:
+def reading(frames: NDArray[np.uint8], n_step: int = 1) -> Callable[[], object]:
     store, zeros = bare_store(1), np.zeros(BATCH, np.int32)
     for frame in frames[:CAPACITY]:
         store.append(zeros[:1], frame[None])
@@ -112,7 +112,7 @@ def main() -> None:
         for _ in range(CAPACITY):
             fill()
         candidates[f"sample({BATCH}){name}"] = partial(sampled.sample, BATCH)
-        candidates[f"gathering alone{name}"] = gathering(frames, n_step)
+        candidates[f"reading alone{name}"] = reading(frames, n_step)
 
     turns = measure_turns(candidates, arguments.rounds, calls=50)
     medians = {name: 1e6 * float(np.median(times)) for name, times in turns.items()}  # of single calls
@@ -129,9 +129,9 @@ def main() -> None:
         beside[f"append, 8 environments, a step{name}"] = (
             medians[f"append, environments: 8, arrays{name}"] - medians["packing alone, environments: 8"]
         ) / 8
-        beside[f"sample({BATCH}){name}"] = medians[f"sample({BATCH}){name}"] - medians[f"gathering alone{name}"]
+        beside[f"sample({BATCH}){name}"] = medians[f"sample({BATCH}){name}"] - medians[f"reading alone{name}"]
     for name, microseconds in beside.items():
-        print(f"beside packing or gathering: {name:<36} {microseconds:>6.2f} µs")
+        print(f"beside packing or reading: {name:<36} {microseconds:>6.2f} µs")
     if arguments.game == "breakout":
         write_result(
             RESULTS / "steps.json", {"game": arguments.game, "microseconds": medians, "microseconds_beside": beside}

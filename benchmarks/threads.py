@@ -44,8 +44,8 @@ STEP_S = 0.001  # between two appends
 NUM_SAMPLERS = (0, 1, 2, 4)
 
 
-def gathering(store: FilledStore, threads: int) -> Callable[[], None]:
-    """Return a call that gathers the next batch of random windows on that many threads."""
+def reading(store: FilledStore, threads: int) -> Callable[[], None]:
+    """Return a call that reads the next batch of random windows on that many threads."""
     rng = np.random.default_rng(0)
     counts = np.full(WINDOWS, LENGTH, np.int32)
     out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
@@ -68,7 +68,7 @@ def bare_copying() -> Callable[[], object]:
 def read_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dict[str, float]:
     """Return microseconds per batch on one thread, on two, and of the bare copy."""
     store = filled_store(recorded(game))
-    candidates = {f"threads_{count}": gathering(store, count) for count in (1, 2)}
+    candidates = {f"threads_{count}": reading(store, count) for count in (1, 2)}
     medians = measure_medians(candidates | {"bare_copy": bare_copy}, rounds=rounds, calls=2)
     return medians | {"two_threads_to_bare_copy": medians["threads_2"] / medians["bare_copy"]}
 
@@ -116,20 +116,20 @@ def append_times(memory: ReplayMemory, frames: NDArray[np.uint8], num_samplers: 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Gathering on two threads, and appending beside samplers.")
+    parser = argparse.ArgumentParser(description="Reading on two threads, and appending beside samplers.")
     parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES))
     parser.add_argument("--rounds", type=int, default=100, help="rounds of 2 batches a candidate and game")
     arguments = parser.parse_args()
     bare_copy = bare_copying()
     print(f"{'256 windows, µs':15s} {'1 thread':>9s} {'2 threads':>9s} {'bare copy':>9s}  2 threads to bare copy")
-    gathers = {}
+    reads = {}
     for game in arguments.games:
-        row = gathers[game] = read_times(game, bare_copy, arguments.rounds)
+        row = reads[game] = read_times(game, bare_copy, arguments.rounds)
         print(
             f"{game:15s} " + " ".join(f"{row[name]:9.0f}" for name in ("threads_1", "threads_2", "bare_copy")), end=""
         )
         print(f"  {row['two_threads_to_bare_copy']:.2f}", flush=True)
-    ratio = statistics.geometric_mean(row["two_threads_to_bare_copy"] for row in gathers.values())
+    ratio = statistics.geometric_mean(row["two_threads_to_bare_copy"] for row in reads.values())
     print(f"geometric mean of the ratio to the bare copy: {ratio:.2f}")
     del bare_copy
 
@@ -141,7 +141,7 @@ def main() -> None:
         row = appends[str(num_samplers)] = append_times(memory, frames, num_samplers)
         print(f"{num_samplers:8d} {row['median_us']:19.1f} {row['percentile_99_us']:17.1f} {row['batches_a_s']:15.0f}")
     if arguments.games == list(GAMES):
-        result = {"read": gathers, "two_threads_to_bare_copy": ratio, "append_beside_samplers": appends}
+        result = {"read": reads, "two_threads_to_bare_copy": ratio, "append_beside_samplers": appends}
         print("written:", write_result(RESULTS / "threads.json", result))
 
 

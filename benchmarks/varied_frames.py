@@ -33,7 +33,7 @@ class Take:
         return self.stop - self.start
 
 
-class VariedFilm:
+class VariedFrames:
     """One environment of takes of one recording, with random start, length and orientation (upright or upside down).
 
     A segment of a memory may begin at any frame of any take, so few segments are equal: 20,000 recorded frames in two

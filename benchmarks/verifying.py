@@ -19,7 +19,7 @@ from pathlib import Path
 from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
-from saving import FRAME_SIDE, GAME, NUM_STREAMS, Player, folder_bytes
+from saving import FRAME_SIDE, GAME, NUM_ENVS, Player, folder_bytes
 
 RESULTS = Path(__file__).parent / "results"
 CALLS = {
@@ -62,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "store"
         space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-        memory = ReplayMemory(arguments.transitions, space, 4, num_envs=NUM_STREAMS, seed=0, label=GAME)
+        memory = ReplayMemory(arguments.transitions, space, 4, num_envs=NUM_ENVS, seed=0, label=GAME)
         Player().play(memory, arguments.transitions)
         memory.save(folder)
         result: dict[str, object] = {

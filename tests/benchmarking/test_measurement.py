@@ -81,7 +81,7 @@ def test_all_storages_of_framestow_are_measured_with_the_bare_copy():
     assert all(system.transitions == 600 and system.append_us > 0 for system in figures.systems)
     assert 30 == figures.bare_copy.bytes_per_transition
     assert 600 == figures.bare_copy.transitions
-    assert figures.append_us_of_8_streams > 0
+    assert figures.append_us_of_8_envs > 0
 
 
 @pytest.mark.parametrize("library", LIBRARIES.values(), ids=LIBRARIES.keys())

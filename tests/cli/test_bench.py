@@ -58,7 +58,7 @@ def test_a_bench_prints_the_table_and_writes_figures_and_picture(
             "frames_played",
             "rounds",
         ),
-        *("seed", "bare_copy", "systems", "left_out", "append_us_of_8_streams", "not_installed"),
+        *("seed", "bare_copy", "systems", "left_out", "append_us_of_8_envs", "not_installed"),
     } == set(written) - {"commit"}  # an installed framestow has none
     assert names == [system["name"] for system in written["systems"]]
     assert (

@@ -1,4 +1,4 @@
-"""Battery of the saved state of a vector environment; run like `vector_env_contract`."""
+"""Contract tests of the saved state of a vector environment; run like `vector_env_contract`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Battery of tests for every vector environment of framestow; a test module subclasses `VectorEnvContract`."""
+"""Contract tests for every vector environment of framestow; a test module subclasses `VectorEnvContract`."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ FRAME = ROWS * ROW_BYTES
 SEGMENT = 5  # frames, so that few steps cross many borders
 
 
-def new_env_ids(num_envs=2, frames_per_segment=SEGMENT):
+def new_store(num_envs=2, frames_per_segment=SEGMENT):
     return FrameStore(num_envs, [(ROWS, ROW_BYTES, 1)], frames_per_segment)
 
 
@@ -28,20 +28,18 @@ def frames_of(kind, count, seed):
 
 
 def filled(count, num_envs=1, kind="sprites", frames_per_segment=SEGMENT):
-    env_ids = new_env_ids(num_envs, frames_per_segment)
+    store = new_store(num_envs, frames_per_segment)
     frames = [frames_of(kind, count, seed) for seed in range(num_envs)]
     for index in range(count):
-        env_ids.append(np.arange(num_envs, dtype=np.int32), np.stack([own[index] for own in frames]))
-    return env_ids, frames
+        store.append(np.arange(num_envs, dtype=np.int32), np.stack([own[index] for own in frames]))
+    return store, frames
 
 
-def gathered(env_ids, windows, length, **options):
+def read_windows(store, windows, length, **options):
     """Return the arrays of windows ``(env_id, last position, count)``."""
     out = np.full((len(windows), length, FRAME), 171, np.uint8)
     columns = np.array(windows, np.int64).reshape(-1, 3)
-    env_ids.windows(
-        columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out, **options
-    )
+    store.windows(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out, **options)
     return out
 
 
@@ -51,9 +49,9 @@ def expected_window(frames, last, count, length, padding="first_frame"):
     return np.stack([before] * (length - count) + window)
 
 
-def numbers(env_ids, env_id):
+def numbers(store, env_id):
     """Return the numbers of the segments with frames, if none was evicted among them."""
-    return range(env_ids.first_position(env_id) // SEGMENT, -(-env_ids.next_position(env_id) // SEGMENT))
+    return range(store.first_position(env_id) // SEGMENT, -(-store.next_position(env_id) // SEGMENT))
 
 
 class AgainstLists(RuleBasedStateMachine):
@@ -61,7 +59,7 @@ class AgainstLists(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 2**16), kind=st.sampled_from(list(pixel_envs.MAKERS)))
     def begin(self, seed, kind):
-        self.native = new_env_ids()
+        self.native = new_store()
         self.source = [frames_of(kind, 400, seed), frames_of(kind, 400, seed + 1)]
         self.stored = [[], []]  # positions
         self.count = [0, 0]
@@ -90,7 +88,7 @@ class AgainstLists(RuleBasedStateMachine):
                 count -= 1
             windows.append((env_id, last, count))
 
-        out = gathered(self.native, windows, length, padding=padding)
+        out = read_windows(self.native, windows, length, padding=padding)
 
         for window, (env_id, last, count) in zip(out, windows, strict=True):
             frames = {position: self.source[env_id][position % 400] for position in self.stored[env_id]}
@@ -106,7 +104,7 @@ class AgainstLists(RuleBasedStateMachine):
             return
 
         with pytest.raises(IndexError, match=f"window 0 wants the {count} frames up to position {last} of"):
-            gathered(self.native, [(env_id, last, count)], 8)
+            read_windows(self.native, [(env_id, last, count)], 8)
 
     @rule(env_id=st.sampled_from([0, 1]), before=st.integers(-3, 120), first=st.integers(-3, 60))
     def evict(self, env_id, before, first):
@@ -119,7 +117,7 @@ class AgainstLists(RuleBasedStateMachine):
 
     @rule()
     def save_and_restore(self):
-        restored = new_env_ids()
+        restored = new_store()
         for env_id in (0, 1):
             for number in sorted({position // SEGMENT for position in self.stored[env_id]}):
                 segment = self.native.segment(env_id, number)
@@ -144,11 +142,11 @@ TestAgainstLists = AgainstLists.TestCase
 
 
 def test_windows_cross_segment_borders_anywhere():
-    env_ids, (frames,) = filled(23)
+    store, (frames,) = filled(23)
 
     for count in range(1, 13):
         for last in range(count - 1, 23):
-            out = gathered(env_ids, [(0, last, count)], 12)
+            out = read_windows(store, [(0, last, count)], 12)
             np.testing.assert_array_equal(out[0], expected_window(frames, last, count, 12))
 
 
@@ -156,14 +154,14 @@ def test_windows_cross_segment_borders_anywhere():
 @pytest.mark.parametrize("place", ["in RAM", "in files"])
 def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(place, num_pairs, tmp_path):
     segment_frames, num_sealed = 40, 5  # several groups each
-    env_ids, frames = filled(num_sealed * segment_frames + 25, 2, frames_per_segment=segment_frames)
+    store, frames = filled(num_sealed * segment_frames + 25, 2, frames_per_segment=segment_frames)
     if place == "in files":
         for number in range(num_sealed):
-            segment = env_ids.segment(1, number)
+            segment = store.segment(1, number)
             file = tmp_path / str(number % 2)
             with file.open("ab") as stored:
                 stored.write(segment)
-            env_ids.move_to_file(1, number, bytes(file), file.stat().st_size - len(segment), len(segment))
+            store.move_to_file(1, number, bytes(file), file.stat().st_size - len(segment), len(segment))
     rng = np.random.default_rng(num_pairs)
     for _ in range(40):
         first = rng.integers(4, len(frames[1]) - 25, num_pairs)
@@ -171,15 +169,15 @@ def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(place, num_p
         windows = [
             (1, int(last), int(count)) for last, count in zip(lasts, rng.integers(1, 5, len(lasts)), strict=True)
         ]
-        for window, found in zip(windows, gathered(env_ids, windows, 4), strict=True):
+        for window, found in zip(windows, read_windows(store, windows, 4), strict=True):
             np.testing.assert_array_equal(found, expected_window(frames[1], window[1], window[2], 4), str(window))
 
 
 def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros():
-    env_ids, (frames,) = filled(8)
+    store, (frames,) = filled(8)
 
-    repeated = gathered(env_ids, [(0, 6, 2)], 4)
-    zeros = gathered(env_ids, [(0, 6, 2)], 4, padding="zeros")
+    repeated = read_windows(store, [(0, 6, 2)], 4)
+    zeros = read_windows(store, [(0, 6, 2)], 4, padding="zeros")
 
     np.testing.assert_array_equal(repeated[0], frames[[5, 5, 5, 6]])
     np.testing.assert_array_equal(zeros[0, :2], np.zeros((2, FRAME)))
@@ -187,12 +185,12 @@ def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros():
 
 
 def test_an_unknown_padding_is_refused_before_anything_is_written():
-    env_ids, _ = filled(8)
+    store, _ = filled(8)
     out = np.full((1, 4, FRAME), 171, np.uint8)
     one = np.zeros(1, np.int32)
 
     with pytest.raises(ValueError, match="padding is 'edge': must be 'first_frame' or 'zeros'"):
-        env_ids.windows(one, one.astype(np.int64), one + 1, out, "edge")
+        store.windows(one, one.astype(np.int64), one + 1, out, "edge")
 
     assert (out == 171).all()
 
@@ -218,18 +216,18 @@ def test_an_unknown_padding_is_refused_before_anything_is_written():
     ],
 )
 def test_a_window_that_is_not_stored_is_refused_before_anything_is_written(window, fault):
-    env_ids, _ = filled(8)
+    store, _ = filled(8)
     out = np.full((2, 4, FRAME), 171, np.uint8)
     columns = np.array([(0, 7, 4), window], np.int64)
 
     with pytest.raises(IndexError, match=re.escape(fault)):
-        env_ids.windows(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out)
+        store.windows(columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), out)
     assert (out == 171).all()
 
 
 def test_the_first_window_that_is_not_wholly_stored_is_found():
-    env_ids, _ = filled(6 * SEGMENT + 2, num_envs=2)
-    env_ids.evict(1, 3 * SEGMENT, SEGMENT)
+    store, _ = filled(6 * SEGMENT + 2, num_envs=2)
+    store.evict(1, 3 * SEGMENT, SEGMENT)
     stored = [range(6 * SEGMENT + 2), [*range(SEGMENT), *range(3 * SEGMENT, 6 * SEGMENT + 2)]]
     windows = [
         (env_id, last, count) for env_id in (0, 1) for last in range(-1, 6 * SEGMENT + 4) for count in (0, 1, 4, 5)
@@ -240,7 +238,7 @@ def test_the_first_window_that_is_not_wholly_stored_is_found():
     ]
 
     np.random.default_rng(0).shuffle(order := np.arange(len(windows)))
-    found, snapshot = [], env_ids.take_snapshot()
+    found, snapshot = [], store.take_snapshot()
     while len(order):
         columns = np.array([windows[place] for place in order], np.int64)
         first = snapshot.find_missing_window(
@@ -256,11 +254,11 @@ def test_the_first_window_that_is_not_wholly_stored_is_found():
 
 
 def test_an_evicted_frame_is_refused():
-    env_ids, _ = filled(12)
+    store, _ = filled(12)
 
-    assert env_ids.evict(0, 7) == SEGMENT
+    assert store.evict(0, 7) == SEGMENT
     with pytest.raises(IndexError, match=re.escape("stored are 5 to 11")):
-        gathered(env_ids, [(0, 5, 2)], 4)
+        read_windows(store, [(0, 5, 2)], 4)
 
 
 @pytest.mark.parametrize(
@@ -285,7 +283,7 @@ def test_an_evicted_frame_is_refused():
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_appended(env_ids, frames, error, fault):
-    native = new_env_ids()
+    native = new_store()
 
     with pytest.raises(error, match=re.escape(fault)):
         native.append(env_ids, frames)
@@ -293,13 +291,13 @@ def test_a_wrong_argument_is_refused_before_anything_is_appended(env_ids, frames
 
 
 def test_a_read_only_output_is_refused():
-    env_ids, _ = filled(3)
+    store, _ = filled(3)
     out = np.zeros((1, 2, FRAME), np.uint8)
     out.flags.writeable = False
     one = np.zeros(1, np.int32)
 
     with pytest.raises(TypeError, match="out is not a writable array"):
-        env_ids.windows(one, one.astype(np.int64), one + 1, out)
+        store.windows(one, one.astype(np.int64), one + 1, out)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +319,7 @@ def test_an_impossible_geometry_is_refused(arguments, fault):
 
 def test_appending_continues_after_a_restore_as_without_one():
     frames = frames_of("sprites", 14, seed=3)
-    never_saved, restored = new_env_ids(1), new_env_ids(1)
+    never_saved, restored = new_store(1), new_store(1)
     one = np.zeros(1, np.int32)
     for frame in frames[:8]:
         never_saved.append(one, frame[None])
@@ -335,75 +333,75 @@ def test_appending_continues_after_a_restore_as_without_one():
 
 
 def test_an_environment_restored_in_its_middle_keeps_its_positions():
-    env_ids, (frames,) = filled(18)
-    env_ids.evict(0, 11)
-    restored = new_env_ids(1)
-    for number in numbers(env_ids, 0):
-        restored.restore(0, number, env_ids.segment(0, number))
+    store, (frames,) = filled(18)
+    store.evict(0, 11)
+    restored = new_store(1)
+    for number in numbers(store, 0):
+        restored.restore(0, number, store.segment(0, number))
 
     assert (restored.first_position(0), restored.next_position(0)) == (10, 18)
-    np.testing.assert_array_equal(gathered(restored, [(0, 17, 8)], 8)[0], frames[10:18])
+    np.testing.assert_array_equal(read_windows(restored, [(0, 17, 8)], 8)[0], frames[10:18])
 
 
 def test_segments_are_restored_in_order_only():
-    env_ids, _ = filled(12)
-    restored = new_env_ids(1)
-    restored.restore(0, 0, env_ids.segment(0, 0))
+    store, _ = filled(12)
+    restored = new_store(1)
+    restored.restore(0, 0, store.segment(0, 0))
 
     with pytest.raises(ValueError, match="segment 0 of environment 0 does not follow"):
-        restored.restore(0, 0, env_ids.segment(0, 1))
-    restored.restore(0, 1, env_ids.segment(0, 2))  # not full, so it becomes the open one
+        restored.restore(0, 0, store.segment(0, 1))
+    restored.restore(0, 1, store.segment(0, 2))  # not full, so it becomes the open one
     with pytest.raises(ValueError, match="nothing after one that is not full"):
-        restored.restore(0, 2, env_ids.segment(0, 0))
+        restored.restore(0, 2, store.segment(0, 0))
 
 
 def test_a_damaged_or_foreign_segment_is_not_restored():
-    env_ids, _ = filled(6)
-    segment = bytearray(env_ids.segment(0, 0))
+    store, _ = filled(6)
+    segment = bytearray(store.segment(0, 0))
     other = FrameStore(1, [(ROW_BYTES, ROWS, 1)], SEGMENT)
-    restored = new_env_ids(1)
+    restored = new_store(1)
     segment[40] ^= 4
 
     with pytest.raises(DamagedDataError, match="does not match its checksum"):
         restored.restore(0, 0, segment)
     with pytest.raises(DamagedDataError, match=re.escape("expected 20 rows of 6 bytes")):
-        other.restore(0, 0, env_ids.segment(0, 0))
+        other.restore(0, 0, store.segment(0, 0))
     assert restored.num_frames_of(0)[0] == 0
     assert restored.next_position(0) == 0
 
 
 def test_frames_that_do_not_shrink_are_stored_raw_and_read_the_same():
-    env_ids, (frames,) = filled(12, kind="noise")
-    segment = env_ids.segment(0, 0)
+    store, (frames,) = filled(12, kind="noise")
+    segment = store.segment(0, 0)
 
     verify_segment(segment)
     assert len(segment) == 24 + SEGMENT * FRAME
-    np.testing.assert_array_equal(gathered(env_ids, [(0, 11, 12)], 12)[0], frames)
+    np.testing.assert_array_equal(read_windows(store, [(0, 11, 12)], 12)[0], frames)
 
 
 def test_memory_of_evicted_segments_is_freed():
-    env_ids = FrameStore(1, [(84, 84, 1)], 64)
+    store = FrameStore(1, [(84, 84, 1)], 64)
     noise = np.random.default_rng(0).integers(0, 256, (64, 84 * 84), dtype=np.uint8)
     zeros = np.zeros(64, np.int32)
     sizes = []
     for round_number in range(40):
-        env_ids.append(zeros, noise)
-        env_ids.evict(0, 64 * (round_number - 3))
-        sizes.append(env_ids.sealed_nbytes)
+        store.append(zeros, noise)
+        store.evict(0, 64 * (round_number - 3))
+        sizes.append(store.sealed_nbytes)
 
     assert max(sizes) <= 8 * (noise.nbytes + 4096)
-    assert env_ids.evict(0, 2**40) > 0
-    assert env_ids.sealed_nbytes <= 2 * 2**20
+    assert store.evict(0, 2**40) > 0
+    assert store.sealed_nbytes <= 2 * 2**20
 
 
 def test_nbytes_counts_the_stored_bytes():
-    env_ids = FrameStore(3, [(84, 84, 1)], 64)
-    empty = env_ids.sealed_nbytes, env_ids.open_nbytes
+    store = FrameStore(3, [(84, 84, 1)], 64)
+    empty = store.sealed_nbytes, store.open_nbytes
     frames = pixel_envs.sprites(np.random.default_rng(1), 200, (84, 84))
-    env_ids.append(np.zeros(200, np.int32), frames)
-    stored_bytes = sum(len(env_ids.segment(0, place)) for place in range(3))
+    store.append(np.zeros(200, np.int32), frames)
+    stored_bytes = sum(len(store.segment(0, place)) for place in range(3))
 
     assert empty[0] == 0
-    assert stored_bytes <= env_ids.sealed_nbytes <= stored_bytes + 2 * 4096
-    assert env_ids.open_nbytes >= empty[1] >= 3 * 2 * 84 * 84
-    assert env_ids.index_nbytes > 0
+    assert stored_bytes <= store.sealed_nbytes <= stored_bytes + 2 * 4096
+    assert store.open_nbytes >= empty[1] >= 3 * 2 * 84 * 84
+    assert store.index_nbytes > 0

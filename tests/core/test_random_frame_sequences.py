@@ -97,16 +97,16 @@ def test_a_plain_reader_of_the_documented_format_reads_the_same(frame_sequence):
 )
 def test_any_window_equals_that_of_a_list(frame_sequence, frames_per_segment, evicted, choice):
     frames = frame_sequence.frames()
-    env_ids = FrameStore(1, [frame_sequence.array], frames_per_segment)
-    env_ids.append(np.zeros(len(frames), np.int32), frames)
-    first = env_ids.evict(0, evicted)
+    store = FrameStore(1, [frame_sequence.array], frames_per_segment)
+    store.append(np.zeros(len(frames), np.int32), frames)
+    first = store.evict(0, evicted)
     if first == len(frames):
         return
 
     lasts = choice.draw(st.lists(st.integers(first, len(frames) - 1), min_size=1, max_size=8))
     counts = [choice.draw(st.integers(1, min(9, last - first + 1))) for last in lasts]
     out = np.full((len(lasts), 9, frames.shape[1]), 171, np.uint8)
-    env_ids.windows(np.zeros(len(lasts), np.int32), np.array(lasts), np.array(counts, np.int32), out)
+    store.windows(np.zeros(len(lasts), np.int32), np.array(lasts), np.array(counts, np.int32), out)
 
     for window, last, count in zip(out, lasts, counts, strict=True):
         expected = [frames[position] for position in range(last - count + 1, last + 1)]
@@ -157,8 +157,8 @@ def test_damage_that_no_checksum_shows_gives_the_same_frames_in_every_window_or_
     for place, value in damage:
         segment[24 + place % (len(segment) - 24)] = value
     num_frames = len(frame_sequence.frames())
-    env_ids = FrameStore(1, [frame_sequence.array], num_frames)
-    env_ids.restore(0, 0, mended(segment))
+    store = FrameStore(1, [frame_sequence.array], num_frames)
+    store.restore(0, 0, mended(segment))
     last = choice.draw(st.integers(0, num_frames - 1))
     count = choice.draw(st.integers(1, last + 1))
     out = np.full((1, count, frame_sequence.rows * frame_sequence.row_bytes), 171, np.uint8)
@@ -168,7 +168,7 @@ def test_damage_that_no_checksum_shows_gives_the_same_frames_in_every_window_or_
     except DamagedDataError:
         whole = None
     try:
-        env_ids.windows(np.zeros(1, np.int32), np.array([last]), np.array([count], np.int32), out)
+        store.windows(np.zeros(1, np.int32), np.array([last]), np.array([count], np.int32), out)
     except DamagedDataError:
         assert whole is None
         return

@@ -1,4 +1,4 @@
-"""Several threads gather one batch with the same frames and errors, also after a fork."""
+"""Several threads read one batch with the same frames and errors, also after a fork."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADER_BYTES, CHECKSUM_BYTES = 24, 4
 WINDOWS, LENGTH = 400, 5  # 14 MB: at least a MiB for each of 8 threads
 
 
-def filled_envs(threads: int = 1) -> FrameStore:
+def filled_store(threads: int = 1) -> FrameStore:
     """Return two environments of a moving square; the second never seals a segment."""
     packed = FrameStore(2, [(SIDE, SIDE, 1)], SEGMENT_FRAMES, threads=threads)
     for env_id, num_frames in enumerate((NUM_FRAMES, SEGMENT_FRAMES - 1)):
@@ -29,7 +29,7 @@ def filled_envs(threads: int = 1) -> FrameStore:
     return packed
 
 
-def gathered(packed: FrameStore) -> np.ndarray:
+def read_batch(packed: FrameStore) -> np.ndarray:
     rng = np.random.default_rng(0)
     env_ids = rng.integers(2, size=WINDOWS).astype(np.int32)
     last_positions = rng.integers(LENGTH - 1, np.where(env_ids == 0, NUM_FRAMES, SEGMENT_FRAMES - 1))
@@ -41,7 +41,7 @@ def gathered(packed: FrameStore) -> np.ndarray:
 
 @pytest.mark.parametrize("threads", [2, 3, 8, 64])
 def test_any_number_of_threads_reads_what_one_reads(threads):
-    np.testing.assert_array_equal(gathered(filled_envs()), gathered(filled_envs(threads)))
+    np.testing.assert_array_equal(read_batch(filled_store()), read_batch(filled_store(threads)))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -69,12 +69,12 @@ def test_a_batch_too_large_for_a_cache_has_the_frames(threads, is_raw, first_byt
 @pytest.mark.parametrize("threads", [-1, 0, 65])
 def test_an_impossible_number_of_threads_is_refused(threads):
     with pytest.raises(ValueError, match=f"threads is {threads}: must be 1 to 64"):
-        filled_envs(threads)
+        filled_store(threads)
 
 
 def test_damage_found_by_a_helper_thread_is_raised_in_the_caller():
     threads = 4
-    segments = [filled_envs().segment(0, place) for place in range(NUM_FRAMES // SEGMENT_FRAMES)]
+    segments = [filled_store().segment(0, place) for place in range(NUM_FRAMES // SEGMENT_FRAMES)]
     packed = FrameStore(2, [(SIDE, SIDE, 1)], SEGMENT_FRAMES, threads=threads)
     for number, segment in enumerate(segments):
         damaged = bytearray(segment)
@@ -95,11 +95,11 @@ def test_damage_found_by_a_helper_thread_is_raised_in_the_caller():
 FORKING = """
 import os, sys, threading, warnings
 warnings.simplefilter("ignore")  # the test forks a process with threads on purpose
-from test_reading_on_threads import filled_envs, gathered
-packed = filled_envs(threads=3)
-expected = gathered(packed)
+from test_reading_on_threads import filled_store, read_batch
+packed = filled_store(threads=3)
+expected = read_batch(packed)
 child = os.fork()
-same = (gathered(packed) == expected).all()
+same = (read_batch(packed) == expected).all()
 if child == 0:
     os._exit(0 if same else 1)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) + (not same))

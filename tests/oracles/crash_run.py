@@ -17,8 +17,8 @@ from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.uniform import Uniform
 from oracles.ctrl_c import NumberedPlaces
 
-NUM_STREAMS, STACK, NUM_ACTIONS, SEGMENT_FRAMES = 2, 3, 4, 16
-CAPACITY = SEGMENT_FRAMES * (NUM_STREAMS + 16) + NUM_STREAMS * STACK  # the smallest for retention="random"
+NUM_ENVS, STACK, NUM_ACTIONS, SEGMENT_FRAMES = 2, 3, 4, 16
+CAPACITY = SEGMENT_FRAMES * (NUM_ENVS + 16) + NUM_ENVS * STACK  # the smallest for retention="random"
 NUM_FRAMES = 32_768  # different ones; a life stores fewer
 
 PICTURE = FrameSpec((6, 5))
@@ -127,16 +127,16 @@ class CrashRun:
         self.num_interrupts = self.num_rows = self.next_frame = self.next_number = 0
         self.num_saved = 0  # steps that a save or flush which returned has covered
         self.steps: dict[int, Step] = {}  # by number, in the order in which they were stored
-        self.episodes: list[list[int]] = [[] for _ in range(NUM_STREAMS)]
-        self.is_open = [False] * NUM_STREAMS
-        self.next_places = [0] * NUM_STREAMS
+        self.episodes: list[list[int]] = [[] for _ in range(NUM_ENVS)]
+        self.is_open = [False] * NUM_ENVS
+        self.next_places = [0] * NUM_ENVS
         spec: Any = KINDS[kind]
         self.memory = ReplayMemory(
             CAPACITY,
             spec.get("", spec),
             NUM_ACTIONS,
             stack=STACK,
-            num_envs=NUM_STREAMS,
+            num_envs=NUM_ENVS,
             sampler=Prioritized() if is_prioritized else Uniform(),
             storage="packed" if self.lives_in_folder else storage,
             retention=retention,  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ class CrashRun:
         closed = [env_id for env_id, is_open in enumerate(self.is_open) if not is_open or self.random.random() < 0.02]
         if closed and not self.begin(closed, is_interrupted):
             return
-        env_ids = self.random.permutation(NUM_STREAMS)[: self.random.integers(1, NUM_STREAMS + 1)].tolist()
+        env_ids = self.random.permutation(NUM_ENVS)[: self.random.integers(1, NUM_ENVS + 1)].tolist()
         frames, numbers = self.new_frames(len(env_ids)), np.arange(len(env_ids)) + self.next_number
         self.next_number += len(env_ids)
         actions = self.random.integers(0, NUM_ACTIONS, len(env_ids)).tolist()
@@ -268,9 +268,9 @@ class CrashRun:
         expected = numbers[max(0, count - CAPACITY) : count]
         if self.is_fifo:  # an interrupted append may have made room for a step that it did not store
             assert expected[-len(stored) :] == stored
-            assert len(stored) >= len(expected) - NUM_STREAMS
+            assert len(stored) >= len(expected) - NUM_ENVS
         elif count == len(numbers):
-            for env_id in range(NUM_STREAMS):
+            for env_id in range(NUM_ENVS):
                 places = {number: step.place for number, step in self.steps.items() if step.env_id == env_id}
                 first = max(places.values()) // SEGMENT_FRAMES * SEGMENT_FRAMES + STACK
                 firm = {number for number, place in places.items() if place >= first}
@@ -292,7 +292,7 @@ class CrashRun:
 
     def check_shown(self, memory: ReplayMemory) -> None:
         """Raise unless a policy sees each environment's newest frames, and the memory knows which episodes are open."""
-        shown, numbers = memory.observations(), np.array([self.stack(env_id) for env_id in range(NUM_STREAMS)])
+        shown, numbers = memory.observations(), np.array([self.stack(env_id) for env_id in range(NUM_ENVS)])
         for key, frames in all_frames(self.kind).items():
             np.testing.assert_array_equal(frames[numbers], shown[key] if key else shown, f"observations {key}")
         assert self.is_open == memory.open_episodes.tolist()

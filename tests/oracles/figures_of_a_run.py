@@ -28,5 +28,5 @@ def some_figures() -> BenchFigures:
         bare_copy=SystemFigures("bare NumPy copy", "", "", "", 608_000, 7_056, 98.0, None),
         systems=systems,
         left_out=(LeftOut("cpprb", "TypeError: no such argument"),),
-        append_us_of_8_streams=4.1,
+        append_us_of_8_envs=4.1,
     )

@@ -12,7 +12,7 @@ from framestow.replay.memory import ReplayMemory
 from oracles.list_memory import ListMemory
 
 SHAPE = (6, 5)
-NUM_STREAMS, STACK, DISCOUNT = 2, 3, 0.5
+NUM_ENVS, STACK, DISCOUNT = 2, 3, 0.5
 FIELDS = ("observation", "next_observation", "action", "reward", "discount", "terminated", "truncated")
 
 
@@ -20,7 +20,7 @@ class FixedPlay:
     """``num_steps`` steps of two environments. The reward of a transition is its number, which identifies it."""
 
     def __init__(self, num_steps: int) -> None:
-        self.oracle = ListMemory(10**9, NUM_STREAMS, STACK, DISCOUNT)
+        self.oracle = ListMemory(10**9, NUM_ENVS, STACK, DISCOUNT)
         self._open: list[list[bool]] = []  # before each step, of each environment
         self._parts: dict[str, list[np.ndarray]] = {name: [] for name in FIELDS}
         self.extend(num_steps)
@@ -46,12 +46,12 @@ class FixedPlay:
     def reopen(self, step: int) -> None:
         """Continue with ``step``, with all episodes begun again, as after a crash."""
         self.extend(step)
-        del self._open[step:], self.oracle.steps[step * NUM_STREAMS :]
+        del self._open[step:], self.oracle.steps[step * NUM_ENVS :]
         if step:
-            self._parts = {name: [self.expected(name)[: step * NUM_STREAMS]] for name in FIELDS}
+            self._parts = {name: [self.expected(name)[: step * NUM_ENVS]] for name in FIELDS}
         else:
             self._parts = {name: [] for name in FIELDS}
-        self.oracle.is_open = [False] * NUM_STREAMS
+        self.oracle.is_open = [False] * NUM_ENVS
 
     def expected(self, name: str) -> np.ndarray:
         """Return a field of every transition of the play."""
@@ -67,7 +67,7 @@ class FixedPlay:
     def check(self, batch: Batch) -> None:
         """Raise unless every transition of ``batch`` equals, bit for bit, the one with its number."""
         numbers = batch.reward.astype(np.int64)
-        self.extend(int(numbers.max()) // NUM_STREAMS + 1)
+        self.extend(int(numbers.max()) // NUM_ENVS + 1)
         for name in FIELDS:
             np.testing.assert_array_equal(self.expected(name)[numbers], getattr(batch, name), name)
 
@@ -79,9 +79,9 @@ class FixedPlay:
         batch = memory.get(indices)
         self.check(batch)
         stop = int(batch.reward[-1]) + 1
-        assert stop % NUM_STREAMS == 0, "only some environments of a step are stored"
+        assert stop % NUM_ENVS == 0, "only some environments of a step are stored"
         assert np.arange(max(0, stop - memory.capacity), stop).tolist() == batch.reward.tolist()
-        return stop // NUM_STREAMS
+        return stop // NUM_ENVS
 
     def check_any(self, memory: ReplayMemory) -> list[int]:
         """Raise unless every transition of a memory belongs to the play; return their numbers."""
@@ -99,16 +99,16 @@ class FixedPlay:
 
     def _play(self, memory: ReplayMemory | ListMemory, step: int) -> None:
         first, frames, actions, terminated, truncated = _drawn(step)
-        closed = [env_id for env_id in range(NUM_STREAMS) if not self._open[step][env_id]]
+        closed = [env_id for env_id in range(NUM_ENVS) if not self._open[step][env_id]]
         if closed:
             memory.begin(first[closed], closed)
-        rewards = np.arange(NUM_STREAMS) + step * NUM_STREAMS
-        memory.append(actions, rewards, terminated, truncated, frames, list(range(NUM_STREAMS)))
+        rewards = np.arange(NUM_ENVS) + step * NUM_ENVS
+        memory.append(actions, rewards, terminated, truncated, frames, list(range(NUM_ENVS)))
 
 
 def memory_of_play(capacity: int, **settings) -> ReplayMemory:
     """Return a memory for such a play."""
-    arguments = {"stack": STACK, "num_envs": NUM_STREAMS, "discount": DISCOUNT, "seed": 0} | settings
+    arguments = {"stack": STACK, "num_envs": NUM_ENVS, "discount": DISCOUNT, "seed": 0} | settings
     return ReplayMemory(capacity, FrameSpec(SHAPE), 4, **arguments)
 
 
@@ -116,9 +116,9 @@ def memory_of_play(capacity: int, **settings) -> ReplayMemory:
 def _drawn(step: int) -> tuple[np.ndarray, ...]:
     """Return first frames, frames, actions and flags of a step. Frames change little, so that they pack well."""
     random = np.random.default_rng([7, step])
-    picture = np.random.default_rng([8, step // 16]).integers(0, 256, (NUM_STREAMS, *SHAPE), dtype=np.uint8)
+    picture = np.random.default_rng([8, step // 16]).integers(0, 256, (NUM_ENVS, *SHAPE), dtype=np.uint8)
     first, frames = picture.copy(), picture.copy()
     first[:, 0, :2] = 255, step % 256
     frames[:, 0, :3] = step % 256, step // 256 % 256, random.integers(256)
-    terminated, truncated = random.random((2, NUM_STREAMS)) < 0.03
-    return first, frames, random.integers(0, 4, NUM_STREAMS), terminated, truncated
+    terminated, truncated = random.random((2, NUM_ENVS)) < 0.03
+    return first, frames, random.integers(0, 4, NUM_ENVS), terminated, truncated

@@ -13,7 +13,7 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.writer import StoreWriter
 from oracles.shadowed_memory import ShadowedMemory
 
-SHAPE, STACK, NUM_STREAMS, CAPACITY = (4, 5), 3, 3, 6_000
+SHAPE, STACK, NUM_ENVS, CAPACITY = (4, 5), 3, 3, 6_000
 FILE_BYTES = 40_000  # so that each log has several files
 
 
@@ -28,9 +28,7 @@ class StoredPlay(NamedTuple):
 
 def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> StoredPlay:
     """Play on three environments and commit a kept generation; play beyond the capacity and commit another."""
-    memory = ShadowedMemory(
-        CAPACITY, frame or FrameSpec(SHAPE), 5, stack=STACK, num_envs=NUM_STREAMS, seed=0, **settings
-    )
+    memory = ShadowedMemory(CAPACITY, frame or FrameSpec(SHAPE), 5, stack=STACK, num_envs=NUM_ENVS, seed=0, **settings)
     random = np.random.default_rng(0)
     windows = {}
     with StoreWriter(folder, file_bytes=FILE_BYTES) as writer:
@@ -52,12 +50,12 @@ def play(memory: ReplayMemory, num_steps: int, random: np.random.Generator, firs
     if len(closed):
         memory.begin(_noise(memory, random, len(closed)), closed)
     for step in range(num_steps):
-        terminated, truncated, is_reset = random.random((3, NUM_STREAMS)) < 0.01
+        terminated, truncated, is_reset = random.random((3, NUM_ENVS)) < 0.01
         actions, rewards = (
-            random.integers(0, 5, NUM_STREAMS),
-            first_reward + step * NUM_STREAMS + np.arange(NUM_STREAMS),
+            random.integers(0, 5, NUM_ENVS),
+            first_reward + step * NUM_ENVS + np.arange(NUM_ENVS),
         )
-        memory.append(actions, rewards, terminated, truncated, _noise(memory, random, NUM_STREAMS))
+        memory.append(actions, rewards, terminated, truncated, _noise(memory, random, NUM_ENVS))
         begun = np.flatnonzero(terminated | truncated | is_reset)
         if len(begun):
             memory.begin(_noise(memory, random, len(begun)), begun)

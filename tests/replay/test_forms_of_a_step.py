@@ -12,7 +12,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 
 SHAPE = (3, 4)
-NUM_STREAMS = 2
+NUM_ENVS = 2
 ACTIONS, REWARDS, TERMINATED, TRUNCATED = [1, 3], [-2.0, 5.0], [False, True], [True, False]
 FRAMES = np.arange(24, dtype=np.uint8).reshape(2, *SHAPE)
 
@@ -25,8 +25,8 @@ class Space:
 
 
 def begun(action_space=4) -> ReplayMemory:
-    memory = ReplayMemory(6, FrameSpec(SHAPE), action_space, stack=2, num_envs=NUM_STREAMS, discount=0.5)
-    memory.begin(np.zeros((NUM_STREAMS, *SHAPE), np.uint8))
+    memory = ReplayMemory(6, FrameSpec(SHAPE), action_space, stack=2, num_envs=NUM_ENVS, discount=0.5)
+    memory.begin(np.zeros((NUM_ENVS, *SHAPE), np.uint8))
     return memory
 
 
@@ -222,7 +222,7 @@ def test_bounds_an_element_are_saved(space, tmp_path):
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8, np.int32])
 def test_actions_of_a_box_are_sampled_in_the_dtype_of_the_box(dtype, shape):
     memory = begun(Space(shape=shape, dtype=dtype, low=0, high=9))
-    actions = np.arange(NUM_STREAMS * np.prod(shape, dtype=int)).reshape(NUM_STREAMS, *shape)
+    actions = np.arange(NUM_ENVS * np.prod(shape, dtype=int)).reshape(NUM_ENVS, *shape)
 
     for form in (of_dtype(dtype), of_dtype(np.uint8), lambda values: unaligned(values.astype(dtype))):
         memory.append(form(actions), REWARDS, TERMINATED, TRUNCATED, FRAMES)
@@ -237,7 +237,7 @@ def test_actions_of_a_box_are_sampled_in_the_dtype_of_the_box(dtype, shape):
 @pytest.mark.parametrize("form", [every_other, unaligned, read_only, memoryview])
 @pytest.mark.parametrize("dtype", [np.float32, np.int16])
 def test_frames_of_longer_elements_are_stored_equally_in_every_form(dtype, form, storage):
-    memory = ReplayMemory(6, FrameSpec(SHAPE, dtype), 4, stack=2, num_envs=NUM_STREAMS, storage=storage)
+    memory = ReplayMemory(6, FrameSpec(SHAPE, dtype), 4, stack=2, num_envs=NUM_ENVS, storage=storage)
     frames = FRAMES.astype(dtype)
     memory.begin(form(frames + 1))
 

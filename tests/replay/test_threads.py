@@ -17,7 +17,7 @@ from oracles.list_memory import ListMemory
 from oracles.patience import PATIENCE_S
 
 SHAPE = (12, 16)
-CAPACITY, NUM_STREAMS, STACK, NUM_ACTIONS = 400, 3, 3, 250
+CAPACITY, NUM_ENVS, STACK, NUM_ACTIONS = 400, 3, 3, 250
 STORAGES = pytest.mark.parametrize("storage", ["packed", "raw"])
 
 
@@ -94,7 +94,7 @@ def running(work: Callable[[int], None], num_threads: int):
 
 
 def make_memory(storage: str = "packed", **settings) -> ReplayMemory:
-    settings = {"seed": 0, "num_envs": NUM_STREAMS} | settings
+    settings = {"seed": 0, "num_envs": NUM_ENVS} | settings
     return ReplayMemory(CAPACITY, FrameSpec(SHAPE), NUM_ACTIONS, stack=STACK, storage=storage, **settings)
 
 

@@ -108,7 +108,7 @@ class BenchFigures:
     bare_copy: SystemFigures
     systems: tuple[SystemFigures, ...]
     left_out: tuple[LeftOut, ...]
-    append_us_of_8_streams: float
+    append_us_of_8_envs: float
 
     def sample_of_bare_copy(self, system: SystemFigures) -> float:
         """Return the system's sampling time divided by the bare copy's."""
@@ -184,7 +184,7 @@ def measure(
         bare_copy=SystemFigures(bare.name, "", "", "", bare.num_frames, bare.frame_bytes, bare_us, None),
         systems=tuple(systems),
         left_out=tuple(left_out),
-        append_us_of_8_streams=append_us_of_envs(play, 8, settings.stack),
+        append_us_of_8_envs=append_us_of_envs(play, 8, settings.stack),
     )
 
 

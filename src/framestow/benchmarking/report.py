@@ -57,7 +57,7 @@ def _cells(figures: BenchFigures, system: SystemFigures) -> list[str]:
 
 
 def _notes(figures: BenchFigures, missing: Iterable[Library]) -> Iterable[Text]:
-    yield Text(f"\nwith 8 environments, framestow appends a step in {figures.append_us_of_8_streams:.1f} µs")
+    yield Text(f"\nwith 8 environments, framestow appends a step in {figures.append_us_of_8_envs:.1f} µs")
     for system in figures.systems:
         if system.setting:
             yield Text(system.description)

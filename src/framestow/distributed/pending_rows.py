@@ -249,7 +249,7 @@ class PendingRows:
         return _join(weights)
 
     def _merge_frames(self, parts: list[tuple[npt.NDArray[Any], ...]]) -> tuple[npt.NDArray[Any], ...]:
-        """Return the frames of all parts as one array for each array; of a single part without a copy."""
+        """Return the frames of all parts as one array per key; of a single part without a copy."""
         if len(parts) == 1:
             return tuple(_writable(part) for part in parts[0])
         merged = []

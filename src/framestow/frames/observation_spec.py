@@ -33,7 +33,7 @@ def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
 
 
 Frames: TypeAlias = "npt.NDArray[Any] | tuple[npt.NDArray[Any], ...]"
-"""Frames as storages take them: one array, or a tuple with one array per array of an ``ObservationSpec``. All arrays
+"""Frames as storages take them: one array, or a tuple with one array per key of an ``ObservationSpec``. All arrays
 have the same leading axes."""
 
 SPACE, FRAMES = "observation_space", "frames"  # names of the outermost object in error messages
@@ -117,7 +117,7 @@ class ObservationSpec:
         return sum(array.frame.nbytes for array in self.arrays)
 
     def flattened(self, frames: Any, name: str = FRAMES) -> list[Any]:
-        """Return the arrays of ``frames`` as a list with one entry per array.
+        """Return the arrays of ``frames`` as a list, one per key.
 
         Raises:
             InvalidStepError: the frames lack a key or have another one; the message calls them ``name``.
@@ -127,15 +127,15 @@ class ObservationSpec:
         return flat
 
     def rebuilt(self, frames: Frames) -> Any:
-        """Return stored arrays, one per array, in the structure of this observation; scalars lose their axis."""
+        """Return stored arrays, one per key, in the structure of this observation; scalars lose their axis."""
         return self.arrange([array.as_observed(part) for array, part in zip(self.arrays, frames, strict=True)])
 
     def arrange(self, parts: Sequence[Any]) -> Any:
-        """Return ``parts``, one per array, in the structure of this observation."""
+        """Return ``parts``, one per key, in the structure of this observation."""
         return _rebuilt(self.structure, parts)
 
     def empty(self, *leading: int) -> tuple[npt.NDArray[Any], ...]:
-        """Return one uninitialized array per array, ``(*leading, *frame)``."""
+        """Return one uninitialized array per key, ``(*leading, *frame)``."""
         return tuple(array.frame.empty(*leading) for array in self.arrays)
 
     def state(self) -> dict[str, Any]:

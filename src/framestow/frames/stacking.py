@@ -59,16 +59,16 @@ class FrameStacker:
     """
 
     def __init__(self, spec: AnySpec, stack: int, num_envs: int, padding: StackPadding = "first_frame") -> None:
-        # Whether frames and stacks are tuples with one array per array of an observation.
+        # Whether frames and stacks are tuples with one array per key of an observation.
         self._is_tuple = isinstance(spec, ObservationSpec)
-        # By array, ``(num_envs, stack, *frame)``: a ring for each environment. The frame of age a is at a % stack.
+        # Per key, ``(num_envs, stack, *frame)``: a ring for each environment. The frame of age a is at a % stack.
         self._recent = [np.zeros((num_envs, stack, *array.shape), array.dtype) for array in spec.frame_specs]
         # Frames since the episode's first one, of each environment and array.
         self._ages = [np.full(num_envs, NOT_BEGUN, np.int64) for _ in self._recent]
         self.rings = tuple(zip(self._recent, self._ages, strict=True))
-        """The last frames and the ages of all environments, per array, for the native ``unstack``."""
+        """The last frames and the ages of all environments, per key, for the native ``unstack``."""
         self.native = tuple(FrameStacks(recent, ages, padding) for recent, ages in self.rings)
-        """The native stacks, one per array, for the call that stores a step with its frames."""
+        """The native stacks, one per key, for the call that stores a step with its frames."""
 
     @property
     def nbytes(self) -> int:
@@ -86,7 +86,7 @@ class FrameStacker:
             stacks.append(env_ids, part)
 
     def stacks(self) -> Any:
-        """Return the current stacks of all environments, ``(num_envs, stack, *frame)``: a new array, or one per array.
+        """Return the current stacks of all environments, ``(num_envs, stack, *frame)``: a new array, or one per key.
 
         After the end of an episode, its last stack stays until the next ``begin``. An environment without frames is all
         zeros.

@@ -280,7 +280,7 @@ class TracksOfFrames:
 
 
 def recent_frames(space: Any, stack_size: int, padding_type: Any, axis: StackAxis) -> Any:
-    """Return one ``RecentFrames`` per array of an observation of ``space``, in the structure of the observation."""
+    """Return one ``RecentFrames`` per key of an observation of ``space``, in the structure of the observation."""
     if isinstance(padding_type, str) and padding_type in ("reset", "zero"):
         padding = create_zero_array(space)
     elif isinstance(padding_type, str) or padding_type not in space:

@@ -260,7 +260,7 @@ class MinariData:
         return _Episode(number, frames, np.asarray(data.actions), np.asarray(data.rewards), terminated, truncated)
 
     def _arrays(self, observations: Any, where: str) -> list[npt.NDArray[Any]]:
-        """Return the observations as one array per array, in the dtypes of the space."""
+        """Return the observations as one array per key, in the dtypes of the space."""
         if isinstance(self.frame, FrameSpec):
             return [_as_dtype(np.asarray(observations), self.frame.dtype, where)]
         try:

@@ -22,7 +22,7 @@ from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
 from framestow.replay.memory_settings import MAX_STACK
 
 Arrays: TypeAlias = "list[npt.NDArray[Any]]"
-"""One array per array of an observation, in the order of ``ObservationSpec``."""
+"""One array per key of an observation, in the order of ``ObservationSpec``."""
 
 StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]
 """Stack axis: ``first_axis`` for ``(4, 84, 84)``, ``last_axis`` for ``(84, 84, 4)``, ``no`` for none; newest last."""
@@ -130,7 +130,7 @@ WORD_BYTES = (8, 4, 2, 1)  # of the integers that rows are compared as, widest f
 class ObservationLayout:
     """Observations of ``spec`` as stacks of ``depth`` frames, and the padding of an episode's first stacks.
 
-    ``stacks`` has one entry per array of an observation: its stacks, or ``None`` if the whole array belongs to the
+    ``stacks`` has one entry per key of an observation: its stacks, or ``None`` if the whole array belongs to the
     newest frame. With a depth of 1 all entries are ``None``; this layout fits every observation.
 
     >>> from framestow import FrameSpec
@@ -163,7 +163,7 @@ class ObservationLayout:
 
     @cached_property
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """Leaves of an observation, in the order of ``stacks``."""
+        """Arrays of an observation, in the order of ``stacks``."""
         return self.spec.arrays if isinstance(self.spec, ObservationSpec) else (ArraySpec((), self.spec),)
 
     @cached_property
@@ -189,7 +189,7 @@ class ObservationLayout:
         )
 
     def arrays_of(self, observations: Any, num_envs: int, name: str = "observation") -> Arrays:
-        """Return observations as one C-contiguous array ``(num_envs, *shape)`` per array, copied only if necessary.
+        """Return observations as one C-contiguous array ``(num_envs, *shape)`` per key, copied only if necessary.
 
         Raises:
             InvalidStepError: missing or extra arrays, wrong shapes or dtypes.
@@ -213,7 +213,7 @@ class ObservationLayout:
         return self.arrange([np.ascontiguousarray(part[:, -1]) for part in stacks])
 
     def arrange(self, parts: Sequence[npt.NDArray[Any]]) -> Any:
-        """Return one array per array, as they are stored, in the form of observations."""
+        """Return arrays, one per key as they are stored, in the form of observations."""
         return self.spec.rebuilt(tuple(parts)) if isinstance(self.spec, ObservationSpec) else parts[0]
 
     def to_library(self, observations: Any) -> Any:

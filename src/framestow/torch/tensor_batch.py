@@ -36,29 +36,29 @@ class TransferBuffer:
         self._arrays = list(arrays)
         self._source_by_array = _choose_sources(self._arrays)
         self._starts: dict[int, int] = {}  # first byte of each source, by its id
-        self._choose_sources: list[npt.NDArray[Any]] = []
+        self._sources: list[npt.NDArray[Any]] = []
         self.nbytes = 0
         for source in self._source_by_array.values():
             if id(source) not in self._starts:
                 self._starts[id(source)] = self.nbytes
-                self._choose_sources.append(source)
+                self._sources.append(source)
                 self.nbytes += _round_up(source.nbytes)
 
     def write_to(self, staging: Tensor) -> None:
         """Copy the arrays into ``staging``, a uint8 CPU tensor of at least ``nbytes`` bytes."""
-        on_device: npt.NDArray[np.uint8] = staging.numpy()
-        for array in self._choose_sources:
+        buffer: npt.NDArray[np.uint8] = staging.numpy()
+        for array in self._sources:
             start = self._starts[id(array)]
-            np.copyto(on_device[start : start + array.nbytes].view(array.dtype).reshape(array.shape), array)
+            np.copyto(buffer[start : start + array.nbytes].view(array.dtype).reshape(array.shape), array)
 
-    def find(self, array: npt.NDArray[Any], on_device: Tensor) -> Tensor:
-        """Return the tensor of one of the arrays as a view of ``on_device``, a uint8 copy of the buffer."""
+    def find(self, array: npt.NDArray[Any], copy: Tensor) -> Tensor:
+        """Return the tensor of one of the arrays as a view of ``copy``, a uint8 copy of the buffer."""
         source = self._source_by_array[id(array)]
         start = self._starts[id(source)]
         if source is array or not array.size:
             num_bytes = array.nbytes if array.size else 0
-            return on_device[start : start + num_bytes].view(_torch_dtype(array.dtype)).view(array.shape)
-        flat = on_device[start : start + _round_up(source.nbytes)].view(_torch_dtype(array.dtype))
+            return copy[start : start + num_bytes].view(_torch_dtype(array.dtype)).view(array.shape)
+        flat = copy[start : start + _round_up(source.nbytes)].view(_torch_dtype(array.dtype))
         offset = (_address(array) - _address(source)) // array.itemsize
         strides = [stride // array.itemsize for stride in array.strides]
         return flat.as_strided(array.shape, strides, flat.storage_offset() + offset)
@@ -234,21 +234,21 @@ def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensor
 def transfer_buffer_of(batch: AnyBatch) -> TransferBuffer:
     """Return the transfer buffer of the fields of ``batch`` that go to the device."""
     arrays: list[npt.NDArray[Any]] = []
-    for name in _on_device(batch):
+    for name in _device_fields(batch):
         map_arrays(arrays.append, getattr(batch, name))
     return TransferBuffer(arrays)
 
 
 def convert_batch(batch: AnyBatch, convert: Callable[[npt.NDArray[Any]], Tensor]) -> AnyTensors:
     """Return ``batch`` as tensors made by ``convert``; ``index`` stays on the CPU."""
-    fields = {name: map_arrays(convert, getattr(batch, name)) for name in _on_device(batch)}
+    fields = {name: map_arrays(convert, getattr(batch, name)) for name in _device_fields(batch)}
     index = _on_cpu(batch.index)
     if isinstance(batch, SequenceBatch):
         return TensorSequenceBatch(index=index, burn_in=batch.burn_in, **fields)
     return TensorBatch(index=index, **fields)
 
 
-def _on_device(batch: AnyBatch) -> list[str]:
+def _device_fields(batch: AnyBatch) -> list[str]:
     """Return the names of the fields that are copied to the device."""
     return [name for name in vars(batch) if name not in NOT_ON_DEVICE]
 

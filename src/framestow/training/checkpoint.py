@@ -266,61 +266,60 @@ def pack_state(state: dict[str, Any]) -> bytes:
     and arrays without Python objects.
 
     Raises:
-        InvalidSettingsError: another kind of value; the message names its place.
+        InvalidSettingsError: another kind of value; the message names its path.
 
     >>> unpack_state(pack_state({"seed": 2**100, "left": (b"x", [None, 0.5])}))
     {'seed': 1267650600228229401496703205376, 'left': (b'x', [None, 0.5])}
     """
-    leaves: list[np.ndarray[Any, Any]] = []
-    tree = json.dumps(_describe(state, "state", leaves)).encode()
-    arrays: dict[str, Any] = {str(number): leaf for number, leaf in enumerate(leaves)}
-    arrays[_TREE] = np.frombuffer(tree, np.uint8)
-    return pack_arrays(arrays)
+    arrays: list[np.ndarray[Any, Any]] = []
+    tree = json.dumps(_describe(state, "state", arrays)).encode()
+    named = {str(number): array for number, array in enumerate(arrays)}
+    return pack_arrays({**named, _TREE: np.frombuffer(tree, np.uint8)})
 
 
 def unpack_state(stored: bytes) -> dict[str, Any]:
     """Return the state that ``pack_state`` packed; raises ``ValueError`` for other bytes."""
     try:
-        with np.load(io.BytesIO(stored), allow_pickle=False) as arrays:
-            tree = json.loads(arrays[_TREE].tobytes())
-            leaves = [arrays[str(number)] for number in range(len(arrays.files) - 1)]
+        with np.load(io.BytesIO(stored), allow_pickle=False) as file:
+            tree = json.loads(file[_TREE].tobytes())
+            arrays = [file[str(number)] for number in range(len(file.files) - 1)]
     except (KeyError, zipfile.BadZipFile, EOFError) as error:
         raise ValueError(f"not a packed state: {error}") from error
-    state: dict[str, Any] = _rebuild(tree, leaves)
+    state: dict[str, Any] = _rebuild(tree, arrays)
     return state
 
 
-def _describe(value: Any, place: str, leaves: list[np.ndarray[Any, Any]]) -> list[Any]:
+def _describe(value: Any, path: str, arrays: list[np.ndarray[Any, Any]]) -> list[Any]:
     """Return ``value`` as [kind, content]. The kind keeps strings of a state apart from our markers."""
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
-            raise InvalidSettingsError(f"{place} has keys {list(value)!r}: keys must be strings; rename them")
-        return ["dict", {key: _describe(child, f"{place}.{key}", leaves) for key, child in value.items()}]
+            raise InvalidSettingsError(f"{path} has keys {list(value)!r}: keys must be strings; rename them")
+        return ["dict", {key: _describe(child, f"{path}.{key}", arrays) for key, child in value.items()}]
     if isinstance(value, (list, tuple)):
         kind = "list" if isinstance(value, list) else "tuple"
-        return [kind, [_describe(child, f"{place}[{i}]", leaves) for i, child in enumerate(value)]]
+        return [kind, [_describe(child, f"{path}[{i}]", arrays) for i, child in enumerate(value)]]
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return ["value", value]
     if isinstance(value, (bytes, bytearray)):
-        leaves.append(np.frombuffer(bytes(value), np.uint8))
-        return ["bytes", len(leaves) - 1]
+        arrays.append(np.frombuffer(bytes(value), np.uint8))
+        return ["bytes", len(arrays) - 1]
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        leaves.append(value)
-        return ["array", len(leaves) - 1]
+        arrays.append(value)
+        return ["array", len(arrays) - 1]
     raise InvalidSettingsError(
-        f"{place} is a {type(value).__name__}: a state has numbers, strings, bytes and plain arrays; convert it"
+        f"{path} is a {type(value).__name__}: a state has numbers, strings, bytes and plain arrays; convert it"
     )
 
 
-def _rebuild(described: list[Any], leaves: list[np.ndarray[Any, Any]]) -> Any:
+def _rebuild(described: list[Any], arrays: list[np.ndarray[Any, Any]]) -> Any:
     kind, content = described
     if kind == "dict":
-        return {key: _rebuild(child, leaves) for key, child in content.items()}
+        return {key: _rebuild(child, arrays) for key, child in content.items()}
     if kind in ("list", "tuple"):
-        children = [_rebuild(child, leaves) for child in content]
+        children = [_rebuild(child, arrays) for child in content]
         return children if kind == "list" else tuple(children)
     if kind == "bytes":
-        return leaves[content].tobytes()
-    return leaves[content] if kind == "array" else content
+        return arrays[content].tobytes()
+    return arrays[content] if kind == "array" else content

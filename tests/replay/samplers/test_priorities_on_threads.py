@@ -10,7 +10,7 @@ import pytest
 from framestow import FrameSpec, Prioritized, ReplayMemory
 from oracles.patience import PATIENCE_S
 
-CAPACITY, NUM_STREAMS, NUM_STEPS = 500, 4, 1500
+CAPACITY, NUM_ENVS, NUM_STEPS = 500, 4, 1500
 NUM_DRAWN = 300  # different transitions, before it ends
 ERROR = 0.25  # the only priority of all updates
 
@@ -22,14 +22,14 @@ def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priori
         FrameSpec((2, 2)),
         4,
         stack=2,
-        num_envs=NUM_STREAMS,
+        num_envs=NUM_ENVS,
         n_step=2,
         retention=retention,
         frames_per_segment=8,
         sampler=Prioritized(alpha=1.0, beta=1.0, epsilon=0.0),
         seed=0,
     )
-    frames = np.zeros((NUM_STREAMS, 2, 2), np.uint8)
+    frames = np.zeros((NUM_ENVS, 2, 2), np.uint8)
     memory.begin(frames)
     write(memory, frames, 20)
     failures: list[BaseException] = []
@@ -67,10 +67,10 @@ def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priori
 
 def write(memory: ReplayMemory, frames: np.ndarray, num_steps: int) -> None:
     random = np.random.default_rng(num_steps)
-    nothing = np.zeros(NUM_STREAMS, np.bool_)
-    actions, rewards = np.zeros(NUM_STREAMS, np.int64), np.zeros(NUM_STREAMS)
+    nothing = np.zeros(NUM_ENVS, np.bool_)
+    actions, rewards = np.zeros(NUM_ENVS, np.int64), np.zeros(NUM_ENVS)
     for _ in range(num_steps):
-        truncated = random.random(NUM_STREAMS) < 0.05
+        truncated = random.random(NUM_ENVS) < 0.05
         memory.append(actions, rewards, nothing, truncated, frames)
         if truncated.any():
             memory.begin(frames[truncated], np.flatnonzero(truncated))

@@ -11,11 +11,11 @@ from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings
 from oracles.listed_steps import ACTION, DISCOUNT, FRAME, PlayedSteps
 
-STACK, NUM_STREAMS, SEGMENT_FRAMES = 4, 3, 16
+STACK, NUM_ENVS, SEGMENT_FRAMES = 4, 3, 16
 
 
 def steps(capacity: int, n_step: int) -> StepSettings:
-    return StepSettings(capacity, NUM_STREAMS, STACK, FRAME, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
+    return StepSettings(capacity, NUM_ENVS, STACK, FRAME, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
 
 
 def ring(capacity: int, n_step: int = 1) -> RingSteps:
@@ -38,8 +38,8 @@ def test_exactly_the_transitions_that_reference_lost_frames_are_not_sampleable(m
     lost = []
     for _ in range(25):
         played.play(20)
-        played.begin(random.permutation(NUM_STREAMS)[: random.integers(3)].tolist())  # cuts off some episodes
-        env_id = int(random.integers(NUM_STREAMS))
+        played.begin(random.permutation(NUM_ENVS)[: random.integers(3)].tolist())  # cuts off some episodes
+        env_id = int(random.integers(NUM_ENVS))
         first = int(random.integers(max(0, played.newest[env_id] - 200), played.newest[env_id] + 1))
         before = int(random.integers(first + 1, played.newest[env_id] + 2))
         before = min(before, first + 30)

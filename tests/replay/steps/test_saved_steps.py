@@ -14,11 +14,11 @@ from framestow.replay.steps.ring_steps import STEPS_PER_BLOCK, RingSteps
 from framestow.replay.steps.step_store import StepSettings
 from oracles.listed_steps import ACTION, DISCOUNT, FRAME, PlayedSteps
 
-STACK, NUM_STREAMS, SEGMENT_FRAMES, CAPACITY = 4, 3, 16, 3500
+STACK, NUM_ENVS, SEGMENT_FRAMES, CAPACITY = 4, 3, 16, 3500
 
 
 def steps(n_step: int) -> StepSettings:
-    return StepSettings(CAPACITY, NUM_STREAMS, STACK, FRAME, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
+    return StepSettings(CAPACITY, NUM_ENVS, STACK, FRAME, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
 
 
 def ring(n_step: int = 1) -> RingSteps:
@@ -86,7 +86,7 @@ def test_the_state_without_sealed_blocks_is_small(make):
 
     outside = len(step_store.state()["steps.env_id"])
 
-    assert outside <= max(2 * STEPS_PER_BLOCK, NUM_STREAMS * 2 * SEGMENT_FRAMES)
+    assert outside <= max(2 * STEPS_PER_BLOCK, NUM_ENVS * 2 * SEGMENT_FRAMES)
     assert len(step_store.state(stored=())["steps.env_id"]) >= len(step_store)
 
 
@@ -164,9 +164,9 @@ def test_a_block_that_is_not_sealed_is_refused(make):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("steps.newest_positions", np.zeros(NUM_STREAMS + 1, np.int64)),
+        ("steps.newest_positions", np.zeros(NUM_ENVS + 1, np.int64)),
         ("steps.position", np.zeros(3, np.uint32)),
-        ("steps.env_id", np.full(3, NUM_STREAMS, np.uint8)),
+        ("steps.env_id", np.full(3, NUM_ENVS, np.uint8)),
     ],
 )
 def test_arrays_of_another_step_store_are_refused(make, name, value):

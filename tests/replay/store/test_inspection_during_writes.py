@@ -11,12 +11,12 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.inspection import find_files, inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import FileSystem
-from oracles.stored_play import NUM_STREAMS, play
+from oracles.stored_play import NUM_ENVS, play
 
 
 def written(folder):
     """Save a memory to ``folder``; return it and a function that saves 20 more steps."""
-    memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_envs=NUM_STREAMS, seed=0)
+    memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_envs=NUM_ENVS, seed=0)
     random = np.random.default_rng(0)
     play(memory, 500, random)
     memory.save(folder)

@@ -21,7 +21,7 @@ from oracles.damage import damage_at_random, flip_bit
 from oracles.dead_disk import DeadDisk, Killed
 from oracles.failing_disk import FailingDisk
 from oracles.saved_bytes import saved_bytes
-from oracles.stored_play import NUM_STREAMS, SHAPE, StoredPlay, assert_batch_is_what_was_recorded, play, store_play
+from oracles.stored_play import NUM_ENVS, SHAPE, StoredPlay, assert_batch_is_what_was_recorded, play, store_play
 
 pytestmark = pytest.mark.slow  # more than two seconds
 
@@ -213,7 +213,7 @@ def test_without_state_files_complete_segments_are_rebuilt_from_the_logs(store, 
 
     memory = assert_all_is_what_was_recorded(store, stored)
     indices, tracks, _, lasts = stored.windows[2]
-    num_sealed = np.zeros(NUM_STREAMS, np.int64)
+    num_sealed = np.zeros(NUM_ENVS, np.int64)
     for log in range(1, 1 + len(list(store.glob("frames.*.log")))):
         for place in range((store / f"frames.{log:06d}.index").stat().st_size // 32 - 1):
             track, number = key_at(store, "frames", log, place)
@@ -240,7 +240,7 @@ def test_without_manifests_and_state_files_nothing_is_changed(store):
 
 def test_an_environment_without_its_newest_frames_continues_with_a_new_episode(store, stored):
     memory = ReplayMemory.load(store)
-    newest = [memory._parts.storage.open_segment(track) - 1 for track in range(NUM_STREAMS)]
+    newest = [memory._parts.storage.open_segment(track) - 1 for track in range(NUM_ENVS)]
     while (
         memory._parts.storage.stored_positions(0).stop % stored.frames_per_segment
     ):  # until track 0 has no open segment

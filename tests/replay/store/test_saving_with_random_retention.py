@@ -11,7 +11,7 @@ from framestow.replay.store.session import OpenStore
 from framestow.replay.store.writer import StoreWriter
 
 SHAPE = (8, 8)
-NUM_STREAMS = 2
+NUM_ENVS = 2
 
 
 def new_memory(**settings) -> ReplayMemory:
@@ -19,7 +19,7 @@ def new_memory(**settings) -> ReplayMemory:
         1000,
         FrameSpec(SHAPE),
         4,
-        num_envs=NUM_STREAMS,
+        num_envs=NUM_ENVS,
         retention="random",
         frames_per_segment=20,
         seed=3,
@@ -29,11 +29,11 @@ def new_memory(**settings) -> ReplayMemory:
 
 def play(memory: ReplayMemory, num_steps: int, seed: int) -> None:
     random = np.random.default_rng(seed)
-    memory.begin(random.integers(0, 256, (NUM_STREAMS, *SHAPE), dtype=np.uint8))
+    memory.begin(random.integers(0, 256, (NUM_ENVS, *SHAPE), dtype=np.uint8))
     for _ in range(num_steps):
-        frames = random.integers(0, 256, (NUM_STREAMS, *SHAPE), dtype=np.uint8)
-        going = np.zeros(NUM_STREAMS, np.bool_)
-        memory.append(random.integers(0, 4, NUM_STREAMS), random.random(NUM_STREAMS), going, going, frames)
+        frames = random.integers(0, 256, (NUM_ENVS, *SHAPE), dtype=np.uint8)
+        going = np.zeros(NUM_ENVS, np.bool_)
+        memory.append(random.integers(0, 4, NUM_ENVS), random.random(NUM_ENVS), going, going, frames)
 
 
 def assert_equal(one: ReplayMemory, other: ReplayMemory) -> None:
@@ -75,7 +75,7 @@ def test_logs_stay_small_with_random_eviction(tmp_path):
 
     live = sum(
         len(memory._parts.storage.segment(track, number))
-        for track in range(NUM_STREAMS)
+        for track in range(NUM_ENVS)
         for number in memory._parts.storage.sealed_segments(track).tolist()
     )
     assert max(sizes[20:]) < 3 * live

@@ -11,12 +11,12 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.verify import verify_store
 from framestow.storage.files.file_system import FileSystem
-from oracles.stored_play import NUM_STREAMS, play
+from oracles.stored_play import NUM_ENVS, play
 
 
 def test_a_store_can_be_verified_while_a_writer_commits_without_pause(tmp_path):
     frame = FrameSpec((4, 5))
-    memory = ReplayMemory(3_000, frame, 5, stack=3, num_envs=NUM_STREAMS, seed=0)
+    memory = ReplayMemory(3_000, frame, 5, stack=3, num_envs=NUM_ENVS, seed=0)
     random = np.random.default_rng(0)
     play(memory, 500, random)
     memory.save(tmp_path)
@@ -58,7 +58,7 @@ class CommittingDisk(FileSystem):
 
 @pytest.mark.parametrize("num_manifests", [0, 1, 2, 5])
 def test_a_generation_removed_by_a_writer_is_not_damage(tmp_path, num_manifests):
-    memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_envs=NUM_STREAMS, seed=0)
+    memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_envs=NUM_ENVS, seed=0)
     random = np.random.default_rng(0)
     play(memory, 500, random)
     memory.save(tmp_path)

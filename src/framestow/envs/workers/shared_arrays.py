@@ -73,7 +73,7 @@ _ARRAY_SPACES = (spaces.Box, spaces.Discrete, spaces.MultiDiscrete, spaces.Multi
 
 
 class SpaceParts:
-    """The leaves of a space of nested ``Dict`` and ``Tuple``, in a fixed order.
+    """The parts of a space of nested ``Dict`` and ``Tuple``, in a fixed order.
 
     A space that a user registered with Gymnasium's ``concatenate`` is one array, which that function batches.
     """

@@ -19,7 +19,7 @@ import numpy as np
 
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.manifest import generations
-from oracles.fixed_play import NUM_STREAMS, FixedPlay
+from oracles.fixed_play import NUM_ENVS, FixedPlay
 from oracles.killed_child import killed_child
 from oracles.store_files import log_files_of, unaccounted
 from replay.store.crashes.flushed_play import CAPACITY, LOG_BYTES, memory_in_folder
@@ -59,12 +59,12 @@ def check_stored(play: FixedPlay, folder: Path, promised: int, settings: dict) -
     stop = numbers[-1] + 1 if numbers else 0
     if not settings:
         assert list(range(max(0, stop - CAPACITY), stop)) == numbers
-    found = stop // NUM_STREAMS
+    found = stop // NUM_ENVS
     assert promised <= found, f"promised {promised}, found {found}"
     note = folder.with_suffix(f".{promised}")
     if note.exists():
         covered = json.loads(note.read_text())
-        assert {number for number in numbers if number < promised * NUM_STREAMS} <= set(covered)
+        assert {number for number in numbers if number < promised * NUM_ENVS} <= set(covered)
         assert found > promised or numbers == covered
     return found
 

@@ -13,7 +13,7 @@ from framestow.errors import DamagedDataError, NothingToSampleError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.format import LOCK
 from framestow.storage.files.block_format import FILE_HEADER_BYTES
-from oracles.fixed_play import NUM_STREAMS, FixedPlay, memory_of_play
+from oracles.fixed_play import NUM_ENVS, FixedPlay, memory_of_play
 
 STEPS, CAPACITY = 520, 1100  # for each track a sealed segment and a sealed block of steps, and some more
 EVERY_THIRD = pytest.param(
@@ -66,14 +66,14 @@ def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_pa
             path.write_bytes(damaged)
             numbers = numbers_or_error(play, folder, "raise")
             outcome = "found" if isinstance(numbers, DamagedDataError) else "harmless"
-            assert outcome == "found" or numbers == list(range(STEPS * NUM_STREAMS))
+            assert outcome == "found" or numbers == list(range(STEPS * NUM_ENVS))
             assert outcome == "harmless" or str(folder) in str(numbers)
             outcomes[outcome] += 1
             left = numbers_or_error(play, folder, "skip")
             if outcome == "harmless":
                 assert left == numbers
             elif isinstance(left, list):
-                assert len(left) < STEPS * NUM_STREAMS
+                assert len(left) < STEPS * NUM_ENVS
                 outcomes["found, and all else was kept"] += 1
                 num_kept += len(left)
         path.write_bytes(whole)
