@@ -191,19 +191,19 @@ def measure(
 def append_us_of_envs(play: Play, num_envs: int, stack: int, num_calls: int = 2_048) -> float:
     """Return the median microseconds of a step in calls that append one step of every environment, ``begin`` included.
 
-    The environments start at evenly spaced places of the play.
+    The environments start at evenly spaced steps of the play.
     """
     frame, capacity = FrameSpec(play.frames.shape[1:]), num_calls * num_envs
     memory = ReplayMemory(capacity, frame, play.num_actions, stack=stack, num_envs=num_envs)
     spacing = len(play.positions) // num_envs
-    env_ids = [play.steps(num_calls, stack, first=env_id * spacing) for env_id in range(num_envs)]
+    plays = [play.steps(num_calls, stack, first=env_id * spacing) for env_id in range(num_envs)]
     is_first_call = True
     chunk_us = []
     calls_a_chunk = 64  # so that each chunk includes work that is done once a segment
     for _ in range(num_calls // calls_a_chunk):
         elapsed = 0.0
         for _ in range(calls_a_chunk):
-            steps = [next(env_id) for env_id in env_ids]
+            steps = [next(of_env) for of_env in plays]
             starting = [env_id for env_id, step in enumerate(steps) if step.starts_episode or is_first_call]
             is_first_call = False
             first_frames = np.array([steps[env_id].observation[-1] for env_id in starting])

@@ -68,7 +68,7 @@ def _notes(figures: BenchFigures, missing: Iterable[Library]) -> Iterable[Text]:
 
 
 # Offsets of a label from its point, in points: to the right first, then around it, then further away.
-PLACES = tuple(
+LABEL_OFFSETS = tuple(
     (distance * right, distance * up)
     for distance in (9, 18, 30, 44)
     for right, up in ((1, 0), (-1, 0), (0, 1), (0, -1), (1, 1), (-1, 1), (1, -1), (-1, -1))
@@ -126,11 +126,11 @@ def _draw(figure: Figure, axes: Axes, figures: BenchFigures, every: Sequence[Sys
     points = [(figures.bare_copy, colours.bare, "s")]
     points += [(system, colours.ours if _is_ours(system) else colours.theirs, "o") for system in figures.systems]
     for system, colour, marker in points:
-        axes.scatter(*_place(system), color=colour, marker=marker, s=46, zorder=3)
+        axes.scatter(*_point(system), color=colour, marker=marker, s=46, zorder=3)
     _label(figure, axes, [(system, colour) for system, colour, _ in points])
 
 
-def _place(system: SystemFigures) -> tuple[float, float]:
+def _point(system: SystemFigures) -> tuple[float, float]:
     """Return bytes and µs; a memory of a few pages may show no growth, and a log scale cannot show 0."""
     return max(system.bytes_per_transition, 1.0), system.sample_us
 
@@ -141,7 +141,7 @@ def _is_ours(system: SystemFigures) -> bool:
 
 def _set_axes(axes: Axes, figures: BenchFigures, every: Sequence[SystemFigures], colours: Colours) -> None:
     """Set scales, limits that leave space around ``every`` system and its label, axis labels and the grid."""
-    nbytes, times = [_place(system)[0] for system in every], [system.sample_us for system in every]
+    nbytes, times = [_point(system)[0] for system in every], [system.sample_us for system in every]
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlim(min(nbytes) / 2.5, max(nbytes) * 4)
@@ -176,32 +176,32 @@ def _round_numbers(low: float, high: float) -> list[float]:
 def _label(figure: Figure, axes: Axes, points: list[tuple[SystemFigures, str]]) -> None:
     """Write each system's name beside its point, where it covers no other label and no point."""
     figure.draw_without_rendering()  # sets where points are in pixels
-    taken = [_around(axes.transData.transform(_place(system))) for system, _ in points]
+    taken = [_around(axes.transData.transform(_point(system))) for system, _ in points]
     inside = axes.get_window_extent()
     _, line = axes.transData.transform((1, points[0][0].sample_us))
     taken.append(_box(inside.x0, line - 2, inside.x1, line + 2))
     for own, (system, colour) in enumerate(points):
         others = taken[:own] + taken[own + 1 :]
-        best_cost, best = float("inf"), PLACES[0]
-        for place in PLACES:
-            label = _add_label(axes, system, colour, place)
+        best_cost, best = float("inf"), LABEL_OFFSETS[0]
+        for offset in LABEL_OFFSETS:
+            label = _add_label(axes, system, colour, offset)
             box = label.get_window_extent().padded(4)
             label.remove()
             outside = not (inside.x0 <= box.x0 and box.x1 <= inside.x1 and inside.y0 <= box.y0 and box.y1 <= inside.y1)
             cost = sum(_overlap(box, other) for other in others) + (1e6 if outside else 0)
             if cost < best_cost:
-                best_cost, best = cost, place
+                best_cost, best = cost, offset
             if cost == 0:
                 break
         taken.append(_add_label(axes, system, colour, best).get_window_extent().padded(4))
 
 
-def _add_label(axes: Axes, system: SystemFigures, colour: str, place: tuple[float, float]) -> Any:
-    right, up = place
+def _add_label(axes: Axes, system: SystemFigures, colour: str, offset: tuple[float, float]) -> Any:
+    right, up = offset
     return axes.annotate(
         system.name,
-        _place(system),
-        xytext=place,
+        _point(system),
+        xytext=offset,
         textcoords="offset points",
         ha="center" if right == 0 else "left" if right > 0 else "right",
         va="center" if up == 0 else "bottom" if up > 0 else "top",

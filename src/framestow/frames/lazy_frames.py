@@ -147,10 +147,10 @@ class LazyFrames(LazyArray):
         if not self._frames:
             raise InvalidSettingsError("frames are empty: a stack needs at least one frame; give them oldest first")
         shape, dtype = self._frames[0].shape, self._frames[0].dtype
-        for place, frame in enumerate(self._frames):
+        for index, frame in enumerate(self._frames):
             if frame.shape != shape or frame.dtype != dtype:
                 raise InvalidSettingsError(
-                    f"frame {place} is {frame.dtype} of shape {frame.shape}: it must be {dtype} of shape {shape} as "
+                    f"frame {index} is {frame.dtype} of shape {frame.shape}: it must be {dtype} of shape {shape} as "
                     "the first frame; give the frames of one environment"
                 )
         one_of("axis", axis, STACK_AXES)
@@ -206,9 +206,9 @@ class LazyFrames(LazyArray):
         """
         if self._axis != "channels":
             return read_only(self._frames[number])
-        place = range(self.count())[number]
+        index = range(self.count())[number]
         channels = self._frames[0].shape[-1]
-        return read_only(self._frames[place // channels])[..., place % channels]
+        return read_only(self._frames[index // channels])[..., index % channels]
 
     def write(self, out: npt.NDArray[Any]) -> None:
         """Write the array into ``out`` of the same shape; another dtype is cast as ``astype`` does."""
@@ -218,8 +218,8 @@ class LazyFrames(LazyArray):
             out = np.moveaxis(out, -2, 0)
         elif self._axis == "last":
             out = np.moveaxis(out, -1, 0)
-        for place, each in enumerate(self._frames):
-            out[place] = each
+        for index, each in enumerate(self._frames):
+            out[index] = each
 
     def __getitem__(self, index: Any) -> Any:
         """Return a part of the array; a single frame along the first axis is a read-only view of the shared frame."""
@@ -288,8 +288,8 @@ class LazyFramesBatch(LazyArray):
 
     def write(self, out: npt.NDArray[Any]) -> None:
         """Write the array into ``out`` of the same shape; another dtype is cast as ``astype`` does."""
-        for place, lazy in enumerate(self._observations):
-            lazy.write(out[place])
+        for index, lazy in enumerate(self._observations):
+            lazy.write(out[index])
 
     def __getitem__(self, index: Any) -> Any:
         """Return one observation, or a batch of several; for a tuple return a part of the array."""
@@ -300,7 +300,7 @@ class LazyFramesBatch(LazyArray):
         if chosen.ndim == 0:
             return self._observations[chosen]
         if chosen.ndim == 1 and chosen.size:
-            return LazyFramesBatch(self._observations[place] for place in chosen)
+            return LazyFramesBatch(self._observations[index] for index in chosen)
         return np.asarray(self)[index]
 
     def __iter__(self) -> Iterator[LazyFrames]:

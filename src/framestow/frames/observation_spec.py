@@ -225,7 +225,7 @@ def _structure(space: Any, path: tuple[str | int, ...], arrays: list[ArraySpec])
             raise InvalidSettingsError(f"{_name(path)} has the key {unnamed[0]!r}: keys must be strings; rename it")
         return {key: _structure(parts[key], (*path, key), arrays) for key in sorted(parts)}
     if parts is not None:
-        return tuple(_structure(part, (*path, place), arrays) for place, part in enumerate(parts))
+        return tuple(_structure(part, (*path, index), arrays) for index, part in enumerate(parts))
     arrays.append(_array(space, path))
     return len(arrays) - 1
 
@@ -272,8 +272,8 @@ def _flatten(structure: Any, frames: Any, name: str, flat: list[Any]) -> None:
                 f"{name} are {kind}: this memory needs a tuple of {len(structure)} parts; give one array of frames "
                 "for each part"
             )
-        for place, part in enumerate(structure):
-            _flatten(part, frames[place], f"{name}[{place}]", flat)
+        for index, part in enumerate(structure):
+            _flatten(part, frames[index], f"{name}[{index}]", flat)
     else:
         flat.append(frames)
 
@@ -301,7 +301,7 @@ def _structure_from_state(state: dict[str, Any], path: tuple[str | int, ...], ar
         parts = state["dict"]
         return {key: _structure_from_state(parts[key], (*path, key), arrays) for key in sorted(parts)}
     if "tuple" in state:
-        return tuple(_structure_from_state(part, (*path, place), arrays) for place, part in enumerate(state["tuple"]))
+        return tuple(_structure_from_state(part, (*path, index), arrays) for index, part in enumerate(state["tuple"]))
     has_axes = state["shape"] != []
     arrays.append(ArraySpec(path, FrameSpec.from_state(state if has_axes else state | {"shape": [1]}), has_axes))
     return len(arrays) - 1

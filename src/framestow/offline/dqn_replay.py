@@ -288,8 +288,8 @@ CUT_ENDS: tuple[CutEnds, ...] = get_args(CutEnds)
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Position of an episode in a checkpoint: number of blank, history, step and last-frame slots."""
+class _EpisodeSlots:
+    """Slots of an episode in a checkpoint: number of blank, history, step and last-frame slots."""
 
     checkpoint: int
     blank: int
@@ -345,25 +345,25 @@ def export_dqn_replay(
     check_transfer(memory, progress)
     _check_fits(memory, cut_ends, slots_per_checkpoint, compression_level)
     folder = folder_path("folder", folder)
-    places = _plan_places(memory, cut_ends, slots_per_checkpoint)
-    transferred = Transferred(notes=_notes(memory, places, cut_ends))
+    planned = _plan_slots(memory, cut_ends, slots_per_checkpoint)
+    transferred = Transferred(notes=_notes(memory, planned, cut_ends))
     num_slots = Counter[int]()
-    for place in places:
-        num_slots[place.checkpoint] += place.num_slots
+    for slots in planned:
+        num_slots[slots.checkpoint] += slots.num_slots
     done, total = 0, num_slots.total() * memory._settings.frame.nbytes
     with fill_folder(folder) as unfinished, ExitStack() as open_files:
         unfinished.mkdir()
         writer: _CheckpointWriter | None = None
-        for place, episode in zip(places, memory.episodes(), strict=True):
-            if writer is None or writer.number != place.checkpoint:
+        for slots, episode in zip(planned, memory.episodes(), strict=True):
+            if writer is None or writer.number != slots.checkpoint:
                 open_files.close()
-                number = place.checkpoint
+                number = slots.checkpoint
                 writer = _CheckpointWriter(unfinished, number, num_slots[number], memory, compression_level)
                 open_files.enter_context(writer)
-            writer.write(place, episode)
+            writer.write(slots, episode)
             transferred.episodes += 1
-            transferred.transitions += place.steps
-            done += place.num_slots * memory._settings.frame.nbytes
+            transferred.transitions += slots.steps
+            done += slots.num_slots * memory._settings.frame.nbytes
             progress(done, total)
     return transferred
 
@@ -397,35 +397,35 @@ class _CheckpointWriter:
     def __exit__(self, *raised: Any) -> None:
         self._files.__exit__(*raised)
 
-    def write(self, place: _Place, episode: StoredEpisode) -> None:
+    def write(self, slots: _EpisodeSlots, episode: StoredEpisode) -> None:
         """Write an episode's slots."""
-        before = place.blank + place.history
-        terminals = np.zeros(place.num_slots, np.uint8)
-        terminals[before + place.steps - 1] = place.is_terminal
-        padding = (before, place.last_frames)
+        before = slots.blank + slots.history
+        terminals = np.zeros(slots.num_slots, np.uint8)
+        terminals[before + slots.steps - 1] = slots.is_terminal
+        padding = (before, slots.last_frames)
         self._arrays["action"].write(np.pad(episode.actions, padding))
         self._arrays["reward"].write(np.pad(episode.rewards, padding))
         self._arrays["terminal"].write(terminals)
-        for frames in _frames_of(place, episode, self._frame.shape):
+        for frames in _frames_of(slots, episode, self._frame.shape):
             self._arrays["observation"].write(frames)
 
 
-def _frames_of(place: _Place, episode: StoredEpisode, shape: tuple[int, ...]) -> Iterator[npt.NDArray[np.uint8]]:
-    yield np.zeros((place.blank, *shape), np.uint8)
-    is_last_shown = place.last_frames and not place.is_terminal
-    stop = place.steps + bool(is_last_shown)
-    for start in range(-place.history, stop, SLOTS_AT_ONCE):
+def _frames_of(slots: _EpisodeSlots, episode: StoredEpisode, shape: tuple[int, ...]) -> Iterator[npt.NDArray[np.uint8]]:
+    yield np.zeros((slots.blank, *shape), np.uint8)
+    is_last_shown = slots.last_frames and not slots.is_terminal
+    stop = slots.steps + bool(is_last_shown)
+    for start in range(-slots.history, stop, SLOTS_AT_ONCE):
         yield episode.frames(start, min(start + SLOTS_AT_ONCE, stop))
-    if place.last_frames and not is_last_shown:
-        yield np.zeros((place.last_frames, *shape), np.uint8)
+    if slots.last_frames and not is_last_shown:
+        yield np.zeros((slots.last_frames, *shape), np.uint8)
 
 
-def _plan_places(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int) -> list[_Place]:
-    """Return the place of each episode; the files of a checkpoint start with its number of slots."""
+def _plan_slots(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int) -> list[_EpisodeSlots]:
+    """Return the slots of each episode; the files of a checkpoint start with its number of slots."""
     episodes = [_Outline.of(episode, memory.stack) for episode in memory.episodes()]
     if not episodes:
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
-    places: list[_Place] = []
+    planned: list[_EpisodeSlots] = []
     checkpoint, filled, num_cut = 0, 0, 0
     for episode, following in itertools.zip_longest(episodes, episodes[1:]):
         is_last = following is None or following.env_id != episode.env_id
@@ -435,19 +435,19 @@ def _plan_places(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: 
         is_terminal = episode.terminated or (is_cut and cut_ends == "terminal")
         filled += episode.num_slots
         is_full = is_last or not is_terminal or filled + following.num_slots >= slots_per_checkpoint
-        places.append(episode.put_in(checkpoint, is_terminal, last_frames=int(is_full)))
+        planned.append(episode.in_checkpoint(checkpoint, is_terminal, last_frames=int(is_full)))
         filled, checkpoint = (0, checkpoint + 1) if is_full else (filled, checkpoint)
     if num_cut and cut_ends == "refuse":
         raise InvalidSettingsError(
             f"{num_cut} of {len(episodes)} episodes were truncated or cut off: the layout only has a flag for "
             "termination; use cut_ends='terminal', as Dopamine does, or the lossless cut_ends='new_checkpoint'"
         )
-    return places
+    return planned
 
 
 @dataclass(frozen=True)
 class _Outline:
-    """The properties of an episode that determine its place."""
+    """The properties of an episode that determine its slots."""
 
     env_id: int
     blank: int
@@ -473,8 +473,8 @@ class _Outline:
     def num_slots(self) -> int:
         return self.blank + self.history + self.steps
 
-    def put_in(self, checkpoint: int, is_terminal: bool, last_frames: int) -> _Place:
-        return _Place(checkpoint, self.blank, self.history, self.steps, is_terminal, self.truncated, last_frames)
+    def in_checkpoint(self, checkpoint: int, is_terminal: bool, last_frames: int) -> _EpisodeSlots:
+        return _EpisodeSlots(checkpoint, self.blank, self.history, self.steps, is_terminal, self.truncated, last_frames)
 
 
 def _write_counts(folder: Path, number: int, num_slots: int, stack: int, compression_level: int) -> None:
@@ -505,12 +505,12 @@ def _frame_of(memory: ReplayMemory) -> FrameSpec:
     return only_frame(memory._settings.frame, "the layout of the DQN Replay Dataset holds")
 
 
-def _notes(memory: ReplayMemory, places: list[_Place], cut_ends: CutEnds) -> list[str]:
+def _notes(memory: ReplayMemory, planned: list[_EpisodeSlots], cut_ends: CutEnds) -> list[str]:
     settings, notes = memory._settings, []
-    terminal = sum(place.is_terminal for place in places)
+    terminal = sum(slots.is_terminal for slots in planned)
     if terminal:
         notes.append(f"the layout does not store the frame after a terminal step: {terminal:,} frames")
-    truncated = sum(place.is_truncated for place in places)
+    truncated = sum(slots.is_truncated for slots in planned)
     if truncated:
         notes.append(f"the layout has no truncation flag: {truncated:,} flags")
     if cut_ends == "terminal":

@@ -214,8 +214,8 @@ class MemoryParts:
                     continue
                 raise
             self.stacker.begin(one, _frame_of(window, 0))
-            for place in range(1, count):
-                self.stacker.append(one, _frame_of(window, place))
+            for index in range(1, count):
+                self.stacker.append(one, _frame_of(window, index))
 
     def _check_room_for(self, sampler: Sampler | None) -> None:
         """Raise ``InvalidSettingsError`` if the table of the sampler's slots may take half of the budget."""
@@ -242,8 +242,8 @@ class MemoryParts:
         self.storage.charge_steps(_step_bytes(self.settings) + math.ceil(sampler.bytes_a_step))
 
 
-def _frame_of(window: Frames, place: int) -> Frames:
-    return each_array(lambda part: part[:, place], window)
+def _frame_of(window: Frames, index: int) -> Frames:
+    return each_array(lambda part: part[:, index], window)
 
 
 def _open_extras_bytes(settings: MemorySettings, frames_per_segment: int) -> int:

@@ -38,7 +38,7 @@ class MemoryReport:
     =============  ===============================================================================================
     frames         sealed segments; of a raw memory, uncompressed frames
     open segments  segments that are being filled, and working memory for packing and unpacking
-    index          the place of each segment
+    index          where each segment is
     steps          action, reward, flags and extras of each transition, and the positions of its frames
     priorities     the sampler's data per transition
     stacks         the current observations

@@ -203,8 +203,8 @@ def _check_values(spec: ExtraSpec, values: npt.ArrayLike, num_steps: int) -> npt
         stored = np.require(array, dtype, ["C", "ALIGNED"])
     is_changed = stored != array if are_integers else np.isinf(stored) & ~np.isinf(array)
     if is_changed.any():
-        place = tuple(np.argwhere(is_changed)[0].tolist())
+        index = tuple(np.argwhere(is_changed)[0].tolist())
         raise InvalidStepError(
-            f"extra {spec.name!r} is {array[place]} at row {place[0]}: it does not fit {dtype}; declare a wider dtype"
+            f"extra {spec.name!r} is {array[index]} at row {index[0]}: it does not fit {dtype}; declare a wider dtype"
         )
     return stored

@@ -171,8 +171,8 @@ class Unstacker:
         if marks is None and self.layout.is_as_stored:
             return batch
         if marks is not None:
-            places, bits = np.divmod(batch.index % (8 * len(marks)), 8)
-            shows = np.flatnonzero(marks[places] >> bits & 1)
+            offsets, bits = np.divmod(batch.index % (8 * len(marks)), 8)
+            shows = np.flatnonzero(marks[offsets] >> bits & 1)
             if shows.size:
                 next_observation = self.layout.pad_rows(next_observation, shows)
         return replace(
@@ -258,16 +258,16 @@ class Unstacker:
                 self._must_begin = None
 
     def _mark(self, memory: ReplayMemory, is_shifted: npt.NDArray[np.bool_]) -> None:
-        """Set the bits of the next steps. No stored step has their places, so an interrupt does no harm."""
+        """Set the bits of the next steps. No stored step has these bits, so an interrupt does no harm."""
         marks, num_envs = self._shows_next_episode, len(is_shifted)
         if marks is None:
             if is_shifted.all():
                 return
             marks = self._shows_next_episode = np.zeros((memory.capacity + num_envs) // 8 + 1, np.uint8)
-        places = (_next_index(memory) + np.arange(num_envs)) % (8 * len(marks))
-        bits = np.left_shift(1, places % 8).astype(np.uint8)
-        np.bitwise_and.at(marks, places // 8, ~bits)
-        np.bitwise_or.at(marks, places // 8, bits * ~is_shifted)
+        numbers = (_next_index(memory) + np.arange(num_envs)) % (8 * len(marks))
+        bits = np.left_shift(1, numbers % 8).astype(np.uint8)
+        np.bitwise_and.at(marks, numbers // 8, ~bits)
+        np.bitwise_or.at(marks, numbers // 8, bits * ~is_shifted)
 
     # Finding the layout
 
@@ -337,9 +337,9 @@ class Unstacker:
         for first in range(0, len(indices), STEPS_AT_ONCE):
             batch, env_ids, begins = _read_steps(memory, indices[first : first + STEPS_AT_ONCE])
             batch = old.to_library(batch)
-            for place, env_id in enumerate(env_ids.tolist()):
-                self._must_begin = np.arange(memory.num_envs) == env_id if begins[place] else None
-                if self._store(target, _step_of(batch, place, env_id)):
+            for row, env_id in enumerate(env_ids.tolist()):
+                self._must_begin = np.arange(memory.num_envs) == env_id if begins[row] else None
+                if self._store(target, _step_of(batch, row, env_id)):
                     return False
         self._must_begin = must_begin
         return True
@@ -395,14 +395,14 @@ def _read_steps(
     return batch, windows[0], begins
 
 
-def _step_of(batch: Batch, place: int, env_id: int) -> Step:
-    row = slice(place, place + 1)
+def _step_of(batch: Batch, row: int, env_id: int) -> Step:
+    rows = slice(row, row + 1)
     observation, next_observation = (
-        map_arrays(lambda part: part[row], each) for each in (batch.observation, batch.next_observation)
+        map_arrays(lambda part: part[rows], each) for each in (batch.observation, batch.next_observation)
     )
-    ends = batch.terminated[row], batch.truncated[row]
-    extras = {name: values[row] for name, values in batch.extras.items()} or None
-    return Step(observation, batch.action[row], batch.reward[row], next_observation, *ends, [env_id], extras)
+    ends = batch.terminated[rows], batch.truncated[rows]
+    extras = {name: values[rows] for name, values in batch.extras.items()} or None
+    return Step(observation, batch.action[rows], batch.reward[rows], next_observation, *ends, [env_id], extras)
 
 
 def _check_values(memory: StepTarget, step: Step, num_steps: int) -> None:

@@ -91,7 +91,7 @@ class RandomShift(Augmentation):
 
     def _shift(self, size: int, pixels: Tensor) -> Tensor:
         shifts = _integers(-self.pad, self.pad, pixels, self.generator)
-        return _places(shifts, size, pixels).clamp_(0, size - 1)
+        return _consecutive(shifts, size, pixels).clamp_(0, size - 1)
 
 
 class RandomCrop(Augmentation):
@@ -115,7 +115,7 @@ class RandomCrop(Augmentation):
         spare_rows, spare_columns = _spare(pixels, self.height, self.width, self.channels_last)
         top = _integers(0, spare_rows, pixels, self.generator)
         left = _integers(0, spare_columns, pixels, self.generator)
-        rows, columns = _places(top, self.height, pixels), _places(left, self.width, pixels)
+        rows, columns = _consecutive(top, self.height, pixels), _consecutive(left, self.width, pixels)
         return _pick(pixels, rows, columns, self.channels_last)
 
 
@@ -242,8 +242,8 @@ class Cutout(Augmentation):
         sides = _integers(self.smallest, self.largest, pixels, self.generator)
         chances = torch.rand(len(pixels), generator=self.generator, device=_choose_device(pixels, self.generator))
         starts = (chances.to(pixels.device, torch.float64) * (size - sides + 1)).long()[:, None]
-        places = torch.arange(size, device=pixels.device)
-        return (places >= starts) & (places < starts + sides[:, None])
+        positions = torch.arange(size, device=pixels.device)
+        return (positions >= starts) & (positions < starts + sides[:, None])
 
 
 def _check_pixels(pixels: Any) -> Tensor:
@@ -305,7 +305,7 @@ def _integers(least: int, most: int, pixels: Tensor, generator: Generator | None
     return drawn.to(pixels.device, non_blocking=True)
 
 
-def _places(starts: Tensor, size: int, pixels: Tensor) -> Tensor:
+def _consecutive(starts: Tensor, size: int, pixels: Tensor) -> Tensor:
     """Return ``size`` consecutive positions from each of ``starts`` on, ``(batch, size)``."""
     return starts[:, None] + torch.arange(size, device=pixels.device)
 
@@ -319,8 +319,8 @@ def _pick(pixels: Tensor, rows: Tensor, columns: Tensor, channels_last: bool) ->
     flat = pixels.flatten(height_axis, width_axis)
     shape = [*pixels.shape]
     shape[height_axis], shape[width_axis] = in_flat.shape[1:]
-    places = _broadcast_over(in_flat, pixels, channels_last).expand(shape).flatten(height_axis, width_axis)
-    return flat.gather(width_axis, places).view(shape)
+    indices = _broadcast_over(in_flat, pixels, channels_last).expand(shape).flatten(height_axis, width_axis)
+    return flat.gather(width_axis, indices).view(shape)
 
 
 def _broadcast_over(images: Tensor, pixels: Tensor, channels_last: bool) -> Tensor:

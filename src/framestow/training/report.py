@@ -204,8 +204,8 @@ def _state_charts(runs: Sequence[RunRecord], unit: str) -> str:
         drawn: list[Layer] = []
         for colour, run in ((colour, run) for colour, group in enumerate(groups) for run in group):
             xs = run.progress["wall_s"] / seconds if by_time else run.progress["agent_steps"]
-            places = bin_points(xs, run.progress[column] / scale)
-            drawn.append(Line(*places, colour, "" if len(runs) == 1 else "thin", run.name))
+            points = bin_points(xs, run.progress[column] / scale)
+            drawn.append(Line(*points, colour, "" if len(runs) == 1 else "thin", run.name))
         return drawn
 
     stored = [run.last("transitions") for run in runs]

@@ -157,8 +157,8 @@ def _picture(title: str, layers: Sequence[Layer]) -> str:
 def _draw_layer(layer: Layer, x_at: Any, y_at: Any) -> str:
     colour = f"c{layer.colour % NUM_COLOURS}"
     if isinstance(layer, Dots):
-        places = zip(x_at(layer.xs), y_at(layer.ys), strict=True)
-        circles = "".join(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='2'/>" for x, y in places)
+        points = zip(x_at(layer.xs), y_at(layer.ys), strict=True)
+        circles = "".join(f"<circle cx='{x:.1f}' cy='{y:.1f}' r='2'/>" for x, y in points)
         return f"<g class='fill {colour}'>{circles}</g>"
     if isinstance(layer, Band):
         edge = [*zip(layer.xs, layer.high, strict=True), *zip(layer.xs[::-1], layer.low[::-1], strict=True)]
@@ -170,8 +170,8 @@ def _draw_layer(layer: Layer, x_at: Any, y_at: Any) -> str:
     return f"<path class='{layer.kind} {colour}' d='M{_path(line, x_at, y_at)}'>{title}</path>"
 
 
-def _path(places: npt.NDArray[np.float64], x_at: Any, y_at: Any) -> str:
-    return "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(x_at(places[:, 0]), y_at(places[:, 1]), strict=True))
+def _path(points: npt.NDArray[np.float64], x_at: Any, y_at: Any) -> str:
+    return "L".join(f"{x:.1f} {y:.1f}" for x, y in zip(x_at(points[:, 0]), y_at(points[:, 1]), strict=True))
 
 
 def _heights(layer: Layer) -> list[Points]:

@@ -59,8 +59,8 @@ def _is_stateful(env: Any) -> bool:
     return all(callable(getattr(type(env), name, None)) for name in ("state", "restore"))
 
 
-def _copy_plain(value: Any, place: str) -> Any:
-    """Return a copy of a plain value; raise ``TypeError`` that names the place of any other."""
+def _copy_plain(value: Any, path: str) -> Any:
+    """Return a copy of a plain value; raise ``TypeError`` that names the path of any other."""
     if isinstance(value, np.generic):
         value = value.item()
     if type(value) in _ATOMS:
@@ -68,7 +68,7 @@ def _copy_plain(value: Any, place: str) -> Any:
     if type(value) is np.ndarray and not value.dtype.hasobject:
         return value.copy()
     if type(value) in (list, tuple):
-        return type(value)(_copy_plain(part, f"{place}[{number}]") for number, part in enumerate(value))
+        return type(value)(_copy_plain(part, f"{path}[{number}]") for number, part in enumerate(value))
     if type(value) is dict and all(type(key) is str for key in value):
-        return {key: _copy_plain(part, f"{place}[{key!r}]") for key, part in value.items()}
-    raise TypeError(f"{place} has type {type(value).__qualname__}: a state holds plain values only; convert it")
+        return {key: _copy_plain(part, f"{path}[{key!r}]") for key, part in value.items()}
+    raise TypeError(f"{path} has type {type(value).__qualname__}: a state holds plain values only; convert it")

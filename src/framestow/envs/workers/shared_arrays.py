@@ -243,7 +243,7 @@ _ALIGNMENT = 64  # bytes of a cache line
 
 
 class SharedArrays:
-    """Arrays with a row for each environment, at the same places in the parent and in all workers.
+    """Arrays with a row for each environment, at the same offsets in the parent and in all workers.
 
     Arguments:
         block: shared memory of at least ``count_shared_bytes``.

@@ -38,10 +38,10 @@ class LastObservations:
         for to, source in zip(self._arrays, self._shared.observations, strict=True):
             for number in numbers:
                 to[number] = source[number]
-        for place, number in enumerate(numbers):
+        for row, number in enumerate(numbers):
             self._is_known[number] = True
             if each_others is not None:
-                self._others[number] = each_others[place]
+                self._others[number] = each_others[row]
 
     def receive_all(self) -> None:
         """Copy the observations of all environments, which consist of arrays and are known already."""

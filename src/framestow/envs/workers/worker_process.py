@@ -163,8 +163,8 @@ class EnvHost:
         shared = self._require_mapped()
         steps, actions = unpack_steps(payload)
         infos, others = [], []
-        for place, (number, has_ended) in enumerate(steps):
-            action = _action(shared, number) if actions is None else actions[place]
+        for row, (number, has_ended) in enumerate(steps):
+            action = _action(shared, number) if actions is None else actions[row]
             try:
                 outcome = self._policy.step(self._envs[number], action, has_ended)
                 others.append(shared.write(number, outcome.observation))

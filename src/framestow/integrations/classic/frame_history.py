@@ -350,8 +350,8 @@ def _channels_last(
     if last.shape[-1] > MAX_CHANNELS_LAST:
         return last.reshape(*last.shape[:-2], -1)
     joined = empty(last.shape, last.dtype)
-    for place in np.ndindex(last.shape[-2:]):  # takes a fourth of the time of copying pixel by pixel
-        joined[(..., *place)] = last[(..., *place)]
+    for pixel in np.ndindex(last.shape[-2:]):  # takes a fourth of the time of copying pixel by pixel
+        joined[(..., *pixel)] = last[(..., *pixel)]
     return joined.reshape(*last.shape[:-2], -1)
 
 

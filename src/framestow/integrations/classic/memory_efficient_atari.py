@@ -36,7 +36,7 @@ INT64 = np.iinfo(np.int64)
 
 
 class ExtraFields:
-    """Store the parts of experiences after ``s_next`` in a ring of ``capacity`` places.
+    """Store the parts of experiences after ``s_next`` in a ring of ``capacity`` slots.
 
     Atari's info has the same few numbers at each step. As columns they take 8 bytes each; as pickled bytes 100, as a
     dict 300. So ``first`` defines the keys and types of the columns. Infos of another form, for example at the end of
@@ -46,10 +46,10 @@ class ExtraFields:
     def __init__(self, capacity: int, first: Extras) -> None:
         # Keys and types of the first experience's numbers. Experiences of that form go into columns.
         self._has_form, self._form = _form_of(first)
-        fields = [(f"number_{place}", DTYPES[kind]) for place, (_, kind) in enumerate(self._form or ())]
-        # By place, one column for each key; empty if the first experience has no such form.
+        fields = [(f"number_{index}", DTYPES[kind]) for index, (_, kind) in enumerate(self._form or ())]
+        # By slot, one column for each key; empty if the first experience has no such form.
         self._numbers = np.zeros(capacity if fields else 0, fields or np.bool_)
-        self._pickled: dict[int, bytes] = {}  # by place: fields of another form
+        self._pickled: dict[int, bytes] = {}  # by slot: fields of another form
         self._last_pickled = b""  # of the newest of them
 
     def encode(self, extras: Extras) -> EncodedExtras:
@@ -64,24 +64,24 @@ class ExtraFields:
                 f"the fields after s_next cannot be pickled ({error}): they are stored as bytes; remove such objects"
             ) from error
 
-    def put(self, place: int, encoded: EncodedExtras) -> None:
-        """Store encoded fields at ``place``."""
+    def put(self, slot: int, encoded: EncodedExtras) -> None:
+        """Store encoded fields at ``slot``."""
         if isinstance(encoded, bytes):
             if encoded != self._last_pickled:
                 self._last_pickled = encoded  # equal neighbours share one object
-            self._pickled[place] = self._last_pickled
+            self._pickled[slot] = self._last_pickled
             return
-        self._pickled.pop(place, None)
+        self._pickled.pop(slot, None)
         if encoded:
-            self._numbers[place] = encoded
+            self._numbers[slot] = encoded
 
-    def at(self, place: int) -> Extras:
-        """Return the fields at ``place``."""
-        if place in self._pickled:
-            return tuple(pickle.loads(self._pickled[place]))
+    def at(self, slot: int) -> Extras:
+        """Return the fields at ``slot``."""
+        if slot in self._pickled:
+            return tuple(pickle.loads(self._pickled[slot]))
         if self._form is None:
             return ()
-        values = self._numbers[place].item() if self._form else ()
+        values = self._numbers[slot].item() if self._form else ()
         return ({key: value for (key, _), value in zip(self._form, values, strict=True)},)
 
 
@@ -176,7 +176,7 @@ class MemoryEfficientAtariBuffer:
         # Of the first experience: states are stacks of frames, actions are Python numbers.
         self._is_stacked = self._has_plain_actions = True
         self._extras = ExtraFields(capacity, ())
-        """Fields after ``s_next``; those of row R are at place ``R % capacity``."""
+        """Fields after ``s_next``; those of row R are at slot ``R % capacity``."""
         # Of the newest row, until they are stored in ``_extras``.
         self._pending_extras: EncodedExtras = ()
         self._num_stored_extras = 0  # rows whose fields are stored

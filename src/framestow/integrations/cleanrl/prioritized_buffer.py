@@ -33,14 +33,14 @@ class SettledSteps:
     """Index of the sampleable steps: the newest steps of each environment whose n-step return is complete.
 
     The step of row ``row`` and environment ``env_id`` has the number ``row * num_envs + env_id``. Its slot is its
-    position in a ring of ``num_slots``, counted from ``first_place``. The next step with the same slot replaces it.
+    offset in a ring of ``num_slots``, counted from ``first_offset``. The next step with the same slot replaces it.
 
     A step is *settled* once it is known whether its return can be completed. The steps of an environment are settled in
     order, as sampleable or not.
     """
 
-    def __init__(self, num_rows: int, num_envs: int, first_place: int = 0) -> None:
-        self.num_slots, self._num_envs, self._first_place = num_rows * num_envs, num_envs, first_place
+    def __init__(self, num_rows: int, num_envs: int, first_offset: int = 0) -> None:
+        self.num_slots, self._num_envs, self._first_offset = num_rows * num_envs, num_envs, first_offset
         self._is_sampleable = np.zeros(self.num_slots, bool)  # by slot
         self.newest = np.full(num_envs, -1, np.int64)
         """Row of each environment's newest settled step; -1 before the first."""
@@ -58,7 +58,7 @@ class SettledSteps:
 
     def slots_for(self, numbers: Indices) -> Indices:
         """Return the slots of steps, whether or not they are settled."""
-        return (numbers - self._first_place) % self.num_slots
+        return (numbers - self._first_offset) % self.num_slots
 
     def __len__(self) -> int:
         return int(np.count_nonzero(self._is_sampleable))
@@ -100,9 +100,9 @@ class SettledSteps:
 
     def _newest_in(self, slots: Indices) -> Indices:
         """Return the numbers of the newest settled steps with these slots."""
-        places = (slots + self._first_place) % self.num_slots
-        newest = self.newest[places % self._num_envs] * self._num_envs + places % self._num_envs
-        return np.asarray(newest - (newest - places) % self.num_slots)
+        offsets = (slots + self._first_offset) % self.num_slots
+        newest = self.newest[offsets % self._num_envs] * self._num_envs + offsets % self._num_envs
+        return np.asarray(newest - (newest - offsets) % self.num_slots)
 
 
 Array = npt.NDArray[Any]

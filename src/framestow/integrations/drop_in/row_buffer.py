@@ -126,20 +126,20 @@ class RingObservations:
 
     def __getitem__(self, key: Any) -> npt.NDArray[Any]:
         rows, env_ids = np.indices(self.shape[:2], sparse=True)
-        places = (rows * self.shape[1] + env_ids)[_of_rows_and_envs(key)]
+        cells = (rows * self.shape[1] + env_ids)[_of_rows_and_envs(key)]
         observation = self.shape[2:]
-        num_bytes = places.size * int(np.prod(observation)) * self.dtype.itemsize
+        num_bytes = cells.size * int(np.prod(observation)) * self.dtype.itemsize
         if num_bytes > MAX_BYTES:
             raise InvalidSettingsError(
-                f"{places.size} observations have {num_bytes / 2**30:.1f} GiB unpacked: the limit is "
+                f"{cells.size} observations have {num_bytes / 2**30:.1f} GiB unpacked: the limit is "
                 f"{MAX_BYTES // 2**30} GiB; index fewer rows, or iterate over memory.episodes() of the buffer"
             )
-        found = np.zeros((places.size, *observation), self.dtype)
-        rows, env_ids = np.divmod(places.ravel(), self.shape[1])
+        found = np.zeros((cells.size, *observation), self.dtype)
+        rows, env_ids = np.divmod(cells.ravel(), self.shape[1])
         is_stored = rows < self._num_stored
         if is_stored.any():
             found[is_stored] = self._unpack(rows[is_stored], env_ids[is_stored])
-        return found.reshape(*places.shape, *observation)
+        return found.reshape(*cells.shape, *observation)
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:

@@ -492,9 +492,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         """Update step indices after the memory was rebuilt: ``stored`` became ``moved``, others were evicted."""
         column = self._storage[STEP]
         numbers = column.cpu().numpy()
-        places = np.searchsorted(stored, numbers).clip(max=max(len(stored) - 1, 0))
-        is_stored = stored[places] == numbers if len(stored) else np.zeros(numbers.shape, bool)
-        column.copy_(torch.from_numpy(np.where(is_stored, moved[places] if len(stored) else numbers, NONE)))
+        at = np.searchsorted(stored, numbers).clip(max=max(len(stored) - 1, 0))
+        is_stored = stored[at] == numbers if len(stored) else np.zeros(numbers.shape, bool)
+        column.copy_(torch.from_numpy(np.where(is_stored, moved[at] if len(stored) else numbers, NONE)))
 
     def _check_cells(self, cursor: Index, num_cells: int, size: int) -> Indices:
         """Return the positions of ``cursor`` along the first dimension; raise unless they are the next ones."""

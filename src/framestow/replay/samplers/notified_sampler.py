@@ -78,7 +78,7 @@ def _without_arrays(value: Any, name: str, arrays: dict[str, npt.NDArray[Any]]) 
     if isinstance(value, dict):
         return {key: _without_arrays(one, f"{name}.{key}", arrays) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_without_arrays(one, f"{name}.{place}", arrays) for place, one in enumerate(value)]
+        return [_without_arrays(one, f"{name}.{index}", arrays) for index, one in enumerate(value)]
     if isinstance(value, np.ndarray):
         while name in arrays:
             name += "_"

@@ -17,7 +17,7 @@ PIECE = 2**16  # transitions saved or restored at once
 # Arguments of the constructor that ``state`` saves.
 SETTINGS = ("alpha", "beta", "final_beta", "annealed_over", "epsilon")
 PAGE_STEPS = 4096  # transitions whose weights the native tree stores together
-BYTES_A_PAGE = 16 * 1024 + 272 * 12 + 64  # weights, sums and minima of 272 nodes, and the place in the tree
+BYTES_A_PAGE = 16 * 1024 + 272 * 12 + 64  # weights, sums and minima of 272 nodes, and the index in the tree
 
 
 class Prioritized(Sampler):

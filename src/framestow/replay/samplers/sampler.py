@@ -31,7 +31,7 @@ class Sampleable(Protocol):
 
         rank    0 is the oldest, ``len`` minus 1 the newest; changes when transitions are evicted
         index   number of the transition; never reused
-        slot    place in memory, below ``num_slots``; constant while the transition is stored, reused afterwards
+        slot    number below ``num_slots``; constant while the transition is stored, reused afterwards
     """
 
     def __len__(self) -> int:
