@@ -76,6 +76,7 @@ class DQN:
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(int(network_seed.generate_state(1)[0]))
             network = build_network(observation_shape, num_actions, self._returns.num_outputs, settings)
+        # The network that acts and learns; and its copy that computes targets, renewed every ``target_every`` updates.
         self._online = network.to(self.device)
         self._target = copy.deepcopy(self._online).requires_grad_(False)
         self._target.torso.eval()  # its spectral norms are those of the online network, copied with the weights

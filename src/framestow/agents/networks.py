@@ -76,6 +76,7 @@ class NoisyLinear(nn.Module):
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
         bound = 1 / math.sqrt(inputs)
+        # Means of the weights, then standard deviations of their noise.
         self.weight = nn.Parameter(torch.empty(outputs, inputs).uniform_(-bound, bound))
         self.bias = nn.Parameter(torch.empty(outputs).uniform_(-bound, bound))
         self.weight_scale = nn.Parameter(torch.full((outputs, inputs), _NOISE * bound))
@@ -120,10 +121,11 @@ class Head(nn.Module):
         streams = 2 if dueling else 1
         self._num_actions = num_actions
         self.hidden = linear(num_features, streams * hidden)
+        # Of the hidden units before the ReLU.
         self.norm = nn.GroupNorm(streams, streams * hidden) if layer_norm else nn.Identity()
         self.relu = nn.ReLU()
         self.advantage = linear(hidden, num_actions * num_outputs)
-        self.value = linear(hidden, num_outputs) if dueling else None
+        self.value = linear(hidden, num_outputs) if dueling else None  # None: the advantages are the values
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the outputs of every action."""
@@ -153,6 +155,7 @@ class QNetwork(nn.Module):
         self.torso = torso
         with torch.no_grad():
             num_features = torso(torch.zeros(1, *observation_shape)).numel()
+        # Of the cosines of a quantile's fraction; None unless the network is of IQN.
         self.embedding = nn.Linear(_NUM_COSINES, num_features) if settings.distribution == "iqn" else None
         self.head = Head(
             num_features,

@@ -92,6 +92,7 @@ class BareCopy:
         frame_shape = play.frames.shape[1:]
         self.frame_bytes = int(np.prod(frame_shape))
         self.num_frames = num_bytes // self.frame_bytes
+        # The play's frames, again and again, ``(num_frames, *frame)``.
         self._frames = np.empty((self.num_frames, *frame_shape), np.uint8)
         for start in range(0, self.num_frames, len(play.frames)):
             part = self._frames[start : start + len(play.frames)]

@@ -113,7 +113,7 @@ class _OpenChunk:
 
     def __init__(self, writer: WriterSettings) -> None:
         self.settings = settings = writer.memory
-        self.priority = writer.priority
+        self.priority = writer.priority  # of TD errors; None: steps get no initial priorities
         length = settings.frames_per_segment or 1
         # By array, ``(length, *frame)``; ``num_frames`` of them are filled.
         self.frames = tuple(spec.empty(length) for spec in settings.frame.frame_specs)
@@ -273,11 +273,14 @@ class ShardWriter:
         self.counts = WriterCounts()
         self._writer = time.time_ns()  # tells this writer apart from earlier ones of the same environments
         self._places = [divmod(env_id, shards.num_objects)[::-1] for env_id in settings.env_ids]  # shard, its env_id
+        # State of the environments as a memory has it, so that ``add`` and ``observations`` work before a chunk is
+        # sent.
         self._all_envs = np.arange(self.num_envs, dtype=np.int32)
         self._is_open = np.zeros(self.num_envs, np.bool_)
         self._stacker = FrameStacker(self._settings.frame, self.stack, self.num_envs, self._settings.stack_padding)
         self._current_stacks = CurrentStacks(self._all_envs, self._is_open, self._stacker.rings)
         self._unstacker = Unstacker(self.stack, self._settings.stack_padding)
+        # The one of each environment that is being filled.
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
         # By shard: the calls without an answer, oldest first, each with its chunks.
         self._in_flight: dict[int, deque[tuple[Any, list[_Sealed]]]] = {s: deque() for s in range(shards.num_objects)}

@@ -95,6 +95,7 @@ class PendingRows:
         self._shares = replay._shares()
         self._masses = self._shares.masses.copy()  # of the first question
         self._is_open = True  # whether the replay counts this request
+        # The first questions; ``unpack`` asks more if shards are lost.
         self._requests = self._ask(batch_size)
 
     def _ask(self, num_rows: int) -> list[_Request]:

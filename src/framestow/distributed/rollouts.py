@@ -198,6 +198,7 @@ class Rollouts(Closing):
             for number in range(num_actors)
         ]
         self.envs_per_actor, self.counts = envs, RolloutCounts()
+        # Calls to the actors.
         self._calls = (_start_ray_rollouts if start is None else start)(settings)
         # By actor: its call and the time since when it may be silent, by ``time.monotonic``.
         self._in_flight: dict[int, tuple[Any, float]] = {}

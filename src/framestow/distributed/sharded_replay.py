@@ -161,6 +161,7 @@ class ShardedReplay(Closing):
             n_step,
         )
         self.capacity, self.num_envs, self.stack = of_shard.capacity * shards, num_envs, stack
+        # Settings of a shard's memory; seconds of one call; None without a limit.
         self._settings, self._timeout_s, self._limiter = of_shard, timeout_s, rate_limiter
         priorities = sampler_settings(sampler)
         self._priorities = None if priorities is None else Prioritized(**priorities)  # gives β; has no transitions
@@ -185,6 +186,7 @@ class ShardedReplay(Closing):
             )
             for number in range(shards)
         ]
+        # Calls to the shards.
         self._shards = (_start_ray_shards if start is None else start)(settings)
         # Draws how many rows of a batch each shard gives.
         self._generator = np.random.default_rng(None if seed is None else [seed, 1])
@@ -192,6 +194,7 @@ class ShardedReplay(Closing):
             self._generator.bit_generator.state = state["generator"]
         # Held to change anything below. Waiting for the rows of a batch happens without it, in a loader's threads.
         self._lock = threading.RLock()
+        # Arrays of batches with rows of several shards. Hold ``_lock`` to take one.
         self._pool = OutputPool(max_buffers=8 * len(of_shard.frame.frame_specs))
         self._num_requests = 0  # draws that were neither unpacked nor stopped
         self._reported_at = [0.0] * shards  # time of each report, by time.monotonic

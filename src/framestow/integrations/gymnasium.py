@@ -104,6 +104,7 @@ class FrameStack(gymnasium.Wrapper[Any, Any, Any, Any], gymnasium.utils.RecordCo
         gymnasium.Wrapper.__init__(self, env)
         self.observation_space = stack_space(env.observation_space, stack_size, axis)
         self.stack_size, self.padding_type, self.axis = stack_size, padding_type, axis
+        # By key or part of an observation: its last frames.
         self._recent = recent_frames(env.observation_space, stack_size, padding_type, axis)
         self._is_reset = False  # a step needs it
 
@@ -243,6 +244,7 @@ class TracksOfFrames:
 
     def __init__(self, space: Any, num_envs: int, stack_size: int, padding_type: Any, axis: StackAxis) -> None:
         trees = [recent_frames(space, stack_size, padding_type, axis) for _ in range(num_envs)]
+        # By key or part of an observation: the last frames of each environment.
         self._recent = map_arrays(lambda *parts: list(parts), trees[0], *trees[1:])
         self._num_envs, self.stack = num_envs, stack_size
 

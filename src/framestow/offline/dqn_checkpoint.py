@@ -53,7 +53,7 @@ class GzipArrayReader:
             self._file.close()
             raise
         self._left = self.shape[0] if self.shape else 1  # items that are not read yet
-        self._item_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize
+        self._item_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize  # of one entry of the first axis
 
     def __enter__(self) -> GzipArrayReader:
         return self

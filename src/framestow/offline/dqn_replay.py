@@ -186,6 +186,7 @@ class _SlotImporter:
         frame = only_frame(memory._settings.frame, "the DQN Replay Dataset has")
         # The next frame of a terminal step, which the layout lacks.
         self._black = np.zeros((1, *frame.shape), frame.dtype)
+        # Arguments of ``append`` for the one environment.
         self._no, self._yes, self._first = np.array([False]), np.array([True]), np.zeros(1, np.int32)
 
     def start(self, at_reset: bool) -> None:
@@ -374,7 +375,7 @@ class _CheckpointWriter:
     def __init__(self, folder: Path, number: int, num_slots: int, memory: ReplayMemory, compression_level: int) -> None:
         self.number = number
         self._frame = _frame_of(memory)
-        self._files = ExitStack()
+        self._files = ExitStack()  # closes the four files
         kinds = dict(zip(ELEMENTS, (np.uint8, np.int32, np.float32, np.uint8), strict=True))
         shapes = {"observation": (num_slots, *self._frame.shape)}
         try:

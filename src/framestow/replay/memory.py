@@ -197,6 +197,7 @@ class ReplayMemory(Closing):
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
         # Folders of ``save``, so that a second save to one of them writes only what is new.
         self._saves = SavedFolders(parts)
+        # They draw, look up and unpack; loaders, drop-ins and sequences share them.
         self._batches = BatchBuilder(parts)
         self._sequences = SequenceBuilder(parts, self._batches)
         # Every step uses these: one attribute look-up instead of two.

@@ -89,7 +89,7 @@ class CopiesAhead:
 
     def __init__(self, uploads: Uploads, num_buffers: int) -> None:
         self._uploads = uploads
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # guards the two below; several threads send
         self._num_to_create = num_buffers  # buffers that may still be created
         self._used: list[tuple[Tensor, Upload]] = []  # buffers with the last copy that reads them, oldest first
 

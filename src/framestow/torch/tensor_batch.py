@@ -34,9 +34,10 @@ class TransferBuffer:
 
     def __init__(self, arrays: Iterable[npt.NDArray[Any]]) -> None:
         self._arrays = list(arrays)
+        # By the id of an array: what is copied for it, itself or the array that it is a view of.
         self._source_by_array = _choose_sources(self._arrays)
         self._starts: dict[int, int] = {}  # first byte of each source, by its id
-        self._sources: list[npt.NDArray[Any]] = []
+        self._sources: list[npt.NDArray[Any]] = []  # what is copied, each once, in the order of the buffer
         self.nbytes = 0
         for source in self._source_by_array.values():
             if id(source) not in self._starts:

@@ -285,7 +285,7 @@ class ProgressTable:
         self._run = run
         self._table = CsvTable(path, PROGRESS_COLUMNS, run.tally.agent_steps, warn)
         before = self._table.last_row or {"wall_s": "0", "cpu_s": "0"}
-        self._last_update: Learned | None = None
+        self._last_update: Learned | None = None  # None before the first
         self._rate = Rate(run.tally.agent_steps)
         self._row_time = time.monotonic()  # time of the last line
         # Time and processor seconds at which the run would have begun, had it never been interrupted.
@@ -507,7 +507,7 @@ class _EveryCheckpoint:
     """Whether an event is the first step after another multiple of ``checkpoint_every``."""
 
     def __init__(self, run: Run) -> None:
-        self._every = run.settings.checkpoint_every
+        self._every = run.settings.checkpoint_every  # agent steps
         self._num_passed = run.tally.agent_steps // self._every  # multiples of checkpoint_every that the run has passed
 
     def __call__(self, event: Event) -> bool:

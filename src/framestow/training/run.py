@@ -125,6 +125,7 @@ class Run:
             self.learner = self._new_learner()
             unless_built.callback(self.learner.close)
             self.tally = Tally()
+            # Whether a step may be a reset, which is no agent step.
             self.resets_itself = env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
             self.has_ended = np.zeros(settings.num_envs, np.bool_)  # environments whose episode ended in the last step
             if saved:

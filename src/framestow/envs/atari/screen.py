@@ -72,6 +72,7 @@ class Screen:
         self._copy_raw_frame: Callable[[npt.NDArray[np.uint8]], None] = ale.getScreen
         self._palette = Palette(ale, preset.maximum_of)
         self._frame_shape = preset.frame_shape
+        # Whether the native screen shrinks the picture, byte for byte as OpenCV. Otherwise OpenCV does.
         self._resizes_natively = preset.resize == "area" and PaletteScreen.can_shrink(screen_shape, preset.frame_shape)
         self._screen = PaletteScreen(screen_shape, preset.frame_shape if self._resizes_natively else None)
         # The last two raw frames, as palette numbers. ``take_in`` returns False for a raw frame with an unknown colour.

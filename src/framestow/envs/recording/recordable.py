@@ -207,6 +207,7 @@ class RestartedEpisodes:
         why: str = NO_STATE,
     ) -> None:
         self._mode, self._newest_frames, self._reset = mode, newest_frames, reset
+        # Episodes that were running, and are reported as lost; and the reason.
         self._lost, self._why = ~had_ended, why
         self._has_truncated = False  # whether the first step was made
         self.is_over = False

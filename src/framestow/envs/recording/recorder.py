@@ -92,6 +92,7 @@ class AsyncStep:
     """A step of all environments in the background: by the environment's ``step_async``, else in a thread."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        # Whether the environment has ``step_async`` and ``step_wait``.
         self._env, self._has_async_step = env, has_async_step(env)
         # Steps environments without ``step_async``; None until it is needed.
         self._thread: ThreadPoolExecutor | None = None
@@ -228,6 +229,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.render_mode, self.spec = env.render_mode, env.spec
         # Stores one step, as the autoreset mode says.
         self._record = RECORDINGS[self.autoreset_mode]
+        # Holds signals back while a step is stored, so that environments and memory stay at the same step.
         self._interrupts = DeferredInterrupts()
         # By environment: its episode has ended, and no other one has begun. All False with SAME_STEP.
         self._has_ended = np.zeros(self.num_envs, np.bool_)

@@ -77,7 +77,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         seed: int | None = None,
     ) -> None:
         mode = find_mode(autoreset_mode)
-        self._policy = POLICIES[mode]
+        self._policy = POLICIES[mode]  # what a step does in an environment whose episode has ended
         # Seed of the first reset that gives none; None after any reset.
         self._pending_seed = check_seed(seed)
         factories = check_factories(env_fns)

@@ -94,6 +94,7 @@ class WorkerPool:
         try:
             self.made = self._make(self.workers)
             self._block.grow(count_shared_bytes(self.made.spaces, self.num_envs))
+            # The arrays that workers write observations to, mapped in this process.
             self.shared = SharedArrays(self._block, self.made.spaces, self.num_envs)
             self._map_shared(self.workers)
         except BaseException:

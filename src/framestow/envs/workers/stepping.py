@@ -29,7 +29,7 @@ class LastObservations:
         self._shared = shared
         # The copies, one array for each part of an observation, ``(num_envs, *shape)``; a worker never writes to them.
         self._arrays = [array.copy() for array in shared.observations]
-        self._views = [_read_only(array) for array in self._arrays]
+        self._views = [_read_only(array) for array in self._arrays]  # the same arrays, for callers that take no copies
         self._others: list[list[Any]] = [[]] * num_envs  # parts without an array
         self._is_known = [False] * num_envs  # by environment: it was reset, or its observation restored
 

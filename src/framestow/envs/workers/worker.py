@@ -46,7 +46,7 @@ class Request:
         self.sequence, self.generation = worker.next_sequence(), worker.generation
         self.answer: bytes | None = None
         """Payload of the answer or failure."""
-        self.failed = False
+        self.failed = False  # whether the answer is the failure of an environment
         self.is_sent = False
         """Whether all its bytes are sent."""
         self.lost: str | None = None

@@ -104,7 +104,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     ) -> None:
         self.closed = True  # until the workers exist
         mode = find_mode(autoreset_mode)
-        self._policy = POLICIES[mode]
+        self._policy = POLICIES[mode]  # what a step does in an environment whose episode has ended
         # Seed of the first reset that gives none; None after any reset.
         self._pending_seed = check_seed(seed)
         check_worker_settings(start_method, step_timeout, on_worker_lost)

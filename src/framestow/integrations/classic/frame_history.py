@@ -104,11 +104,11 @@ class ReplayBuffer:
         self._generator = None if seed is None else random.Random(seed)
         # Created with the first frame, whose shape it has.
         self._memory: ReplayMemory | None = None
-        self._frame_shape: tuple[int, ...] | None = None
+        self._frame_shape: tuple[int, ...] | None = None  # of every frame; None before the first one
         self._effect: Effect | None = None
         """Effect of the newest frame. It becomes a step when the next frame is stored."""
         self._num_frames = 0  # stored so far; it gives the slot of the next one
-        self._pool = OutputPool()
+        self._pool = OutputPool()  # of observations in the buffer's layout, which differs from the memory's
 
     @property
     def memory(self) -> ReplayMemory:

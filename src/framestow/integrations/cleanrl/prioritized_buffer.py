@@ -215,6 +215,7 @@ class PrioritizedReplayBuffer:
         num_arrays = num_rows * num_envs
         # Which steps can be sampled, and their slots.
         self._settled = SettledSteps(num_rows, num_envs, (1 << (num_arrays - 1).bit_length()) - num_arrays)
+        # Draws slots of ``_settled``; the memory's own sampler is not used.
         self._sampler = Prioritized(alpha, beta, epsilon=eps)
         self._num_rows_seen, self._pending_slots = (
             0,

@@ -234,6 +234,7 @@ class PixelSteps:
         renumber: Callable[[Indices, Indices], None],
     ) -> None:
         self._layouts, self._make_memory, self._renumber = layouts, make_memory, renumber
+        # The memory with its steps under the current layout; another one replaces it when the memory is rebuilt.
         self._feed = PixelEnvFeed.create(layouts[0], num_steps, num_envs, make_memory)
         self._unfinished: Indices | None = None  # of the steps of an ``add`` under way
 

@@ -329,7 +329,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
                 )
         super().__init__(max_size, device=device, ndim=ndim, cleanup_memmap=cleanup_memmap)
         self._frame_stack, self._dim, self._padding = frame_stack, dim, PADDINGS[padding]
-        self._asked_keys = _as_keys(pixels)
+        self._asked_keys = _as_keys(pixels)  # None: every key of pixels that the first step has
         self.threads = threads
         self._asked_size, self._storage_kind = max_size, storage
         self._pixels: StoredPixels | None = None  # created with the first step, whose keys it has

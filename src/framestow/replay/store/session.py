@@ -42,11 +42,11 @@ class OpenStore:
         self._parts, self._writer = parts, writer
         # Held by the flush, save or prune that runs. Take it before the memory's lock, never after it.
         self._one_at_a_time = threading.Lock()
-        self._process = os.getpid()
-        self._background: BackgroundFlush | None = None
+        self._process = os.getpid()  # a forked child must not write
+        self._background: BackgroundFlush | None = None  # None without flush_every
         self._flushed: Any = None  # change marker at the beginning of the last flush
         self.is_open = True
-        self._num_steps = 0
+        self._num_steps = 0  # calls of make_room, which looks at the unflushed bytes now and then
 
     def flush_every(self, seconds: float | None, memory: object) -> None:
         """Flush every ``seconds`` in the background (``None``: never); close once ``memory`` is collected."""
@@ -193,7 +193,7 @@ class BackgroundFlush:
     def __init__(self, flush: Callable[[], object], failed: Callable[[Exception], object], every_s: float) -> None:
         self._flush, self._failed, self._every_s = flush, failed, every_s
         self._stopped = threading.Event()
-        self._then: Callable[[], object] = lambda: None
+        self._then: Callable[[], object] = lambda: None  # called by the thread when it ends
         self._thread = threading.Thread(target=self._run, name="framestow flush", daemon=True)
         self._thread.start()
 
@@ -333,8 +333,8 @@ class SavedFolders:
 
     def __init__(self, parts: MemoryParts, files: FileSystem = DISK) -> None:
         self._parts, self._disk, self._file_bytes = parts, files, file_bytes(parts.settings)
-        self._commits: dict[Path, str] = {}
-        self._one_at_a_time = threading.Lock()
+        self._commits: dict[Path, str] = {}  # by folder: the commit whose data this memory contains
+        self._one_at_a_time = threading.Lock()  # held by the save or prune that runs
 
     def remember(self, path: str | PathLike[str], commit: str) -> None:
         """Note that the memory contains the data of this commit in ``path``."""

@@ -85,7 +85,7 @@ class VerifiedStore(Closing):
         """Generations whose damaged manifests were rebuilt from their state files."""
         self.manifests = self._read_manifests()
         self.generations: list[VerifiedGeneration] = []
-        self.logs: dict[str, VerifiedLog] = {}
+        self.logs: dict[str, VerifiedLog] = {}  # by name, with the blocks that any generation names
         # By generation and name of the log, the blocks that this generation names.
         self._views: dict[int, dict[str, LogView]] = {}
         # Bytes of all committed files, and for ``progress`` the bytes done and to do. A log's bytes count twice.
