@@ -17,6 +17,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.offline.dqn_checkpoint import checkpoint_numbers
 from framestow.offline.dqn_replay import export_dqn_replay
+from oracles.bordered_steps import bordered_memory
 from oracles.dopamine_memory import DopamineReader, Drawn
 from oracles.episode_lists import RecordedPlay
 from oracles.holed_memory import holed_play
@@ -132,6 +133,15 @@ def test_cut_off_episodes_are_refused_without_cut_ends(tmp_path: Path):
     message = "2 of 3 episodes were truncated or cut off: the layout only has a flag for termination"
     with pytest.raises(InvalidSettingsError, match=re.escape(message)):
         export_dqn_replay(play.memory, tmp_path / "logs")
+    assert not (tmp_path / "logs").exists()
+
+
+def test_a_next_observation_that_is_not_shifted_is_refused_but_at_a_terminal_step(tmp_path: Path):
+    message = "2 next observations are not their observations shifted by one frame"
+    with pytest.raises(InvalidSettingsError, match=message):
+        export_dqn_replay(bordered_memory(2), tmp_path / "logs")
+    with pytest.raises(InvalidSettingsError, match="7 next observations"):
+        export_dqn_replay(bordered_memory(8), tmp_path / "logs")
     assert not (tmp_path / "logs").exists()
 
 

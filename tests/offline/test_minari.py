@@ -19,6 +19,7 @@ from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStep
 from framestow.frames.frame_spec import FrameSpec
 from framestow.offline.minari import MinariData, MinariDescription, export_minari
 from framestow.offline.transfer import Transferred
+from oracles.bordered_steps import bordered_memory
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay, small_plays
 
@@ -401,6 +402,15 @@ def test_observations_of_several_arrays_are_exported_and_imported(tmp_path: Path
     np.testing.assert_equal(frames, data.observations)
     with pytest.raises(InvalidSettingsError, match="without stacked_on, a Dict or Tuple of boxes"):
         MinariData.open(made, stacked_on="first_axis")
+
+
+def test_next_observations_that_are_not_shifted_are_noted(tmp_path: Path):
+    description = MinariDescription("made/here-v0")
+
+    notes = export_minari(bordered_memory(2), tmp_path / "made/here-v0", description).notes
+
+    assert notes[-1].startswith("2 next observations are not their observations shifted by one frame")
+    assert 1 == len(export_minari(bordered_memory(0), tmp_path / "made/there-v0", description).notes)
 
 
 def test_repr_of_a_dataset_has_its_id_and_counts_its_episodes_and_steps(tmp_path: Path):

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 
 
@@ -18,3 +19,14 @@ def append_with_borders(
 ) -> None:
     """Store what ``append`` takes. ``borders``: which next observations begin a run; a run is padded as an episode."""
     memory._append((env_ids, *step, extras), borders)
+
+
+def bordered_memory(num_borders: int, **settings: Any) -> ReplayMemory:
+    """Return a memory of one terminated episode of 8 steps; the next observations of the first are no shifted ones."""
+    memory = ReplayMemory(20, FrameSpec((5, 3)), 6, stack=3, **settings)
+    frames = np.random.default_rng(0).integers(1, 100, (9, 1, 5, 3)).astype(np.uint8)
+    memory.begin(frames[0])
+    for step in range(8):
+        fields = [step % 6], [1.0], [step == 7], [False], frames[step + 1]
+        append_with_borders(memory, fields, [0], np.array([step < num_borders]))
+    return memory

@@ -340,7 +340,8 @@ def export_dqn_replay(
         progress: called with bytes of frames done and in total.
 
     Raises:
-        InvalidSettingsError: before anything is written, for an unsuitable memory or folder or because of ``cut_ends``.
+        InvalidSettingsError: before anything is written, for an unsuitable memory or folder, because of ``cut_ends``,
+            or where a next observation is not its observation shifted by one frame.
         OSError: writing fails.
     """
     check_transfer(memory, progress)
@@ -426,6 +427,12 @@ def _plan_slots(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: i
     episodes = [_Outline.of(episode, memory.stack) for episode in memory.episodes()]
     if not episodes:
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
+    num_borders = sum(episode.num_borders for episode in episodes)
+    if num_borders:
+        raise InvalidSettingsError(
+            f"{num_borders} next observations are not their observations shifted by one frame: the layout has single "
+            "frames, of which Dopamine makes other stacks; copy the memory with save()"
+        )
     planned: list[_EpisodeSlots] = []
     checkpoint, filled, num_cut = 0, 0, 0
     for episode, following in itertools.zip_longest(episodes, episodes[1:]):
@@ -457,6 +464,7 @@ class _Outline:
     has_beginning: bool
     terminated: bool
     truncated: bool
+    num_borders: int  # without one at a terminal step, whose next observation the layout leaves out
 
     @classmethod
     def of(cls, episode: StoredEpisode, stack: int) -> _Outline:
@@ -468,6 +476,7 @@ class _Outline:
             has_beginning=episode.has_beginning,
             terminated=bool(episode.terminated[-1]),
             truncated=bool(episode.truncated[-1]),
+            num_borders=int((episode.borders & ~episode.terminated).sum()),
         )
 
     @property

@@ -446,9 +446,10 @@ def _buffers(
 ) -> Iterator[Any]:
     """Yield each episode as a Minari ``EpisodeBuffer``; append its metadata to ``episode_metadata``."""
     buffer_of = minari.data_collector.episode_buffer.EpisodeBuffer
-    done = 0
+    done = num_borders = 0
     for episode in memory.episodes():
         frames = episode.frames()
+        num_borders += int(episode.borders.sum())
         yield buffer_of(
             observations=frames,
             actions=episode.actions,
@@ -464,6 +465,11 @@ def _buffers(
         transferred.transitions += len(episode)
         done += (len(episode) + 1) * memory._settings.frame.nbytes
         progress(done)
+    if num_borders and memory.stack > 1:
+        transferred.notes.append(
+            f"{num_borders:,} next observations are not their observations shifted by one frame: stacks of the "
+            "dataset's frames differ from the policy's there"
+        )
 
 
 def _infos(episode: StoredEpisode) -> dict[str, Any] | None:

@@ -14,10 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import NothingToSampleError
-from framestow.frames.observation_spec import AnySpec, each_array
+from framestow.frames.observation_spec import each_array
 from framestow.one_line import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.step_fields import BEGINS_EPISODE
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.step_fields import BEGINS_EPISODE, BORDER
 from framestow.replay.steps.step_store import Indices, StepStore, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 
@@ -150,6 +151,7 @@ class StoredEpisode:
     has_beginning                                 whether frame 0 is the frame of the reset
     history                                       number of stored frames before frame 0
     extras                  ``(T, *shape)``       extra fields, by name
+    borders                 ``(T,)``              bool; the next observation is not the observation shifted by a frame
     ======================  ====================  ===========================================================
     """
 
@@ -162,9 +164,11 @@ class StoredEpisode:
     has_beginning: bool
     history: int
     extras: dict[str, npt.NDArray[Any]]
+    borders: npt.NDArray[np.bool_]
     _storage: FrameStorage
     _first_position: int
-    _spec: AnySpec
+    _counts: npt.NDArray[np.int32]  # frames of each observation, without padding
+    _settings: MemorySettings
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -193,13 +197,37 @@ class StoredEpisode:
                 f"frames {first} to {stop} of an episode of {len(self)} transitions: it has frames {-self.history} to "
                 f"{len(self)}; ask for those"
             )
-        frames = self._spec.empty(1, stop - first)
+        spec = self._settings.frame
+        frames = spec.empty(1, stop - first)
         for start in range(0, stop - first, FRAMES_AT_ONCE):
             count = min(FRAMES_AT_ONCE, stop - first - start)
             piece = each_array(lambda part: part[:, start : start + count], frames)  # noqa: B023 - called at once
             last = np.array([self._first_position + first + start + count - 1])
             self._storage.windows(np.array([self.env_id], np.int32), last, np.array([count], np.int32), piece)
-        return self._spec.rebuilt(each_array(lambda part: part[0], frames))
+        return spec.rebuilt(each_array(lambda part: part[0], frames))
+
+    def observations(self, first: int = 0, before: int | None = None) -> Any:
+        """Return the observations ``first`` to ``before`` (excluded; by default all to the last) as a new array.
+
+        ``(n, stack, *frame)``: observation t is what step t was chosen for, and the next observation of step t - 1. The
+        last one, ``len(self)``, is the last next observation. For Dict and Tuple observations, return one array per key
+        or part. Raises ``IndexError`` for observations outside this episode, or evicted since.
+        """
+        stop = len(self) + 1 if before is None else before
+        if not 0 <= first <= stop <= len(self) + 1:
+            raise IndexError(
+                f"observations {first} to {stop} of an episode of {len(self)} transitions: it has observations 0 to "
+                f"{len(self)}; ask for those"
+            )
+        spec, padding = self._settings.frame, self._settings.stack_padding
+        stacks = spec.empty(stop - first, self._settings.stack)
+        for start in range(first, stop, FRAMES_AT_ONCE):
+            rows = np.arange(start, min(start + FRAMES_AT_ONCE, stop))
+            here = slice(start - first, start - first + len(rows))
+            piece = each_array(lambda part: part[here], stacks)  # noqa: B023 - called at once
+            env_ids = np.full(len(rows), self.env_id, np.int32)
+            self._storage.windows(env_ids, self._first_position + rows, self._counts[rows], piece, padding)
+        return spec.rebuilt(stacks)
 
 
 def stored_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
@@ -220,6 +248,9 @@ def stored_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
                     "must not be appended to meanwhile; pause the environments"
                 )
             windows, (actions, rewards, _, terminated, truncated, extras) = parts.steps.resolve_steps(indices)
+            borders = parts.steps.flags_of(indices) & BORDER > 0
+        counts = windows[2]
+        last_count = 1 if borders[-1] else min(counts[-1], parts.settings.stack)
         yield StoredEpisode(
             env_id=env_id,
             indices=indices,
@@ -228,9 +259,11 @@ def stored_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
             terminated=terminated,
             truncated=truncated,
             has_beginning=first == beginning,
-            history=int(windows[2][0]) - 2,  # without the newest frame and the next observation's frame
+            history=int(counts[0]) - 2,  # without the newest frame and the next observation's frame
             extras=extras,
+            borders=borders,
             _storage=parts.storage,
             _first_position=first,
-            _spec=parts.settings.frame,
+            _counts=np.append(counts - 1, last_count).astype(np.int32),
+            _settings=parts.settings,
         )
