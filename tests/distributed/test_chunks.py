@@ -80,11 +80,11 @@ def new_writer(calls, settings: MemorySettings, num_envs: int = 1) -> ShardWrite
     return ShardWriter(calls, WriterSettings(settings, tuple(range(num_envs)), give_up_s=0.5))
 
 
-def check_all(shard: Shard, num_envs: int = 1) -> list[int]:
+def check_all(shard: Shard, num_envs: int = 1, border_every: int = 0) -> list[int]:
     """Raise unless every transition is the one that was played; return their rewards in order."""
     shard.memory._check()
     batch = shard.memory.get(shard.memory.sampleable_indices())
-    oracle, steps = memory(capacity=10_000, num_envs=num_envs), NumberedSteps(num_envs)
+    oracle, steps = memory(capacity=10_000, num_envs=num_envs), NumberedSteps(num_envs, border_every)
     for env_id in range(num_envs):
         steps.play(oracle, env_id, 300)
     expected = oracle.get(oracle.sampleable_indices())
@@ -170,6 +170,23 @@ def test_a_shard_that_lost_everything_gets_the_stack_before_the_next_chunk():
     assert rewards[0] <= 60
     assert calls.objects[0].report().inserted == len(rewards)
     assert len([chunk for chunks in calls.sent for chunk in chunks if chunk.context]) == 1
+
+
+@pytest.mark.parametrize("border_every", [1, 2, 5])
+@pytest.mark.parametrize("settings", [{}, {"storage": "raw"}, {"retention": "random"}], ids=str)
+def test_borders_stay_where_they_were_though_a_shard_lost_everything(settings, border_every):
+    calls, writer = shard_and_writer(**settings)
+    steps = NumberedSteps(1, border_every)
+    steps.play(writer, 0, 60)
+
+    calls.replace(0)
+    steps.play(writer, 0, 60)
+    writer.flush()
+
+    rewards = check_all(calls.objects[0], border_every=border_every)
+    assert rewards[0] <= 60
+    assert rewards == list(range(rewards[0], 120))
+    np.testing.assert_array_equal(writer.observations(), calls.objects[0].memory.observations())
 
 
 def test_chunks_end_at_segments_again_after_a_shard_lost_everything():

@@ -89,6 +89,39 @@ def test_every_sequence_is_of_one_environment_and_in_order(borders):
         np.testing.assert_array_equal(expected.observation, batch.observation[row][batch.mask[row]])
 
 
+@pytest.mark.parametrize("n_step", [1, 2, 5])
+@pytest.mark.parametrize("borders", ["mask", "inside", "cross"])
+def test_rows_of_shards_with_and_without_borders_make_one_batch(n_step, borders):
+    replay = local_replay(shards=3, num_envs=3, n_step=n_step)
+    one, single = memory(num_envs=3, n_step=n_step), memory(num_envs=3)
+    writer = replay.writer()
+    for target in (writer, one, single):
+        steps = NumberedSteps(3, border_every=6, bordered=(1,))
+        for env_id in range(3):
+            steps.play(target, env_id, 60)
+    writer.flush()
+    replay.refresh()
+    held = one.get(one.sampleable_indices())
+
+    def keys_of(batch) -> list[tuple[float, float, int]]:
+        return list(zip(batch.reward.tolist(), batch.discount.tolist(), batch.action.tolist(), strict=True))
+
+    place = {key: row for row, key in enumerate(keys_of(held))}
+    assert len(place) == len(held)
+
+    for _ in range(3):
+        batch = replay.sample(40)
+        rows = [place[key] for key in keys_of(batch)]
+        for name in ("observation", "next_observation", "terminated"):
+            np.testing.assert_array_equal(getattr(held, name)[rows], getattr(batch, name), name)
+        batch = replay.sample_sequences(20, 5, borders=borders)
+        env_ids, numbers = np.divmod(batch.reward[batch.mask].astype(int), 1000)
+        steps = single.get(60 * env_ids + numbers)
+        assert {0, 1, 2} == set(env_ids.tolist())
+        for name in ("observation", "next_observation"):
+            np.testing.assert_array_equal(getattr(steps, name), getattr(batch, name)[batch.mask], name)
+
+
 PRIORITIES = (0.25, 1.0, 4.0)  # of the transitions in turn
 ALPHA = 0.5
 

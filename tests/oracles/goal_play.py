@@ -6,6 +6,7 @@ import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from oracles.bordered_steps import append_with_borders
 
 NO_GOAL = -7
 GOAL = FrameSpec((3,), np.dtype(np.int32))
@@ -13,11 +14,15 @@ SPACE = {"achieved_goal": GOAL, "desired_goal": GOAL, "observation": FrameSpec((
 
 
 class GoalPlay:
-    """Plays episodes of random lengths; ``lengths[env_id][episode]`` counts their steps so far."""
+    """Plays episodes of random lengths; ``lengths[env_id][episode]`` counts their steps so far.
+
+    A tenth of the steps are borders.
+    """
 
     def __init__(self, num_envs: int = 2, capacity: int = 1000, *, longest: int = 12, seed: int = 0, **settings):
         self.memory = ReplayMemory(capacity, SPACE, 4, **{"stack": 1, "num_envs": num_envs, "seed": 5} | settings)
         self.random, self.longest = np.random.default_rng(seed), longest
+        self.borders = np.random.default_rng(seed)
         self.lengths: list[list[int]] = [[] for _ in range(num_envs)]
         self.left = [0] * num_envs
 
@@ -45,7 +50,8 @@ class GoalPlay:
                 ends, way = self.left[env_id] == 0, len(lengths) % 3
                 extra = {name: values(env_id, lengths[-1]) for name, values in extras.items()}
                 flags = [ends and way == 0], [ends and way == 1]
-                self.memory.append([0], [0.25], *flags, self.frames(env_id), [env_id], extras=extra)
+                step, border = ([0], [0.25], *flags, self.frames(env_id)), self.borders.random(1) < 0.1
+                append_with_borders(self.memory, step, [env_id], border, extra)
         return self
 
 
