@@ -91,7 +91,7 @@ def train_seeds(options: TrainOptions, num_seeds: int | None, num_at_once: int |
     for name, text in closing_lines(parent, children.failures).items():
         console.print(f"[bold]{name:<18}[/]  {escape(text)}", soft_wrap=True, highlight=False)
     if signal_number is not None:
-        return 128 + signal_number
+        return 128 + signal_number  # as a shell reports a process that the signal ended
     return FAILED if children.failures else 0
 
 

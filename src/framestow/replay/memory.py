@@ -176,8 +176,8 @@ class ReplayMemory(Closing):
             n_step,
         )
         self._unstacker = Unstacker(stack, stack_padding)
-        # The argument as given; None if the memory chose the length of its segments. A memory that is emptied for other
-        # stacks chooses again.
+        # The length of segments as given, or as in the directory. None if the memory chose it: a memory that is emptied
+        # for other stacks then chooses again.
         self._asked_segment = frames_per_segment
         # Builds the parts of an emptied memory with the same seed and the same treatment of damage.
         self._make_parts = partial(MemoryParts, seed=seed, on_damage=on_damage)

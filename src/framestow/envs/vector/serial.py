@@ -180,7 +180,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return tuple(each(*args, **kwargs) if callable(each) else each for each in found)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Read an attribute of every environment."""
+        """Return the attribute ``name`` of every environment, one value for each."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:

@@ -166,6 +166,7 @@ class WorkerPool:
         deadline_s = monotonic() + timeout_s
         failures: list[EnvFailure] = []
         try:
+            # Six tenths of the time for the answers, two for the ends of these workers, the rest after SIGTERM.
             requests = self._ask_to_close(deadline_s - 0.4 * timeout_s)
             failures = [EnvFailure(*each) for request in requests for each in pickle.loads(request.answer or b"")]
             for worker in self.workers:

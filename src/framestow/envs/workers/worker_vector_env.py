@@ -242,7 +242,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         return tuple(pickle.loads(each) for each in answers)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Read an attribute of every environment."""
+        """Return the attribute ``name`` of every environment, one value for each."""
         return self.call(name)
 
     def set_attr(self, name: str, values: Any) -> None:
