@@ -70,7 +70,7 @@ class NoisyLinear(nn.Module):
     ``sample_noise`` draws new noise. In evaluation mode the layer uses the mean weights.
     """
 
-    noise_in: Tensor
+    noise_in: Tensor  # of the current sample, (inputs,); the noise of a weight is a product of both
     noise_out: Tensor
 
     def __init__(self, inputs: int, outputs: int) -> None:

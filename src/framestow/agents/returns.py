@@ -48,7 +48,7 @@ class Loss(NamedTuple):
 class Returns(ABC):
     """A kind of prediction. It has no parameters."""
 
-    num_outputs: int
+    num_outputs: int  # of the network, for each action
 
     @abstractmethod
     def values(self, outputs: Tensor) -> Tensor:

@@ -126,7 +126,7 @@ class AgentSettings:
     max_grad_norm: float | None  # clip the norm of an update's gradient
     precision: Precision  # of the network's arithmetic on CUDA. Weights and losses are float32
     target_every: int  # updates between two copies of the online network to the target network
-    exploration: LinearSchedule
+    exploration: LinearSchedule  # epsilon by agent steps
 
     def __post_init__(self) -> None:
         conflicts = [

@@ -114,8 +114,8 @@ def _make_wanted_memory(settings: Settings, path: Path) -> WantedMemory:
 class TrainOptions:
     """The parsed arguments of ``framestow train``."""
 
-    resume: Path | None
-    run_dir: Path | None
+    resume: Path | None  # folder of the run to resume; None starts a new one
+    run_dir: Path | None  # folder of a new run; None names it by game, preset, seed and time
     settings: Settings
     wandb: bool = False
     address: str | None = None  # of a Ray cluster

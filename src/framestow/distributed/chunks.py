@@ -73,7 +73,7 @@ class ShardReport(NamedTuple):
     """What a shard reports with each answer."""
 
     epoch: int  # changes with each restart; 0 at first
-    transitions: int
+    transitions: int  # that can be sampled
     mass: float  # sum of what draws are proportional to
     smallest: float  # mass of one transition, infinity without any
     inserted: int  # steps since the shard started
@@ -221,7 +221,7 @@ class _Sealed:
     chunk: Chunk
     context: Arrays  # frames before it, unpacked
     position: int  # frames in the shard's open segment after it
-    alignment: int
+    alignment: int  # of the open chunk when this one was sealed
 
     def with_context(self, settings: MemorySettings) -> Chunk:
         """Return the chunk with the frames before it."""
@@ -235,8 +235,8 @@ class WriterCounts:
     appended: int = 0  # steps, sent or not
     chunks: int = 0  # sent
     steps: int = 0  # in them
-    nbytes: int = 0
-    resent: int = 0
+    nbytes: int = 0  # of the chunks sent
+    resent: int = 0  # chunks sent again
     waited_s: float = 0.0  # for the rate limiter
     blocked_s: float = 0.0  # for a slow or restarting shard
 
@@ -250,7 +250,7 @@ class WriterSettings:
     max_in_flight: int = 2  # calls to each shard
     timeout_s: float = 30.0  # of one call
     give_up_s: float = START_S  # a shard that is not back by then raises
-    waits_for_limiter: bool = True
+    waits_for_limiter: bool = True  # False for the writer of the process that samples
     priority: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = np.abs  # of TD errors
 
 

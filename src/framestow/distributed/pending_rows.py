@@ -65,7 +65,7 @@ def counts_of(masses: npt.NDArray[np.float64], num_rows: int, random: float) -> 
 class Shares(NamedTuple):
     """Masses and sizes of the shards that one batch is drawn by."""
 
-    masses: npt.NDArray[np.float64]
+    masses: npt.NDArray[np.float64]  # by shard; 0 for a lost one
     smallest: npt.NDArray[np.float64]  # mass of one transition, infinity for an empty shard
 
 

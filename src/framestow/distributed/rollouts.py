@@ -50,12 +50,12 @@ MakePolicy = Callable[[int, int], Policy]  # likewise
 class RolloutSettings:
     """What an actor is built from, in any process."""
 
-    number: int
+    number: int  # of the actor
     make_env: MakeEnv
     make_policy: MakePolicy
     writer: ShardWriter
-    seed: int = 0
-    reward_limit: float | None = None
+    seed: int = 0  # of the run; the actor derives its own
+    reward_limit: float | None = None  # of stored rewards, as of a Recorder
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class RolloutReport:
     """What an actor did in one call."""
 
     actor: int
-    weights_version: int
+    weights_version: int  # of the weights that it played with
     steps: int  # of all its environments
     games: list[FinishedGame]  # env_id counts from 0 within the actor
     lost: dict[int, str]  # environments whose episode was lost, with the reason
@@ -137,9 +137,9 @@ StartRollouts = Callable[[Sequence[RolloutSettings]], Calls]
 class RolloutCounts:
     """What all actors did."""
 
-    steps: int = 0
+    steps: int = 0  # of all environments
     games: int = 0
-    lost_actors: int = 0
+    lost_actors: int = 0  # calls that ended with the death of an actor
     weights: int = 0  # versions
     writers: dict[int, WriterCounts] = field(default_factory=dict)  # by actor, since its last start
 

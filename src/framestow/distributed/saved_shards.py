@@ -42,7 +42,7 @@ def shard_folder(folder: Path, number: int) -> Path:
 class SavedReplay:
     """A generation: that of each shard, and the state of the replay as values for JSON."""
 
-    generations: tuple[int, ...]
+    generations: tuple[int, ...]  # by shard
     state: dict[str, Any]
 
     def of_shard(self, folder: Path, number: int) -> tuple[Path, int]:

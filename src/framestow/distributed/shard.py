@@ -55,7 +55,7 @@ class Rows(NamedTuple):
     terminated: npt.NDArray[np.bool_]
     truncated: npt.NDArray[np.bool_]
     extras: dict[str, npt.NDArray[Any]]
-    indices: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int64]  # of the shard's memory
     weight: npt.NDArray[np.float32]  # relative to the transition of the shard with the smallest mass
 
     @property
@@ -83,13 +83,13 @@ class ShardSettings:
     """What a shard is built from, in any process."""
 
     memory: MemorySettings
-    seed: int | None
+    seed: int | None  # of the memory's generator
     priorities: dict[str, Any] | None  # settings of ``Prioritized``; None samples uniformly
     directory: Path | None = None  # where the memory lives; None keeps it in RAM
     flush_every: float = 5.0  # seconds between two flushes to the directory
     saved: tuple[Path, int] | None = None  # folder and generation that the shard starts with
     insert_limit: float = float("inf")  # after each start, until the replay sets another one
-    threads: int = 1
+    threads: int = 1  # that unpack a batch
 
     def sampler(self) -> Sampler:
         """Return a new sampler."""

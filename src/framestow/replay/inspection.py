@@ -164,7 +164,7 @@ class LabelRuns(NamedTuple):
     label: str
     num_envs: int
     episodes: EpisodeRuns
-    oldest_ages: npt.NDArray[np.int64]
+    oldest_ages: npt.NDArray[np.int64]  # of each run
     num_waiting: int  # steps whose n-step return is not complete
 
 

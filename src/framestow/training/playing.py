@@ -123,9 +123,9 @@ class EvaluationProtocol:
     """A published way to evaluate an agent: the environment, the number of games and the random actions."""
 
     name: str
-    source: str
+    source: str  # paper or code that it is from
     preset: Preset
-    episodes: int
+    episodes: int  # games to play
 
     @property
     def epsilon(self) -> float:

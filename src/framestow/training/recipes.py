@@ -21,7 +21,7 @@ class Recipe:
     """Values for settings that a recipe decides, by the names of ``framestow.training.Settings``."""
 
     name: str
-    source: str
+    source: str  # papers that the values are from
     values: Mapping[str, Any]
 
 

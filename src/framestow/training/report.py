@@ -54,7 +54,7 @@ class RunRecord:
     """What the files of a run folder tell about a run."""
 
     folder: RunFolder
-    name: str
+    name: str  # of the run folder
     settings: Settings
     changes: list[Change]  # of settings, when the run was resumed
     agent_steps: int
@@ -62,7 +62,7 @@ class RunRecord:
     scores: Numbers  # of each game
     progress: dict[str, Numbers]  # columns of progress.csv; of dormant_units the layer with the most
     dormant_units: list[float]  # the share of each layer at the end
-    evaluation: dict[str, Any] | None
+    evaluation: dict[str, Any] | None  # content of evaluation.json; None without an evaluation
 
     @classmethod
     def read(cls, path: Path) -> RunRecord:

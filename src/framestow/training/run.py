@@ -38,9 +38,10 @@ KEPT_BYTES = 64 * 2**20  # an update's tensors; without, 700 page faults took a 
 class Tally:
     """Steps, games and scores of a run since its first step, including all resumed parts."""
 
-    agent_steps: int = 0
+    agent_steps: int = 0  # of all environments together
     episodes: int = 0
-    best_score: float | None = None
+    best_score: float | None = None  # unclipped; None before the first game
+    # Of the last games.
     recent_scores: deque[float] = dataclasses.field(default_factory=lambda: deque(maxlen=NUM_RECENT))
 
     def add_episode(self, score: float) -> None:

@@ -178,7 +178,7 @@ class PublishedScores(NamedTuple):
     agent: str
     agent_steps: int
     scores: Mapping[str, float]  # by game
-    protocol: str
+    protocol: str  # rules of the games, and how the score was computed
     source: str
 
     @property

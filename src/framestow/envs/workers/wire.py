@@ -82,7 +82,7 @@ class Message(NamedTuple):
 
     sequence: int  # number of the request, repeated by its answer
     kind: int  # a Command or an Outcome
-    payload: bytes
+    payload: bytes  # pickled as a rule; of a STEP, see pack_steps
 
 
 class StepOf(NamedTuple):
@@ -103,7 +103,7 @@ class EnvFailure(NamedTuple):
     doing: str
     """The call that raised: ``action 3``, ``its reset``."""
     message: str
-    traceback: str
+    traceback: str  # as Python prints it
 
 
 def pack_message(sequence: int, kind: int, payload: bytes) -> bytes:

@@ -295,9 +295,9 @@ class WorkerArguments(NamedTuple):
     """Numbers of its environments."""
     factories: Factories
     mode: AutoresetMode
-    block: SharedBlock
-    end: socket.socket
-    parent_pipe: Connection
+    block: SharedBlock  # memory of the shared arrays
+    end: socket.socket  # the worker's end of the socket
+    parent_pipe: Connection  # the worker ends once the parent has closed the other end
     collects: bool
     """Whether the parent's garbage collector runs."""
 

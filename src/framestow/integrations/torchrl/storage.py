@@ -57,8 +57,8 @@ class PackedPixels(torch.Tensor):
         InvalidStepError: something is written to it.
     """
 
-    _read: Read
-    _steps: torch.Tensor
+    _read: Read  # unpacks the pixels of some steps
+    _steps: torch.Tensor  # index of each step; NONE where no step was written
     _nothing: torch.Tensor
 
     @staticmethod

@@ -256,8 +256,8 @@ class VerifiedGeneration:
     """Its steps; the transitions with lost frames are not sampleable."""
     arrays: Arrays
     """Arrays of its state file."""
-    intact_steps: list[BlockKey] = field(default_factory=list)
-    intact_segments: list[BlockKey] = field(default_factory=list)
+    intact_steps: list[BlockKey] = field(default_factory=list)  # blocks of steps that can be read
+    intact_segments: list[BlockKey] = field(default_factory=list)  # sealed segments that can be read
     lost_steps: dict[BlockKey, int] = field(default_factory=dict)
     """Damaged or missing blocks of steps, each with the number of transitions that it costs."""
     lost_segments: dict[BlockKey, int] = field(default_factory=dict)

@@ -20,8 +20,8 @@ class Verification:
     folder: Path
     generations: list[int]
     """Generations with an intact manifest."""
-    num_bytes: int
-    num_blocks: int
+    num_bytes: int  # of all committed files
+    num_blocks: int  # of both logs
     transitions: int
     """Transitions of the newest readable generation that can still be read; without a state file, those that a repair
     rebuilds from the logs."""

@@ -95,8 +95,8 @@ class FileState(TypedDict):
     """The committed part of one file of a log."""
 
     number: int
-    bytes: int
-    blocks: int
+    bytes: int  # from the beginning of the file; what stands behind is not committed
+    blocks: int  # in these bytes
 
 
 class LogState(TypedDict):
@@ -111,7 +111,7 @@ class BlockHeader(NamedTuple):
 
     key: BlockKey
     size: int
-    payload_checksum: int
+    payload_checksum: int  # CRC-32C; not verified yet
 
 
 def file_name(name: str, number: int, ending: str) -> str:
@@ -195,8 +195,8 @@ class Row(NamedTuple):
 class _Sorted(NamedTuple):
     """Rows as columns, sorted by packed key. As one attribute, a Ctrl-C finds all columns old or all new."""
 
-    keys: npt.NDArray[np.int64]
-    files: npt.NDArray[np.int32]
+    keys: npt.NDArray[np.int64]  # packed (pack_key), ascending
+    files: npt.NDArray[np.int32]  # number of the file; _NOWHERE for a dropped row
     offsets: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.uint32]
 

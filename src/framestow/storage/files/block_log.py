@@ -42,8 +42,8 @@ _NAME_LETTERS = 8  # at most; a file header has so many bytes for the name
 class FileEnd(NamedTuple):
     """End of a log file. One value, so that a Ctrl-C during an append finds the old one or the new one."""
 
-    bytes: int
-    blocks: int
+    bytes: int  # of the log file, with its header
+    blocks: int  # in the file, needed or not
 
     @property
     def index_bytes(self) -> int:
