@@ -53,21 +53,21 @@ def new_memory(**settings: Any) -> ReplayMemory:
 
 
 class RecordedPlay:
-    """Appends recorded frames to a memory, each environment from another place of the recording."""
+    """Appends recorded frames to a memory, each environment from another frame of the recording."""
 
     def __init__(self, memory: ReplayMemory) -> None:
         self._memory = memory
         self._frames = recorded("breakout", NUM_FRAMES)
-        self._places = np.arange(NUM_ENVS) * (NUM_FRAMES // NUM_ENVS)
-        memory.begin(self._frames[self._places])
+        self._indices = np.arange(NUM_ENVS) * (NUM_FRAMES // NUM_ENVS)
+        memory.begin(self._frames[self._indices])
 
     def append(self, num_steps: int) -> None:
         """Append that many steps over all environments."""
         going = np.zeros(NUM_ENVS, np.bool_)
         for _ in range(num_steps // NUM_ENVS):
-            self._places = (self._places + 1) % NUM_FRAMES
-            actions = self._places % NUM_ACTIONS
-            self._memory.append(actions, np.zeros(NUM_ENVS), going, going, self._frames[self._places])
+            self._indices = (self._indices + 1) % NUM_FRAMES
+            actions = self._indices % NUM_ACTIONS
+            self._memory.append(actions, np.zeros(NUM_ENVS), going, going, self._frames[self._indices])
 
 
 def measure_flushing() -> dict[str, Any]:

@@ -63,8 +63,8 @@ def played(game: str) -> Iterator[Step]:
     frames, starts = recorded.frames, set(recorded.episode_starts)
     generator = np.random.default_rng(0)
     while True:
-        for place, frame in enumerate(frames):
-            done = place + 1 == len(frames) or place + 1 in starts
+        for index, frame in enumerate(frames):
+            done = index + 1 == len(frames) or index + 1 in starts
             yield frame, int(generator.integers(4)), float(generator.integers(2)), done
 
 

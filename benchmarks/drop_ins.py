@@ -171,9 +171,9 @@ def measure(library: str, game: str, transitions: int, gib: float, quick: bool) 
     turns = measure_turns(draws, 5 if quick else SAMPLE_ROUNDS, SAMPLE_CALLS)
     del draws, buffer
     added = {num_envs: add_us(candidates, play, num_envs, 3 if quick else ADD_ROUNDS) for num_envs in ENVIRONMENTS}
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         row["sample_us"] = statistics.median(chain.from_iterable(turns[row["system"]])) * 1e6
-        row |= {f"add_us_of_{num_envs}": times[place] for num_envs, times in added.items()}
+        row |= {f"add_us_of_{num_envs}": times[index] for num_envs, times in added.items()}
     return rows
 
 
@@ -195,11 +195,11 @@ def page_table(libraries: dict[str, Any]) -> str:
         if library == "own loop":  # replaces no library's buffer
             continue
         games = list(figures["games"].values())
-        for place, theirs in enumerate(games[0][1:], start=1):
+        for index, theirs in enumerate(games[0][1:], start=1):
             name = f"{library}, {theirs['system']}"
             cells = [name + (f" (gives up {theirs['gives_up']})" if theirs["gives_up"] else "")]
             for figure in ("bytes_a_transition", "sample_us", "add_us_of_1"):
-                for which in (place, 0):
+                for which in (index, 0):
                     both = [f"{rows[which][figure]:,.0f}" for rows in games]
                     cells.append(" / ".join(dict.fromkeys(both)))
             lines.append(f"| {' | '.join(cells)} |")

@@ -55,11 +55,11 @@ def kinds_of(pixels: NDArray[np.uint8]) -> dict[str, tuple[AnySpec, Any, str]]:
     }
 
 
-def frame_at(frames: Any, place: int) -> Any:
+def frame_at(frames: Any, index: int) -> Any:
     """Return one frame in the form of a step."""
     if isinstance(frames, dict):
-        return {key: part[place : place + 1] for key, part in frames.items()}
-    return frames[place : place + 1]
+        return {key: part[index : index + 1] for key, part in frames.items()}
+    return frames[index : index + 1]
 
 
 def recorded_memory(spec: AnySpec, frames: Any, storage: str) -> tuple[ReplayMemory, float]:
@@ -67,8 +67,8 @@ def recorded_memory(spec: AnySpec, frames: Any, storage: str) -> tuple[ReplayMem
     memory = ReplayMemory(NUM_FRAMES, spec, 4, stack=4, storage=storage, seed=0)
     memory.begin(frame_at(frames, 0))
     seconds = []
-    for place in range(1, NUM_FRAMES):
-        frame = frame_at(frames, place)
+    for index in range(1, NUM_FRAMES):
+        frame = frame_at(frames, index)
         start = time.perf_counter()
         memory.append([0], [0.0], [False], [False], frame)
         seconds.append(time.perf_counter() - start)

@@ -85,43 +85,43 @@ class Segment:
         """Return the mean number of blocks that a window of ``LENGTH`` frames needs."""
         edges = [len(self.front) + BLOCK_BYTES * number for number in range(len(self.blocks))]
         blocks_of_frames: list[set[int]] = []
-        place = 0
+        offset = 0
         for frame in range(self.num_frames):
-            begin = place = self.groups[frame // GROUP_FRAMES] if frame % GROUP_FRAMES == 0 else place
+            begin = offset = self.groups[frame // GROUP_FRAMES] if frame % GROUP_FRAMES == 0 else offset
             needed, code = set(), 0
             while code != 127:
-                code, repeated, place = operation(self.body, place)
+                code, repeated, offset = operation(self.body, offset)
                 if code == 124:
                     needed |= blocks_of_frames[repeated[0] * GROUP_FRAMES]
                 elif repeated:
                     needed |= set(range(max(bisect_right(edges, repeated[0]) - 1, 0), bisect_left(edges, repeated[1])))
-            needed |= set(range(bisect_right(edges, begin) - 1, bisect_left(edges, place)))
+            needed |= set(range(bisect_right(edges, begin) - 1, bisect_left(edges, offset)))
             blocks_of_frames.append(needed)
         starts = range(self.num_frames - LENGTH + 1)
         windows = [blocks_of_frames[at // GROUP_FRAMES * GROUP_FRAMES : at + LENGTH] for at in starts]
         return float(np.mean([len(set().union(*window)) for window in windows]))
 
 
-def operation(body: bytes, place: int) -> tuple[int, tuple[int, ...], int]:
+def operation(body: bytes, offset: int) -> tuple[int, tuple[int, ...], int]:
     """Return the code of an operation, what it repeats (or the group that it refers to), and where it ends."""
-    code, keeps = body[place] & 127, body[place] >= 128
-    wide = body[place + 1 : place + 5]
-    end, repeated = place + 1, ()
+    code, keeps = body[offset] & 127, body[offset] >= 128
+    wide = body[offset + 1 : offset + 5]
+    end, repeated = offset + 1, ()
     if code < 40:
         end += code + 1
     elif 101 <= code <= 114:
-        end, begin, size = place + 3, int.from_bytes(wide[:2], "little"), code - 97
+        end, begin, size = offset + 3, int.from_bytes(wide[:2], "little"), code - 97
         repeated = begin, begin + size
     elif 115 <= code <= 122:
         end += 1 + code // 119
         literals = 41 + wide[0] if code == 115 else int.from_bytes(wide[:2], "little") if code == 119 else 0
         end += literals
     elif code in (123, 125):
-        end = place + (4 if code == 123 else 5)
-        begin = int.from_bytes(body[place + 2 : end], "little")
+        end = offset + (4 if code == 123 else 5)
+        begin = int.from_bytes(body[offset + 2 : end], "little")
         repeated = begin, begin + wide[0] + (18 if code == 123 else 4)
     elif code == 124:
-        end, repeated = place + 2, (wide[0],)
+        end, repeated = offset + 2, (wide[0],)
     if keeps:
         end += {254: 2, 255: 3}.get(body[end], 1)
     return code, repeated, end

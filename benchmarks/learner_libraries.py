@@ -43,11 +43,11 @@ def filled_memory(workload: Workload, n_step: int) -> ReplayMemory:
         first_frames = workload.newest_frames(numbers)
         next_frames = workload.observations(numbers, 1)[:, -1]
         columns = (workload.rewards(numbers), workload.terminated(numbers), workload.truncated(numbers))
-        for place, number in enumerate(numbers.tolist()):
+        for row, number in enumerate(numbers.tolist()):
             if starts_episode:
-                memory.begin(first_frames[place : place + 1])
-            reward, terminated, truncated = (column[place : place + 1] for column in columns)
-            memory.append([number], reward, terminated, truncated, next_frames[place : place + 1])
+                memory.begin(first_frames[row : row + 1])
+            reward, terminated, truncated = (column[row : row + 1] for column in columns)
+            memory.append([number], reward, terminated, truncated, next_frames[row : row + 1])
             starts_episode = bool(terminated[0] or truncated[0])
     return memory
 
@@ -220,7 +220,7 @@ def _stable_baselines3_arguments(workload: Workload) -> tuple[Any, ...]:
     from gymnasium.spaces import Box, Discrete
 
     shape = (workload.stack, *workload.play.frames.shape[1:])
-    # One place more than is filled: it stores the last step's next observation where stacks are shared.
+    # One slot more than is filled: it stores the last step's next observation where stacks are shared.
     return workload.num_steps + 1, Box(0, 255, shape, np.uint8), Discrete(workload.num_steps), "cpu"
 
 

@@ -60,7 +60,7 @@ class Workload:
     def episodes(self, numbers: Numbers) -> Numbers:
         """Return for each of these steps the number of its episode's first step."""
         which = numbers % len(self.play.positions)
-        # Each episode has one frame more than steps: its first step is at its first frame's place, less the number of
+        # Each episode has one frame more than steps: its first step is at its first frame's index, less the number of
         # episodes before it.
         first_positions = self.play.episode_starts[self.play.positions[which]]
         return numbers - which + np.searchsorted(self.play.positions, first_positions)

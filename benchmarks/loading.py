@@ -73,8 +73,8 @@ def filled_memory(game: str, dtype: str) -> ReplayMemory:
     )
     memory.begin(in_dtype(frames[:1], dtype))
     for step in range(1, CAPACITY + 1):
-        place = step % len(frames)
-        memory.append([step % NUM_ACTIONS], [0.0], [False], [False], in_dtype(frames[place : place + 1], dtype))
+        index = step % len(frames)
+        memory.append([step % NUM_ACTIONS], [0.0], [False], [False], in_dtype(frames[index : index + 1], dtype))
     return memory
 
 

@@ -10,7 +10,7 @@
 Frames: 20,000 of each, in the set "colour" 1,280 (atari_frames.py, record_scenes.py, synthetic_frames.py), recorded
 once. They are appended to one environment frame by frame. Then its segments are restored into environment after
 environment, until the packed store has 64 MB or 1,000,000 frames, too many for a cache. A window is 5 consecutive
-frames, a batch 32 windows at random places. In turn with every read, the bare copy copies as many windows from an
+frames, a batch 32 windows at random positions. In turn with every read, the bare copy copies as many windows from an
 uncompressed array of 4 GiB with one np.take into a reused output. Medians; `pack` is the time of one append of one
 frame from Python, as the median and, in processor time, as the mean, which includes occasional work such as sealing.
 

@@ -95,10 +95,10 @@ class PlainPixelPairs:
         """Store the newest frames of both observations as pixels."""
         s, a, r, non_terminal, s_next, info = experience
         pixels, next_pixels = ((part[-1] * 255.0).astype(np.uint8) for part in (s, s_next))
-        place = self.num_steps % self.capacity
-        if self.steps[place] is not None:
-            self.evicted.append(self.steps[place])
-        self.steps[place] = (pixels, a, r, non_terminal, next_pixels, info, self.is_first)
+        slot = self.num_steps % self.capacity
+        if self.steps[slot] is not None:
+            self.evicted.append(self.steps[slot])
+        self.steps[slot] = (pixels, a, r, non_terminal, next_pixels, info, self.is_first)
         self.num_steps += 1
         self.is_first = non_terminal == 0
 

@@ -165,15 +165,15 @@ OWN_PICTURES = ("crafter", "mini_world", *CONTROL_TASKS)  # recorded as they are
 def record(name: str, num_frames: int, seed: int) -> None:
     """Play a scene and save its frames in colour, and resized ones in grey too."""
     episode_starts = []
-    for place, (screen, is_first) in enumerate(islice(SCENES[name](seed), num_frames)):
+    for index, (screen, is_first) in enumerate(islice(SCENES[name](seed), num_frames)):
         picture = screen if name in OWN_PICTURES else resized(screen)
-        if place == 0:
+        if index == 0:
             colour = np.empty((num_frames, *picture.shape), np.uint8)
-        colour[place] = picture
+        colour[index] = picture
         if is_first:
-            episode_starts.append(place)
-        if (place + 1) % 5_000 == 0:
-            print(f"{name}: {place + 1:,} of {num_frames:,} frames", flush=True)
+            episode_starts.append(index)
+        if (index + 1) % 5_000 == 0:
+            print(f"{name}: {index + 1:,} of {num_frames:,} frames", flush=True)
     if name not in OWN_PICTURES:
         grey = np.stack([cv2.cvtColor(picture, cv2.COLOR_RGB2GRAY) for picture in colour])
         save_recording(f"{name}_grey", Recording(grey, episode_starts), seed)

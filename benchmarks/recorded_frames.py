@@ -1,7 +1,7 @@
 """The recorded frames of the benchmarks, in a folder that git ignores or in the one that FRAMES_FOLDER names.
 
 A recording is ``<name>-<frames>-<seed>.npy``, ``uint8`` of shape ``(frames, *frame)``, and beside it a ``.json`` with
-the places where episodes begin and the scores of the completed games.
+the indices where episodes begin and the scores of the completed games.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Recording:
     """Frames in the order of play."""
 
     frames: NDArray[np.uint8]
-    episode_starts: Sequence[int]  # places in ``frames``; the first is 0
+    episode_starts: Sequence[int]  # indices in ``frames``; the first is 0
     scores: Sequence[float] = ()  # of each completed game; if there is none, of the unfinished one
 
     @property

@@ -8,7 +8,7 @@ transitions of 84x84 frames, stack 4, one environment or eight, are filled four 
 appends (also their mean, since a segment is evicted once in 320 steps) and sample(32).
 
 Then, without frames: how many of a million transitions are sampleable after ten million steps of endless episodes. The
-others are beside gaps, or are free places until the next eviction.
+others are beside gaps, or are free slots until the next eviction.
 """
 
 from __future__ import annotations

@@ -41,8 +41,8 @@ def fragments(frames: np.ndarray, num_transitions: int):
         for env_id in range(ENVS):
             steps = np.arange(first, first + FRAGMENT)
             starts = steps // EPISODE * EPISODE  # of each step's episode
-            places = np.maximum(steps[:, None] + np.arange(1 - STACK, 2), starts[:, None])
-            windows = frames[(env_id * (num // ENVS) + places) % num]
+            indices = np.maximum(steps[:, None] + np.arange(1 - STACK, 2), starts[:, None])
+            windows = frames[(env_id * (num // ENVS) + indices) % num]
             stacks = np.ascontiguousarray(windows.transpose(0, 2, 3, 1))  # RLlib's networks take channels last
             yield SampleBatch(
                 {

@@ -5,7 +5,7 @@
     python benchmarks/saving.py --folder FOLDER      on the disk of that folder; of the temporary files otherwise
 
 Eight environments fill the memory with 20,000 recorded frames of sticky random play (atari_frames.py), repeated, each
-environment from another place of the game. Every save ends with its bytes on disk (fsync). Peaks are the operating
+environment from another frame of the game. Every save ends with its bytes on disk (fsync). Peaks are the operating
 system's peak of the process's memory (VmHWM), above its memory before the save, or after loading.
 """
 

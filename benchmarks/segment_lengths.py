@@ -5,7 +5,7 @@
 
 19,200 frames of sticky random play of each game (atari_frames.py) are packed into one environment of a store, with
 segments of 320, 640 and 1,280 frames. Each store is there twice: in RAM, and with its segments in a file that is in the
-page cache. 32 windows of 5 frames of one game at random places are read by one thread, store after store, so that none
+page cache. One thread reads 32 windows of 5 frames of one game at random positions, store after store, so that none
 stays in the processor's cache. `window_us` is the median processor time of a window, `seal_us` that of the append which
 ends a segment, `append_us` the mean of all appends.
 """
@@ -96,8 +96,8 @@ def main() -> None:
                 "seal_us": 1e6 * geometric_mean([float(np.median(one[length - 1 :: length])) for one in seconds]),
             }
         times = np.array([window_seconds(stores, env_id, arguments.rounds or 15) for env_id in range(len(GAMES))])
-    for place, (length, row) in enumerate(rows.items()):
-        ram, file = (1e6 * times[:, 2 * place + where] for where in range(2))
+    for number, (length, row) in enumerate(rows.items()):
+        ram, file = (1e6 * times[:, 2 * number + where] for where in range(2))
         row["window_us"] = dict(zip(GAMES, ram.tolist(), strict=True))
         row["window_from_file_us"] = dict(zip(GAMES, file.tolist(), strict=True))
         means = {name: geometric_mean(list(row[name].values())) for name in row if isinstance(row[name], dict)}

@@ -43,7 +43,7 @@ def bare_store(num_envs: int) -> FrameStore:
 
 
 def rows_of(frames: NDArray[np.uint8], num_envs: int) -> list[NDArray[np.uint8]]:
-    """Yield ``(num_envs, 84, 84)`` per step, each environment from another place of the game."""
+    """Yield ``(num_envs, 84, 84)`` per step, each environment from another frame of the game."""
     starts = np.arange(num_envs) * (len(frames) // num_envs)
     return [frames[(starts + step) % len(frames)] for step in range(len(frames) // num_envs)]
 

@@ -33,11 +33,11 @@ def flickering_sprites(num_frames: int) -> NDArray[np.uint8]:
     generator = np.random.default_rng(1)
     frames = np.repeat(_field(generator)[None], num_frames, axis=0)
     sprites = generator.integers(0, 256, (NUM_SPRITES, SPRITE_ROWS, SPRITE_COLUMNS), np.uint8)
-    places = generator.integers(0, FRAME_SIDE, (NUM_SPRITES, 2))
+    positions = generator.integers(0, FRAME_SIDE, (NUM_SPRITES, 2))
     speeds = generator.integers(-2, 3, (NUM_SPRITES, 2))
     for time in range(num_frames):
         for sprite in range(time % 2, NUM_SPRITES, 2):
-            top, left = (places[sprite] + time * speeds[sprite]) % (FRAME_SIDE - SPRITE_ROWS)
+            top, left = (positions[sprite] + time * speeds[sprite]) % (FRAME_SIDE - SPRITE_ROWS)
             frames[time, top : top + SPRITE_ROWS, left : left + SPRITE_COLUMNS] = sprites[sprite]
     return frames
 

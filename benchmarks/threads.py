@@ -83,8 +83,8 @@ def filled_memory(frames: NDArray[np.uint8]) -> ReplayMemory:
 
 
 def append_step(memory: ReplayMemory, frames: NDArray[np.uint8], step: int) -> None:
-    place = step % len(frames)
-    memory.append([0], [0.0], [False], [False], frames[place : place + 1])
+    index = step % len(frames)
+    memory.append([0], [0.0], [False], [False], frames[index : index + 1])
 
 
 def append_times(memory: ReplayMemory, frames: NDArray[np.uint8], num_samplers: int) -> dict[str, float]:

@@ -29,7 +29,7 @@ class Bounce:
 
     def reset(self) -> np.ndarray:
         """Return the first frame of an episode."""
-        self.place, self.speed = self.generator.integers(8, 48, 2), self.generator.integers(-3, 4, 2)
+        self.position, self.speed = self.generator.integers(8, 48, 2), self.generator.integers(-3, 4, 2)
         self.num_steps = 0
         return self.frame()
 
@@ -37,15 +37,17 @@ class Bounce:
         """Return frame, reward, terminated and truncated."""
         self.num_steps += 1
         self.speed = np.clip(self.speed + [(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)][action], -3, 3)
-        self.speed = np.where((self.place + self.speed < 0) | (self.place + self.speed > 56), -self.speed, self.speed)
-        self.place = self.place + self.speed
-        is_corner = bool(((self.place < 4) | (self.place > 52)).all())
+        self.speed = np.where(
+            (self.position + self.speed < 0) | (self.position + self.speed > 56), -self.speed, self.speed
+        )
+        self.position = self.position + self.speed
+        is_corner = bool(((self.position < 4) | (self.position > 52)).all())
         return self.frame(), float(is_corner), is_corner, self.num_steps >= 60
 
     def frame(self) -> np.ndarray:
         """Return the picture, (64, 64, 3)."""
         picture = np.zeros((64, 64, 3), np.uint8)
-        picture[self.place[0] : self.place[0] + 8, self.place[1] : self.place[1] + 8] = (80, 160, 240)
+        picture[self.position[0] : self.position[0] + 8, self.position[1] : self.position[1] + 8] = (80, 160, 240)
         return picture
 
 

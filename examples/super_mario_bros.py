@@ -81,10 +81,10 @@ def main() -> None:
     frame_bytes = observations[0].nbytes // HISTORY
     print(f"{buffer.memory.nbytes / buffer.num_in_buffer:.0f} bytes a frame instead of {frame_bytes:,}, all counted")
     if arguments.picture:
-        place = int(np.argmax(observations.reshape(BATCH_SIZE, -1).std(axis=1)))  # no black screen
-        picture = filmstrip(observations[place], next_observations[place])
+        row = int(np.argmax(observations.reshape(BATCH_SIZE, -1).std(axis=1)))  # no black screen
+        picture = filmstrip(observations[row], next_observations[row])
         cv2.imwrite(arguments.picture, cv2.resize(picture[..., ::-1], None, fx=3, fy=3, interpolation=0))
-        print(f"{arguments.picture}: action {SIMPLE_MOVEMENT[actions[place]]}, reward {rewards[place]:g}")
+        print(f"{arguments.picture}: action {SIMPLE_MOVEMENT[actions[row]]}, reward {rewards[row]:g}")
 
 
 if __name__ == "__main__":
