@@ -89,10 +89,10 @@ class _Plain:
         projected = torch.zeros(atoms)
         for atom, probability in enumerate(probabilities):
             value = float(self.batch.reward[row]) + float(self.batch.discount[row]) * (atom * spacing - support)
-            place = (min(max(value, -support), support) + support) / spacing
-            lower = min(int(place), atoms - 2)
-            projected[lower] += probability * (lower + 1 - place)
-            projected[lower + 1] += probability * (place - lower)
+            position = (min(max(value, -support), support) + support) / spacing
+            lower = min(int(position), atoms - 2)
+            projected[lower] += probability * (lower + 1 - position)
+            projected[lower + 1] += probability * (position - lower)
         return projected
 
     def _loss(self, prediction: Tensor, aim: Tensor, fractions: Tensor | None, row: int) -> Tensor:

@@ -194,10 +194,10 @@ class StorageContract:
         self.fill(storage, 0, range(10))
         segment = storage.segment(0, 0)
 
-        for place in range(len(segment)):
+        for offset in range(len(segment)):
             flipped = bytearray(segment)
-            flipped[place] ^= 1
-            for damaged in (segment[:place], bytes(flipped)):
+            flipped[offset] ^= 1
+            for damaged in (segment[:offset], bytes(flipped)):
                 with pytest.raises(DamagedDataError):
                     restored.restore(0, 0, damaged)
         assert range(0) == restored.stored_positions(0)

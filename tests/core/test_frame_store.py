@@ -151,11 +151,11 @@ def test_windows_cross_segment_borders_anywhere():
 
 
 @pytest.mark.parametrize("num_pairs", [1, 2, 40])
-@pytest.mark.parametrize("place", ["in RAM", "in files"])
-def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(place, num_pairs, tmp_path):
+@pytest.mark.parametrize("where", ["in RAM", "in files"])
+def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(where, num_pairs, tmp_path):
     segment_frames, num_sealed = 40, 5  # several groups each
     store, frames = filled(num_sealed * segment_frames + 25, 2, frames_per_segment=segment_frames)
-    if place == "in files":
+    if where == "in files":
         for number in range(num_sealed):
             segment = store.segment(1, number)
             file = tmp_path / str(number % 2)
@@ -240,16 +240,14 @@ def test_the_first_window_that_is_not_wholly_stored_is_found():
     np.random.default_rng(0).shuffle(order := np.arange(len(windows)))
     found, snapshot = [], store.take_snapshot()
     while len(order):
-        columns = np.array([windows[place] for place in order], np.int64)
+        columns = np.array([windows[row] for row in order], np.int64)
         first = snapshot.find_missing_window(
             columns[:, 0].astype(np.int32), columns[:, 1].copy(), columns[:, 2].astype(np.int32), 4
         )
-        found += [(place, True) for place in order[:first]] + [(place, False) for place in order[first : first + 1]]
+        found += [(row, True) for row in order[:first]] + [(row, False) for row in order[first : first + 1]]
         order = order[first + 1 :]
 
-    assert [(windows[place], is_stored[place]) for place, _ in found] == [
-        (windows[place], is_it) for place, is_it in found
-    ]
+    assert [(windows[row], is_stored[row]) for row, _ in found] == [(windows[row], is_it) for row, is_it in found]
     assert len(found) == len(windows)
 
 
@@ -329,7 +327,9 @@ def test_appending_continues_after_a_restore_as_without_one():
         never_saved.append(one, frame[None])
         restored.append(one, frame[None])
 
-    assert [restored.segment(0, place) for place in range(3)] == [never_saved.segment(0, place) for place in range(3)]
+    assert [restored.segment(0, number) for number in range(3)] == [
+        never_saved.segment(0, number) for number in range(3)
+    ]
 
 
 def test_an_environment_restored_in_its_middle_keeps_its_positions():
@@ -399,7 +399,7 @@ def test_nbytes_counts_the_stored_bytes():
     empty = store.sealed_nbytes, store.open_nbytes
     frames = pixel_envs.sprites(np.random.default_rng(1), 200, (84, 84))
     store.append(np.zeros(200, np.int32), frames)
-    stored_bytes = sum(len(store.segment(0, place)) for place in range(3))
+    stored_bytes = sum(len(store.segment(0, number)) for number in range(3))
 
     assert empty[0] == 0
     assert stored_bytes <= store.sealed_nbytes <= stored_bytes + 2 * 4096

@@ -113,10 +113,10 @@ def test_any_window_equals_that_of_a_list(frame_sequence, frames_per_segment, ev
         np.testing.assert_array_equal([expected[0]] * (9 - count) + expected, window)
 
 
-@given(frame_sequence=frame_sequences(), place=st.integers(0), flipped=st.integers(1, 255))
-def test_any_changed_byte_is_found(frame_sequence, place, flipped):
+@given(frame_sequence=frame_sequences(), offset=st.integers(0), flipped=st.integers(1, 255))
+def test_any_changed_byte_is_found(frame_sequence, offset, flipped):
     segment = bytearray(packed(frame_sequence))
-    segment[place % len(segment)] ^= flipped
+    segment[offset % len(segment)] ^= flipped
 
     with pytest.raises(DamagedDataError):
         verify_segment(segment)
@@ -130,8 +130,8 @@ def test_any_changed_byte_is_found(frame_sequence, place, flipped):
 )
 def test_damage_under_a_right_checksum_reads_as_the_plain_reader_reads_it(frame_sequence, damage):
     segment = bytearray(packed(frame_sequence))
-    for place, value in damage:
-        segment[24 + place % (len(segment) - 24)] = value
+    for offset, value in damage:
+        segment[24 + offset % (len(segment) - 24)] = value
     expected = read_plainly(mended(segment))
     num_frames = len(frame_sequence.frames())
 
@@ -154,8 +154,8 @@ def test_damage_that_no_checksum_shows_gives_the_same_frames_in_every_window_or_
     frame_sequence, damage, choice
 ):
     segment = bytearray(packed(frame_sequence))
-    for place, value in damage:
-        segment[24 + place % (len(segment) - 24)] = value
+    for offset, value in damage:
+        segment[24 + offset % (len(segment) - 24)] = value
     num_frames = len(frame_sequence.frames())
     store = FrameStore(1, [frame_sequence.array], num_frames)
     store.restore(0, 0, mended(segment))

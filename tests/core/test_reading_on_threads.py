@@ -74,7 +74,7 @@ def test_an_impossible_number_of_threads_is_refused(threads):
 
 def test_damage_found_by_a_helper_thread_is_raised_in_the_caller():
     threads = 4
-    segments = [filled_store().segment(0, place) for place in range(NUM_FRAMES // SEGMENT_FRAMES)]
+    segments = [filled_store().segment(0, number) for number in range(NUM_FRAMES // SEGMENT_FRAMES)]
     packed = FrameStore(2, [(SIDE, SIDE, 1)], SEGMENT_FRAMES, threads=threads)
     for number, segment in enumerate(segments):
         damaged = bytearray(segment)

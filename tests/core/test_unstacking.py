@@ -1,4 +1,4 @@
-"""The native ``unstack`` compares whole observations with stored frames, for every place of the stack's axis."""
+"""The native ``unstack`` compares whole observations with stored frames, for every axis of the stack."""
 
 import numpy as np
 import pytest
@@ -31,16 +31,16 @@ class Rings:
         return flags.tolist(), newest
 
 
-def observations_of(frames, place):
+def observations_of(frames, axis):
     """Stack frames ``(depth, n, *frame)`` as observations ``(n, *shape)``."""
-    if place == "channels":
+    if axis == "channels":
         return np.ascontiguousarray(np.concatenate(list(frames), axis=-1))
-    return np.ascontiguousarray(np.moveaxis(frames, 0, 1 if place == "first" else -1))
+    return np.ascontiguousarray(np.moveaxis(frames, 0, 1 if axis == "first" else -1))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 4, 5])
 @pytest.mark.parametrize(
-    ("place", "shape", "dtype", "piece_bytes"),
+    ("axis", "shape", "dtype", "piece_bytes"),
     [
         ("first", (3, 5), np.uint8, 15),
         ("last", (3, 5), np.uint8, 1),
@@ -51,15 +51,15 @@ def observations_of(frames, place):
         ("channels", (3, 5, 5), np.uint8, 5),
     ],
 )
-def test_a_byte_that_differs_is_found_wherever_it_is(depth, place, shape, dtype, piece_bytes):
+def test_a_byte_that_differs_is_found_wherever_it_is(depth, axis, shape, dtype, piece_bytes):
     rings = Rings(shape, dtype, depth)
-    now, after = (observations_of(rings.frames[last - depth : last], place) for last in (6, 7))
+    now, after = (observations_of(rings.frames[last - depth : last], axis) for last in (6, 7))
     flags, newest = rings.flags(now, after, depth, piece_bytes)
     assert [CONTINUES | SHIFTED] * 2 == flags
     np.testing.assert_array_equal(newest, rings.frames[6])
 
     newest_of_after = observations_of(
-        np.stack([np.zeros_like(rings.frames[0])] * (depth - 1) + [rings.frames[0] + 1]), place
+        np.stack([np.zeros_like(rings.frames[0])] * (depth - 1) + [rings.frames[0] + 1]), axis
     )
     for at in range(now[0].size):
         changed = now.copy()
@@ -79,8 +79,8 @@ def test_the_first_stacks_of_an_episode_are_compared_with_their_padding(padding,
     rings = Rings((3, 5), np.uint8, 4, padding, num_frames)
     first = rings.frames[0] if padding == "first_frame" else np.zeros_like(rings.frames[0])
     now = np.stack([*[first] * (4 - num_frames), *rings.frames[:num_frames]])
-    for place, piece_bytes in (("first", 15), ("last", 1)):
-        observations = observations_of(now, place)
+    for axis, piece_bytes in (("first", 15), ("last", 1)):
+        observations = observations_of(now, axis)
         flags, _ = rings.flags(observations, observations, 4, piece_bytes)
         assert [CONTINUES] * 2 == [flag & CONTINUES for flag in flags]
         observations.reshape(2, -1)[0, 0] += 1

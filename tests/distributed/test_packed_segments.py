@@ -142,9 +142,9 @@ def test_a_segment_that_is_refused_changes_nothing():
     for each in (target, untouched):
         each._append_segment(0, segment, steps)
 
-    for place in range(len(next_segment)):
+    for offset in range(len(next_segment)):
         damaged = bytearray(next_segment)
-        damaged[place] ^= 1 << place % 8
+        damaged[offset] ^= 1 << offset % 8
         with pytest.raises(DamagedDataError):
             target._append_segment(0, bytes(damaged), next_steps)
     shorter = SegmentCodec(FrameSpec(SHAPE)).pack(np.zeros((LENGTH - 1, *SHAPE), np.uint8))

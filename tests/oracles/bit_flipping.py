@@ -95,13 +95,13 @@ class Network:
 
     def descend(self, gradients: list[np.ndarray]) -> None:
         self.num_updates += 1
-        for place, gradient in enumerate(gradients):
-            self.means[place] += 0.1 * (gradient - self.means[place])
-            self.squares[place] += 0.001 * (gradient**2 - self.squares[place])
-            mean = self.means[place] / (1 - 0.9**self.num_updates)
-            square = self.squares[place] / (1 - 0.999**self.num_updates)
-            self.weights[place] -= self.step_size * mean / (np.sqrt(square) + 1e-8)
-            self.target[place] += 0.02 * (self.weights[place] - self.target[place])
+        for layer, gradient in enumerate(gradients):
+            self.means[layer] += 0.1 * (gradient - self.means[layer])
+            self.squares[layer] += 0.001 * (gradient**2 - self.squares[layer])
+            mean = self.means[layer] / (1 - 0.9**self.num_updates)
+            square = self.squares[layer] / (1 - 0.999**self.num_updates)
+            self.weights[layer] -= self.step_size * mean / (np.sqrt(square) + 1e-8)
+            self.target[layer] += 0.02 * (self.weights[layer] - self.target[layer])
 
 
 def share_solved(num_bits: int, num_rounds: int, sampler_of, seed: int = 0, updates_a_round: int = 40) -> float:

@@ -15,7 +15,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.uniform import Uniform
-from oracles.ctrl_c import NumberedPlaces
+from oracles.ctrl_c import NumberedPoints
 
 NUM_ENVS, STACK, NUM_ACTIONS, SEGMENT_FRAMES = 2, 3, 4, 16
 CAPACITY = SEGMENT_FRAMES * (NUM_ENVS + 16) + NUM_ENVS * STACK  # the smallest for retention="random"
@@ -50,7 +50,7 @@ class Step(NamedTuple):
     """One stored step; frames by their numbers."""
 
     env_id: int
-    place: int  # in its environment
+    position: int  # in its environment
     observation: list[int]
     next_observation: list[int]
     action: int
@@ -92,23 +92,23 @@ class ByTimer:
 
 
 class AtPlaces:
-    """Interrupts calls at a random one of the places where Python looks for signals."""
+    """Interrupts calls at a random one of the points where Python looks for signals."""
 
     def __init__(self, random: np.random.Generator) -> None:
         self._random = random
-        self._num_places: dict[str, int] = {}
+        self._num_points: dict[str, int] = {}
 
     def call(self, name: str, call: Callable[[], Any]) -> tuple[bool, Any]:
         """Whether Ctrl-C came before ``call`` returned, and what it returned otherwise."""
-        most = self._num_places.get(name, 0)
-        place = int(self._random.integers(most + 1)) if most and self._random.random() < 0.9 else 0  # 0: count them
-        places = NumberedPlaces(place)
+        most = self._num_points.get(name, 0)
+        point = int(self._random.integers(most + 1)) if most and self._random.random() < 0.9 else 0  # 0: count them
+        points = NumberedPoints(point)
         try:
-            with places:
+            with points:
                 result = call()
         except KeyboardInterrupt:
             return True, None
-        self._num_places[name] = max(most, places.num_seen)
+        self._num_points[name] = max(most, points.num_seen)
         return False, result
 
 
@@ -129,7 +129,7 @@ class CrashRun:
         self.steps: dict[int, Step] = {}  # by number, in the order in which they were stored
         self.episodes: list[list[int]] = [[] for _ in range(NUM_ENVS)]
         self.is_open = [False] * NUM_ENVS
-        self.next_places = [0] * NUM_ENVS
+        self.next_positions = [0] * NUM_ENVS
         spec: Any = KINDS[kind]
         self.memory = ReplayMemory(
             CAPACITY,
@@ -180,14 +180,14 @@ class CrashRun:
             self.episodes[env_id].append(frames[row])
             self.steps[int(numbers[row])] = Step(
                 env_id,
-                self.next_places[env_id],
+                self.next_positions[env_id],
                 before,
                 self.stack(env_id),
                 actions[row],
                 terminated[row],
                 truncated[row],
             )
-            self.next_places[env_id] += 1
+            self.next_positions[env_id] += 1
             self.is_open[env_id] = not (terminated[row] or truncated[row])
 
     def begin(self, env_ids: list[int], is_interrupted: bool) -> bool:
@@ -199,7 +199,7 @@ class CrashRun:
         has_begun = not was_interrupted or self.has_stored(env_ids, frames)
         for frame, env_id in zip(frames if has_begun else [], env_ids, strict=False):
             self.episodes[env_id], self.is_open[env_id] = [frame], True
-            self.next_places[env_id] += 1
+            self.next_positions[env_id] += 1
         return has_begun and all(self.is_open)
 
     def sample(self) -> None:
@@ -216,8 +216,8 @@ class CrashRun:
         self.check_rows(batch.reward, batch, batch.mask)
         for rewards, mask in zip(batch.reward, batch.mask, strict=True):
             steps = [self.steps[number] for number in rewards[mask].astype(int).tolist()]
-            assert [(steps[0].env_id, steps[0].place + row) for row in range(len(steps))] == [
-                (step.env_id, step.place) for step in steps
+            assert [(steps[0].env_id, steps[0].position + row) for row in range(len(steps))] == [
+                (step.env_id, step.position) for step in steps
             ]
 
     def update_priorities(self) -> None:
@@ -271,9 +271,9 @@ class CrashRun:
             assert len(stored) >= len(expected) - NUM_ENVS
         elif count == len(numbers):
             for env_id in range(NUM_ENVS):
-                places = {number: step.place for number, step in self.steps.items() if step.env_id == env_id}
-                first = max(places.values()) // SEGMENT_FRAMES * SEGMENT_FRAMES + STACK
-                firm = {number for number, place in places.items() if place >= first}
+                positions = {number: step.position for number, step in self.steps.items() if step.env_id == env_id}
+                first = max(positions.values()) // SEGMENT_FRAMES * SEGMENT_FRAMES + STACK
+                firm = {number for number, position in positions.items() if position >= first}
                 assert not firm - set(stored), "steps of a segment that may not leave are gone"
 
     def check_rows(self, rewards: np.ndarray, batch: Any, mask: np.ndarray | None = None) -> None:

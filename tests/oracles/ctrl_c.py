@@ -62,10 +62,10 @@ def _files_of(package: str) -> str:
     return os.path.join(os.path.dirname(spec.origin), inside)
 
 
-class NumberedPlaces:
-    """Press Ctrl-C at the ``number``-th place, from 1, of all that is run in here; at none for 0.
+class NumberedPoints:
+    """Press Ctrl-C at the ``number``-th point, from 1, of all that is run in here; at none for 0.
 
-    CPython looks for signals as a function begins, behind a call and where a loop goes back: these are the places.
+    CPython looks for signals as a function begins, behind a call and where a loop goes back: these are the points.
     """
 
     def __init__(self, number: int) -> None:
@@ -80,7 +80,7 @@ class NumberedPlaces:
 
     def _trace(self, frame, event, _):
         if event == "call":
-            if frame.f_code is NumberedPlaces.__exit__.__code__ or "hypothesis" in frame.f_code.co_filename:
+            if frame.f_code is NumberedPoints.__exit__.__code__ or "hypothesis" in frame.f_code.co_filename:
                 return None  # hypothesis has a callback of the garbage collector, which runs anywhere
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
             last = [frame.f_lasti]
@@ -102,12 +102,12 @@ class NumberedPlaces:
 def _looks_for_signals(code: CodeType, behind: int, at: int) -> bool:
     """Whether CPython looks for signals as it goes from the instruction ``behind`` to that ``at``.
 
-    It raises in the one behind. Where another handler catches what is raised at the next one, there is no such place.
+    It raises in the one behind. Where another handler catches what is raised at the next one, there is no such point.
     """
     if behind < 0:
         return True
     name = dis.opname[code.co_code[behind]]
-    is_place = name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")) and "INTRINSIC" not in name
-    handlers = getattr(dis.Bytecode(code), "exception_entries", ()) if is_place else ()  # none before Python 3.11
+    is_point = name.startswith(("CALL", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "RESUME")) and "INTRINSIC" not in name
+    handlers = getattr(dis.Bytecode(code), "exception_entries", ()) if is_point else ()  # none before Python 3.11
     targets = [[entry.target for entry in handlers if entry.start <= offset < entry.end] for offset in (behind, at)]
-    return is_place and targets[0] == targets[1]
+    return is_point and targets[0] == targets[1]

@@ -51,8 +51,8 @@ def damage_at_random(folder: Path, random: np.random.Generator) -> list[str]:
     """Damage one to three files of a store; return a description of each."""
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != "LOCK")
     damages = []
-    for place in random.choice(len(files), random.integers(1, 4), replace=False):
+    for index in random.choice(len(files), random.integers(1, 4), replace=False):
         kind = KINDS[random.integers(len(KINDS))]
-        kind(files[place], random)
-        damages.append(f"{kind.__name__} {files[place].name}")
+        kind(files[index], random)
+        damages.append(f"{kind.__name__} {files[index].name}")
     return damages

@@ -244,12 +244,12 @@ def both(*damages: Damage) -> Damage:
 
 def blocks_of(folder: Path, log: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
     """Return the files and offsets of each block by environment and number, the newest copy last."""
-    places: dict[tuple[int, int], list[tuple[str, int]]] = {}
+    blocks: dict[tuple[int, int], list[tuple[str, int]]] = {}
     for index in sorted(folder.glob(f"{log}.*.{INDEX}")):
         content = index.read_bytes()[FILE_HEADER_BYTES:]
         for env_id, number, offset, *_ in np.frombuffer(content, ENTRY).tolist():
-            places.setdefault((env_id, number), []).append((index.with_suffix(".log").name, offset))
-    return places
+            blocks.setdefault((env_id, number), []).append((index.with_suffix(".log").name, offset))
+    return blocks
 
 
 def damages_of(folder: Path) -> dict[str, Damage]:
@@ -264,9 +264,9 @@ def damages_of(folder: Path) -> dict[str, Damage]:
             damages[f"{name} gone"] = remove(name)
             damages[f"{name} empty"] = cut_off(name, size)
         newest: dict[int, int] = {}
-        for (env_id, number), places in blocks_of(folder, log).items():
+        for (env_id, number), blocks in blocks_of(folder, log).items():
             label = f"block {number} of environment {env_id} in {log} flipped"
-            damages[label] = both(*(flip(name, offset + 3) for name, offset in places))
+            damages[label] = both(*(flip(name, offset + 3) for name, offset in blocks))
             if number >= newest.get(env_id, -1):
                 newest[env_id] = number
                 newest_blocks[f"newest of track {env_id} in {log} flipped"] = damages[label]

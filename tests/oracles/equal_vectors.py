@@ -8,23 +8,23 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 
-def assert_same(expected: Any, actual: Any, place: str = "") -> None:
+def assert_same(expected: Any, actual: Any, path: str = "") -> None:
     """Compare nested dictionaries, tuples and arrays, object arrays included."""
     if isinstance(expected, dict):
-        assert list(expected) == list(actual), place
+        assert list(expected) == list(actual), path
         for key in expected:
-            assert_same(expected[key], actual[key], f"{place}[{key!r}]")
+            assert_same(expected[key], actual[key], f"{path}[{key!r}]")
     elif isinstance(expected, np.ndarray) and expected.dtype != object:
-        assert isinstance(actual, np.ndarray), place
-        assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape), place
-        assert np.array_equal(expected, actual, equal_nan=expected.dtype.kind == "f"), place
+        assert isinstance(actual, np.ndarray), path
+        assert (expected.dtype, expected.shape) == (actual.dtype, actual.shape), path
+        assert np.array_equal(expected, actual, equal_nan=expected.dtype.kind == "f"), path
     elif isinstance(expected, (list, tuple, np.ndarray)):
-        assert type(expected) is type(actual), place
-        assert len(expected) == len(actual), place
+        assert type(expected) is type(actual), path
+        assert len(expected) == len(actual), path
         for number, (ours, theirs) in enumerate(zip(expected, actual, strict=True)):
-            assert_same(ours, theirs, f"{place}[{number}]")
+            assert_same(ours, theirs, f"{path}[{number}]")
     else:
-        assert expected == actual, place
+        assert expected == actual, path
 
 
 def play_alike(expected: Any, actual: Any, num_steps: int, seed: int = 0) -> None:

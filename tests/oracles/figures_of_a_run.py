@@ -4,7 +4,7 @@ from framestow.benchmarking.measurement import BenchFigures, LeftOut, SystemFigu
 
 
 def some_figures() -> BenchFigures:
-    """Nine systems, two of them at nearly the same place."""
+    """Nine systems, two of them at nearly the same point."""
     systems = (
         SystemFigures("framestow, packed", "", "0.1.0", "", 1_000_000, 51.6, 148.0, 11.2),
         SystemFigures("framestow, raw", "", "0.1.0", "", 140_000, 7_068.0, 160.0, 9.8),

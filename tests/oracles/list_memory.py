@@ -11,8 +11,8 @@ import numpy as np
 class Step:
     """One step by reference: the run of frames that its observation is in, and the steps of its episode.
 
-    A run begins with each episode, and with the next observation of a border. ``start`` and ``end`` are the places of
-    the newest frames of both observations in their runs, ``place`` that of the step in its ``sequence``.
+    A run begins with each episode, and with the next observation of a border. ``start`` and ``end`` are the indices of
+    the newest frames of both observations in their runs, ``offset`` that of the step in its ``sequence``.
     """
 
     run: list[np.ndarray]
@@ -20,7 +20,7 @@ class Step:
     next_run: list[np.ndarray]
     end: int
     sequence: list[Step]
-    place: int
+    offset: int
     action: int | np.ndarray
     reward: float
     terminated: bool
@@ -65,7 +65,7 @@ class ListMemory:
     def steps_of(self, index: int) -> list[Step]:
         """The steps whose rewards the transition's return has."""
         step = self.steps[index]
-        return step.sequence[step.place : step.place + self.n_step]
+        return step.sequence[step.offset : step.offset + self.n_step]
 
     def begin(self, frames: np.ndarray, env_ids: list[int]) -> None:
         for env_id, frame in zip(env_ids, frames, strict=True):
@@ -79,13 +79,13 @@ class ListMemory:
             run = self.current[env_id]
             assert run is not None
             next_run = [] if borders is not None and borders[row] else run
-            places = run, len(run) - 1, next_run, len(next_run)
+            indices = run, len(run) - 1, next_run, len(next_run)
             ended, cut = bool(terminated[row]), bool(truncated[row])
             action = np.array(actions[row]) if np.ndim(actions[row]) else int(actions[row])
             sequence = self.sequences[env_id]
             extra = {name: np.array(values[row]) for name, values in (extras or {}).items()}
             self.steps.append(
-                Step(*places, sequence, len(sequence), action, float(rewards[row]), ended, cut, extra, env_id)
+                Step(*indices, sequence, len(sequence), action, float(rewards[row]), ended, cut, extra, env_id)
             )
             sequence.append(self.steps[-1])
             next_run.append(frames[row].copy())
@@ -95,7 +95,7 @@ class ListMemory:
     def stacked(self, run: list[np.ndarray], last: int) -> np.ndarray:
         before = np.zeros_like(run[0]) if self.stack_padding == "zeros" else run[0]
         wanted = range(last - self.stack + 1, last + 1)
-        return np.stack([run[place] if place >= 0 else before for place in wanted])
+        return np.stack([run[offset] if offset >= 0 else before for offset in wanted])
 
     def observation(self, env_id: int) -> np.ndarray | None:
         run = self.current[env_id]

@@ -15,7 +15,7 @@ class ListedSequences:
         self.sequences: dict[int, list[int]] = {}
         for number, step in enumerate(oracle.steps):
             self.sequences.setdefault(step.env_id, []).append(number)
-        self.place = {number: place for sequence in self.sequences.values() for place, number in enumerate(sequence)}
+        self.offset = {number: offset for sequence in self.sequences.values() for offset, number in enumerate(sequence)}
 
     def is_of_one_episode(self, number: int, later: int) -> bool:
         return self.oracle.steps[number].sequence is self.oracle.steps[later].sequence
@@ -23,7 +23,7 @@ class ListedSequences:
     def following(self, number: int, length: int, borders: str) -> list[int]:
         sequence = self.sequences[self.oracle.steps[number].env_id]
         found = [number]
-        for later in sequence[self.place[number] + 1 :][: length - 1]:
+        for later in sequence[self.offset[number] + 1 :][: length - 1]:
             if later not in self.readable:
                 break
             if borders != "cross" and not self.is_of_one_episode(number, later):
@@ -39,9 +39,9 @@ class ListedSequences:
     def aligned(self, number: int, stride: int) -> int:
         """The last start at a multiple of ``stride`` of its episode; nearer where steps in between have left."""
         steps = self.episode_of(number)
-        place = steps.index(number)
-        start = place // stride * stride
-        while any(other not in self.readable for other in steps[start:place]):
+        offset = steps.index(number)
+        start = offset // stride * stride
+        while any(other not in self.readable for other in steps[start:offset]):
             start += 1
         return steps[start]
 
@@ -49,7 +49,7 @@ class ListedSequences:
         """Steps of each episode that has ended and of which every step may be read."""
         found = []
         for env_id, sequence in self.sequences.items():
-            firsts = [number for number in sequence if self.oracle.steps[number].place == 0]
+            firsts = [number for number in sequence if self.oracle.steps[number].offset == 0]
             for first in firsts:
                 steps = self.episode_of(first)
                 newest = self.oracle.sequences[env_id]
@@ -65,7 +65,7 @@ class ListedSequences:
             for number in sorted(self.readable)
             if len(self.following(number, length, "mask")) == length
             and self.aligned(number, stride) == number
-            and self.oracle.steps[number].place % stride == 0
+            and self.oracle.steps[number].offset % stride == 0
         ]
 
     def assert_shows(self, batch, row: int, numbers: list[int]) -> None:
@@ -74,16 +74,16 @@ class ListedSequences:
         steps = [oracle.steps[number] for number in numbers]
         length = batch.mask.shape[1]
         assert [True] * count + [False] * (length - count) == batch.mask[row].tolist()
-        assert [step.place == 0 for step in steps] == batch.is_first[row, :count].tolist()
+        assert [step.offset == 0 for step in steps] == batch.is_first[row, :count].tolist()
         np.testing.assert_array_equal([step.action for step in steps], batch.action[row, :count])
         np.testing.assert_array_equal(np.float32([step.reward for step in steps]), batch.reward[row, :count])
         np.testing.assert_array_equal([step.terminated for step in steps], batch.terminated[row, :count])
         np.testing.assert_array_equal([step.truncated for step in steps], batch.truncated[row, :count])
         discounts = np.float32([0.0 if step.terminated else oracle.discount for step in steps])
         np.testing.assert_array_equal(discounts, batch.discount[row, :count])
-        for place, step in enumerate(steps):
-            np.testing.assert_array_equal(oracle.stacked(step.run, step.start), batch.observation[row, place])
-            np.testing.assert_array_equal(oracle.stacked(step.next_run, step.end), batch.next_observation[row, place])
+        for offset, step in enumerate(steps):
+            np.testing.assert_array_equal(oracle.stacked(step.run, step.start), batch.observation[row, offset])
+            np.testing.assert_array_equal(oracle.stacked(step.next_run, step.end), batch.next_observation[row, offset])
         behind = slice(count, None)
         for column in (batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated, batch.is_first):
             assert not column[row, behind].any()

@@ -36,12 +36,12 @@ class ListedStep:
     n_step: int
 
     def __post_init__(self) -> None:
-        self.place = len(self.sequence)
+        self.offset = len(self.sequence)
         self.sequence.append(self)
 
     @property
     def steps(self) -> list[ListedStep]:
-        return self.sequence[self.place : self.place + self.n_step]
+        return self.sequence[self.offset : self.offset + self.n_step]
 
     @property
     def last(self) -> int:
@@ -57,7 +57,7 @@ class ListedStep:
 
     @property
     def flags(self) -> int:
-        begins_episode = BEGINS_EPISODE if self.place == 0 else 0
+        begins_episode = BEGINS_EPISODE if self.offset == 0 else 0
         return TERMINATED * self.terminated | BORDER * self.is_border | begins_episode
 
     def references(self, env_id: int, first: int, before: int) -> bool:

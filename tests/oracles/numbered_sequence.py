@@ -32,7 +32,7 @@ class Episode:
 @dataclass
 class Step:
     episode: Episode
-    place: int
+    offset: int
     action: int
     reward: np.float32
     terminated: bool
@@ -83,20 +83,20 @@ class NumberedSteps:
     def horizon(self, number: int) -> int | None:
         """Steps of the n-step transition; ``None`` while it is pending."""
         step, n_step = self.steps[number], self.memory._settings.n_step
-        left = len(step.episode.numbers) - step.place
+        left = len(step.episode.numbers) - step.offset
         return None if left < n_step and not step.episode.is_over else min(n_step, left)
 
-    def observation(self, episode: Episode, place: int, key: str) -> np.ndarray:
+    def observation(self, episode: Episode, offset: int, key: str) -> np.ndarray:
         """The stack that ends at a frame of an episode."""
         first = episode.frames[0][key]
         before = np.zeros_like(first) if self.memory._settings.stack_padding == "zeros" else first
-        places = range(place - self.memory.stack + 1, place + 1)
-        return np.stack([episode.frames[one][key] if one >= 0 else before for one in places])
+        offsets = range(offset - self.memory.stack + 1, offset + 1)
+        return np.stack([episode.frames[one][key] if one >= 0 else before for one in offsets])
 
-    def assert_shows(self, observation: Any, row: Any, episode: Episode, place: int) -> None:
+    def assert_shows(self, observation: Any, row: Any, episode: Episode, offset: int) -> None:
         """``row``: where in the batch."""
         for key, stacks in keyed(observation).items():
-            np.testing.assert_array_equal(self.observation(episode, place, key), stacks[row])
+            np.testing.assert_array_equal(self.observation(episode, offset, key), stacks[row])
 
     def assert_is_right(self, batch: Batch) -> np.ndarray:
         """Compare a batch with the lists; give the numbers of its steps."""
@@ -106,7 +106,7 @@ class NumberedSteps:
             assert number == self.number_of.setdefault(index, number), f"index {index} was given twice"
             step, horizon = self.steps[number], self.horizon(number)
             assert horizon is not None, f"step {number} is pending"
-            reached = step.episode.numbers[step.place : step.place + horizon]
+            reached = step.episode.numbers[step.offset : step.offset + horizon]
             last = self.steps[reached[-1]]
             told = (batch.action[row], batch.terminated[row], batch.truncated[row])
             assert (step.action, last.terminated, last.truncated) == told
@@ -116,8 +116,8 @@ class NumberedSteps:
             assert abs(discount - batch.discount[row]) <= 1e-7
             if step.state is not None:
                 np.testing.assert_array_equal(step.state, batch.extras["state"][row])
-            self.assert_shows(batch.observation, row, step.episode, step.place)
-            self.assert_shows(batch.next_observation, row, step.episode, step.place + horizon)
+            self.assert_shows(batch.observation, row, step.episode, step.offset)
+            self.assert_shows(batch.next_observation, row, step.episode, step.offset + horizon)
         return numbers
 
     def assert_sequences_are_right(self, batch: SequenceBatch, borders: str) -> None:
@@ -127,15 +127,15 @@ class NumberedSteps:
         assert batch.mask[:, 0].all()
         assert (batch.mask[:, 1:] <= batch.mask[:, :-1]).all(), "a sequence has a hole"
         for row, length in enumerate(batch.mask.sum(axis=1).tolist()):
-            for place in range(length):
-                step = self.steps[int(numbers[row, place])]
+            for column in range(length):
+                step = self.steps[int(numbers[row, column])]
                 assert (
-                    self.number_of.setdefault(int(batch.index[row, place]), int(numbers[row, place]))
-                    == numbers[row, place]
+                    self.number_of.setdefault(int(batch.index[row, column]), int(numbers[row, column]))
+                    == numbers[row, column]
                 )
-                self.assert_step_is_right(batch, (row, place), step)
-                if place:
-                    assert self.follows(self.steps[int(numbers[row, place - 1])], step, borders)
+                self.assert_step_is_right(batch, (row, column), step)
+                if column:
+                    assert self.follows(self.steps[int(numbers[row, column - 1])], step, borders)
             last = self.steps[int(numbers[row, length - 1])]
             if length < batch.mask.shape[1]:
                 assert borders != "inside"
@@ -148,17 +148,17 @@ class NumberedSteps:
 
     def assert_step_is_right(self, batch: SequenceBatch, at: tuple[int, int], step: Step) -> None:
         told = (batch.action[at], batch.reward[at], batch.terminated[at], batch.truncated[at], batch.is_first[at])
-        assert (step.action, step.reward, step.terminated, step.truncated, step.place == 0) == told
+        assert (step.action, step.reward, step.terminated, step.truncated, step.offset == 0) == told
         discount = 0.0 if step.terminated else self.memory._settings.discount
         assert abs(discount - batch.discount[at]) <= 1e-7
         if step.state is not None:
             np.testing.assert_array_equal(step.state, batch.extras["state"][at])
-        self.assert_shows(batch.observation, at, step.episode, step.place)
-        self.assert_shows(batch.next_observation, at, step.episode, step.place + 1)
+        self.assert_shows(batch.observation, at, step.episode, step.offset)
+        self.assert_shows(batch.next_observation, at, step.episode, step.offset + 1)
 
     def follower(self, step: Step, borders: str) -> Step | None:
         """The next step of its episode; of its environment, where sequences cross."""
-        episode, following = step.episode, step.place + 1
+        episode, following = step.episode, step.offset + 1
         if following < len(episode.numbers):
             return self.steps[episode.numbers[following]]
         later = [number for number in self.order if number > episode.numbers[-1]] if borders == "cross" else []
@@ -167,15 +167,15 @@ class NumberedSteps:
     def assert_is_a_start(self, number: int, stride: int, borders: str) -> None:
         """A whole stride from its episode's beginning, or nothing before it is held."""
         step = self.steps[number]
-        before = step.episode.numbers[step.place - 1] if step.place else None
-        assert step.place % stride == 0 or not self.is_sampleable(self.steps[before])
+        before = step.episode.numbers[step.offset - 1] if step.offset else None
+        assert step.offset % stride == 0 or not self.is_sampleable(self.steps[before])
 
     def follows(self, step: Step, other: Step, borders: str) -> bool:
         return self.follower(step, borders) is other
 
     def is_sampleable(self, step: Step) -> bool:
         """Whether its record is there, pending or not; of random retention only what may be drawn is known."""
-        number = step.episode.numbers[step.place]
+        number = step.episode.numbers[step.offset]
         if self.memory._settings.retention == "fifo":
             return number in self.order[-self.memory.capacity :]
         held = set(self.memory.sampleable_indices().tolist())

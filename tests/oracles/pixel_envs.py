@@ -61,8 +61,8 @@ def sparse(rng: np.random.Generator, count: int, shape: Shape) -> Frames:
 def scenes(rng: np.random.Generator, count: int, shape: Shape) -> Frames:
     """Some scenes that take turns, each with a few random bytes."""
     frames = rng.integers(0, 256, (3, *shape), dtype=np.uint8)[np.arange(count) // 4 % 3]
-    places = rng.integers(0, frames[0].size, count)
-    frames.reshape(count, -1)[np.arange(count), places] = rng.integers(0, 256, count)
+    pixels = rng.integers(0, frames[0].size, count)
+    frames.reshape(count, -1)[np.arange(count), pixels] = rng.integers(0, 256, count)
     return frames
 
 

@@ -38,11 +38,11 @@ class PlainAtariBuffer:
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         if not 0 <= index < len(self):
             raise KeyError(index)
-        place = len(self.kept) - len(self) + index
-        frames = [self.kept[place].pixels]
+        at = len(self.kept) - len(self) + index
+        frames = [self.kept[at].pixels]
         while len(frames) < self.stacked_frames:
-            place -= 0 if self.kept[place].is_first else 1
-            frames.insert(0, self.kept[place].pixels)
+            at -= 0 if self.kept[at].is_first else 1
+            frames.insert(0, self.kept[at].pixels)
         newest = self.kept[len(self.kept) - len(self) + index]
         s, s_next = (
             np.stack(stack).astype(np.float32) / 255.0 for stack in (frames, [*frames[1:], newest.next_pixels])

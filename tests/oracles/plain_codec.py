@@ -58,7 +58,7 @@ class Patch:
     """Reads one patch into a frame; ``frame`` begins as the patched frame, or as zeros where it is self-coded."""
 
     body: bytes
-    place: int
+    offset: int
     row_bytes: int
     pixel_bytes: int
     frame: list[int]
@@ -70,10 +70,10 @@ class Patch:
         self.position = 0
 
     def take(self, limit: int, count: int = 1) -> int:
-        if self.place + count > limit:
+        if self.offset + count > limit:
             raise BrokenSegmentError("a patch ends within an operation")
-        self.place += count
-        return int.from_bytes(self.body[self.place - count : self.place], "little")
+        self.offset += count
+        return int.from_bytes(self.body[self.offset - count : self.offset], "little")
 
     def write(self, value: int) -> None:
         if self.position >= len(self.frame):
@@ -124,7 +124,7 @@ class Patch:
             self.write((before + added) % 256)
 
     def operations(self, limit: int, is_repeated: bool) -> None:
-        while self.place < limit:
+        while self.offset < limit:
             first = self.take(limit)
             code, keeps = first & 127, first >= 128
             self.codes.add(code)
@@ -148,7 +148,7 @@ class Patch:
                 self.repeat(code, limit)
             elif code != NOTHING:
                 raise BrokenSegmentError("a code that means nothing")
-            if keeps and not (is_repeated and self.place == limit):
+            if keeps and not (is_repeated and self.offset == limit):
                 self.read_keep(limit)
         if not is_repeated:
             raise BrokenSegmentError("a patch without its end")
@@ -156,12 +156,12 @@ class Patch:
     def repeat(self, code: int, limit: int) -> None:
         least = 4 if code == REPEAT_FAR else 18
         size = code - FIRST_REPEAT + 4 if code < FIRST_WIDE8 else least + self.take(limit)
-        place = self.take(limit, 3 if code == REPEAT_FAR else 2)
-        if place + size >= len(self.body):  # the end of a patch stands behind whatever is repeated
+        offset = self.take(limit, 3 if code == REPEAT_FAR else 2)
+        if offset + size >= len(self.body):  # the end of a patch stands behind whatever is repeated
             raise BrokenSegmentError("a repeat of what is not there")
-        back, self.place = self.place, place
-        self.operations(place + size, is_repeated=True)
-        self.place = back
+        back, self.offset = self.offset, offset
+        self.operations(offset + size, is_repeated=True)
+        self.offset = back
 
 
 def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
@@ -189,27 +189,27 @@ def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
     begins = struct.unpack_from(f"<{num_groups}I", payload)
     body = payload[4 * num_groups :]
 
-    def read(place: int, frame: list[int], base: list[int] | None) -> Patch:
-        patch = Patch(body, place, row_bytes, pixel_bytes, list(frame), base, codes, PIXELS if packing >= 2 else BYTES)
+    def read(offset: int, frame: list[int], base: list[int] | None) -> Patch:
+        patch = Patch(body, offset, row_bytes, pixel_bytes, list(frame), base, codes, PIXELS if packing >= 2 else BYTES)
         patch.operations(len(body), is_repeated=False)
         return patch
 
     base = read(0, [0] * frame_bytes, None).frame
     frames: list[list[int]] = []
-    place = 0
+    offset = 0
     for index in range(num_frames):
         patched = frames[-1] if index % group_frames else base
         if index % group_frames == 0:
-            place = begins[index // group_frames]
-        if body[place : place + 1] == bytes([REFERENCE]):
-            [group] = body[place + 1 : place + 2] or [num_groups]
+            offset = begins[index // group_frames]
+        if body[offset : offset + 1] == bytes([REFERENCE]):
+            [group] = body[offset + 1 : offset + 2] or [num_groups]
             if group >= num_groups:
                 raise BrokenSegmentError("a reference to a group that is not there")
             codes.add(REFERENCE)
             patched = read(begins[group], base, base).frame  # an anchor with a reference itself is refused
-            place += 2
-        patch = read(place, patched, base)
-        place = patch.place
+            offset += 2
+        patch = read(offset, patched, base)
+        offset = patch.offset
         frames.append(patch.frame)
     unpacked = np.array(frames, np.uint8)
     if packing == 3:

@@ -100,11 +100,11 @@ class PlainStore:
         first_block, stop_block = self.state["steps.blocks"].tolist()
         loose = iter(self._loose_records())
         for index in range(oldest, stop):
-            number, place = divmod(index, STEPS_A_BLOCK)
+            number, row = divmod(index, STEPS_A_BLOCK)
             if not first_block <= number < stop_block:
                 yield index, next(loose)
             elif (0, number) in self._step_blocks:
-                yield index, np.frombuffer(self._step_blocks[0, number], self.record)[place]
+                yield index, np.frombuffer(self._step_blocks[0, number], self.record)[row]
 
     def _steps_of_blocks(self) -> Iterator[tuple[int, Any]]:
         length = self.manifest["frames_per_segment"]
@@ -117,7 +117,7 @@ class PlainStore:
             records = np.frombuffer(self._step_blocks[env_id, segment], self.record) if is_sealed else loose[:length]
             loose = loose if is_sealed else loose[length:]
             yield from (
-                (number * length + place, record) for place, record in enumerate(records) if record["flags"] & TAKEN
+                (number * length + row, record) for row, record in enumerate(records) if record["flags"] & TAKEN
             )
 
     @property
@@ -162,8 +162,8 @@ class PlainStore:
 
     def _window(self, array: int, env_id: int, first: int, last: int) -> NDArray[Any]:
         length, key = self.manifest["frames_per_segment"], array * self.settings["num_envs"] + env_id
-        places = [divmod(position, length) for position in range(first, last + 1)]
-        return np.stack([self._frames(array, (key, number))[place] for number, place in places])
+        keys = [divmod(position, length) for position in range(first, last + 1)]
+        return np.stack([self._frames(array, (key, number))[index] for number, index in keys])
 
     def _frames(self, array: int, key: tuple[int, int]) -> NDArray[Any]:
         shape, dtype, is_scaled = (self.arrays[array][name] for name in ("shape", "dtype", "is_scaled"))
@@ -197,15 +197,15 @@ def blocks(folder: Path, name: str, log: dict[str, Any]) -> Iterator[tuple[tuple
         written = (b"FSTOWLOG", 1, file["number"], name.encode())
         if (magic, version, number, stored_name.rstrip(b"\0")) != written or checksum != crc32c(content[:28]):
             raise BrokenStoreError(f"header of file {file['number']} of {name}")
-        place, num_blocks = FILE_HEADER.size, 0
-        while place < len(content):
-            header = content[place : place + BLOCK_HEADER.size]
+        offset, num_blocks = FILE_HEADER.size, 0
+        while offset < len(content):
+            header = content[offset : offset + BLOCK_HEADER.size]
             marker, env_id, block, size, of_payload, of_header = BLOCK_HEADER.unpack(header)
-            payload = content[place + BLOCK_HEADER.size : place + BLOCK_HEADER.size + size]
+            payload = content[offset + BLOCK_HEADER.size : offset + BLOCK_HEADER.size + size]
             if marker != b"FBLK" or (of_payload, of_header) != (crc32c(payload), crc32c(header[:28])):
-                raise BrokenStoreError(f"block at {place} of file {file['number']} of {name}")
+                raise BrokenStoreError(f"block at {offset} of file {file['number']} of {name}")
             yield (env_id, block), payload
-            place, num_blocks = place + BLOCK_HEADER.size + size, num_blocks + 1
+            offset, num_blocks = offset + BLOCK_HEADER.size + size, num_blocks + 1
         if num_blocks != file["blocks"]:
             raise BrokenStoreError(f"{num_blocks} blocks in file {file['number']} of {name}, not {file['blocks']}")
 
@@ -217,7 +217,7 @@ def scaled_frames(segment: bytes, dtype: np.dtype[Any], num_pixels: int) -> NDAr
         raise BrokenStoreError("header of a segment of scaled floats")
     rest = segment[SCALED_HEADER.size :]
     frames = (unpack(rest[:num_bytes]).astype(np.float64) / 255).astype(dtype).reshape(-1, num_pixels)
-    places = struct.unpack_from(f"<{num_exact}I", rest, num_bytes)
+    indices = struct.unpack_from(f"<{num_exact}I", rest, num_bytes)
     if num_exact:
-        frames[list(places)] = unpack(rest[num_bytes + 4 * num_exact :]).view(dtype)
+        frames[list(indices)] = unpack(rest[num_bytes + 4 * num_exact :]).view(dtype)
     return frames

@@ -62,10 +62,10 @@ def record(memory: ReplayMemory, frames: np.ndarray) -> None:
 
 
 def stack_of(memory: ReplayMemory, frames: np.ndarray, env_id: int, last: int) -> np.ndarray:
-    places = np.arange(last - memory.stack + 1, last + 1)
-    stack = frames[np.maximum(places, 0), env_id]
+    positions = np.arange(last - memory.stack + 1, last + 1)
+    stack = frames[np.maximum(positions, 0), env_id]
     if memory._settings.stack_padding == "zeros":
-        stack[places < 0] = 0
+        stack[positions < 0] = 0
     return stack
 
 
@@ -139,9 +139,9 @@ def test_any_changed_byte_of_saved_floats_is_found(space, tmp_path):
     [file] = (tmp_path / "memory").glob("state.*")
     good = file.read_bytes()
 
-    for place in np.random.default_rng(0).choice(len(good), 200, replace=False).tolist():
+    for offset in np.random.default_rng(0).choice(len(good), 200, replace=False).tolist():
         damaged = bytearray(good)
-        damaged[place] ^= 1 << (place % 8)
+        damaged[offset] ^= 1 << (offset % 8)
         file.write_bytes(damaged)
         with pytest.raises(DamagedDataError, match=r"state\.000001\.npz: its checksum"):
             ReplayMemory.load(tmp_path / "memory")

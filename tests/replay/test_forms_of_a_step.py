@@ -82,10 +82,10 @@ FORMS = [
 ]
 
 
-@pytest.mark.parametrize(("place", "values", "name", "form"), FORMS, ids=[f"{form[0]}-{form[2]}" for form in FORMS])
-def test_a_step_is_stored_equally_in_every_form(place, values, name, form):
+@pytest.mark.parametrize(("index", "values", "name", "form"), FORMS, ids=[f"{form[0]}-{form[2]}" for form in FORMS])
+def test_a_step_is_stored_equally_in_every_form(index, values, name, form):
     step = [np.array(part) for part in (ACTIONS, REWARDS, TERMINATED, TRUNCATED, FRAMES, [0, 1])]
-    step[place] = form(values)
+    step[index] = form(values)
     memory = begun()
 
     memory.append(*step)

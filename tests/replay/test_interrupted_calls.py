@@ -13,7 +13,7 @@ from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.crash_run import KINDS, CrashRun
-from oracles.ctrl_c import NumberedPlaces, ctrl_c_at_line
+from oracles.ctrl_c import NumberedPoints, ctrl_c_at_line
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
@@ -97,19 +97,19 @@ def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, cal
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("storage", ["packed", "raw"])
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.exhaustive)])  # places
+@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.exhaustive)])  # points
 def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_consistent(every, kind, storage, tmp_path):
     life = CrashRun(kind, storage, "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)
-    memory, place, was_interrupted = life.memory, 1 - every, True
+    memory, point, was_interrupted = life.memory, 1 - every, True
     while was_interrupted:
         while not memory._steps.num_sealed > 8:
             life.step(is_interrupted=False)
-        place += every
+        point += every
         memory._steps.evict_next()
         try:
-            with NumberedPlaces(place):
+            with NumberedPoints(point):
                 evict_unreferenced_frames(memory._storage, memory._steps)
             was_interrupted = False
         except KeyboardInterrupt:
@@ -119,7 +119,7 @@ def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_consistent(e
         life.check_stored(ReplayMemory.load(tmp_path / "saved"), 0)
 
     life.check()
-    assert place > 1  # the first was interrupted
+    assert point > 1  # the first was interrupted
 
 
 def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):

@@ -162,7 +162,7 @@ def test_the_arrays_of_a_batch_are_reused_only_when_no_view_is_alive():
     batch = memory.inner.sample(8)
     camera, before = (
         batch.observation["camera"],
-        {place: part.copy() for place, part in enumerate([join(batch.observation)])},
+        {index: part.copy() for index, part in enumerate([join(batch.observation)])},
     )
     address = camera.__array_interface__["data"][0]
 

@@ -44,11 +44,11 @@ def runs_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
     oracle, runs = memory.oracle, []
     held = sorted((oracle.steps[index] for index in oracle.held), key=lambda step: id(step.sequence))
     for _, group in groupby(held, key=lambda step: id(step.sequence)):
-        steps = sorted(group, key=lambda step: step.place)
+        steps = sorted(group, key=lambda step: step.offset)
         env_id, last = steps[0].env_id, steps[-1]
         is_open = oracle.sequences[env_id] is last.sequence and oracle.is_open[env_id]
         total = sum(float(np.float32(step.reward)) for step in steps)
-        has_beginning = steps[0].place == 0
+        has_beginning = steps[0].offset == 0
         is_whole = has_beginning and (last.terminated or last.truncated)
         runs.append((env_id, len(steps), round(total, 9), has_beginning, is_whole, is_open))
     return sorted(runs)

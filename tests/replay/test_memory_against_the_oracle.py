@@ -143,8 +143,8 @@ class MemoryMachine(RuleBasedStateMachine):
             if self.random.random() < 0.1:
                 frame[...] = self.random.integers(0, 256, self.shape)
             else:
-                places = self.random.integers(0, frame.size, 1 + frame.size // 50)
-                frame.reshape(-1)[places] = self.random.integers(0, 256, len(places))
+                pixels = self.random.integers(0, frame.size, 1 + frame.size // 50)
+                frame.reshape(-1)[pixels] = self.random.integers(0, 256, len(pixels))
         return frames
 
 

@@ -101,12 +101,12 @@ def test_inside_episodes_every_start_that_fits_is_equally_likely(retention, leng
     sequence = SequenceWorkload(retention, 2, 2, 3)
     sequence.play(400, end_chance)
     fitting = sequence.lists().fitting(length, 1 if overlap is None else length - overlap)
-    place = {number: place for place, number in enumerate(fitting)}
+    column = {number: column for column, number in enumerate(fitting)}
 
     counts = np.zeros(len(fitting), np.int64)
     while counts.sum() < 40 * len(fitting):
         batch = sequence.memory.sample_sequences(500, length, overlap=overlap, borders="inside")
-        np.add.at(counts, [place[number] for number in numbers_of_starts(batch)], 1)
+        np.add.at(counts, [column[number] for number in numbers_of_starts(batch)], 1)
 
     assert 20 < len(fitting)
     assert chi_square(counts) < chi_square_bound(len(counts) - 1)

@@ -211,11 +211,11 @@ def test_float_frames_of_randomly_evicted_segments_free_their_bytes():
 def test_any_mixture_of_pixels_and_floats_is_returned_bit_for_bit(kinds, shape, dtype, make, padding, asked, seed):
     random = np.random.default_rng(seed)
     frames = np.zeros((len(kinds), *shape), dtype)
-    for place, kind in enumerate(kinds):
+    for index, kind in enumerate(kinds):
         if kind == "same":
-            frames[place] = frames[place - 1]
+            frames[index] = frames[index - 1]
         else:
-            frames[place] = scaled(random.integers(0, 256, shape), dtype) if kind == "scaled" else random.random(shape)
+            frames[index] = scaled(random.integers(0, 256, shape), dtype) if kind == "scaled" else random.random(shape)
     storage = filled(frames, make)
     lasts = np.array([last % len(frames) for last, _ in asked])
     counts = np.minimum([count for _, count in asked], lasts + 1).astype(np.int32)

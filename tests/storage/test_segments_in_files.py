@@ -41,30 +41,30 @@ def filled(frames: np.ndarray, **options) -> FrameStorage:
 
 def written(storage: FrameStorage, path: Path) -> list[tuple[int, int]]:
     """Write the sealed segments to a file; return offset and size of each."""
-    places = []
+    spans = []
     with path.open("wb") as file:
         file.write(bytes(SHIFT))
         for number in range(storage.open_segment(ENV_ID)):
             segment = storage.segment(ENV_ID, number)
-            places.append((file.tell(), len(segment)))
+            spans.append((file.tell(), len(segment)))
             file.write(segment)
-    return places
+    return spans
 
 
 def moved(frames: np.ndarray, path: Path, **options) -> tuple[FrameStorage, list[tuple[int, int]]]:
     storage = filled(frames, **options)
-    places = written(storage, path)
-    for number, (offset, size) in enumerate(places):
+    spans = written(storage, path)
+    for number, (offset, size) in enumerate(spans):
         storage.move_to_file(ENV_ID, number, path, offset, size)
-    return storage, places
+    return storage, spans
 
 
 def restored(frames: np.ndarray, path: Path) -> tuple[FrameStorage, list[tuple[int, int]]]:
-    places = written(filled(frames), path)
+    spans = written(filled(frames), path)
     storage = FrameStorage(PIXELS, 1, frames_per_segment=FRAMES)
-    for number, (offset, size) in enumerate(places):
+    for number, (offset, size) in enumerate(spans):
         storage.restore_in_file(ENV_ID, number, path, offset, size, FRAMES)
-    return storage, places
+    return storage, spans
 
 
 def window(storage, last: int, count: int) -> np.ndarray:
@@ -118,7 +118,7 @@ class MovesAtOnce(FrameStorage):
 class TestSegmentsInFiles(StorageContract):
     make = MovesAtOnce
 
-    @pytest.mark.skip(reason="a reading of a file takes no memory")
+    @pytest.mark.skip(reason="a snapshot of a file takes no memory")
     def test_evicted_frames_count_until_the_snapshot_stops(self):
         pass
 
@@ -152,21 +152,21 @@ def test_moving_to_a_file_frees_ram_and_files_are_counted_separately(tmp_path):
     frames = frame_sequence(3000, is_noise=True)
     before = filled(frames).nbytes
 
-    storage, places = moved(frames, tmp_path / "log")
+    storage, spans = moved(frames, tmp_path / "log")
 
-    assert sum(size for _, size in places) == storage.disk_nbytes
+    assert sum(size for _, size in spans) == storage.disk_nbytes
     assert before["frames"] > 3000 * PIXELS.nbytes > 2 * storage.nbytes["frames"]
     assert filled(frames).disk_nbytes == 0
     storage.evict(ENV_ID, 1600)
-    assert sum(size for _, size in places[200:]) == storage.disk_nbytes
+    assert sum(size for _, size in spans[200:]) == storage.disk_nbytes
 
 
 def test_a_snapshot_still_sees_evicted_segments_in_ram_and_in_files(tmp_path):
     frames = frame_sequence(80)
     storage = filled(frames)
-    places = written(storage, tmp_path / "log")
+    spans = written(storage, tmp_path / "log")
     snapshot = storage.take_snapshot()
-    for number, (offset, size) in enumerate(places[:6]):
+    for number, (offset, size) in enumerate(spans[:6]):
         storage.move_to_file(ENV_ID, number, tmp_path / "log", offset, size)
     storage.evict(ENV_ID, 80)
     (tmp_path / "log").unlink()
@@ -178,13 +178,13 @@ def test_a_snapshot_still_sees_evicted_segments_in_ram_and_in_files(tmp_path):
 
 
 def test_a_file_is_opened_once_and_closed_with_its_last_segment(tmp_path):
-    storage, places = moved(frame_sequence(40), tmp_path / "log")
+    storage, spans = moved(frame_sequence(40), tmp_path / "log")
     other = tmp_path / "other"
     shutil.copy(tmp_path / "log", other)
     snapshot = storage.take_snapshot()
 
     assert (1, 0) == (num_open_files(tmp_path / "log"), num_open_files(other))
-    for number, (offset, size) in enumerate(places[:3]):
+    for number, (offset, size) in enumerate(spans[:3]):
         storage.move_to_file(ENV_ID, number, other, offset, size)
     assert (1, 1) == (num_open_files(tmp_path / "log"), num_open_files(other))
     storage.evict(ENV_ID, 40)
@@ -209,14 +209,14 @@ def test_a_removed_or_replaced_file_is_still_read_unchanged(tmp_path):
 @pytest.mark.parametrize("make", [moved, restored])
 def test_every_changed_byte_of_a_segment_in_a_file_is_found(tmp_path, make):
     path, frames = tmp_path / "log", frame_sequence(24)
-    storage, places = make(frames, path)
-    offset, size = places[1]
+    storage, spans = make(frames, path)
+    offset, size = spans[1]
     content = path.read_bytes()
     fault = f"{path}, offset {offset}: segment 1 of environment 0: "
-    for place in range(size):
+    for byte in range(size):
         with path.open("r+b") as file:
-            file.seek(offset + place)
-            file.write(bytes([content[offset + place] ^ 1 << place % 8]))
+            file.seek(offset + byte)
+            file.write(bytes([content[offset + byte] ^ 1 << byte % 8]))
 
         with pytest.raises(DamagedSegmentError, match=re.escape(fault)) as raised:
             window(storage, 15, 1)
@@ -232,11 +232,11 @@ def test_every_changed_byte_of_a_segment_in_a_file_is_found(tmp_path, make):
 @pytest.mark.parametrize("make", [moved, restored])
 def test_a_truncated_file_raises_and_its_other_segments_are_read(tmp_path, make):
     path, frames = tmp_path / "log", frame_sequence(40)
-    storage, places = make(frames, path)
+    storage, spans = make(frames, path)
 
     for length in range(path.stat().st_size - 1, -1, -7):
         os.truncate(path, length)
-        for number, (offset, size) in enumerate(places):
+        for number, (offset, size) in enumerate(spans):
             last = number * FRAMES + 5
             if offset + size <= length:
                 np.testing.assert_array_equal(frames[last - 2 : last + 1], window(storage, last, 3))
@@ -250,11 +250,11 @@ def test_a_truncated_file_raises_and_its_other_segments_are_read(tmp_path, make)
 @pytest.mark.parametrize("make", [moved, restored])
 def test_a_valid_segment_of_other_frames_at_the_same_offset_is_refused(tmp_path, make):
     path, frames = tmp_path / "log", frame_sequence(24, is_noise=True)  # stored raw, so all segments have the same size
-    storage, places = make(frames, path)
+    storage, spans = make(frames, path)
     np.testing.assert_array_equal(frames, window(storage, 23, 24))
-    assert 1 == len({size for _, size in places})
+    assert 1 == len({size for _, size in spans})
 
-    path.write_bytes(path.read_bytes()[: places[1][0]] + written_bytes(frame_sequence(16, seed=1, is_noise=True)))
+    path.write_bytes(path.read_bytes()[: spans[1][0]] + written_bytes(frame_sequence(16, seed=1, is_noise=True)))
 
     np.testing.assert_array_equal(frames[:8], window(storage, 7, 8))
     with pytest.raises(DamagedSegmentError, match="segment 1 of environment 0: another segment stands there"):
@@ -283,9 +283,9 @@ def test_a_segment_of_other_frames_is_refused_when_it_is_read(tmp_path):
 
 def test_damage_in_one_window_of_a_batch_names_the_segment_in_any_thread(tmp_path):
     path, frames = tmp_path / "log", frame_sequence(400, is_noise=True)
-    storage, places = moved(frames, path, threads=4)
+    storage, spans = moved(frames, path, threads=4)
     with path.open("r+b") as file:
-        file.seek(places[30][0] + 100)
+        file.seek(spans[30][0] + 100)
         file.write(b"damage")
     lasts = np.arange(4, 400)
     out = np.empty((len(lasts), 5, *PIXELS.shape), np.uint8)
@@ -300,17 +300,17 @@ def test_damage_in_one_window_of_a_batch_names_the_segment_in_any_thread(tmp_pat
 def test_a_segment_that_cannot_move_to_a_file_is_refused_and_unchanged(tmp_path, kind):
     frames = frame_sequence(44)
     storage = filled(frames)
-    places = written(storage, tmp_path / "log")
+    spans = written(storage, tmp_path / "log")
     storage.evict(ENV_ID, FRAMES)
     number = {"sealed": 2, "evicted": 0, "open": 5}[kind]
 
     if kind == "sealed":
         with pytest.raises(
-            ValueError, match=f"segment 2 of environment 0 has {places[2][1]} bytes: it must have as many"
+            ValueError, match=f"segment 2 of environment 0 has {spans[2][1]} bytes: it must have as many"
         ):
             storage.move_to_file(ENV_ID, 2, tmp_path / "log", 0, 9)
         with pytest.raises(FileNotFoundError) as raised:
-            storage.move_to_file(ENV_ID, 2, tmp_path / "missing", *places[2])
+            storage.move_to_file(ENV_ID, 2, tmp_path / "missing", *spans[2])
         assert str(tmp_path / "missing") == raised.value.filename
     else:
         with pytest.raises(IndexError, match=f"segment {number} of environment 0 is not stored"):
@@ -321,37 +321,37 @@ def test_a_segment_that_cannot_move_to_a_file_is_refused_and_unchanged(tmp_path,
 
 
 def test_a_segment_that_cannot_be_restored_in_a_file_is_refused_and_changes_nothing(tmp_path):
-    storage, places = restored(frame_sequence(24), tmp_path / "log")
+    storage, spans = restored(frame_sequence(24), tmp_path / "log")
 
     for number, fault in (
         (2, "segment 2 of environment 0 does not follow"),
         (-1, "segment -1 of environment 0 does not follow"),
     ):
         with pytest.raises(ValueError, match=fault):
-            storage.restore_in_file(ENV_ID, number, tmp_path / "log", *places[0], FRAMES)
+            storage.restore_in_file(ENV_ID, number, tmp_path / "log", *spans[0], FRAMES)
     with pytest.raises(ValueError, match="segment 4 of environment 0 has 7 frames: only full segments of 8 frames"):
-        storage.restore_in_file(ENV_ID, 4, tmp_path / "log", *places[0], 7)
+        storage.restore_in_file(ENV_ID, 4, tmp_path / "log", *spans[0], 7)
     with pytest.raises(ValueError, match="segment 4 of environment 0 has 3 bytes: must have more than 24"):
         storage.restore_in_file(ENV_ID, 4, tmp_path / "log", 0, 3, FRAMES)
     with pytest.raises(FileNotFoundError):
-        storage.restore_in_file(ENV_ID, 4, tmp_path / "missing", *places[0], FRAMES)
+        storage.restore_in_file(ENV_ID, 4, tmp_path / "missing", *spans[0], FRAMES)
 
-    assert (range(24), sum(size for _, size in places)) == (storage.stored_positions(ENV_ID), storage.disk_nbytes)
+    assert (range(24), sum(size for _, size in spans)) == (storage.stored_positions(ENV_ID), storage.disk_nbytes)
 
 
 def test_appending_after_segments_in_a_file_works_as_after_segments_in_ram(tmp_path):
     frames = frame_sequence(80)
     in_ram = filled(frames)
 
-    storage, places = restored(frames[:40], tmp_path / "log")
+    storage, spans = restored(frames[:40], tmp_path / "log")
     for frame in frames[40:]:
         storage.append(np.zeros(1, np.int32), frame[None])
 
     for number in range(10):
         assert in_ram.segment(ENV_ID, number) == storage.segment(ENV_ID, number)
-    os.truncate(tmp_path / "log", places[-1][0])  # the next one cannot be based on it
+    os.truncate(tmp_path / "log", spans[-1][0])  # the next one cannot be based on it
     damaged, _ = moved(frames[:40], tmp_path / "log")
-    os.truncate(tmp_path / "log", places[-1][0])
+    os.truncate(tmp_path / "log", spans[-1][0])
     for frame in frames[40:]:
         damaged.append(np.zeros(1, np.int32), frame[None])
     np.testing.assert_array_equal(frames[40:], window(damaged, 79, 40))

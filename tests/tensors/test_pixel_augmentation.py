@@ -52,7 +52,7 @@ def padded(row: np.ndarray, pad: int) -> np.ndarray:
     return np.pad(row, [(0, 0)] * (row.ndim - 2) + [(pad, pad)] * 2, mode="edge")
 
 
-def places_of(part: np.ndarray, whole: np.ndarray) -> list[tuple[int, int]]:
+def offsets_of(part: np.ndarray, whole: np.ndarray) -> list[tuple[int, int]]:
     """Return every row and column at which all images of ``part`` match ``whole``."""
     height, width = part.shape[-2:]
     spare_rows, spare_columns = whole.shape[-2] - height, whole.shape[-1] - width
@@ -73,13 +73,13 @@ def test_all_frames_of_a_shifted_row_are_edge_padded_and_cropped_alike(layout, d
 
     assert (pixels.shape, pixels.dtype) == (shifted.shape, shifted.dtype)
     found = [
-        places_of(after, padded(before, 4))
+        offsets_of(after, padded(before, 4))
         for before, after in zip(
             channels_first(pixels, channels_last), channels_first(shifted, channels_last), strict=True
         )
     ]
-    assert {1} == {len(places) for places in found}
-    assert len({place for places in found for place in places}) > 20
+    assert {1} == {len(offsets) for offsets in found}
+    assert len({offset for offsets in found for offset in offsets}) > 20
 
 
 def test_all_shifts_are_equally_likely():
@@ -134,9 +134,9 @@ def test_random_crops_come_from_any_position_of_their_row(layout, dtype):
 
     parts = channels_first(cropped, channels_last)
     assert (7, 10) == parts.shape[-2:]
-    found = [places_of(part, whole) for part, whole in zip(parts, channels_first(pixels, channels_last), strict=True)]
-    assert {1} == {len(places) for places in found}
-    rows, columns = zip(*(places[0] for places in found), strict=True)
+    found = [offsets_of(part, whole) for part, whole in zip(parts, channels_first(pixels, channels_last), strict=True)]
+    assert {1} == {len(offsets) for offsets in found}
+    rows, columns = zip(*(offsets[0] for offsets in found), strict=True)
     assert (set(range(5)), set(range(4))) == (set(rows), set(columns))
 
 

@@ -224,9 +224,9 @@ def test_a_flipped_byte_is_found_and_its_file_named(checkpoints: Path, name: str
     path = checkpoint / name
     written = path.read_bytes()
 
-    for place in range(0, len(written), 41):
+    for offset in range(0, len(written), 41):
         damaged = bytearray(written)
-        damaged[place] ^= 0x10
+        damaged[offset] ^= 0x10
         path.write_bytes(damaged)
         with pytest.raises(DamagedDataError, match=re.escape(f"{path}: its checksum is not the one that was written")):
             read_checkpoint(checkpoint, "cpu")

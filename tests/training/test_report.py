@@ -131,7 +131,7 @@ def test_several_seeds_are_thin_lines_with_their_mean_and_spread(tmp_path: Path)
     assert curve.count("class='dashed c0'") == 1
     bold = re.search(r"class=' c0' d='M([^']*)'", curve)
     assert bold is not None
-    heights = {float(place.split()[1]) for place in bold[1].split("L")}
+    heights = {float(point.split()[1]) for point in bold[1].split("L")}
     assert len(heights) == 1
     thin = [float(height) for height in re.findall(r"class='thin c0' d='M[\d.]+ ([\d.]+)L", curve)]
     assert heights.pop() == pytest.approx(sorted(thin)[1], abs=0.1)  # scores 0, 1, 2: their mean is 1

@@ -300,7 +300,7 @@ class LazyFramesBatch(LazyArray):
         if chosen.ndim == 0:
             return self._observations[chosen]
         if chosen.ndim == 1 and chosen.size:
-            return LazyFramesBatch(self._observations[index] for index in chosen)
+            return LazyFramesBatch(self._observations[number] for number in chosen)
         return np.asarray(self)[index]
 
     def __iter__(self) -> Iterator[LazyFrames]:

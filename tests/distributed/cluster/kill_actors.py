@@ -212,8 +212,8 @@ def kill_shard(play: Play, chance: random.Random) -> dict[str, float]:
 def kill_node(play: Play, chance: random.Random, cluster: Cluster, nodes: list[Any]) -> dict[str, float]:
     lost_before = [set(missing_of) for missing_of in all_missing(play)]
     play.go_on(chance.uniform(0.5, 1.5))
-    at_kill, place = play.played(), chance.randrange(len(nodes))
-    node = nodes.pop(place)
+    at_kill, number = play.played(), chance.randrange(len(nodes))
+    node = nodes.pop(number)
     since = time.monotonic()
     cluster.remove_node(node, allow_graceful=False)
     nodes.append(add_worker(cluster))

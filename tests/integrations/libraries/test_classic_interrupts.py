@@ -74,7 +74,7 @@ def test_nnablas_buffer_returns_every_experience_with_its_info_after_ctrl_c_at_a
                 buffer.append(experience(num_before + 1))
         buffer.append_all([experience(number) for number in range(num_before + 2, num_before + 5)])
 
-        assert [num_before + 5 - len(buffer) + place for place in range(len(buffer))] == [a for _, a, *_ in buffer]
+        assert [num_before + 5 - len(buffer) + index for index in range(len(buffer))] == [a for _, a, *_ in buffer]
         for s, a, r, _, s_next, info in buffer:
             assert (a, a) == (r, info["number"])
             np.testing.assert_array_equal(np.rint(s[-1] * 255), np.full((5, 6), a))

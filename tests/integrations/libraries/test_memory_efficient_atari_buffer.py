@@ -260,7 +260,7 @@ def test_values_that_cannot_be_stored_exactly_are_refused_before_anything_is_sto
     fine = (stacks_of(1, 1), 0, 0.0, 1.0, stacks_of(1, 2), {"lives": 3})
     buffer.append(fine)
     with pytest.raises(InvalidStepError, match=message):
-        buffer.append(tuple(changed.get(place, part) for place, part in enumerate(fine)))
+        buffer.append(tuple(changed.get(index, part) for index, part in enumerate(fine)))
     assert len(buffer) == 1
     assert_equal_experiences(fine, buffer[0])
 

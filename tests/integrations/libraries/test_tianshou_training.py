@@ -32,19 +32,19 @@ class MovingDot(gymnasium.Env):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         self.background = self.np_random.integers(0, 50, (SIDE, SIDE), dtype=np.uint8)
-        self.place, self.steps = int(self.np_random.integers(0, 20)), 0
+        self.column, self.steps = int(self.np_random.integers(0, 20)), 0
         self.frames[:] = self.drawn()
         return self.frames.copy(), {}
 
     def step(self, action):
-        self.place, self.steps = max(self.place + int(action) - 1, 0), self.steps + 1
+        self.column, self.steps = max(self.column + int(action) - 1, 0), self.steps + 1
         self.frames[:-1] = self.frames[1:]
         self.frames[-1] = self.drawn()
-        return self.frames.copy(), float(action) / 2, self.place >= SIDE, self.steps >= 30, {"steps": self.steps}
+        return self.frames.copy(), float(action) / 2, self.column >= SIDE, self.steps >= 30, {"steps": self.steps}
 
     def drawn(self):
         frame = self.background.copy()
-        frame[:, min(self.place, SIDE - 1)] = 255
+        frame[:, min(self.column, SIDE - 1)] = 255
         return frame
 
 

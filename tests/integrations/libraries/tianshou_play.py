@@ -55,9 +55,9 @@ class Play:
             obs_next=self.shown(after),
             info=Batch(lives=self.generator.integers(0, 4, num)),
         )
-        for place, env_id in enumerate(env_ids):
-            over = terminated[place] or truncated[place] or self.generator.random() < self.reset_chance
-            self.windows[env_id] = self.begun() if over else after[place]
+        for row, env_id in enumerate(env_ids):
+            over = terminated[row] or truncated[row] or self.generator.random() < self.reset_chance
+            self.windows[env_id] = self.begun() if over else after[row]
         return batch, list(zip(before, after, strict=True))
 
 

@@ -107,11 +107,11 @@ class PriorityMachine(RuleBasedStateMachine):
         np.testing.assert_allclose(batch.weight, expected, rtol=1e-5)
 
     @precondition(lambda self: self.expected)
-    @rule(place=st.floats(0, 1))
-    def lose_frames(self, place):
+    @rule(share=st.floats(0, 1))
+    def lose_frames(self, share):
         parts = self.memory._parts
         env_id = int(self.random.integers(self.memory.num_envs))
-        first = int(place * parts.steps.newest_positions[env_id])
+        first = int(share * parts.steps.newest_positions[env_id])
         with parts.lock:
             parts.steps.lose(env_id, first, first + 3)
         self.keep_up()

@@ -18,10 +18,10 @@ def address(array: np.ndarray) -> int:
 def test_an_array_without_references_is_reused():
     pool = OutputPool()
     first = pool.take(SHAPE)
-    place = address(first)
+    first_address = address(first)
     del first
 
-    assert place == address(pool.take(SHAPE))
+    assert first_address == address(pool.take(SHAPE))
 
 
 def test_an_array_is_not_reused_while_any_view_of_it_is_alive():
@@ -85,8 +85,8 @@ def test_the_pool_keeps_a_bounded_number_of_bytes():
 
     assert pool.nbytes <= 1000
     del held
-    place = address(pool.take((60, 10)))
-    assert address(pool.take((60, 10))) == place
+    first_address = address(pool.take((60, 10)))
+    assert address(pool.take((60, 10))) == first_address
     assert pool.nbytes <= 1000
 
 

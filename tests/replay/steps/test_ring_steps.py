@@ -60,7 +60,7 @@ def test_positions_continue_across_episodes_and_past_32_bits():
     windows = Windows(*step_store.resolve_steps(np.arange(2, 12), with_extras=False)[0])
 
     first = 2**32 - 3
-    assert [first + 2 + place // 2 for place in range(10)] == windows.last_positions.tolist()
+    assert [first + 2 + row // 2 for row in range(10)] == windows.last_positions.tolist()
     step_store.check()
 
 

@@ -46,9 +46,9 @@ def test_no_return_with_a_damaged_step_or_frame_is_sampled(retention, log, tmp_p
     memory.save(whole)
     before = values_of(memory)
 
-    for place in (1, 0) if retention == "fifo" else (20, 25, 30):  # with stored blocks before them in their tracks
-        store = Path(shutil.copytree(whole, tmp_path / f"damaged {place}"))
-        damage_block(store, log, 1, place)
+    for number in (1, 0) if retention == "fifo" else (20, 25, 30):  # with stored blocks before them in their tracks
+        store = Path(shutil.copytree(whole, tmp_path / f"damaged {number}"))
+        damage_block(store, log, 1, number)
         repair_store(store)
         repaired = ReplayMemory.load(store)
         repaired._check()

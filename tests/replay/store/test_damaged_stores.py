@@ -55,14 +55,14 @@ def flips(file: Path, most: int | None) -> Iterator[int]:
     """Flip a bit at every offset of the file, or at ``most`` random ones, one at a time; restore it."""
     good = file.read_bytes()
     first = LOG_HEADER_BYTES if file.suffix == ".log" else 0  # loading does not read it; `verify` does
-    places = np.arange(first, len(good))
-    if most is not None and most < len(places):
-        places = np.random.default_rng(0).choice(places, most, replace=False)
-    for place in places.tolist():
+    offsets = np.arange(first, len(good))
+    if most is not None and most < len(offsets):
+        offsets = np.random.default_rng(0).choice(offsets, most, replace=False)
+    for offset in offsets.tolist():
         damaged = bytearray(good)
-        damaged[place] ^= 1 << (place % 8)
+        damaged[offset] ^= 1 << (offset % 8)
         file.write_bytes(damaged)
-        yield place
+        yield offset
     file.write_bytes(good)
 
 
@@ -126,12 +126,12 @@ def test_a_memory_with_segments_of_another_length_is_refused(store):
         ReplayMemory.load(store)
 
 
-def places_in(value: Any, path: tuple = ()) -> Iterator[tuple]:
+def paths_in(value: Any, path: tuple = ()) -> Iterator[tuple]:
     """Yield the path of every value in nested dicts and lists."""
     yield path
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, child in items:
-        yield from places_in(child, (*path, key))
+        yield from paths_in(child, (*path, key))
 
 
 def put(content: Any, path: tuple, value: Any) -> None:
@@ -179,7 +179,7 @@ def test_a_manifest_with_any_value_in_any_field_loads_or_is_refused_by_name(valu
     refused = []
 
     with at_most(2 * GIB):
-        for path in list(places_in(content))[1:]:
+        for path in list(paths_in(content))[1:]:
             for value in values:
                 change_manifest(store, lambda changed, path=path, value=value: put(changed, path, value))
                 try:

@@ -279,12 +279,12 @@ def test_each_call_does_in_each_folder_what_the_table_says_and_removes_nothing_e
 ):
     call, wanted = ("directory", "save", "open", "load")[number], TABLE[row].outcomes[number]
 
-    for place, make in enumerate(TABLE[row].folders):
-        folder = tmp_path / str(place)
+    for index, make in enumerate(TABLE[row].folders):
+        folder = tmp_path / str(index)
         make(stores, folder)
         before = contents(folder)
 
-        assert wanted == outcome_of(call, folder, third), f"{row}, folder {place}"
+        assert wanted == outcome_of(call, folder, third), f"{row}, folder {index}"
 
         after = contents(folder)
         assert TABLE[row].stays(stores).items() <= after.items()

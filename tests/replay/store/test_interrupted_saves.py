@@ -8,7 +8,7 @@ import pytest
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.snapshot import pack_arrays
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
-from oracles.ctrl_c import NumberedPlaces, ctrl_c_at_line
+from oracles.ctrl_c import NumberedPoints, ctrl_c_at_line
 from oracles.recorded_play import play_on, recorded
 
 EVERY = [83, pytest.param(5, marks=pytest.mark.exhaustive)]  # lines
@@ -52,13 +52,13 @@ def test_a_save_interrupted_at_any_line_can_be_repeated(lives_there, every, tmp_
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_ctrl_c_while_packing_arrays_raises_keyboard_interrupt():
     arrays = {"rewards": np.arange(10.0), "actions": np.arange(3)}
-    counted, interrupts = NumberedPlaces(0), 0
+    counted, interrupts = NumberedPoints(0), 0
     with counted:
         packed = pack_arrays(arrays)
 
-    for place in range(1, counted.num_seen, 3):
+    for point in range(1, counted.num_seen, 3):
         try:
-            with NumberedPlaces(place):
+            with NumberedPoints(point):
                 pack_arrays(arrays)
         except KeyboardInterrupt:  # any other error fails; Python swallows interrupts during garbage collection
             interrupts += 1

@@ -48,10 +48,10 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(folder.iterdir()) if file.is_file() and file.name != LOCK}
 
 
-def damage_block(store: Path, log: str, file: int, place: int) -> int:
+def damage_block(store: Path, log: str, file: int, entry: int) -> int:
     """Flip a bit in the payload of a block of a log; return its offset."""
     index = (store / f"{log}.{file:06d}.index").read_bytes()
-    offset = int.from_bytes(index[32 * (place + 1) + 12 : 32 * (place + 1) + 20], "little")
+    offset = int.from_bytes(index[32 * (entry + 1) + 12 : 32 * (entry + 1) + 20], "little")
     path = store / f"{log}.{file:06d}.log"
     content = bytearray(path.read_bytes())
     content[offset + 5] ^= 1
@@ -59,8 +59,8 @@ def damage_block(store: Path, log: str, file: int, place: int) -> int:
     return offset
 
 
-def key_at(store: Path, log: str, file: int, place: int) -> tuple[int, int]:
-    entry = (store / f"{log}.{file:06d}.index").read_bytes()[32 * (place + 1) :]
+def key_at(store: Path, log: str, file: int, number: int) -> tuple[int, int]:
+    entry = (store / f"{log}.{file:06d}.index").read_bytes()[32 * (number + 1) :]
     return int.from_bytes(entry[:4], "little"), int.from_bytes(entry[4:12], "little")
 
 
@@ -109,9 +109,9 @@ def test_a_damaged_segment_costs_exactly_the_transitions_that_show_its_frames(st
 
 
 def test_damaged_blocks_of_steps_cost_exactly_their_transitions(store, stored):
-    places = [(1, 0), (2, 1)]
-    offsets = [damage_block(store, "steps", *place) for place in places]
-    numbers = [key_at(store, "steps", *place)[1] for place in places]
+    entries = [(1, 0), (2, 1)]
+    offsets = [damage_block(store, "steps", *entry) for entry in entries]
+    numbers = [key_at(store, "steps", *entry)[1] for entry in entries]
 
     findings = verify_store(store).findings
     repair_store(store)
@@ -120,7 +120,7 @@ def test_damaged_blocks_of_steps_cost_exactly_their_transitions(store, stored):
         memory = assert_all_is_what_was_recorded(store, stored, generation)
         indices = stored.windows[generation][0]
         assert indices[~np.isin(indices // STEPS_PER_BLOCK, numbers)].tolist() == memory.sampleable_indices().tolist()
-    files = [store / f"steps.{file:06d}.log" for file, _ in places]
+    files = [store / f"steps.{file:06d}.log" for file, _ in entries]
     indices = stored.windows[2][0]
     costs = [int((indices // STEPS_PER_BLOCK == number).sum()) for number in numbers]
     is_sealed = [
@@ -215,8 +215,8 @@ def test_without_state_files_complete_segments_are_rebuilt_from_the_logs(store, 
     indices, tracks, _, lasts = stored.windows[2]
     num_sealed = np.zeros(NUM_ENVS, np.int64)
     for log in range(1, 1 + len(list(store.glob("frames.*.log")))):
-        for place in range((store / f"frames.{log:06d}.index").stat().st_size // 32 - 1):
-            track, number = key_at(store, "frames", log, place)
+        for entry in range((store / f"frames.{log:06d}.index").stat().st_size // 32 - 1):
+            track, number = key_at(store, "frames", log, entry)
             num_sealed[track] = max(num_sealed[track], number + 1)
     is_sealed = lasts < num_sealed[tracks] * stored.frames_per_segment
     is_in_a_block = indices < indices[-1] // STEPS_PER_BLOCK * STEPS_PER_BLOCK
@@ -261,9 +261,9 @@ def test_an_environment_without_its_newest_frames_continues_with_a_new_episode(s
 def damage_last_block_of(store: Path, track: int, number: int) -> None:
     for index in store.glob("frames.*.index"):
         file = int(index.name.split(".")[1])
-        for place in range(index.stat().st_size // 32 - 1):
-            if key_at(store, "frames", file, place) == (track, number):
-                damage_block(store, "frames", file, place)
+        for entry in range(index.stat().st_size // 32 - 1):
+            if key_at(store, "frames", file, entry) == (track, number):
+                damage_block(store, "frames", file, entry)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -439,12 +439,12 @@ def test_every_byte_of_every_file_is_verified(store, stored):
         if path.name == LOCK:
             continue
         content = path.read_bytes()
-        for place in {0, len(content) - 1, int(random.integers(len(content)))}:
+        for offset in {0, len(content) - 1, int(random.integers(len(content)))}:
             damaged = bytearray(content)
-            damaged[place] ^= 16
+            damaged[offset] ^= 16
             path.write_bytes(damaged)
             findings = verify_store(store).findings
-            assert path in {finding.file for finding in findings}, f"{path.name} at {place}"
+            assert path in {finding.file for finding in findings}, f"{path.name} at {offset}"
         path.write_bytes(content)
 
 

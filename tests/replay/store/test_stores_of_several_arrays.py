@@ -31,7 +31,7 @@ def exhaustively(cases: Iterable[Any]) -> list[Any]:
 
 
 class Recorded(NamedTuple):
-    """Content of a store before any damage: by index, observation, next observation and place of its frames."""
+    """Content of a store before any damage: by index, observation, next observation and positions of its frames."""
 
     folder: Path
     batch: dict[int, tuple[bytes, bytes]]
@@ -85,8 +85,8 @@ def recorded(
     indices = inner.sampleable_indices()
     shown = dict(zip(indices.tolist(), pairs_of(memory.get(indices)), strict=True))
     env_ids, lasts, counts = inner._steps.resolve_steps(indices)[0]
-    places = zip(env_ids.tolist(), (lasts - counts + 1).tolist(), lasts.tolist(), strict=True)
-    return Recorded(folder, shown, dict(zip(indices.tolist(), places, strict=True)))
+    spans = zip(env_ids.tolist(), (lasts - counts + 1).tolist(), lasts.tolist(), strict=True)
+    return Recorded(folder, shown, dict(zip(indices.tolist(), spans, strict=True)))
 
 
 @pytest.fixture

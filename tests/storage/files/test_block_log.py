@@ -172,9 +172,9 @@ def test_a_lost_index_is_rebuilt_from_the_headers_in_the_log(tmp_path: Path) -> 
 
 
 def damaged_versions(content: bytes):
-    for place in range(len(content)):
-        yield place, content[:place] + bytes([content[place] ^ (1 << place % 8)]) + content[place + 1 :]
-        yield place, content[:place]
+    for offset in range(len(content)):
+        yield offset, content[:offset] + bytes([content[offset] ^ (1 << offset % 8)]) + content[offset + 1 :]
+        yield offset, content[:offset]
 
 
 def test_every_flipped_or_missing_byte_is_found_and_never_read(tmp_path: Path) -> None:
@@ -184,12 +184,12 @@ def test_every_flipped_or_missing_byte_is_found_and_never_read(tmp_path: Path) -
 
     for path in sorted(tmp_path.iterdir()):
         whole = path.read_bytes()
-        for place, damaged in damaged_versions(whole):
+        for offset, damaged in damaged_versions(whole):
             path.write_bytes(damaged)
             with BlockLogReader.open(tmp_path, "frames", state) as reader:
                 damages = list(reader.damages())
                 assert {path} == {damage.file for damage in damages}
-                assert any(damage.offset - BLOCK_HEADER_BYTES <= place for damage in damages)
+                assert any(damage.offset - BLOCK_HEADER_BYTES <= offset for damage in damages)
                 lost = {damage.key for damage in damages if damage.key}
                 for key in reader:
                     if key in lost:

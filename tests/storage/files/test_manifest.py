@@ -66,11 +66,11 @@ def test_a_damaged_newest_manifest_raises_even_if_an_older_one_is_intact(tmp_pat
     path = manifest_path(tmp_path, 2)
     whole = path.read_bytes()
 
-    for place in range(len(whole)):
-        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+    for offset in range(len(whole)):
+        path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 4]) + whole[offset + 1 :])
         with pytest.raises(DamagedDataError, match=r"MANIFEST\.000002"):
             read_newest_manifest(tmp_path, KIND, VERSION)
-        path.write_bytes(whole[:place])
+        path.write_bytes(whole[:offset])
         with pytest.raises(DamagedDataError, match=r"MANIFEST\.000002"):
             read_newest_manifest(tmp_path, KIND, VERSION)
 

@@ -30,7 +30,7 @@ def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Pat
 
     for path in sorted(folder.iterdir()):
         whole = path.read_bytes()
-        for place, damaged in versions(whole, every):
+        for offset, damaged in versions(whole, every):
             path.write_bytes(damaged)
             loaded = loaded_or_error(folder)
             if isinstance(loaded, DamagedDataError):
@@ -39,7 +39,7 @@ def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Pat
             else:
                 assert STEPS == play.check_newest(loaded)
                 is_read = path.name != LOCK and path.suffix != ".index"
-                assert not is_read or (path.suffix == ".log" and place < FILE_HEADER_BYTES), f"{path}, {place}"
+                assert not is_read or (path.suffix == ".log" and offset < FILE_HEADER_BYTES), f"{path}, {offset}"
                 outcomes["harmless"] += 1
         path.write_bytes(whole)
         path.unlink()
@@ -106,6 +106,6 @@ def loaded_or_error(folder: Path) -> ReplayMemory | DamagedDataError:
 def versions(whole: bytes, every: int) -> Iterator[tuple[int, bytes]]:
     """Yield ``whole`` with one bit flipped, and truncated, at each offset."""
     random = np.random.default_rng(len(whole))
-    for place in range(0, len(whole), min(every, 1 + len(whole) // 3)):
-        yield place, whole[:place] + bytes([whole[place] ^ (1 << random.integers(8))]) + whole[place + 1 :]
-        yield place, whole[:place]
+    for offset in range(0, len(whole), min(every, 1 + len(whole) // 3)):
+        yield offset, whole[:offset] + bytes([whole[offset] ^ (1 << random.integers(8))]) + whole[offset + 1 :]
+        yield offset, whole[:offset]
