@@ -119,8 +119,10 @@ void refuse_every_damage(FrameStore& store, std::int64_t number, const std::vect
             other.restore(0, number, ByteSpan{damaged.data(), damaged.size()});
             const std::int32_t env_id = 0, count = 1;
             for (std::int64_t last = other.first_position(0); last < other.next_position(0); ++last) {
-                std::vector<std::uint8_t> out(store.format().frame_bytes());
-                read_windows(other, WindowRequests{&env_id, &last, &count, 1}, 1, StackPadding::kZeros, out.data());
+                const std::size_t length = store.format().lead_ins + 1;
+                std::vector<std::uint8_t> out(length * store.format().frame_bytes());
+                read_windows(other, WindowRequests{&env_id, &last, &count, 1}, length, StackPadding::kZeros,
+                             out.data());
             }
         } catch (const DamagedSegment&) {
             continue;
@@ -172,6 +174,53 @@ void frames_of_every_format_are_returned_and_restored() {
                         CHECK(std::equal(
                             out.begin(), out.end(),
                             frames.begin() + (last - 4) * static_cast<std::ptrdiff_t>(format.frame_bytes())));
+                    }
+                }
+            }
+        }
+    }
+}
+
+// A run's first frame with its padding, written down as a whole stack, in stores of every format, restored and moved.
+void runs_begin_with_the_padding_that_was_given() {
+    std::mt19937 random(6);
+    constexpr std::uint32_t kFrames = 45, kSegment = 7, kLeadIns = 3;
+    constexpr std::size_t kStack = kLeadIns + 1;
+    for (const FrameGeometry& geometry : {FrameGeometry{5, 9, 1}, FrameGeometry{4, 6, 3}, FrameGeometry{1, 8, 4}}) {
+        for (const bool is_raw : {false, true}) {
+            for (const std::uint32_t scaled_bytes : {0U, 2U, 4U}) {
+                const FrameFormat format(geometry, is_raw, scaled_bytes, kLeadIns);
+                const std::size_t frame_bytes = format.frame_bytes();
+                const std::vector<std::uint8_t> frames = frames_of(format, kStack * kFrames, random);
+                FrameStore store(1, format, kSegment),
+                    restored(1, FrameFormat(geometry, !is_raw, scaled_bytes, kLeadIns), kSegment);
+                const std::int32_t env_id = 0, count = 1;
+                std::vector<std::uint8_t> stacks = frames;  // of each position: what its window of one frame shows
+                for (std::size_t position = 0; position < kFrames; ++position) {
+                    std::uint8_t* const stack = stacks.data() + position * kStack * frame_bytes;
+                    const RunStart start{static_cast<RunPadding>(random() % 4), stack};
+                    store.append(&env_id, stack + kLeadIns * frame_bytes, 1, &start);
+                    for (std::size_t place = 0; place < kLeadIns && start.padding != RunPadding::kLeadIns; ++place) {
+                        if (start.padding == RunPadding::kZeros) {
+                            std::memset(stack + place * frame_bytes, 0, frame_bytes);
+                        } else {
+                            std::memcpy(stack + place * frame_bytes, stack + kLeadIns * frame_bytes, frame_bytes);
+                        }
+                    }
+                }
+                for (std::int64_t number = 0; number <= kFrames / kSegment; ++number) {
+                    const std::vector<std::uint8_t> segment = store.segment(0, number);
+                    refuse_every_damage(restored, number, segment, random);
+                    restored.restore(0, number, ByteSpan{segment.data(), segment.size()});
+                }
+                CHECK(store.num_exact() == restored.num_exact() && store.num_frames() == restored.num_frames());
+                for (FrameStore* const each : {&store, &restored}) {
+                    std::vector<std::uint8_t> out(kStack * frame_bytes);
+                    for (std::int64_t last = 0; last < kFrames; ++last) {
+                        read_windows(*each, WindowRequests{&env_id, &last, &count, 1}, kStack,
+                                     StackPadding::kFirstFrame, out.data());
+                        CHECK(std::memcmp(out.data(), stacks.data() + static_cast<std::size_t>(last) * out.size(),
+                                          out.size()) == 0);
                     }
                 }
             }
@@ -409,6 +458,7 @@ int main() {
     segments_are_restored();
     windows_equal_the_appended_frames();
     frames_of_every_format_are_returned_and_restored();
+    runs_begin_with_the_padding_that_was_given();
     a_vector_keeps_its_values_when_it_gets_pages_of_its_own();
     the_arena_frees_released_segments();
     the_arena_names_segments_to_move_out_of_sparse_blocks(20000);

@@ -1,8 +1,10 @@
 // Decodes any bytes as a segment: the result is frames or DamagedSegment. The input is a segment in its stored form.
 //
 // It is read unchanged, and again with a corrected checksum so that the decoder runs. The frames must not depend on the
-// bytes after the segment, on earlier decoding, or on the window that requests them.
+// bytes after the segment, on earlier decoding, or on the window that requests them. The same holds for the lead-ins of
+// a segment with runs.
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <random>
 #include <vector>
@@ -11,7 +13,7 @@
 #include "checksum.hpp"
 #include "frame_store.hpp"
 #include "segment_header.hpp"
-#include "window_gather.hpp"
+#include "window_reader.hpp"
 
 using namespace framestow;
 
@@ -121,7 +123,7 @@ void check_streams(const SegmentHeader& header, const Bytes& segment, const Fram
     const auto count = static_cast<std::int32_t>(window.count);
     const Frames part = frames_or_damage(window.count * header.geometry.frame_bytes(), 0x11, [&](std::uint8_t* out) {
         const WindowRequests requests{&stream, &last, &count, 1};
-        gather_windows(packed, requests, window.count, StackPadding::kFirstFrame, out);
+        read_windows(packed, requests, window.count, StackPadding::kFirstFrame, out);
     });
     CHECK(!whole || part == slice(*whole, header, window.first, window.count));
 }
@@ -142,6 +144,79 @@ void check_segment(const Bytes& segment) {
     check_that_other_frames_are_refused(header, segment);
     if (random() % 4 == 0) {  // takes most of the time
         check_streams(header, segment, whole, random() % 2 == 0, random);
+    }
+}
+
+// Returns the segment with right checksums of all its parts.
+Bytes with_right_checksums(Bytes segment) {
+    const auto correct = [&](std::size_t begin, std::size_t size) {
+        if (size >= kChecksumBytes) {
+            std::uint8_t* const part = segment.data() + begin;
+            store_u32(part, crc32c(ByteSpan{part + kChecksumBytes, size - kChecksumBytes}));
+        }
+    };
+    const RunTable runs = run_table(span_of(segment));
+    correct(kRunsHeaderBytes, runs.frames.size);
+    correct(segment.size() - runs.lead_ins.size, runs.lead_ins.size);
+    correct(0, segment.size());
+    return segment;
+}
+
+// Unpacks what stands before each frame, before and after it was stored.
+void check_runs(const Bytes& given) {
+    FrameGeometry geometry;
+    Bytes segment;
+    try {
+        geometry = read_header(run_table(span_of(given)).frames).geometry;
+        segment = with_right_checksums(given);
+    } catch (const DamagedSegment&) {
+        return;
+    }
+    std::minstd_rand random(crc32c(span_of(segment)));
+    const FrameFormat format(geometry, random() % 4 == 0, 0, 1 + random() % 4);
+    const PaddedSegment padded(segment, 0x00);
+    const PaddedSegment padded_otherwise(segment, 0xFF);
+    const std::size_t count = 1 + random() % 6;
+    const std::size_t size = count * format.frame_bytes();
+    const auto padding_before = [&](const PaddedSegment& one, std::size_t place, std::uint8_t filling,
+                                    bool& is_padded) {
+        DecodingScratch scratch;
+        return frames_or_damage(size, filling, [&](std::uint8_t* out) {
+            is_padded = unpack_padding(format, view_segment(format, one.span()), place, count, scratch, out);
+        });
+    };
+    std::uint32_t num_frames = 0;
+    try {
+        num_frames = view_verified_segment(format, padded.span()).header.num_frames;
+    } catch (const DamagedSegment&) {
+        num_frames = 0;
+    }
+    if (std::max<std::size_t>(num_frames, 8) * size > kMostFrameBytes) {
+        return;
+    }
+    std::unique_ptr<FrameStore> store;
+    if (num_frames > 0) {
+        store = std::make_unique<FrameStore>(1, format, num_frames + random() % 2);
+        try {
+            store->restore(0, 0, span_of(segment));
+        } catch (const DamagedSegment&) {
+            store.reset();
+        }
+    }
+    for (std::size_t place = 0; place < std::max<std::size_t>(num_frames, 8); ++place) {
+        bool is_padded = false, is_padded_otherwise = false;
+        const Frames before = padding_before(padded, place, 0x11, is_padded);
+        CHECK(before == padding_before(padded_otherwise, place, 0x11, is_padded_otherwise));
+        CHECK(is_padded == is_padded_otherwise);
+        if (store && before && is_padded && place < num_frames) {
+            const std::int32_t stream = 0, one = 1;
+            const auto last = static_cast<std::int64_t>(place);
+            const Frames stored = frames_or_damage(size + format.frame_bytes(), 0x11, [&](std::uint8_t* out) {
+                read_windows(*store, WindowRequests{&stream, &last, &one, 1}, count + 1, StackPadding::kFirstFrame,
+                             out);
+            });
+            CHECK(!stored || std::equal(before->begin(), before->end(), stored->begin()));
+        }
     }
 }
 
@@ -243,6 +318,9 @@ void mutate_payload(const SegmentHeader& header, Bytes& payload, std::size_t max
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
     Bytes segment(input, input + size);
+    if (has_runs(span_of(segment))) {
+        check_runs(segment);
+    }
     check_segment(segment);
     if (size >= kHeaderBytes) {
         const std::uint32_t checksum = crc32c(ByteSpan{segment.data() + kChecksumBytes, size - kChecksumBytes});
@@ -263,6 +341,11 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* input, std::size_t 
         return LLVMFuzzerMutate(input, size, max_size);
     }
     const Bytes segment(input, input + size);
+    if (has_runs(span_of(segment))) {
+        const std::size_t new_size = LLVMFuzzerMutate(input, size, max_size);
+        std::copy_n(kRunsMark, new_size < kRunsHeaderBytes ? 0 : 4, input + kChecksumBytes);
+        return new_size;
+    }
     SegmentHeader header = header_or_a_new_one(segment, random);
     Bytes payload(segment.begin() + static_cast<std::ptrdiff_t>(std::min(size, kHeaderBytes)), segment.end());
     if (random() % 8 == 0) {

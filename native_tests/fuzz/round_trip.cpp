@@ -5,15 +5,17 @@
 // larger than its frames and a header.
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "../check.hpp"
 #include "checksum.hpp"
 #include "frame_store.hpp"
 #include "input_bytes.hpp"
-#include "window_gather.hpp"
+#include "window_reader.hpp"
 
 using namespace framestow;
 
@@ -53,8 +55,10 @@ public:
     explicit Movie(InputBytes& input)
         : input_(input),
           geometry_(read_geometry(input)),
-          segment_frames_(static_cast<std::uint32_t>(1 + input.byte() % 40)),
-          packed_(new FrameStore(kNumStreams, geometry_, segment_frames_)) {}
+          number_(input.byte()),
+          segment_frames_(1U + number_ % 40U),
+          format_(geometry_, false, 0, number_ / 40U),
+          packed_(new FrameStore(kNumStreams, format_, segment_frames_)) {}
 
     void play() {
         std::size_t num_saves = 0;
@@ -70,7 +74,7 @@ public:
             } else if (action % 32 == 29) {
                 gather();
             } else {
-                append(action % 28);
+                append(action % 28, static_cast<RunPadding>(action % 32 == 28 ? action / 64 : 0));
             }
         }
         save_and_restore();
@@ -81,11 +85,20 @@ private:
     std::vector<Bytes>& frames() { return frames_[static_cast<std::size_t>(stream_)]; }
     std::int64_t first_position() const { return packed_->first_position(stream_); }
 
-    void append(std::size_t kind) {
+    void append(std::size_t kind, RunPadding padding) {
+        Bytes lead_ins;
+        for (std::size_t frame = 0; padding == RunPadding::kLeadIns && frame < format_.lead_ins; ++frame) {
+            const Bytes older = next_frame(input_.byte() % 28U);
+            lead_ins.insert(lead_ins.end(), older.begin(), older.end());
+        }
         frames().push_back(next_frame(kind));
-        num_bytes_ += geometry_.frame_bytes();
+        num_bytes_ += geometry_.frame_bytes() + lead_ins.size();
+        const RunStart start{padding, lead_ins.empty() ? frames().back().data() : lead_ins.data()};
+        if (start.is_stored() && format_.lead_ins > 0) {
+            paddings_[static_cast<std::size_t>(stream_)].emplace(frames().size() - 1, std::move(lead_ins));
+        }
         const std::int32_t stream = stream_;
-        packed_->append(&stream, frames().back().data(), 1);
+        packed_->append(&stream, frames().back().data(), 1, &start);
         CHECK(packed_->next_position(stream_) == static_cast<std::int64_t>(frames().size()));
     }
 
@@ -131,7 +144,7 @@ private:
     }
 
     void save_and_restore() {
-        auto restored = std::make_unique<FrameStore>(kNumStreams, geometry_, segment_frames_);
+        auto restored = std::make_unique<FrameStore>(kNumStreams, format_, segment_frames_);
         for (stream_ = 0; stream_ < kNumStreams; ++stream_) {
             const std::int64_t num_held = packed_->next_position(stream_) - first_position();
             for (std::int64_t first = first_position(); first < packed_->next_position(stream_);
@@ -142,23 +155,25 @@ private:
                 restored->restore(stream_, number, ByteSpan{segment.data(), segment.size()});
                 // An open segment stored raw does not record the base of its frames.
                 const bool is_raw =
-                    verify_segment(ByteSpan{segment.data(), segment.size()}).packing == PackingKind::kRaw;
+                    view_segment(format_, ByteSpan{segment.data(), segment.size()}).header.packing == PackingKind::kRaw;
                 CHECK(is_raw || restored->segment(stream_, number) == segment);
             }
             if (num_held == 0) {
                 frames().clear();  // an empty stream does not record its position
+                paddings_[static_cast<std::size_t>(stream_)].clear();
             }
         }
         stream_ = 0;
         packed_ = std::move(restored);
     }
 
-    void check_segment(const Bytes& segment, std::size_t first) {
-        const SegmentHeader header = verify_segment(ByteSpan{segment.data(), segment.size()});
+    void check_segment(const Bytes& whole, std::size_t first) {
+        const ByteSpan segment = view_verified_segment(format_, ByteSpan{whole.data(), whole.size()}).segment;
+        const SegmentHeader header = verify_segment(segment);
         const std::size_t raw_bytes = header.num_frames * geometry_.frame_bytes();
-        CHECK(header.geometry == geometry_ && segment.size() <= raw_bytes + kHeaderBytes);
+        CHECK(header.geometry == geometry_ && segment.size <= raw_bytes + kHeaderBytes);
         Bytes unpacked(raw_bytes);
-        unpack_segment(ByteSpan{segment.data(), segment.size()}, geometry_, header.num_frames, unpacked.data());
+        unpack_segment(segment, geometry_, header.num_frames, unpacked.data());
         for (std::size_t index = 0; index < header.num_frames; ++index) {
             CHECK(std::memcmp(unpacked.data() + index * geometry_.frame_bytes(), frames()[first + index].data(),
                               geometry_.frame_bytes()) == 0);
@@ -176,16 +191,33 @@ private:
                 const auto count = static_cast<std::int32_t>(1 + random_() % static_cast<std::uint64_t>(most));
                 const std::int32_t stream = stream_;
                 const auto padding = random_() % 2 == 0 ? StackPadding::kFirstFrame : StackPadding::kZeros;
-                gather_windows(*packed_, WindowRequests{&stream, &last, &count, 1}, kLength, padding, out.data());
+                read_windows(*packed_, WindowRequests{&stream, &last, &count, 1}, kLength, padding, out.data());
                 check_window(out, last, count, padding);
             }
         }
         stream_ = 0;
     }
 
+    // Returns the frame that stands `before` frames before a run's first one, or zeros.
+    Bytes padding_frame(const Bytes& lead_ins, std::size_t before) const {
+        if (lead_ins.empty()) {
+            return Bytes(geometry_.frame_bytes());
+        }
+        const std::size_t oldest = std::min(before, std::size_t{format_.lead_ins});
+        const auto begin = lead_ins.end() - static_cast<std::ptrdiff_t>(oldest * geometry_.frame_bytes());
+        return Bytes(begin, begin + static_cast<std::ptrdiff_t>(geometry_.frame_bytes()));
+    }
+
     void check_window(const Bytes& out, std::int64_t last, std::int64_t count, StackPadding padding) {
         const Bytes zeros(geometry_.frame_bytes());
-        for (std::size_t place = 0; place < kLength; ++place) {
+        const auto& paddings = paddings_[static_cast<std::size_t>(stream_)];
+        const auto own = paddings.find(static_cast<std::size_t>(last - count + 1));
+        const auto num_padded = kLength - static_cast<std::size_t>(count);
+        for (std::size_t place = 0; own != paddings.end() && place < num_padded; ++place) {
+            const Bytes expected = padding_frame(own->second, num_padded - place);
+            CHECK(std::memcmp(out.data() + place * expected.size(), expected.data(), expected.size()) == 0);
+        }
+        for (std::size_t place = own == paddings.end() ? 0 : num_padded; place < kLength; ++place) {
             const auto back = static_cast<std::int64_t>(kLength - 1 - place);
             const auto position = static_cast<std::size_t>(std::max(last - back, last - count + 1));
             const bool is_zeros = back >= count && padding == StackPadding::kZeros;
@@ -196,9 +228,12 @@ private:
 
     InputBytes& input_;
     FrameGeometry geometry_;
+    std::uint8_t number_;
     std::uint32_t segment_frames_;
+    FrameFormat format_;
     std::unique_ptr<FrameStore> packed_;
-    std::vector<Bytes> frames_[kNumStreams];  // every appended frame, evicted ones too
+    std::vector<Bytes> frames_[kNumStreams];              // every appended frame, evicted ones too
+    std::map<std::size_t, Bytes> paddings_[kNumStreams];  // lead-ins, or nothing for zeros, by a run's first frame
     std::int32_t stream_ = 0;
     std::size_t num_bytes_ = 0;
     std::minstd_rand random_;

@@ -27,6 +27,25 @@ void write_file(const std::filesystem::path& path, const std::vector<std::uint8_
     }
 }
 
+// A segment whose frames begin runs with zeros, with lead-ins, and not at all, in turn.
+std::vector<std::uint8_t> segment_with_runs(const FrameGeometry& geometry, const std::vector<std::uint8_t>& frames,
+                                            std::size_t count) {
+    const FrameFormat format(geometry, false, 0, 2);
+    FrameEncoder encoder(format);
+    SegmentWriter writer(format);
+    for (std::size_t index = 0; index < count; ++index) {
+        const std::size_t older = (count - 1 - index) / 2 * geometry.frame_bytes();  // two frames from here on exist
+        writer.begin_run(RunStart{static_cast<RunPadding>(1 + index % 3), frames.data() + older}, encoder);
+        writer.append(frames.data() + index * geometry.frame_bytes(), encoder);
+    }
+    SharedOperations shared_operations;
+    writer.finish(shared_operations);
+    DecodingScratch scratch;
+    std::vector<std::uint8_t> segment(writer.packed_bytes());
+    writer.write_to(segment.data(), scratch);
+    return segment;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -46,6 +65,9 @@ int main(int argc, char** argv) {
                                      std::to_string(geometry.pixel_bytes) +
                                      (geometry.channels_first ? "_planes_" : "_") + std::to_string(count) + "_frames";
             write_file(folder / "any_segment" / name, pack_segment(geometry, frames.data(), count));
+            if (count >= 6) {
+                write_file(folder / "any_segment" / (name + "_runs"), segment_with_runs(geometry, frames, count));
+            }
             std::vector<std::uint8_t> decisions(20 + 8 * count);
             for (std::uint8_t& decision : decisions) {
                 decision = static_cast<std::uint8_t>(random());

@@ -73,9 +73,11 @@ class FrameSnapshot:
 class FrameStore:
     """Frames of ``num_envs`` environments; ``storage.frame_storage.FrameStorage`` describes them and derives from it.
 
-    ``arrays``: (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes, channels_first) for each array of an observation.
+    ``arrays``: (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes, channels_first, lead_ins) for each array of an
+    observation.
     ``is_raw``: RAM is not compressed. ``scaled_bytes``: bytes of a float if frames are floats k / 255.
-    ``channels_first``: as in ``pack_segment``. The last three may be left out.
+    ``channels_first``: as in ``pack_segment``. ``lead_ins``: frames before a run's first one that ``append`` may bring,
+    one less than those of a stack. The last four may be left out.
     """
 
     def __init__(
@@ -86,11 +88,21 @@ class FrameStore:
         step_bytes: int = 0,
         threads: int = 1,
     ) -> None: ...
-    def append(self, env_ids: NDArray[np.int32], frames: Any) -> int:
+    def append(
+        self,
+        env_ids: NDArray[np.int32],
+        frames: Any,
+        paddings: NDArray[np.uint8] | None = None,
+        lead_ins: Any = None,
+    ) -> int:
         """Copy ``frames[i]`` to the next position of ``env_ids[i]``, in all arrays; return ``charged_bytes``.
 
         ``frames``: an array ``(m, *frame)`` in C order, or a tuple with one for each array. An environment may repeat.
         IndexError for an environment out of range.
+
+        ``paddings[i]``: 0 if the run of frame i goes on; otherwise it begins a run, padded with zeros (1), with the
+        frames ``lead_ins[i]`` (2), or by ``windows`` (3). ``lead_ins``: an array ``(m, lead_ins, *frame)``, in C order
+        from its second axis on, or a tuple with one, or None, for each array. Only its rows with padding 2 are read.
         """
 
     def windows(
@@ -105,9 +117,11 @@ class FrameStore:
         """Write one window of consecutive frames into each row of ``out``, ``(batch, length, *frame)`` in C order.
 
         Row i ends with the frames ``last - count + 1 .. last`` of its environment (``1 <= count <= length``).
-        ``padding`` fills the places before: with the first of these frames, or with zeros. IndexError for a frame that
-        is not stored, before ``out`` is written. The GIL is released. Up to ``threads`` threads, the store's by
-        default, share the work, each with at least a MiB.
+        ``padding`` fills the places before: with the first of these frames, or with zeros. If that frame begins a run
+        that ``append`` gave its own padding, this fills them. An array of fewer ``lead_ins`` than another one takes the
+        last frames of a window, as many as its output has places. IndexError for a frame that is not stored, before
+        ``out`` is written. The GIL is released. Up to ``threads`` threads, the store's by default, share the work, each
+        with at least a MiB.
         """
 
     def take_snapshot(self) -> FrameSnapshot:
@@ -210,8 +224,17 @@ class FrameStacks:
     def begin(self, env_ids: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
         """Start an episode on each of ``env_ids`` with its first frame, ``(m, *frame)``."""
 
-    def append(self, env_ids: NDArray[np.integer[Any]], frames: NDArray[Any]) -> None:
-        """Add the next frame of each of ``env_ids``, ``(m, *frame)``."""
+    def append(
+        self,
+        env_ids: NDArray[np.integer[Any]],
+        frames: NDArray[Any],
+        paddings: NDArray[np.uint8] | None = None,
+        lead_ins: NDArray[Any] | None = None,
+    ) -> None:
+        """Add the next frame of each of ``env_ids``, ``(m, *frame)``.
+
+        ``paddings`` and ``lead_ins``, ``(m, stack - 1, *frame)``: as those of ``FrameStore.append``.
+        """
 
     def write(self, out: NDArray[Any]) -> None:
         """Write the stacks of all environments into ``out``, ``(num_envs, stack, *frame)``."""

@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "segment_runs.hpp"
+
 namespace framestow {
 
 // The frames of a stack or window before an episode's first frame. All native padding happens here, so the stacks of a
@@ -40,6 +42,11 @@ struct FrameStacks {
     void begin(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) const;
 
     void append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) const;
+
+    // Adds a frame to each of the environments, which continues or begins a run as `run_starts` says, one for each.
+    // A run has stack - 1 lead-ins.
+    void advance(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
+                 const RunStart* run_starts) const;
 
     // Writes the stacks of all environments, oldest frame first. An environment without an episode gives copies of its
     // ring's first frame.

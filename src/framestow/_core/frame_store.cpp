@@ -35,7 +35,7 @@ FrameStore::FrameStore(std::size_t num_envs, const FrameFormat& format, std::uin
       arena_(format.is_raw ? kRawBlockBytes : kPackedBlockBytes),
       retired_(arena_, files_, format.is_raw ? raw_segment_bytes(format, frames_per_segment) : 0),
       encoder_(format) {
-    check_segment_frames(format.is_scaled() ? format.floats() : format.pixels, frames_per_segment);
+    check_segment_frames(format, frames_per_segment);
     envs_.reserve(num_envs);
     for (std::size_t index = 0; index < num_envs; ++index) {
         envs_.emplace_back(format);
@@ -79,19 +79,39 @@ std::size_t FrameStore::charged_bytes() const {
 }
 
 std::size_t FrameStore::fixed_charge() const {
-    const std::size_t packed_bytes = format_.is_raw ? 0 : format_.pixels.frame_bytes();
+    const bool packs = !format_.is_raw || format_.lead_ins > 0;
+    const std::size_t packed_bytes = packs ? format_.pixels.frame_bytes() : 0;
     const std::size_t exact_bytes = format_.is_scaled() ? format_.frame_bytes() : 0;
     return envs_.size() * kEnvCharge + kPackerFrames * (packed_bytes + exact_bytes) + kPackerCharge;
 }
 
-// Raw segments are charged by their number, wherever they are; this is what exact frames add.
+// Raw segments are charged by their number, wherever they are; this is what exact frames and runs add.
 std::size_t FrameStore::charged_size(const SegmentPlace& place) const {
-    if (!format_.is_raw) {
-        return size_of(place);
+    if (const auto* const in_file = std::get_if<FilePlace>(&place)) {
+        return in_file->charged_size;
     }
     const ByteSpan in_ram = bytes_in_ram(place);
+    if (!format_.is_raw) {
+        return in_ram.size;
+    }
     const std::size_t raw_bytes = raw_segment_bytes(format_, frames_per_segment_);
     return in_ram.size > raw_bytes ? in_ram.size - raw_bytes : 0;
+}
+
+// The charged size of a segment that was never in RAM. The runs of a raw segment are as large in a file as in RAM. Only
+// a header is read to know their size; reading the frames reports damage.
+std::size_t FrameStore::charged_size_in_file(const FilePlace& place) const {
+    if (!format_.is_raw || format_.lead_ins == 0) {
+        return format_.is_raw ? 0 : place.size;
+    }
+    std::uint8_t header[kRunsHeaderBytes];
+    try {
+        place.file->read(place.offset, header, sizeof header);
+    } catch (const DamagedSegment&) {
+        return 0;
+    }
+    const std::size_t frame_bytes = frame_segment_bytes_of(header);
+    return has_runs(ByteSpan{header, sizeof header}) && frame_bytes < place.size ? place.size - frame_bytes : 0;
 }
 
 const FrameStore::EnvFrames& FrameStore::env_at(std::int64_t env_id) const {
@@ -106,38 +126,56 @@ FrameStore::EnvFrames& FrameStore::env_at(std::int64_t env_id) {
     return const_cast<EnvFrames&>(static_cast<const FrameStore*>(this)->env_at(env_id));
 }
 
-void FrameStore::check_env_ids(const std::int32_t* env_ids, std::size_t count) const {
+void FrameStore::check_rows(const std::int32_t* env_ids, std::size_t count, const RunStart* run_starts) const {
     for (std::size_t index = 0; index < count; ++index) {
         env_at(env_ids[index]);
     }
+    for (std::size_t index = 0; run_starts != nullptr && index < count; ++index) {
+        if (run_starts[index].padding > RunPadding::kUsual) {
+            throw std::invalid_argument("padding of frame " + std::to_string(index) + " is " +
+                                        std::to_string(static_cast<int>(run_starts[index].padding)) +
+                                        ": must be 0 to 3");
+        }
+        if (run_starts[index].padding == RunPadding::kLeadIns && run_starts[index].lead_ins == nullptr &&
+            format_.lead_ins > 0) {
+            throw std::invalid_argument("frame " + std::to_string(index) + " begins a run with lead-ins: must have " +
+                                        std::to_string(format_.lead_ins));
+        }
+    }
 }
 
-void FrameStore::append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) {
-    check_env_ids(env_ids, count);
+void FrameStore::append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
+                        const RunStart* run_starts) {
+    check_rows(env_ids, count, run_starts);
     for (std::size_t index = 0; index < count; ++index) {
         const std::lock_guard<FairGate> writing(gate_);
-        append_one(envs_[static_cast<std::size_t>(env_ids[index])], frames + index * format_.frame_bytes());
+        append_one(envs_[static_cast<std::size_t>(env_ids[index])], frames + index * format_.frame_bytes(),
+                   run_starts == nullptr ? RunStart{} : run_starts[index]);
     }
 }
 
 std::size_t FrameStore::append_without_waiting(const std::int32_t* env_ids, const std::uint8_t* frames,
-                                               std::size_t count) {
-    check_env_ids(env_ids, count);
+                                               std::size_t count, const RunStart* run_starts) {
+    check_rows(env_ids, count, run_starts);
     for (std::size_t index = 0; index < count; ++index) {
         const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
         if (!writing) {
             return index;
         }
-        append_one(envs_[static_cast<std::size_t>(env_ids[index])], frames + index * format_.frame_bytes());
+        append_one(envs_[static_cast<std::size_t>(env_ids[index])], frames + index * format_.frame_bytes(),
+                   run_starts == nullptr ? RunStart{} : run_starts[index]);
     }
     return count;
 }
 
-void FrameStore::append_one(EnvFrames& env, const std::uint8_t* frame) {
+void FrameStore::append_one(EnvFrames& env, const std::uint8_t* frame, const RunStart& start) {
     if (env.open.num_frames() == 0) {
         begin_segment(env);
     }
     const std::size_t bytes_before = env.open.nbytes();
+    if (start.is_stored()) {
+        env.open.begin_run(start, encoder_);
+    }
     env.open.append(frame, encoder_);
     ++num_open_;
     if (env.open.num_frames() == frames_per_segment_) {
@@ -202,7 +240,7 @@ void FrameStore::seal(EnvFrames& env) {
     SharedOperations shared_operations;
     env.open.finish(shared_operations);
     env.sealed.reserve_one();
-    const bool stays = env.raw.size > 0 && env.open.num_exact() == 0;
+    const bool stays = env.raw.size > 0 && env.open.num_exact() == 0 && !env.open.has_runs();
     const StoredSegment stored = stays ? env.raw : arena_.allocate(env.open.packed_bytes(), owner_of_open(env));
     env.open.write_to(stored.bytes, scratch_);
     env.sealed.add(env.open_number, stored);
@@ -361,9 +399,7 @@ std::int64_t FrameStore::num_exact() const {
         num_exact += env.open.num_exact();
         env.sealed.for_each([&](const SegmentPlace& place) {
             const auto* const in_file = std::get_if<FilePlace>(&place);
-            num_exact += in_file != nullptr    ? in_file->num_exact
-                         : format_.is_scaled() ? num_exact_of(bytes_in_ram(place))
-                                               : 0;
+            num_exact += in_file != nullptr ? in_file->num_exact : num_exact_of(format_, bytes_in_ram(place));
         });
     }
     return static_cast<std::int64_t>(num_exact);
@@ -476,11 +512,9 @@ void FrameStore::move_to_file(std::int64_t env_id, std::int64_t number, const st
     }
     retired_.reserve(1);
     FilePlace moved = files_.add(path, offset, size, in_file == nullptr ? checksum_of(in_ram) : in_file->checksum);
-    moved.num_exact = in_file != nullptr    ? in_file->num_exact
-                      : format_.is_scaled() ? static_cast<std::uint32_t>(num_exact_of(in_ram))
-                                            : 0;
-    sealed_bytes_ -= charged_size(*place);
-    sealed_bytes_ += charged_size(moved);
+    moved.num_exact =
+        in_file != nullptr ? in_file->num_exact : static_cast<std::uint32_t>(num_exact_of(format_, in_ram));
+    moved.charged_size = charged_size(*place);
     retired_.add(snapshots_.retire(), static_cast<std::size_t>(env_id), number, *place);
     *place = moved;
     free_unreferenced();
@@ -496,7 +530,8 @@ void FrameStore::restore_in_file(std::int64_t env_id, std::int64_t number, const
                                     " bytes: must have more than 24, those of a header");
     }
     env.sealed.reserve_one();
-    const FilePlace place = files_.add(path, offset, size, std::nullopt);
+    FilePlace place = files_.add(path, offset, size, std::nullopt);
+    place.charged_size = charged_size_in_file(place);
     env.sealed.add(number, place);
     ++num_sealed_;
     sealed_bytes_ += charged_size(place);
@@ -523,7 +558,16 @@ void FrameStore::reopen(EnvFrames& env, const SegmentView& view) {
     } else {
         begin_segment(env);
     }
+    std::vector<std::uint8_t> lead_ins(view.runs.num_runs > 0 ? format_.lead_ins * format_.frame_bytes() : 0);
+    std::size_t run = 0;
     for (std::size_t index = 0; index < header.num_frames; ++index) {
+        if (run < view.runs.num_runs && view.runs.place(run) == index) {
+            unpack_padding(format_, view, index, format_.lead_ins, scratch_, lead_ins.data());
+            const bool has_lead_ins = view.runs.lead_ins_of(run) != 0;
+            env.open.begin_run(RunStart{has_lead_ins ? RunPadding::kLeadIns : RunPadding::kZeros, lead_ins.data()},
+                               encoder_);
+            ++run;
+        }
         env.open.append(frames.data() + index * format_.frame_bytes(), encoder_);
     }
 }
@@ -590,16 +634,53 @@ void FrameStore::View::unpack_open(std::size_t env_id, std::size_t first, std::s
     store_.envs_[env_id].open.unpack(first, count, scratch, out);
 }
 
+bool FrameStore::View::unpack_open_padding(std::size_t env_id, std::size_t first, std::size_t count,
+                                           DecodingScratch& scratch, std::uint8_t* out) const {
+    return store_.envs_[env_id].open.unpack_padding(first, count, scratch, out);
+}
+
+// Unpacks by unpack(view), and names the segment if it is damaged.
+template <typename Unpack>
+auto FrameStore::unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t env_id, std::int64_t number,
+                                const Unpack& unpack) const {
+    try {
+        const SegmentView view = view_segment(format_, segment);
+        if (view.header.num_frames != frames_per_segment_) {
+            throw DamagedSegment("its header belongs to other frames");
+        }
+        return unpack(view);
+    } catch (const DamagedSegment& damage) {
+        refuse_damaged(place, env_id, number, damage);
+    }
+}
+
 void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t env_id, std::int64_t number, std::size_t first,
                                std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
-    if (const auto* const stored = std::get_if<StoredSegment>(&place)) {
-        if (format_.is_raw && !format_.is_scaled()) {
-            const std::size_t frame_bytes = format_.frame_bytes();
-            scratch.copy_out(out, stored->bytes + kHeaderBytes + first * frame_bytes, count * frame_bytes);
-            return;
-        }
-        unpack_checked(stored->span(), place, env_id, number, first, count, scratch, out);
+    const auto* const stored = std::get_if<StoredSegment>(&place);
+    if (stored != nullptr && format_.is_raw && !format_.is_scaled()) {
+        const std::size_t frame_bytes = format_.frame_bytes();
+        const std::uint8_t* const frames = without_runs(stored->span()).bytes + kHeaderBytes;
+        scratch.copy_out(out, frames + first * frame_bytes, count * frame_bytes);
         return;
+    }
+    unpack_checked(bytes_to_unpack(place, env_id, number, scratch), place, env_id, number,
+                   [&](const SegmentView& view) { unpack_frames(format_, view, first, count, scratch, out); });
+}
+
+bool FrameStore::unpack_sealed_padding(const SegmentPlace& place, std::size_t env_id, std::int64_t number,
+                                       std::size_t first, std::size_t count, DecodingScratch& scratch,
+                                       std::uint8_t* out) {
+    const ByteSpan segment = bytes_to_unpack(place, env_id, number, scratch);
+    return has_runs(segment) && unpack_checked(segment, place, env_id, number, [&](const SegmentView& view) {
+               return unpack_padding(format_, view, first, count, scratch, out);
+           });
+}
+
+// Returns the padded bytes of a sealed segment; those of a file are valid until this thread reads another one.
+ByteSpan FrameStore::bytes_to_unpack(const SegmentPlace& place, std::size_t env_id, std::int64_t number,
+                                     DecodingScratch& scratch) {
+    if (const auto* const stored = std::get_if<StoredSegment>(&place)) {
+        return stored->span();
     }
     thread_local SegmentBuffer buffer;
     thread_local ByteSpan segment;
@@ -609,21 +690,7 @@ void FrameStore::unpack_sealed(const SegmentPlace& place, std::size_t env_id, st
         segment = bytes_of(place, env_id, number, buffer);
         scratch.up_to = UnpackedUpTo{nullptr, 0, 0, in_file.file, in_file.offset};
     }
-    unpack_checked(segment, place, env_id, number, first, count, scratch, out);
-}
-
-void FrameStore::unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t env_id, std::int64_t number,
-                                std::size_t first, std::size_t count, DecodingScratch& scratch,
-                                std::uint8_t* out) const {
-    try {
-        const SegmentView view = view_segment(format_, segment);
-        if (view.header.num_frames != frames_per_segment_) {
-            throw DamagedSegment("its header belongs to other frames");
-        }
-        unpack_frames(format_, view, first, count, scratch, out);
-    } catch (const DamagedSegment& damage) {
-        refuse_damaged(place, env_id, number, damage);
-    }
+    return segment;
 }
 
 // Records the checksum of a segment in a file when it is verified for the first time.
@@ -651,7 +718,7 @@ void FrameStore::remember_checksum(std::size_t env_id, std::int64_t number, cons
         auto* const in_file = held == nullptr ? nullptr : std::get_if<FilePlace>(held);
         if (in_file != nullptr && in_file->file == place.file && in_file->offset == place.offset) {
             in_file->checksum = checksum_of(segment);
-            in_file->num_exact = format_.is_scaled() ? static_cast<std::uint32_t>(num_exact_of(segment)) : 0;
+            in_file->num_exact = static_cast<std::uint32_t>(num_exact_of(format_, segment));
         }
     }
 }

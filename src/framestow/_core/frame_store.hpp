@@ -7,6 +7,9 @@
 // when they are appended: an open segment is as small as a sealed one, plus two to ten raw frames. A raw segment is
 // allocated whole with its first frame, and stays where it is when it is sealed. In files all segments are packed.
 //
+// A segment has the paddings of the runs that begin in it (segment_runs.hpp), so they live as long as its frames. Of
+// format().lead_ins 0, no padding is stored.
+//
 // Ownership: copies its arguments. Arguments are checked before anything changes: std::out_of_range for environments
 // and positions, std::invalid_argument for the rest, DamagedSegment from restore.
 //
@@ -86,10 +89,13 @@ public:
     std::size_t charged_bytes() const;
     void charge_steps(std::size_t step_bytes) { step_bytes_ = step_bytes; }  // from now on; only for the writer
 
-    // Appends frame i to env_ids[i]; an environment may repeat. append_without_waiting stops before it would have to
-    // wait for readers, and returns the number of frames appended.
-    void append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count);
-    std::size_t append_without_waiting(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count);
+    // Appends frame i to env_ids[i]; an environment may repeat. `run_starts`: one per frame, or null if no frame begins
+    // a run whose padding is stored. append_without_waiting stops before it would have to wait for readers, and returns
+    // the number of frames appended.
+    void append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
+                const RunStart* run_starts = nullptr);
+    std::size_t append_without_waiting(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
+                                       const RunStart* run_starts = nullptr);
 
     // Evicts the sealed segments that lie wholly in positions `first` up to, excluding, `before`; returns their number
     // of frames. evict_without_waiting evicts nothing and returns no value if it would have to wait.
@@ -147,6 +153,8 @@ public:
         const SegmentPlace* find(std::size_t env_id, std::int64_t number) const;  // the same for one segment
         void unpack_open(std::size_t env_id, std::size_t first, std::size_t count, DecodingScratch& scratch,
                          std::uint8_t* out) const;
+        bool unpack_open_padding(std::size_t env_id, std::size_t first, std::size_t count, DecodingScratch& scratch,
+                                 std::uint8_t* out) const;
 
     private:
         const FrameStore& store_;
@@ -158,6 +166,11 @@ public:
     // read into a buffer of this thread. Throws DamagedStoredSegment.
     void unpack_sealed(const SegmentPlace& place, std::size_t env_id, std::int64_t number, std::size_t first,
                        std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
+
+    // Unpacks the last `count` frames before frame `first` of that segment, if a run with a stored padding begins
+    // there; otherwise returns false. Reads and throws as unpack_sealed.
+    bool unpack_sealed_padding(const SegmentPlace& place, std::size_t env_id, std::int64_t number, std::size_t first,
+                               std::size_t count, DecodingScratch& scratch, std::uint8_t* out);
 
 private:
     friend class Snapshot;
@@ -181,7 +194,7 @@ private:
 
     const EnvFrames& env_at(std::int64_t env_id) const;
     EnvFrames& env_at(std::int64_t env_id);
-    void check_env_ids(const std::int32_t* env_ids, std::size_t count) const;
+    void check_rows(const std::int32_t* env_ids, std::size_t count, const RunStart* run_starts) const;
     Numbers wholly_within(std::int64_t first, std::int64_t before) const;
     bool has_any(std::int64_t env_id, const Numbers& numbers) const;
 
@@ -189,12 +202,13 @@ private:
 
     // The functions below require the gate, exclusively where they change anything.
     std::int64_t next_position_of(const EnvFrames& env) const;
-    void append_one(EnvFrames& env, const std::uint8_t* frame);
+    void append_one(EnvFrames& env, const std::uint8_t* frame, const RunStart& start);
     void begin_segment(EnvFrames& env);
     void seal(EnvFrames& env);
     SegmentOwner owner_of_open(const EnvFrames& env) const;
     void drop_open(EnvFrames& env);
     std::size_t charged_size(const SegmentPlace& place) const;
+    std::size_t charged_size_in_file(const FilePlace& place) const;
     ByteSpan segment_before(const EnvFrames& env);
     [[noreturn]] void refuse_segment(const EnvFrames& env, std::int64_t env_id, std::int64_t number) const;
     void check_follows(const EnvFrames& env, std::int64_t env_id, std::int64_t number) const;
@@ -205,8 +219,11 @@ private:
     std::unique_lock<FairGate> lock_when_retirable();
     void remember_checksum(std::size_t env_id, std::int64_t number, const FilePlace& place, ByteSpan segment);
     ByteSpan bytes_of(const SegmentPlace& place, std::size_t env_id, std::int64_t number, SegmentBuffer& buffer);
-    void unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t env_id, std::int64_t number,
-                        std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
+    ByteSpan bytes_to_unpack(const SegmentPlace& place, std::size_t env_id, std::int64_t number,
+                             DecodingScratch& scratch);
+    template <typename Unpack>
+    auto unpack_checked(ByteSpan segment, const SegmentPlace& place, std::size_t env_id, std::int64_t number,
+                        const Unpack& unpack) const;
     void stop_snapshot(SnapshotLedger::Ticket ticket);
 
     FrameFormat format_;
@@ -219,7 +236,7 @@ private:
     SegmentFiles files_;
     RetiredSegments retired_;
     std::size_t num_sealed_ = 0;            // stored sealed segments, in RAM and in files
-    std::size_t sealed_bytes_ = 0;          // their bytes; of raw segments, what they have beyond raw frames
+    std::size_t sealed_bytes_ = 0;          // their charged_size()
     std::size_t num_raw_ = 0;               // raw open segments
     std::size_t num_open_ = 0;              // frames in open segments
     std::size_t open_bytes_ = 0;            // bytes of open segments

@@ -20,18 +20,21 @@ namespace framestow {
 
 // How the frames of a store are stored.
 struct FrameFormat {
-    FrameFormat(const FrameGeometry& geometry, bool raw = false, std::uint32_t float_bytes = 0)
-        : pixels(geometry), is_raw(raw), scaled_bytes(float_bytes) {}
+    FrameFormat(const FrameGeometry& geometry, bool raw = false, std::uint32_t float_bytes = 0,
+                std::uint32_t num_lead_ins = 0)
+        : pixels(geometry), is_raw(raw), scaled_bytes(float_bytes), lead_ins(num_lead_ins) {}
 
     FrameGeometry pixels;        // as packings see a frame: of scaled floats, their uint8 pixels
     bool is_raw;                 // whether segments in RAM are not compressed
     std::uint32_t scaled_bytes;  // bytes of a float, if frames are floats k / 255; 0: frames are stored by their bytes
+    std::uint32_t lead_ins;      // frames before a run's first one that a run may bring (segment_runs.hpp)
 
     bool is_scaled() const { return scaled_bytes > 0; }
     std::size_t frame_bytes() const { return pixels.frame_bytes() * (is_scaled() ? scaled_bytes : 1); }
     FrameGeometry floats() const {  // channels first remain planes
         return FrameGeometry{pixels.rows, pixels.row_bytes * scaled_bytes, pixels.pixel_bytes * scaled_bytes};
     }
+    FrameFormat of_lead_ins() const { return FrameFormat(pixels, false, scaled_bytes); }  // always packed
 };
 
 // Writes the pixels of `count` floats of 2, 4 or 8 bytes; returns whether each float is exactly k / 255. Otherwise the

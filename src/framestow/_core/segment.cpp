@@ -43,6 +43,19 @@ void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frame
     }
 }
 
+void check_segment_frames(const FrameFormat& format, std::uint64_t num_frames) {
+    const FrameGeometry frames = format.is_scaled() ? format.floats() : format.pixels;
+    check_segment_frames(frames, num_frames);
+    const std::uint64_t num_lead_ins = num_frames * format.lead_ins;
+    if (num_lead_ins > kMaxSegmentFrames || num_lead_ins * frames.frame_bytes() > kMaxRawSegmentBytes) {
+        throw std::invalid_argument("a segment of " + std::to_string(num_frames) + " frames of " +
+                                    std::to_string(frames.frame_bytes()) + " bytes in stacks of " +
+                                    std::to_string(format.lead_ins + 1) +
+                                    ": the older frames of all stacks must be at most 2**24 frames and 2**31 bytes; "
+                                    "take fewer frames");
+    }
+}
+
 FrameEncoder::FrameEncoder(const FrameFormat& format) : format_(format) {
     if (!format.is_raw) {
         pixels_.emplace(format.pixels);
@@ -50,6 +63,13 @@ FrameEncoder::FrameEncoder(const FrameFormat& format) : format_(format) {
     if (format.is_scaled()) {
         converted_.resize(format.pixels.frame_bytes());
     }
+}
+
+PatchEncoder& FrameEncoder::pixels() {
+    if (!pixels_) {
+        pixels_.emplace(format_.pixels);
+    }
+    return *pixels_;
 }
 
 PatchEncoder& FrameEncoder::floats() {
@@ -146,6 +166,26 @@ SegmentWriter::SegmentWriter(const FrameFormat& format) : format_(format) {
     }
 }
 
+void SegmentWriter::begin_run(const RunStart& start, FrameEncoder& encoder) {
+    if (format_.lead_ins == 0) {
+        return;
+    }
+    if (!runs_) {
+        runs_ = std::make_unique<Runs>();
+    }
+    std::uint32_t number = 0;
+    if (start.padding == RunPadding::kLeadIns) {
+        if (!runs_->lead_ins) {
+            runs_->lead_ins = std::make_unique<SegmentWriter>(format_.of_lead_ins());
+        }
+        for (std::size_t frame = 0; frame < format_.lead_ins; ++frame) {
+            runs_->lead_ins->append(start.lead_ins + frame * format_.frame_bytes(), encoder);
+        }
+        number = runs_->lead_ins->num_frames() / format_.lead_ins;
+    }
+    runs_->table.push_back(Runs::Entry{num_frames_, number});
+}
+
 void SegmentWriter::append(const std::uint8_t* frame, FrameEncoder& encoder) {
     if (!format_.is_scaled()) {
         append_pixels(frame, encoder);
@@ -194,12 +234,16 @@ void SegmentWriter::finish(SharedOperations& shared_operations) {
     if (exact_) {
         exact_->frames.finish(shared_operations);
     }
+    if (runs_ && runs_->lead_ins) {
+        runs_->lead_ins->finish(shared_operations);
+    }
 }
 
 void SegmentWriter::clear() {
     num_frames_ = 0;
     raw_segment_ = nullptr;
     exact_.reset();
+    runs_.reset();
     if (patches_) {
         patches_->clear();
     }
@@ -210,6 +254,14 @@ std::size_t SegmentWriter::pixel_segment_bytes() const {
 }
 
 std::size_t SegmentWriter::packed_bytes() const {
+    if (!runs_) {
+        return frame_segment_bytes();
+    }
+    return kRunsHeaderBytes + frame_segment_bytes() + runs_->table.size() * kRunBytes +
+           (runs_->lead_ins ? runs_->lead_ins->packed_bytes() : 0);
+}
+
+std::size_t SegmentWriter::frame_segment_bytes() const {
     if (!format_.is_scaled()) {
         return pixel_segment_bytes();
     }
@@ -218,6 +270,24 @@ std::size_t SegmentWriter::packed_bytes() const {
 }
 
 void SegmentWriter::write_to(std::uint8_t* target, DecodingScratch& scratch) const {
+    if (!runs_) {
+        write_frames(target, scratch);
+        return;
+    }
+    write_frames(target + kRunsHeaderBytes, scratch);
+    std::uint8_t* entry = target + kRunsHeaderBytes + frame_segment_bytes();
+    for (const Runs::Entry& run : runs_->table) {
+        store_u32(entry, run.place);
+        store_u32(entry + 4, run.lead_ins);
+        entry += kRunBytes;
+    }
+    if (runs_->lead_ins) {
+        runs_->lead_ins->write_to(entry, scratch);
+    }
+    write_runs_header(target, packed_bytes(), frame_segment_bytes(), runs_->table.size());
+}
+
+void SegmentWriter::write_frames(std::uint8_t* target, DecodingScratch& scratch) const {
     const std::size_t pixel_bytes = pixel_segment_bytes();
     std::uint8_t* const pixels = target + (format_.is_scaled() ? kScaledHeaderBytes : 0);
     if (patches_) {
@@ -239,7 +309,7 @@ void SegmentWriter::write_to(std::uint8_t* target, DecodingScratch& scratch) con
         }
         write_patches(exact_->frames, place, scratch_of_floats(scratch));
     }
-    write_scaled_header(target, packed_bytes(), pixel_bytes, num_exact());
+    write_scaled_header(target, frame_segment_bytes(), pixel_bytes, num_exact());
 }
 
 void SegmentWriter::unpack_pixels(std::size_t first, std::size_t count, DecodingScratch& scratch,
@@ -275,10 +345,56 @@ void SegmentWriter::unpack(std::size_t first, std::size_t count, DecodingScratch
         });
 }
 
+namespace {
+
+// Unpacks the last `count` frames of the lead-ins with that number, from 1 on, by unpack(first, count, out).
+template <typename Unpack>
+void unpack_lead_ins(const FrameFormat& format, std::size_t number, std::size_t count, std::uint8_t* out,
+                     const Unpack& unpack) {
+    const std::size_t frame_bytes = format.frame_bytes();
+    const std::size_t taken = std::min(count, std::size_t{format.lead_ins});
+    std::uint8_t* const oldest = out + (count - taken) * frame_bytes;
+    unpack(number * format.lead_ins - taken, taken, oldest);
+    for (std::uint8_t* older = out; older < oldest; older += frame_bytes) {
+        std::memcpy(older, oldest, frame_bytes);
+    }
+}
+
+}  // namespace
+
+bool SegmentWriter::unpack_padding(std::size_t place, std::size_t count, DecodingScratch& scratch,
+                                   std::uint8_t* out) const {
+    if (!runs_) {
+        return false;
+    }
+    const auto& table = runs_->table;
+    const auto run =
+        std::lower_bound(table.begin(), table.end(), place,
+                         [](const Runs::Entry& entry, std::size_t wanted) { return entry.place < wanted; });
+    if (run == table.end() || run->place != place) {
+        return false;
+    }
+    if (run->lead_ins == 0) {
+        std::memset(out, 0, count * format_.frame_bytes());
+    } else {
+        unpack_lead_ins(format_, run->lead_ins, count, out,
+                        [&](std::size_t first, std::size_t taken, std::uint8_t* target) {
+                            runs_->lead_ins->unpack(first, taken, scratch, target);
+                        });
+    }
+    return true;
+}
+
 std::size_t SegmentWriter::nbytes() const {
-    const std::size_t exact_bytes =
-        exact_ ? exact_->places.capacity() * sizeof(std::uint32_t) + exact_->frames.nbytes() : 0;
-    return (patches_ ? patches_->nbytes() : 0) + exact_bytes;
+    std::size_t total = patches_ ? patches_->nbytes() : 0;
+    if (exact_) {
+        total += exact_->places.capacity() * sizeof(std::uint32_t) + exact_->frames.nbytes();
+    }
+    if (runs_) {
+        total += sizeof(Runs) + runs_->table.capacity() * sizeof(Runs::Entry) +
+                 (runs_->lead_ins ? sizeof(SegmentWriter) + runs_->lead_ins->nbytes() : 0);
+    }
+    return total;
 }
 
 namespace {
@@ -294,8 +410,12 @@ template <typename ReadHeader>
 SegmentView viewed(const FrameFormat& format, ByteSpan segment, const ReadHeader& read) {
     SegmentView view;
     view.segment = segment;
+    if (format.lead_ins > 0 && has_runs(segment)) {
+        view.runs = run_table(segment);
+        view.segment = view.runs.frames;
+    }
     if (format.is_scaled()) {
-        view.scaled = scaled_parts(segment);
+        view.scaled = scaled_parts(view.segment);
         view.segment = view.scaled.pixels;
     }
     view.header = read(view.segment);
@@ -311,13 +431,41 @@ SegmentView viewed(const FrameFormat& format, ByteSpan segment, const ReadHeader
     return view;
 }
 
+void check_runs(const FrameFormat& format, const SegmentView& view) {
+    const RunTable& runs = view.runs;
+    std::size_t num_given = 0;
+    for (std::size_t run = 0; run < runs.num_runs; ++run) {
+        const std::size_t next = run + 1 < runs.num_runs ? runs.place(run + 1) : view.header.num_frames;
+        if (runs.place(run) >= next) {
+            throw DamagedSegment("segment has a run at place " + std::to_string(runs.place(run)) +
+                                 ": places must be ascending and below " + std::to_string(view.header.num_frames));
+        }
+        if (runs.lead_ins_of(run) != 0 && runs.lead_ins_of(run) != ++num_given) {
+            throw DamagedSegment("segment has a run with the lead-ins " + std::to_string(runs.lead_ins_of(run)) +
+                                 ": expected " + std::to_string(num_given));
+        }
+    }
+    const std::size_t num_frames = num_given == 0 && runs.lead_ins.size == 0
+                                       ? 0
+                                       : view_verified_segment(format.of_lead_ins(), runs.lead_ins).header.num_frames;
+    if (num_frames != num_given * format.lead_ins) {
+        throw DamagedSegment("segment has " + std::to_string(num_frames) + " lead-ins: expected " +
+                             std::to_string(format.lead_ins) + " for each of " + std::to_string(num_given) + " runs");
+    }
+}
+
 }  // namespace
 
 SegmentView view_segment(const FrameFormat& format, ByteSpan segment) { return viewed(format, segment, read_header); }
 
 SegmentView view_verified_segment(const FrameFormat& format, ByteSpan segment) {
-    if (format.is_scaled()) {
+    ByteSpan frames = segment;
+    if (format.lead_ins > 0 && has_runs(segment)) {
         verify_checksum(segment);
+        frames = run_table(segment).frames;
+    }
+    if (format.is_scaled()) {
+        verify_checksum(frames);
     }
     const SegmentView view = viewed(format, segment, verify_segment);
     const std::size_t num_exact = view.scaled.num_exact;
@@ -328,6 +476,7 @@ SegmentView view_verified_segment(const FrameFormat& format, ByteSpan segment) {
                                  ": places must be ascending and below " + std::to_string(view.header.num_frames));
         }
     }
+    check_runs(format, view);
     return view;
 }
 
@@ -363,6 +512,33 @@ void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::si
     }
 }
 
+bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::size_t place, std::size_t count,
+                    DecodingScratch& scratch, std::uint8_t* out) {
+    const std::size_t run = view.runs.find(place);
+    if (run == view.runs.num_runs) {
+        return false;
+    }
+    const std::size_t number = view.runs.lead_ins_of(run);
+    if (number == 0) {
+        std::memset(out, 0, count * format.frame_bytes());
+        return true;
+    }
+    const FrameFormat lead_in_format = format.of_lead_ins();
+    const SegmentView lead_ins = view_segment(lead_in_format, view.runs.lead_ins);
+    if (std::uint64_t{number} * format.lead_ins > lead_ins.header.num_frames) {
+        throw DamagedSegment("segment has " + std::to_string(lead_ins.header.num_frames) + " lead-ins: run " +
+                             std::to_string(run) + " needs more");
+    }
+    unpack_lead_ins(format, number, count, out, [&](std::size_t first, std::size_t taken, std::uint8_t* target) {
+        unpack_frames(lead_in_format, lead_ins, first, taken, scratch, target);
+    });
+    return true;
+}
+
+std::size_t num_exact_of(const FrameFormat& format, ByteSpan segment) {
+    return format.is_scaled() ? num_exact_of(format.lead_ins > 0 ? without_runs(segment) : segment) : 0;
+}
+
 std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std::uint8_t* frames,
                                        std::uint32_t num_frames) {
     FrameEncoder encoder(geometry);
@@ -379,6 +555,15 @@ std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std:
 }
 
 std::vector<std::uint8_t> packed_segment(const FrameFormat& format, ByteSpan raw_segment) {
+    if (format.lead_ins > 0 && has_runs(raw_segment)) {
+        const RunTable runs = run_table(raw_segment);
+        std::vector<std::uint8_t> segment = packed_segment(format, runs.frames);
+        const std::size_t frame_segment_bytes = segment.size();
+        segment.insert(segment.begin(), kRunsHeaderBytes, std::uint8_t{0});
+        segment.insert(segment.end(), runs.entries, raw_segment.bytes + raw_segment.size);
+        write_runs_header(segment.data(), segment.size(), frame_segment_bytes, runs.num_runs);
+        return segment;
+    }
     const SegmentView view = view_segment(format, raw_segment);
     std::vector<std::uint8_t> pixels =
         pack_segment(format.pixels, payload_of(view.segment).bytes, view.header.num_frames);

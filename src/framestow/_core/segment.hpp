@@ -1,4 +1,5 @@
-// A segment: consecutive frames of one environment as self-contained bytes, in RAM and on disk.
+// A segment: consecutive frames of one environment as self-contained bytes, in RAM and on disk, and the paddings of the
+// runs that begin in it, if they bring their own (segment_runs.hpp).
 //
 // `SegmentWriter` takes frames as they are appended. It packs them as patches, and writes raw frames instead if patches
 // would save less than a quarter; or it writes raw frames at once, in place. Writers and scratch are not thread-safe;
@@ -14,6 +15,7 @@
 
 #include "packings/patches.hpp"
 #include "scaled_frames.hpp"
+#include "segment_runs.hpp"
 
 namespace framestow {
 
@@ -24,20 +26,21 @@ std::uint32_t default_group_frames(const FrameGeometry& geometry);
 
 // Throws std::invalid_argument if a segment may not have that many frames.
 void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frames);
+void check_segment_frames(const FrameFormat& format, std::uint64_t num_frames);  // also if each begins a run
 
 // The scratch of appending, shared by all writers of a store.
 class FrameEncoder {
 public:
     explicit FrameEncoder(const FrameFormat& format);
 
-    PatchEncoder& pixels() { return *pixels_; }
+    PatchEncoder& pixels();
     PatchEncoder& floats();
     std::uint8_t* converted() { return converted_.data(); }  // one frame of pixels
     std::size_t nbytes() const;
 
 private:
     FrameFormat format_;
-    std::optional<PatchEncoder> pixels_;  // none if segments are raw
+    std::optional<PatchEncoder> pixels_;  // of raw segments, from the first lead-ins on
     std::optional<PatchEncoder> floats_;  // from the first exact frame on
     std::vector<std::uint8_t> converted_;
 };
@@ -52,12 +55,17 @@ public:
     // Writes the raw frames into that segment, which has raw_segment_bytes(). Raw writers need it before any frame.
     void begin_raw(std::uint8_t* segment) { raw_segment_ = segment; }
 
+    // Says that the next frame begins a run whose padding is stored, by a copy of its lead-ins. Does nothing if the
+    // format has none.
+    void begin_run(const RunStart& start, FrameEncoder& encoder);
+
     // Appends a frame of format.frame_bytes().
     void append(const std::uint8_t* frame, FrameEncoder& encoder);
     void finish(SharedOperations& shared_operations);
     void clear();
     std::uint32_t num_frames() const { return num_frames_; }
     std::size_t num_exact() const { return exact_ ? exact_->places.size() : 0; }
+    bool has_runs() const { return runs_ != nullptr; }
 
     // Returns the number of bytes that write_to() writes.
     std::size_t packed_bytes() const;
@@ -68,6 +76,9 @@ public:
     // Unpacks the appended frames first .. first + count - 1.
     void unpack(std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
 
+    // As the function of that name below.
+    bool unpack_padding(std::size_t place, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
+
     std::size_t nbytes() const;
 
 private:
@@ -77,17 +88,29 @@ private:
         PatchesWriter frames;
     };
 
+    struct Runs {
+        struct Entry {
+            std::uint32_t place;
+            std::uint32_t lead_ins;  // which, from 1 on; 0: zeros
+        };
+        std::vector<Entry> table;
+        std::unique_ptr<SegmentWriter> lead_ins;  // from the first ones on
+    };
+
     void append_pixels(const std::uint8_t* pixels, FrameEncoder& encoder);
     void append_exact(const std::uint8_t* frame, FrameEncoder& encoder);
     void unpack_pixels(std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) const;
     std::uint8_t* raw_frame(std::size_t place) const;
     std::size_t pixel_segment_bytes() const;
+    std::size_t frame_segment_bytes() const;
+    void write_frames(std::uint8_t* target, DecodingScratch& scratch) const;
 
     FrameFormat format_;
     std::uint32_t num_frames_ = 0;
     std::optional<PatchesWriter> patches_;  // none if raw
     std::uint8_t* raw_segment_ = nullptr;   // belongs to the caller
     std::unique_ptr<ExactFrames> exact_;    // of scaled floats, from the first one on
+    std::unique_ptr<Runs> runs_;            // from the first one with a stored padding on
 };
 
 // Returns the bytes of a raw segment without exact frames.
@@ -99,6 +122,7 @@ struct SegmentView {
     ByteSpan segment;      // likewise
     ScaledParts scaled{};
     SegmentHeader exact_header{};
+    RunTable runs{};
 };
 
 // Parses a segment; throws DamagedSegment if it does not fit the format.
@@ -112,6 +136,14 @@ void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size
                    DecodingScratch& scratch, std::uint8_t* out);
 void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::size_t first, std::size_t count,
                    DecodingScratch& scratch, std::uint8_t* out);
+
+// Returns false, and writes nothing, unless a run with a stored padding begins at `place`. Otherwise unpacks the last
+// `count` frames before it: zeros, or its lead-ins, of which the oldest is repeated if there are fewer.
+bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::size_t place, std::size_t count,
+                    DecodingScratch& scratch, std::uint8_t* out);
+
+// Returns the number of exact frames of a stored segment, without its lead-ins.
+std::size_t num_exact_of(const FrameFormat& format, ByteSpan segment);
 
 // Packs `num_frames` contiguous frames.
 std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std::uint8_t* frames,

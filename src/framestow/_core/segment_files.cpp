@@ -130,7 +130,7 @@ FilePlace SegmentFiles::add(const std::string& path, std::uint64_t offset, std::
     OpenFile& opened = files_.try_emplace(path, path).first->second;
     ++opened.num_segments;
     nbytes_ += size;
-    return FilePlace{&opened.file, offset, size, checksum, 0};
+    return FilePlace{&opened.file, offset, size, checksum};
 }
 
 void SegmentFiles::release(const FilePlace& place) {

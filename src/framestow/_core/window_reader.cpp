@@ -60,24 +60,58 @@ DecodingScratch& scratch_of_this_thread() {
     return scratch;
 }
 
-// Unpacks frames of one segment. An open segment is read under the gate; it may have been sealed since its look-up.
-void unpack_part(const Snapshot& snapshot, const SegmentPlace& looked_up, std::size_t env_id, std::int64_t number,
-                 std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
+// Calls of_sealed(place) for a segment, or of_open(view) under the gate if it is open; it may have been sealed since
+// its look-up.
+template <typename OfSealed, typename OfOpen>
+auto with_segment(const Snapshot& snapshot, const SegmentPlace& looked_up, std::size_t env_id, std::int64_t number,
+                  const OfSealed& of_sealed, const OfOpen& of_open) {
     if (!is_nowhere(looked_up)) {
-        snapshot.store().unpack_sealed(looked_up, env_id, number, first, count, scratch, out);
-        return;
+        return of_sealed(looked_up);
     }
     SegmentPlace place;
     {
         const FrameStore::View view(snapshot);
         place = *view.find(env_id, number);
         if (is_nowhere(place)) {
-            view.unpack_open(env_id, first, count, scratch, out);
-            scratch.up_to.emplace();  // its bytes may change as soon as the gate is free
-            return;
+            return of_open(view);
         }
     }
-    snapshot.store().unpack_sealed(place, env_id, number, first, count, scratch, out);
+    return of_sealed(place);
+}
+
+// Unpacks frames of one segment.
+void unpack_part(const Snapshot& snapshot, const SegmentPlace& looked_up, std::size_t env_id, std::int64_t number,
+                 std::size_t first, std::size_t count, DecodingScratch& scratch, std::uint8_t* out) {
+    with_segment(
+        snapshot, looked_up, env_id, number,
+        [&](const SegmentPlace& place) {
+            snapshot.store().unpack_sealed(place, env_id, number, first, count, scratch, out);
+        },
+        [&](const FrameStore::View& view) {
+            view.unpack_open(env_id, first, count, scratch, out);
+            scratch.up_to.emplace();  // its bytes may change as soon as the gate is free
+        });
+}
+
+// Unpacks the frames before a window whose first frame begins a run with a stored padding; otherwise returns false.
+bool unpack_padding_of(const Snapshot& snapshot, const SegmentPlace& looked_up, std::size_t env_id, std::int64_t first,
+                       std::size_t num_padded, DecodingScratch& scratch, std::uint8_t* out) {
+    FrameStore& store = snapshot.store();
+    if (num_padded == 0 || store.format().lead_ins == 0) {
+        return false;
+    }
+    const std::int64_t number = first / store.frames_per_segment();
+    const auto within = static_cast<std::size_t>(first % store.frames_per_segment());
+    return with_segment(
+        snapshot, looked_up, env_id, number,
+        [&](const SegmentPlace& place) {
+            return store.unpack_sealed_padding(place, env_id, number, within, num_padded, scratch, out);
+        },
+        [&](const FrameStore::View& view) {
+            const bool is_padded = view.unpack_open_padding(env_id, within, num_padded, scratch, out);
+            scratch.up_to.emplace();
+            return is_padded;
+        });
 }
 
 // `looked_up`: the place of the window's first segment, or kNowhere if that was open.
@@ -138,23 +172,25 @@ void prefetch_ahead(const Batch& batch, std::size_t window, std::size_t end, Pre
     const auto first_frame = [&](std::size_t ahead) {
         return static_cast<std::size_t>(first_position(batch.requests, ahead) % segment_frames);
     };
-    const auto pixels_of = [&](std::size_t ahead) {
-        ByteSpan segment = bytes_in_ram(batch.segments[ahead]);
+    // A segment with runs has its frames 16 bytes later: of no account before its header is in the cache.
+    const auto pixels_of = [&](ByteSpan segment) {
         const std::size_t before = store.format().is_scaled() ? std::min(segment.size, kScaledHeaderBytes) : 0;
         return ByteSpan{segment.bytes + before, segment.size - before};
     };
     if (store.format().is_raw) {
         if (window + 1 < end) {
-            prefetch_raw(pixels_of(window + 1), first_frame(window + 1) * store.geometry().frame_bytes());
+            prefetch_raw(pixels_of(bytes_in_ram(batch.segments[window + 1])),
+                         first_frame(window + 1) * store.geometry().frame_bytes());
         }
         return;
     }
     queue.request_all();
     if (window + 3 < end) {
-        prefetch_directory(pixels_of(window + 3), store.geometry(), first_frame(window + 3));
+        prefetch_directory(pixels_of(bytes_in_ram(batch.segments[window + 3])), store.geometry(),
+                           first_frame(window + 3));
     }
     if (window + 1 < end) {
-        prefetch_frames(pixels_of(window + 1), first_frame(window + 1),
+        prefetch_frames(pixels_of(without_runs(bytes_in_ram(batch.segments[window + 1]))), first_frame(window + 1),
                         static_cast<std::size_t>(batch.requests.counts[window + 1]), queue);
     }
 }
@@ -177,6 +213,8 @@ UnpackedWindow read_window(const Batch& batch, std::size_t window, const Unpacke
     const std::int64_t first = first_position(batch.requests, window);
     std::uint8_t* const target = batch.out + window * batch.length * frame_bytes;
     std::uint8_t* const first_frame = target + num_padded * frame_bytes;
+    const bool is_padded = unpack_padding_of(batch.snapshot, batch.segments[window], static_cast<std::size_t>(env_id),
+                                             first, num_padded, scratch, target);
     std::size_t num_copied = 0;
     if (env_id == before.env_id && first >= before.first && first < before.end) {
         num_copied = std::min(count, static_cast<std::size_t>(before.end - first));
@@ -188,7 +226,9 @@ UnpackedWindow read_window(const Batch& batch, std::size_t window, const Unpacke
     const bool is_looked_up = next / segment_frames == first / segment_frames;
     unpack_window(batch.snapshot, is_looked_up ? batch.segments[window] : kNowhere, static_cast<std::size_t>(env_id),
                   next, count - num_copied, scratch, first_frame + num_copied * frame_bytes);
-    pad_stack(target, num_padded, first_frame, frame_bytes, batch.padding);
+    if (!is_padded) {
+        pad_stack(target, num_padded, first_frame, frame_bytes, batch.padding);
+    }
     return UnpackedWindow{env_id, first, first + static_cast<std::int64_t>(count), first_frame};
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -56,13 +57,39 @@ class FrameStacker:
     >>> stacker.append(np.array([0]), np.array([[[8]]], np.uint8))
     >>> stacker.stacks().ravel()
     array([7, 7, 8], dtype=uint8)
+
+    A run may begin with a whole stack, whose older frames are its *lead-ins*:
+
+    >>> older = np.array([[[[1]], [[2]]]], np.uint8)
+    >>> stacker.append(np.array([0]), np.array([[[3]]], np.uint8), np.array([2], np.uint8), older)
+    >>> stacker.stacks().ravel()
+    array([1, 2, 3], dtype=uint8)
     """
 
-    def __init__(self, spec: AnySpec, stack: int, num_envs: int, padding: StackPadding = "first_frame") -> None:
+    def __init__(
+        self,
+        spec: AnySpec,
+        stack: int,
+        num_envs: int,
+        padding: StackPadding = "first_frame",
+        depths: Sequence[int] | None = None,
+    ) -> None:
+        """Create stacks without frames.
+
+        Arguments:
+            spec: shape and dtype of the frames.
+            stack: frames of a stack.
+            num_envs: number of environments.
+            padding: what fills the stack at the beginning of an episode.
+            depths: frames of a stack, of each array; ``stack`` by default.
+        """
         # Whether frames and stacks are tuples with one array per key of an observation.
         self._is_tuple = isinstance(spec, ObservationSpec)
-        # Per key, ``(num_envs, stack, *frame)``: a ring for each environment. The frame of age a is at a % stack.
-        self._recent = [np.zeros((num_envs, stack, *array.shape), array.dtype) for array in spec.frame_specs]
+        # Per key, ``(num_envs, depth, *frame)``: a ring for each environment. The frame of age a is at a % depth.
+        self._recent = [
+            np.zeros((num_envs, depth, *array.shape), array.dtype)
+            for array, depth in zip(spec.frame_specs, depths or [stack] * len(spec.frame_specs), strict=True)
+        ]
         # Frames since the episode's first one, of each environment and array.
         self._ages = [np.full(num_envs, NOT_BEGUN, np.int64) for _ in self._recent]
         self.rings = tuple(zip(self._recent, self._ages, strict=True))
@@ -80,10 +107,20 @@ class FrameStacker:
         for stacks, part in zip(self.native, frames if self._is_tuple else (frames,), strict=True):
             stacks.begin(env_ids, part)
 
-    def append(self, env_ids: npt.NDArray[np.integer], frames: Any) -> None:
-        """Add the next frame of each of ``env_ids``, ``(m, *frame)``; a tuple of several arrays."""
-        for stacks, part in zip(self.native, frames if self._is_tuple else (frames,), strict=True):
-            stacks.append(env_ids, part)
+    def append(
+        self,
+        env_ids: npt.NDArray[np.integer],
+        frames: Any,
+        paddings: npt.NDArray[np.uint8] | None = None,
+        lead_ins: Any = None,
+    ) -> None:
+        """Add the next frame of each of ``env_ids``, ``(m, *frame)``; a tuple of several arrays.
+
+        ``paddings`` and ``lead_ins``: those of ``FrameStorage.append``, for frames that begin a run.
+        """
+        older = lead_ins if self._is_tuple and lead_ins is not None else [lead_ins] * len(self.native)
+        for stacks, part, leading in zip(self.native, frames if self._is_tuple else (frames,), older, strict=True):
+            stacks.append(env_ids, part, paddings, leading)
 
     def stacks(self) -> Any:
         """Return the current stacks of all environments, ``(num_envs, stack, *frame)``: a new array, or one per key.

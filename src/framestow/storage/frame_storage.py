@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from os import PathLike
 from typing import Literal, TypeAlias, get_args
 
@@ -47,6 +48,17 @@ class FrameStorage(FrameStore):
     floats in 0 to 1 (``is_scaled``)        values k / 255 as ``uint8`` k, in either storage; other floats exact
     ======================================  =================================================================
 
+    A *run* is a sequence of frames in which every observation is the last ``depth`` frames. A window that begins with
+    a run's first frame, and has fewer frames than the output, is padded: by ``padding`` of ``windows``, or by what
+    ``append`` got for that frame. ``depths`` says which arrays are stacks; of depth 1, no padding is stored::
+
+        append(env_ids, frames, paddings, lead_ins)    paddings: 0, 1, 2 or 3 for each frame, of all arrays
+
+        0   the run goes on
+        1   a run begins, padded with zeros
+        2   a run begins, padded with the frames of its row of lead_ins, (n, depth - 1, *frame), oldest first
+        3   a run begins, padded by ``windows``
+
     Saved segments, and those in files, are compressed. Images of a raw storage are never moved to files
     (``supports_files``).
 
@@ -77,6 +89,7 @@ class FrameStorage(FrameStore):
         threads: int = 1,
         frames_per_segment: int | None = None,
         step_bytes: int = 0,
+        depths: Sequence[int] | None = None,
     ) -> None:
         """Create an empty storage.
 
@@ -87,13 +100,19 @@ class FrameStorage(FrameStore):
             threads: most threads that unpack the windows of one call.
             frames_per_segment: frames that are stored and evicted together; by default the number that compresses best.
             step_bytes: bytes of each frame's step in the step store, for ``charged_bytes``.
+            depths: frames of an observation, of each array; 1 by default. ``windows`` gives arrays of lower depth than
+                the deepest one only the last frames of each window, as many as their output takes.
         """
         if frames_per_segment is not None:
             frames_per_segment = check_frames_per_segment(spec, frames_per_segment)
         self._spec = spec
         # By array: whether its frames are stored uncompressed.
         self._is_raw = [storage == "raw" or frame.is_column for frame in spec.frame_specs]
-        arrays = [_native_format(frame, is_raw) for frame, is_raw in zip(spec.frame_specs, self._is_raw, strict=True)]
+        depths = [1] * len(self._is_raw) if depths is None else depths
+        arrays = [
+            (*_native_format(frame, is_raw), depth - 1)
+            for frame, is_raw, depth in zip(spec.frame_specs, self._is_raw, depths, strict=True)
+        ]
         super().__init__(num_envs, arrays, frames_per_segment, step_bytes, threads)
 
     def stored_positions(self, env_id: int) -> range:

@@ -37,6 +37,70 @@ void refuse(const char* name, const std::string& fault) {
     throw std::invalid_argument(std::string(name) + " " + fault);
 }
 
+namespace {
+
+// Whether each row is `num_lead_ins` frames without a gap.
+bool has_whole_rows(const Py_buffer& view, std::size_t num_rows, std::size_t num_lead_ins, std::size_t frame_bytes) {
+    if (view.ndim < 2 || static_cast<std::size_t>(view.shape[0]) != num_rows ||
+        static_cast<std::size_t>(view.shape[1]) != num_lead_ins) {
+        return false;
+    }
+    Py_ssize_t expected = view.itemsize;
+    for (int axis = view.ndim; --axis > 0;) {
+        if (view.shape[axis] != 1 && view.strides[axis] != expected) {
+            return false;
+        }
+        expected *= view.shape[axis];
+    }
+    return static_cast<std::size_t>(expected) == num_lead_ins * frame_bytes;
+}
+
+}  // namespace
+
+RunStarts::~RunStarts() {
+    if (is_borrowed_) {
+        PyBuffer_Release(&lead_ins_);
+    }
+}
+
+void RunStarts::read(nb::handle paddings, nb::handle lead_ins, std::size_t num_frames, std::size_t num_lead_ins,
+                     std::size_t frame_bytes) {
+    if (paddings.is_none()) {
+        return;
+    }
+    const auto column = as_column<std::uint8_t>(paddings, "paddings");
+    if (column.size != num_frames) {
+        refuse("paddings", "has " + std::to_string(column.size) + " entries: must have one for each of " +
+                               std::to_string(num_frames) + " frames");
+    }
+    bool has_lead_ins = false;
+    starts_.resize(num_frames);
+    for (std::size_t row = 0; row < num_frames; ++row) {
+        starts_[row].padding = static_cast<RunPadding>(column.values[row]);
+        if (starts_[row].padding > RunPadding::kUsual) {
+            refuse("paddings", "has the entry " + std::to_string(column.values[row]) + ": entries must be 0 to 3");
+        }
+        has_lead_ins = has_lead_ins || starts_[row].padding == RunPadding::kLeadIns;
+    }
+    if (!has_lead_ins || num_lead_ins == 0) {
+        return;
+    }
+    if (PyObject_GetBuffer(lead_ins.ptr(), &lead_ins_, PyBUF_FORMAT | PyBUF_STRIDES) == 0) {
+        is_borrowed_ = true;
+    } else {
+        PyErr_Clear();
+    }
+    if (!is_borrowed_ || !has_whole_rows(lead_ins_, num_frames, num_lead_ins, frame_bytes)) {
+        refuse("lead_ins", "does not fit: must be an array (" + std::to_string(num_frames) + ", " +
+                               std::to_string(num_lead_ins) + ", *frame) with frames of " +
+                               std::to_string(frame_bytes) + " bytes, in C order from its second axis on");
+    }
+    for (std::size_t row = 0; row < num_frames; ++row) {
+        starts_[row].lead_ins =
+            static_cast<const std::uint8_t*>(lead_ins_.buf) + static_cast<Py_ssize_t>(row) * lead_ins_.strides[0];
+    }
+}
+
 StackPadding padding_named(std::string_view name) {
     if (name == "first_frame") {
         return StackPadding::kFirstFrame;

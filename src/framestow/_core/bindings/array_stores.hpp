@@ -25,13 +25,14 @@ inline std::size_t checked_threads(std::int64_t threads) {
     return static_cast<std::size_t>(threads);
 }
 
-// (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes, channels_first); the last three may be left out.
+// (rows, row_bytes, pixel_bytes, is_raw, scaled_bytes, channels_first, lead_ins); the last four may be left out.
 inline FrameFormat format_of(nb::handle array) {
     const auto given = nb::cast<nb::tuple>(array);
     const auto number = [&](std::size_t place) {
         return place < given.size() ? nb::cast<std::uint32_t>(given[place]) : 0;
     };
-    const FrameFormat format(make_geometry(number(0), number(1), number(2), number(5) != 0), number(3) != 0, number(4));
+    const FrameFormat format(make_geometry(number(0), number(1), number(2), number(5) != 0), number(3) != 0, number(4),
+                             number(6));
     if (format.is_scaled()) {
         check_geometry(format.floats());
     }
@@ -122,6 +123,13 @@ public:
     FrameStore& first() const { return *stores_.front(); }
     std::int64_t num_envs() const { return num_envs_; }
 
+    // Whether the array's stacks are not the deepest ones.
+    bool is_shallower(std::size_t array) const {
+        const std::uint32_t lead_ins = stores_[array]->format().lead_ins;
+        return std::any_of(stores_.begin(), stores_.end(),
+                           [&](const auto& store) { return store->format().lead_ins > lead_ins; });
+    }
+
     // The store of a numbered array; `number` becomes the number of its environment there.
     FrameStore& at(std::int64_t& number) const {
         const std::int64_t array = number < 0 ? 0 : number / num_envs_;
@@ -169,35 +177,60 @@ inline std::size_t charged_bytes(const ArrayStores& self) {
     return self.sum([](const FrameStore& store) { return store.charged_bytes(); });
 }
 
-// The frames of one step, one for each of `env_ids` in every array, checked before anything changes.
+// The frames of one step, one for each of `env_ids` in every array, checked before anything changes. `paddings` and
+// `lead_ins` are none, or as RunStarts reads them: one padding a frame for all arrays, and the lead-ins of each array.
 class StepFrames {
 public:
-    StepFrames(const ArrayStores& stores, nb::handle frames, const std::int32_t* env_ids, std::size_t count)
+    StepFrames(const ArrayStores& stores, nb::handle frames, const std::int32_t* env_ids, std::size_t count,
+               nb::handle paddings = nb::none(), nb::handle lead_ins = nb::none())
         : stores_(stores), arrays_(frames, stores.size(), "frames", false), env_ids_(env_ids), count_(count) {
         for (std::size_t array = 0; array < stores.size(); ++array) {
             check_frames(arrays_[array], "frames", {count}, stores[array].format().frame_bytes());
+        }
+        if (!paddings.is_none()) {
+            read_run_starts(paddings, lead_ins);
         }
     }
 
     const std::uint8_t* of_array(std::size_t array) const { return arrays_[array].values<const std::uint8_t>(); }
 
+    // One for each frame, or null without paddings.
+    const RunStart* run_starts(std::size_t array) const { return run_starts_ ? run_starts_[array].starts() : nullptr; }
+
     // Appends to all arrays. Gives the GIL away only to wait for readers, which takes microseconds.
     void append() const {
         for (std::size_t array = 0; array < stores_.size(); ++array) {
             FrameStore& store = stores_[array];
-            const std::size_t num_done = store.append_without_waiting(env_ids_, of_array(array), count_);
+            const RunStart* const starts = run_starts(array);
+            const std::size_t num_done = store.append_without_waiting(env_ids_, of_array(array), count_, starts);
             if (num_done < count_) {
                 const ReleaseGil released;
                 store.append(env_ids_ + num_done, of_array(array) + num_done * store.format().frame_bytes(),
-                             count_ - num_done);
+                             count_ - num_done, starts == nullptr ? nullptr : starts + num_done);
             }
         }
     }
 
 private:
+    void read_run_starts(nb::handle paddings, nb::handle lead_ins) {
+        const bool is_tuple = nb::isinstance<nb::tuple>(lead_ins);
+        if (!lead_ins.is_none() && (is_tuple || stores_.size() > 1) &&
+            !(is_tuple && nb::len(lead_ins) == stores_.size())) {
+            refuse("lead_ins", "is not a tuple of " + std::to_string(stores_.size()) +
+                                   " entries: must have an array, or None, for each array");
+        }
+        run_starts_.reset(new RunStarts[stores_.size()]);
+        for (std::size_t array = 0; array < stores_.size(); ++array) {
+            const FrameFormat& format = stores_[array].format();
+            const nb::object of_array = is_tuple ? nb::object(lead_ins[array]) : nb::borrow(lead_ins);
+            run_starts_[array].read(paddings, of_array, count_, format.lead_ins, format.frame_bytes());
+        }
+    }
+
     const ArrayStores& stores_;
     BorrowedArrays arrays_;
-    const std::int32_t* env_ids_;  // count_ of them, owned by the caller
+    std::unique_ptr<RunStarts[]> run_starts_;  // none without paddings
+    const std::int32_t* env_ids_;              // count_ of them, owned by the caller
     std::size_t count_;
 };
 
@@ -207,7 +240,7 @@ public:
     BoundFrameStacks(nb::handle recent, nb::handle ages, const char* padding);
 
     void begin(nb::handle env_ids, nb::handle frames);
-    void append(nb::handle env_ids, nb::handle frames);
+    void append(nb::handle env_ids, nb::handle frames, nb::handle paddings, nb::handle lead_ins);
     void write(nb::handle out) const;
     const FrameStacks& stacks() const { return stacks_; }
 

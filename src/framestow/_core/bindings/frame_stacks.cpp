@@ -26,10 +26,16 @@ void BoundFrameStacks::begin(nb::handle env_ids, nb::handle frames) {
     stacks_.begin(env_ids_.data(), rows.values<const std::uint8_t>(), env_ids_.size());
 }
 
-void BoundFrameStacks::append(nb::handle env_ids, nb::handle frames) {
+void BoundFrameStacks::append(nb::handle env_ids, nb::handle frames, nb::handle paddings, nb::handle lead_ins) {
     BorrowedArray rows;
     check(env_ids, frames, rows);
-    stacks_.append(env_ids_.data(), rows.values<const std::uint8_t>(), env_ids_.size());
+    RunStarts runs;
+    runs.read(paddings, lead_ins, env_ids_.size(), stacks_.stack - 1, stacks_.frame_bytes);
+    if (runs.starts() == nullptr) {
+        stacks_.append(env_ids_.data(), rows.values<const std::uint8_t>(), env_ids_.size());
+    } else {
+        stacks_.advance(env_ids_.data(), rows.values<const std::uint8_t>(), env_ids_.size(), runs.starts());
+    }
 }
 
 void BoundFrameStacks::write(nb::handle out) const {
@@ -63,7 +69,8 @@ void bind_frame_stacks(nb::module_& module) {
         .def(nb::init<nb::handle, nb::handle, const char*>(), nb::arg("recent"), nb::arg("ages"),
              nb::arg("padding") = "first_frame")
         .def("begin", &BoundFrameStacks::begin, nb::arg("env_ids"), nb::arg("frames"))
-        .def("append", &BoundFrameStacks::append, nb::arg("env_ids"), nb::arg("frames"))
+        .def("append", &BoundFrameStacks::append, nb::arg("env_ids"), nb::arg("frames"),
+             nb::arg("paddings").none() = nb::none(), nb::arg("lead_ins").none() = nb::none())
         .def("write", &BoundFrameStacks::write, nb::arg("out"));
 }
 

@@ -6,6 +6,7 @@
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <optional>
 
@@ -17,9 +18,10 @@
 namespace framestow {
 namespace {
 
-std::size_t py_append(ArrayStores& self, nb::handle env_ids_argument, nb::handle frames_argument) {
+std::size_t py_append(ArrayStores& self, nb::handle env_ids_argument, nb::handle frames_argument, nb::handle paddings,
+                      nb::handle lead_ins) {
     const auto env_ids = as_column<std::int32_t>(env_ids_argument, "env_ids");
-    StepFrames(self, frames_argument, env_ids.values, env_ids.size).append();
+    StepFrames(self, frames_argument, env_ids.values, env_ids.size, paddings, lead_ins).append();
     return charged_bytes(self);
 }
 
@@ -35,6 +37,8 @@ std::int64_t py_evict(ArrayStores& self, std::int64_t env_id, std::int64_t befor
     }
     return num_evicted;
 }
+
+constexpr std::size_t kMostFrames = std::numeric_limits<std::int32_t>::max();  // of a window
 
 // The columns of window requests, with as many entries each.
 struct WindowColumns {
@@ -69,7 +73,8 @@ public:
     ArraySnapshots(const ArraySnapshots&) = delete;
     ArraySnapshots& operator=(const ArraySnapshots&) = delete;
 
-    // Gathers one array alone, or all of them if `only` is none.
+    // Gathers one array alone, or all of them if `only` is none. An array of shallower stacks than another one has the
+    // last frames of each window, as many as its output takes.
     void windows(nb::handle env_ids_argument, nb::handle last_positions_argument, nb::handle counts_argument,
                  nb::handle out_argument, const char* padding, std::optional<std::size_t> only,
                  std::size_t num_threads) const {
@@ -91,7 +96,16 @@ public:
         const StackPadding read_padding = padding_named(padding);
         const ReleaseGil released;
         for (std::size_t at = 0; at < num_arrays; ++at) {
-            read_windows(*snapshots_[first + at], columns.requests, length(at), read_padding, num_threads,
+            WindowRequests requests = columns.requests;
+            std::vector<std::int32_t> counts;
+            if (stores_.is_shallower(first + at)) {
+                counts.assign(requests.counts, requests.counts + requests.num_windows);
+                const auto most = static_cast<std::int32_t>(std::min<std::size_t>(length(at), kMostFrames));
+                std::for_each(counts.begin(), counts.end(),
+                              [&](std::int32_t& count) { count = std::min(count, most); });
+                requests.counts = counts.data();
+            }
+            read_windows(*snapshots_[first + at], requests, length(at), read_padding, num_threads,
                          outputs[at].values<std::uint8_t>());
         }
     }
@@ -185,7 +199,8 @@ void bind_frame_store(nb::module_& module) {
         .def(nb::init<std::int64_t, nb::handle, std::optional<std::int64_t>, std::size_t, std::int64_t>(),
              nb::arg("num_envs"), nb::arg("arrays"), nb::arg("frames_per_segment").none() = nb::none(),
              nb::arg("step_bytes") = 0, nb::arg("threads") = 1)
-        .def("append", &py_append, nb::arg("env_ids"), nb::arg("frames"))
+        .def("append", &py_append, nb::arg("env_ids"), nb::arg("frames"), nb::arg("paddings").none() = nb::none(),
+             nb::arg("lead_ins").none() = nb::none())
         .def(
             "windows",
             [](const ArrayStores& self, nb::handle env_ids, nb::handle last_positions, nb::handle counts,
