@@ -307,17 +307,36 @@ class _Steps:
     def append_staged(self) -> None:
         """Append the staged step without frames."""
 
-    def append_whole(self, storage: FrameStore, stacks: tuple[FrameStacks, ...], frames: Any) -> int:
+    def append_whole(
+        self,
+        storage: FrameStore,
+        stacks: tuple[FrameStacks, ...],
+        frames: Any,
+        paddings: NDArray[np.uint8] | None = None,
+        lead_ins: Any = None,
+    ) -> int:
         """Append the staged step, its frames, and the stacks of all arrays; return the storage's ``charged_bytes``.
+
+        ``paddings`` and ``lead_ins``: as those of ``FrameStore.append``; the paddings of borders are 1 to 3, all others
+        0. None: the runs that borders begin are padded as episodes.
 
         Checks all arguments first. No signal is handled in this call, so the step is stored whole or not at all. If
         memory runs out in the middle, RuntimeError refuses all further steps.
         """
 
     def begin_whole(
-        self, storage: FrameStore, stacks: tuple[FrameStacks, ...], env_ids: NDArray[np.int32], frames: Any
+        self,
+        storage: FrameStore,
+        stacks: tuple[FrameStacks, ...],
+        env_ids: NDArray[np.int32],
+        frames: Any,
+        paddings: NDArray[np.uint8] | None = None,
+        lead_ins: Any = None,
     ) -> int:
-        """Start an episode on each of ``env_ids`` with its frames, as ``append_whole`` appends a step."""
+        """Start an episode on each of ``env_ids`` with its frames, as ``append_whole`` appends a step.
+
+        ``paddings``, each 1 to 3, and ``lead_ins``: as those of ``append_whole``.
+        """
 
     def resolve(
         self, indices: _Indices, with_extras: bool = True, merges_windows: bool = False

@@ -169,6 +169,23 @@ StagedSegment::StagedSegment(const FrameFormat& format, std::int32_t env_id, Byt
     newest_frames_.resize(num_newest * frame_bytes_);
     DecodingScratch scratch;
     unpack_frames(format, view, bits_.size() - num_newest, num_newest, scratch, newest_frames_.data());
+    for (std::size_t run = 0; run < view.runs.num_runs; ++run) {
+        if (!begins_run(view.runs.place(run))) {
+            throw DamagedSegment("segment has a run that begins at frame " + std::to_string(view.runs.place(run)) +
+                                 ": its steps have none there; send it again");
+        }
+    }
+    newest_run_ = bits_.size();
+    while (newest_run_ > 0 && !begins_run(newest_run_ - 1)) {
+        --newest_run_;
+    }
+    newest_run_ = newest_run_ > 0 ? newest_run_ - 1 : bits_.size();
+    if (newest_run_ < bits_.size()) {
+        lead_ins_.resize(format.lead_ins * frame_bytes_);
+        if (!unpack_padding(format, view, newest_run_, format.lead_ins, scratch, lead_ins_.data())) {
+            lead_ins_.clear();
+        }
+    }
 }
 
 bool StagedSegment::read_flags(bool is_open, std::vector<std::uint8_t>& flags) const {
@@ -190,14 +207,18 @@ bool StagedSegment::read_flags(bool is_open, std::vector<std::uint8_t>& flags) c
 void StagedSegment::advance(const FrameStacks& stacks) const {
     const std::size_t num_skipped = bits_.size() - newest_frames_.size() / frame_bytes_;
     for (std::size_t place = 0; place < bits_.size(); ++place) {
-        const bool begins_run = (bits_[place] & (kBegins | kBeginsRun)) != 0;
         if (place < num_skipped) {  // the frame has left the stack at the end of the segment
             std::int64_t& age = stacks.ages[stream_];
-            age = begins_run ? 0 : age + 1;
+            age = begins_run(place) ? 0 : age + 1;
             continue;
         }
         const std::uint8_t* const frame = newest_frames_.data() + (place - num_skipped) * frame_bytes_;
-        (stacks.*(begins_run ? &FrameStacks::begin : &FrameStacks::append))(&stream_, frame, 1);
+        if (place == newest_run_ && !lead_ins_.empty()) {
+            const RunStart start{RunPadding::kLeadIns, lead_ins_.data()};
+            stacks.advance(&stream_, frame, 1, &start);
+        } else {
+            (stacks.*(begins_run(place) ? &FrameStacks::begin : &FrameStacks::append))(&stream_, frame, 1);
+        }
     }
 }
 

@@ -125,15 +125,25 @@ public:
     // episode.
     bool read_flags(bool is_open, std::vector<std::uint8_t>& flags) const;
 
-    // Advances the environment's stack over all frames.
+    // Returns whether the newest run brings a padding that a stack may show.
+    bool brings_padding() const { return !lead_ins_.empty(); }
+
+    // Advances the environment's stack over all frames. It has one frame more than the format has lead-ins, if a run
+    // brings its own padding.
     void advance(const FrameStacks& stacks) const;
 
 private:
+    bool begins_run(std::size_t place) const {
+        return place < bits_.size() && (bits_[place] & (kBegins | kBeginsRun)) != 0;
+    }
+
     std::int32_t stream_;
     std::size_t frame_bytes_;
     std::vector<std::uint8_t> padded_;
     std::vector<std::uint8_t> bits_;
     std::vector<std::uint8_t> newest_frames_;
+    std::size_t newest_run_;              // place of the first frame of the newest run; bits_.size() if none begins
+    std::vector<std::uint8_t> lead_ins_;  // of that run if its padding is stored and the stack may show it; else empty
 };
 
 // A core (StepRing or StepBlocks) with its staged step, or its staged segment.
@@ -177,20 +187,24 @@ public:
 
     // Stores the staged step, the frames that it led to, and the stacks. Python handles signals between bytecodes, so a
     // step is stored whole or not at all.
-    std::size_t append_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle frames) {
+    std::size_t append_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle frames, nb::handle paddings,
+                             nb::handle lead_ins) {
         const Steps steps = staged_.steps();
-        store_whole(stores, stacks, frames, steps.env_ids, steps.count, steps.flags, [&] { append_staged(); });
+        const StepFrames given(stores, frames, steps.env_ids, steps.count, paddings, lead_ins);
+        store_whole(stores, stacks, given, steps.env_ids, steps.count, steps.flags, [&] { append_staged(); });
         return charged_bytes(stores);
     }
 
     // The same for the first frames of episodes.
-    std::size_t begin_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle env_ids, nb::handle frames) {
+    std::size_t begin_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle env_ids, nb::handle frames,
+                            nb::handle paddings, nb::handle lead_ins) {
         std::vector<std::int32_t> numbers;
         if (!read_env_arrays(env_ids, numbers)) {
             refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
         }
         const std::vector<std::uint8_t> flags(numbers.size(), kBorder);
-        store_whole(stores, stacks, frames, numbers.data(), numbers.size(), flags.data(),
+        const StepFrames given(stores, frames, numbers.data(), numbers.size(), paddings, lead_ins);
+        store_whole(stores, stacks, given, numbers.data(), numbers.size(), flags.data(),
                     [&] { core().begin(numbers.data(), numbers.size()); });
         return charged_bytes(stores);
     }
@@ -234,6 +248,9 @@ public:
         const FrameStacks& of_array = *checked_stacks(stores, stacks, &env_id, 1).front();
         refuse_if_torn();
         FrameStore& store = stores.first();
+        if (segment.brings_padding()) {
+            refuse_other_depth(of_array, store.format());
+        }
         store.restore(env_id, store.next_position(env_id) / store.frames_per_segment(), segment.segment());
         is_torn_ = true;
         segment.advance(of_array);
@@ -357,23 +374,55 @@ public:
 private:
     // `flags`: of the steps that led to the frames; a frame after a border begins a run.
     template <typename StoreSteps>
-    void store_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle frames, const std::int32_t* env_ids,
-                     std::size_t count, const std::uint8_t* flags, const StoreSteps& store_steps) {
-        const StepFrames given(stores, frames, env_ids, count);
+    void store_whole(const ArrayStores& stores, const nb::tuple& stacks, const StepFrames& given,
+                     const std::int32_t* env_ids, std::size_t count, const std::uint8_t* flags,
+                     const StoreSteps& store_steps) {
         const std::vector<const FrameStacks*> of_arrays = checked_stacks(stores, stacks, env_ids, count);
+        for (std::size_t array = 0; array < stores.size(); ++array) {
+            check_run_starts(given.run_starts(array), flags, count, *of_arrays[array], stores[array].format());
+        }
         refuse_if_torn();
         is_torn_ = true;  // unless all of this returns; only a lack of memory can prevent that
         given.append();
         for (std::size_t array = 0; array < stores.size(); ++array) {
-            const std::size_t frame_bytes = stores[array].format().frame_bytes();
-            for (std::size_t row = 0; row < count; ++row) {
-                const std::uint8_t* const frame = given.of_array(array) + row * frame_bytes;
-                (of_arrays[array]->*((flags[row] & kBorder) != 0 ? &FrameStacks::begin : &FrameStacks::append))(
-                    env_ids + row, frame, 1);
-            }
+            store_stacks(*of_arrays[array], env_ids, given.of_array(array), count, flags, given.run_starts(array));
         }
         store_steps();
         is_torn_ = false;
+    }
+
+    // `starts`: one for each frame, or null if all runs have the usual padding.
+    static void store_stacks(const FrameStacks& stacks, const std::int32_t* env_ids, const std::uint8_t* frames,
+                             std::size_t count, const std::uint8_t* flags, const RunStart* starts) {
+        if (starts != nullptr) {
+            stacks.advance(env_ids, frames, count, starts);
+            return;
+        }
+        for (std::size_t row = 0; row < count; ++row) {
+            const auto store = (flags[row] & kBorder) != 0 ? &FrameStacks::begin : &FrameStacks::append;
+            (stacks.*store)(env_ids + row, frames + row * stacks.frame_bytes, 1);
+        }
+    }
+
+    static void refuse_other_depth(const FrameStacks& stacks, const FrameFormat& format) {
+        if (stacks.stack != format.lead_ins + std::size_t{1}) {
+            refuse("stacks", "have " + std::to_string(stacks.stack) + " frames: must have " +
+                                 std::to_string(format.lead_ins + 1) + ", one more than the storage's lead-ins");
+        }
+    }
+
+    static void check_run_starts(const RunStart* starts, const std::uint8_t* flags, std::size_t count,
+                                 const FrameStacks& stacks, const FrameFormat& format) {
+        if (starts == nullptr) {
+            return;
+        }
+        refuse_other_depth(stacks, format);
+        for (std::size_t row = 0; row < count; ++row) {
+            if ((starts[row].padding != RunPadding::kContinues) != ((flags[row] & kBorder) != 0)) {
+                refuse("paddings", "has " + std::to_string(static_cast<int>(starts[row].padding)) + " at row " +
+                                       std::to_string(row) + ": must be 1 to 3 where a run begins, 0 where it goes on");
+            }
+        }
     }
 
     // Appends the staged steps, and begins episodes where frames do.
@@ -473,9 +522,10 @@ void bind_steps(nb::class_<Bound>& bound) {
              nb::arg("extras").none() = nb::none(), nb::arg("borders").none() = nb::none())
         .def("append_staged", &Bound::append_staged)
         .def("begin", &Bound::begin, nb::arg("env_ids"))
-        .def("append_whole", &Bound::append_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("frames"))
+        .def("append_whole", &Bound::append_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("frames"),
+             nb::arg("paddings").none() = nb::none(), nb::arg("lead_ins").none() = nb::none())
         .def("begin_whole", &Bound::begin_whole, nb::arg("storage"), nb::arg("stacks"), nb::arg("env_ids"),
-             nb::arg("frames"))
+             nb::arg("frames"), nb::arg("paddings").none() = nb::none(), nb::arg("lead_ins").none() = nb::none())
         .def("close_episodes", &Bound::close_episodes)
         .def_prop_ro("unreferenced_frames", &Bound::unreferenced_frames)
         .def("clear_unreferenced_frames", &Bound::clear_unreferenced_frames)
