@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from oracles.plain_codec import crc32c, unpack
 
 FILE_HEADER, BLOCK_HEADER = struct.Struct("<8sIQ8sI"), struct.Struct("<4sIQQII")
-SCALED_HEADER = struct.Struct("<I4sII")
+SCALED_HEADER = RUNS_HEADER = struct.Struct("<I4sII")
 STEPS_A_BLOCK = 1024
 TERMINATED, TRUNCATED, TAKEN, BORDER = 1, 2, 4, 16
 
@@ -166,11 +166,9 @@ class PlainStore:
         return np.stack([self._frames(array, (key, number))[index] for number, index in keys])
 
     def _frames(self, array: int, key: tuple[int, int]) -> NDArray[Any]:
-        shape, dtype, is_scaled = (self.arrays[array][name] for name in ("shape", "dtype", "is_scaled"))
         if key not in self._unpacked:
-            segment = self.segments[key]
-            frames = scaled_frames(segment, np.dtype(dtype), math.prod(shape)) if is_scaled else unpack(segment)
-            self._unpacked[key] = np.ascontiguousarray(frames).view(dtype).reshape(-1, *shape)
+            segment, _ = runs_of_segment(self.segments[key], self.arrays[array])
+            self._unpacked[key] = frames_of_segment(segment, self.arrays[array])
         return self._unpacked[key]
 
 
@@ -208,6 +206,27 @@ def blocks(folder: Path, name: str, log: dict[str, Any]) -> Iterator[tuple[tuple
             offset, num_blocks = offset + BLOCK_HEADER.size + size, num_blocks + 1
         if num_blocks != file["blocks"]:
             raise BrokenStoreError(f"{num_blocks} blocks in file {file['number']} of {name}, not {file['blocks']}")
+
+
+def frames_of_segment(segment: bytes, spec: dict[str, Any]) -> NDArray[Any]:
+    """Return the frames of a segment without runs, ``(n, *shape)``; ``spec``: an array of the manifest."""
+    shape, dtype = spec["shape"], np.dtype(spec["dtype"])
+    frames = scaled_frames(segment, dtype, math.prod(shape)) if spec["is_scaled"] else unpack(segment)
+    return np.ascontiguousarray(frames).view(dtype).reshape(-1, *shape)
+
+
+def runs_of_segment(segment: bytes, spec: dict[str, Any]) -> tuple[bytes, dict[int, NDArray[Any] | None]]:
+    """Return the segment of frames, and the lead-ins of runs by the place of their first frame; None for zeros."""
+    checksum, mark, num_bytes, num_runs = RUNS_HEADER.unpack_from(segment)
+    if mark != b"run1":
+        return segment, {}
+    if checksum != crc32c(segment[4:]):
+        raise BrokenStoreError("header of a segment with runs")
+    rest = segment[RUNS_HEADER.size :]
+    table = list(struct.iter_unpack("<II", rest[num_bytes : num_bytes + 8 * num_runs]))
+    num_given = max((number for _, number in table), default=0)
+    older = np.split(frames_of_segment(rest[num_bytes + 8 * num_runs :], spec), num_given) if num_given else []
+    return rest[:num_bytes], {place: older[number - 1] if number else None for place, number in table}
 
 
 def scaled_frames(segment: bytes, dtype: np.dtype[Any], num_pixels: int) -> NDArray[Any]:

@@ -18,6 +18,7 @@ from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import FrameStacker
 from framestow.storage.frame_storage import FrameStorage
 from oracles.listed_runs import CONTINUES, LEAD_INS, USUAL, ZEROS, ListedRuns
+from oracles.plain_store import frames_of_segment, runs_of_segment
 
 NUM_ENVS = 2
 SPECS = {
@@ -280,6 +281,23 @@ def test_what_does_not_fit_is_refused_and_nothing_is_stored(paddings, lead_ins, 
 def test_segments_whose_lead_ins_would_be_too_large_are_refused():
     with pytest.raises(ValueError, match=r"in stacks of 256: the older frames of all stacks must be at most"):
         FrameStorage(FrameSpec((1024, 1024)), 1, frames_per_segment=9, depths=[256])
+
+
+@pytest.mark.parametrize("name", ["packed", "raw"])
+@pytest.mark.parametrize("kind", SPECS)
+def test_a_plain_reader_of_the_documented_format_reads_the_same(kind, name):
+    spec = SPECS[kind]
+    paddings = [LEAD_INS, ZEROS, CONTINUES, USUAL, LEAD_INS, LEAD_INS, CONTINUES]
+    storage, listed = filled(spec, 3, paddings, storage=name, frames_per_segment=7)
+    array = {"shape": spec.shape, "dtype": spec.dtype.str, "is_scaled": spec.is_scaled}
+
+    segment, runs = runs_of_segment(storage.segment(0, 0), array)
+
+    np.testing.assert_array_equal(listed.frames[0], frames_of_segment(segment, array))
+    assert [0, 1, 4, 5] == list(runs)
+    for position, older in runs.items():
+        shown = np.zeros((2, *spec.shape)) if older is None else older
+        np.testing.assert_array_equal(listed.window(0, position, 1, 3, "first_frame")[:2], shown)
 
 
 @pytest.mark.parametrize("kind", ["pixels", "scaled", "vectors"])

@@ -59,8 +59,8 @@ Entries = npt.NDArray[np.void]  # of ENTRY
 def repair_hint(folder: Path) -> str:
     """Return the way out of a message about damage in the store ``folder``.
 
-    >>> repair_hint(Path("runs/memory"))
-    'keep the intact data with ``framestow repair runs/memory``'
+    >>> repair_hint(Path("runs/memory")).split("`")
+    ['keep the intact data with ', 'framestow repair runs/memory', '']
     """
     return f"keep the intact data with `framestow repair {folder}`"
 
