@@ -179,12 +179,6 @@ def test_a_run_folder_that_would_be_a_file_is_refused(
     assert thesis.read_text() == "all of it"
 
 
-def test_a_folder_with_a_run_is_refused(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "run", Settings("Pong"))
-
-    assert "--resume" in _refusal(["train", "Pong", "--run-dir", str(tmp_path / "run")], capsys)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -588,7 +582,7 @@ def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
 ) -> None:
     run = tmp_path / "run"
     training = subprocess.Popen(
-        _command("train", "Breakout", "--steps", "1_000_000", "--run-dir", str(run), *SHORT),
+        _command("train", "Breakout", "--steps", "1_000_000", "--storage", "raw", "--run-dir", str(run), *SHORT),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -72,13 +72,6 @@ def test_the_charts_show_every_transition_and_every_whole_episode(tmp_path):
     assert (0, 30) == (ages.patches[0].get_x(), max(bar.get_x() + bar.get_width() for bar in ages.patches))
 
 
-def test_the_charts_are_written_beside_the_tables(saved, capsys):
-    assert 0 == main(["inspect", str(saved), "--plot", "charts.png", "--json"])
-
-    assert b"\x89PNG" == Path("charts.png").read_bytes()[:4]
-    assert "charts.png" == json.loads(capsys.readouterr().out)["plot"]
-
-
 @pytest.mark.parametrize("path", ["charts.jpg", "missing/charts.png"])
 def test_a_file_for_the_charts_that_cannot_be_written_is_refused(saved, capsys, path):
     assert 2 == main(["inspect", str(saved), "--plot", path])
@@ -250,23 +243,6 @@ def test_other_generations_and_files_left_by_a_crash_are_printed(tmp_path, monke
     assert "replay memory, format version 1, generation 2, written" in shown
     assert "other generations in this folder: 1" in shown
     assert "300 B in state.000003.npz belong to no generation" in shown
-
-
-def test_the_folder_of_a_checkpoint_selects_its_generation(tmp_path, capsys):
-    checkpoint = tmp_path / "run" / "checkpoints" / "step-000000000020"
-    checkpoint.mkdir(parents=True)
-    write_manifest(checkpoint, "framestow checkpoint", 1, {"memory_generation": 1})
-    memory = played_memory()
-    memory.save(tmp_path / "run" / "memory", keep_previous=True)
-    play_episode(memory, 1, 3, env_id=0, terminated=True)
-    memory.save(tmp_path / "run" / "memory", keep_previous=True)
-
-    contents = []
-    for folder in (checkpoint, tmp_path / "run"):
-        assert 0 == main(["inspect", str(folder), "--json"])
-        contents.append(json.loads(capsys.readouterr().out))
-
-    assert [(1, 9), (2, 12)] == [(content["generation"], content["transitions"]) for content in contents]
 
 
 def test_a_seed_below_zero_is_refused(saved, capsys):

@@ -22,7 +22,7 @@ from framestow.training.settings import Settings
 from training.catch_runs import catch_settings, make_catch
 from training.equal_runs import assert_equal_runs
 
-SHORT = ["--num-envs", "2", "--warmup", "40", "--train-every", "20", "--memory", "1_000"]
+SHORT = ["--num-envs", "2", "--warmup", "40", "--train-every", "20", "--memory", "1_000", "--storage", "raw"]
 
 
 def _saved_steps(run: Path) -> int:

@@ -93,12 +93,6 @@ def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
     assert 1_076 == len(ReplayMemory.load(saved))
 
 
-@pytest.mark.parametrize("command", ["verify", "repair"])
-def test_a_folder_without_a_memory_is_refused(command, tmp_path, capsys):
-    assert REFUSED == main([command, str(tmp_path)])
-    assert "has no memory" in capsys.readouterr().err
-
-
 def test_a_memory_that_is_being_written_is_verified_and_not_repaired(saved, capsys):
     flip(saved / "steps.000001.log", 500)
     with WriterLock(saved / LOCK, "the memory", "stop it"):
@@ -106,16 +100,6 @@ def test_a_memory_that_is_being_written_is_verified_and_not_repaired(saved, caps
         assert REFUSED == main(["repair", "run"])
 
     assert "is being written by process" in " ".join(capsys.readouterr().err.split())
-
-
-def test_a_repair_that_can_keep_nothing_says_why(saved, capsys):
-    flip(saved / "MANIFEST.000001", 50)
-    (saved / "state.000001.npz").unlink()
-
-    assert DAMAGED == main(["verify", "run"])
-    assert REFUSED == main(["repair", "run"])
-
-    assert "so the settings of the memory are unknown; load an older save" in " ".join(capsys.readouterr().err.split())
 
 
 def test_logs_without_a_manifest_and_a_state_file_are_named(saved, capsys):

@@ -60,14 +60,6 @@ def test_a_checkpoint_is_equal_after_writing_and_reading(checkpoints: Path) -> N
     _assert_equal_states(run_state(40), read_checkpoint(path, "cpu"))
 
 
-def test_a_new_checkpoint_replaces_the_old_one(checkpoints: Path) -> None:
-    write_checkpoint(checkpoints, run_state(40))
-
-    write_checkpoint(checkpoints, run_state(1_000))
-
-    assert _names(checkpoints) == ["step-000000001000"]
-
-
 def test_a_folder_without_checkpoints_has_no_newest(checkpoints: Path) -> None:
     assert newest_checkpoint(checkpoints) is None
     assert newest_checkpoint(checkpoints / "nowhere") is None

@@ -109,23 +109,6 @@ def test_samples_stay_within_the_band_if_learner_or_actors_are_slow(
     assert run.agent.num_updates * settings.batch_size >= (sampled[-1] - 3 * settings.batch_size)
 
 
-def test_a_resumed_run_trains_on_to_its_new_number_of_steps(tmp_path):
-    folder = RunFolder.create(tmp_path / "run", settings_of_run(recipe="dqn", train_every=8))
-    run = distributed_run(folder)
-    train(run, folder, events=DistributedRun.events)
-    updates = run.agent.num_updates
-    run.close()
-    folder.change_settings(replace(folder.settings(), steps=2 * STEPS))
-
-    resumed = distributed_run(folder, newest_checkpoint(folder.checkpoints))
-    train(resumed, folder, events=DistributedRun.events)
-
-    assert resumed.tally.agent_steps >= 2 * STEPS
-    assert resumed.agent.num_updates >= updates
-    assert [f"step-{resumed.tally.agent_steps:012d}"] == [path.name for path in folder.checkpoints.iterdir()]
-    resumed.close()
-
-
 def test_the_report_of_a_run_shows_transitions_of_a_shard(tmp_path):
     folder = RunFolder.create(tmp_path / "run", settings_of_run(recipe="dqn"))
     run = distributed_run(folder)

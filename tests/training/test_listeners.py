@@ -76,21 +76,6 @@ def test_lines_after_the_checkpoint_of_a_resumed_run_and_half_lines_are_dropped(
     assert _rows(path) == [COLUMNS, ["1", "30", "2", "5.0", "10"], ["2", "60", "0", "1.0", "9"]]
 
 
-def test_a_resumed_runs_table_equals_that_of_the_uninterrupted_one(tmp_path: Path) -> None:
-    tables = []
-    for name, stops in (("whole", [None]), ("halves", [150, None])):
-        folder = RunFolder.create(tmp_path / name, catch_settings(steps=300))
-        for stop in stops:
-            run = trainer.start_run(folder, make_catch)
-            table = EpisodeTable(folder.episodes, run.tally.agent_steps, pytest.fail)
-            trainer.train(run, folder, [table], lambda run=run, stop=stop: stop and run.tally.agent_steps >= stop)
-            run.close()
-        tables.append(_rows(folder.episodes))
-
-    assert tables[0] == tables[1]
-    assert len(tables[0]) > 10
-
-
 def test_progress_csv_has_the_state_of_the_run_at_its_end(tmp_path: Path) -> None:
     run, folder = _run(tmp_path, steps=200)
 

@@ -84,20 +84,6 @@ def test_a_play_reports_its_progress():
     assert [(done, 330) for done in range(1, 331)] == message
 
 
-def test_a_resumed_run_is_estimated_from_its_stored_transitions():
-    memory = ReplayMemory(1000, FrameSpec((84, 84)), 4)
-    random = np.random.default_rng(0)
-    memory.begin(np.zeros((1, 84, 84), np.uint8))
-    for _ in range(960):
-        memory.append([0], [0.0], [False], [False], random.integers(0, 256, (1, 84, 84), np.uint8))
-
-    expectation = expect_from_memory(memory.report())
-
-    assert expectation.bytes_per_transition == pytest.approx(7056 + 12, rel=0.01)
-    assert expectation.ram_bytes(960) == pytest.approx(memory.nbytes, abs=1)
-    assert expectation.step_bytes == pytest.approx(12, abs=2)
-
-
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 def test_frames_of_open_segments_do_not_make_a_resumed_run_look_small(storage):
     memory = ReplayMemory(10_000, FrameSpec((84, 84)), 4, num_envs=2, storage=storage)

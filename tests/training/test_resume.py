@@ -83,14 +83,6 @@ def test_a_resumed_run_of_any_recipe_equals_the_uninterrupted_one_bit_for_bit(tm
     _uninterrupted_and_resumed(tmp_path, settings, stop_at=301)
 
 
-def test_a_resumed_run_whose_learning_rate_falls_equals_the_uninterrupted_one(tmp_path: Path) -> None:
-    settings = catch_settings(steps=450, learning_rate_half_at=50)
-
-    expected, resumed = _uninterrupted_and_resumed(tmp_path, settings, stop_at=301)
-
-    assert resumed.agent.learning_rate == expected.agent.learning_rate < settings.learning_rate / 5
-
-
 def test_a_longer_run_begins_like_a_shorter_one_also_with_a_falling_learning_rate(tmp_path: Path) -> None:
     short, long = Transcript(), Transcript()
     settings = catch_settings(steps=300, learning_rate_half_at=100)
@@ -132,24 +124,6 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another(tmp_path: Pat
 
     assert transcripts[0].events == transcripts[1].events
     assert transcripts[0].events != transcripts[2].events
-
-
-def test_training_past_the_end_continues_the_counts(tmp_path: Path) -> None:
-    folder = _folder(tmp_path, "run", catch_settings(steps=200))
-    first = _trained(folder, make_catch, Transcript())
-    folder.change_settings(catch_settings(steps=400))
-
-    second = _trained(folder, make_catch, Transcript())
-
-    assert 200 <= first.tally.agent_steps < 210
-    assert 400 <= second.tally.agent_steps < 410
-    assert second.tally.episodes > first.tally.episodes > 0
-
-
-def test_agent_steps_count_transitions_and_not_the_steps_that_only_reset(tmp_path: Path) -> None:
-    run = _trained(_folder(tmp_path, "run", catch_settings(steps=300, memory=10_000)), make_catch, Transcript())
-
-    assert run.tally.agent_steps == len(run.memory)
 
 
 def test_a_run_with_all_its_steps_is_not_resumed_and_its_settings_stay(tmp_path: Path) -> None:

@@ -5,15 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.errors import IncompatibleError
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
-
-
-def test_a_new_folder_has_the_settings(tmp_path: Path) -> None:
-    RunFolder.create(tmp_path / "deep" / "run", Settings("Pong", seed=4))
-
-    assert RunFolder.open(tmp_path / "deep" / "run").settings() == Settings("Pong", seed=4)
 
 
 def test_a_new_run_is_refused_in_the_folder_of_a_run(tmp_path: Path) -> None:
@@ -30,18 +24,6 @@ def test_a_new_run_is_refused_in_a_folder_with_other_files(tmp_path: Path) -> No
         RunFolder.create(tmp_path, Settings("Pong"))
 
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
-
-
-def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettingsError, match=re.escape(f"{tmp_path} is not a run folder")):
-        RunFolder.open(tmp_path)
-
-
-def test_a_run_without_a_checkpoint_says_so(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", Settings("Pong"))
-
-    with pytest.raises(InvalidSettingsError, match="has no checkpoint yet"):
-        folder.newest_checkpoint()
 
 
 def test_one_process_trains_in_a_folder_at_a_time(tmp_path: Path) -> None:

@@ -117,19 +117,6 @@ def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:
     ]
 
 
-def test_every_other_difference_is_refused_and_named() -> None:
-    expected = "game: run has 'Pong', given 'Breakout'; optimizer_epsilon: run has 0.00015, given 0.5"
-
-    with pytest.raises(IncompatibleError, match=re.escape(expected)):
-        changes_on_resume(Settings("Pong"), Settings("Breakout", optimizer_epsilon=0.5), 0)
-
-
-def test_the_recipe_decides_what_is_not_given() -> None:
-    settings = Settings("Pong", recipe="rainbow-lite", n_step=1)
-
-    assert (settings.distribution, settings.priority_exponent, settings.n_step) == ("c51", 0.5, 1)
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_recipe_names_its_source_and_decides_every_setting_that_has_no_default(recipe: str) -> None:
     undecided = {field.name for field in dataclasses.fields(Settings) if field.default is FROM_RECIPE}
@@ -149,11 +136,6 @@ def test_the_documents_table_of_recipes_has_every_value(recipe: str) -> None:
     documented = {name: rows[f"`{name}`"][column].strip() for name in RECIPES[recipe].values}
 
     assert documented == {name: str(value) for name, value in RECIPES[recipe].values.items()}
-
-
-def test_an_unknown_recipe_names_the_nearest() -> None:
-    with pytest.raises(InvalidSettingsError, match=re.escape("recipe is 'rainbow-light': no recipe has")):
-        Settings("Pong", recipe="rainbow-light")
 
 
 def test_the_sampler_is_uniform_unless_a_priority_exponent_is_given() -> None:

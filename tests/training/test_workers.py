@@ -41,15 +41,6 @@ def _trained(path: Path, make_env: Any, listeners: tuple[Listener, ...] = (), **
     return run
 
 
-def _resumed(path: Path, make_env: Any, **changes: Any) -> Run:
-    folder = RunFolder.open(path)
-    folder.change_settings(catch_settings(**changes))
-    run = trainer.start_run(folder, make_env)
-    trainer.train(run, folder)
-    run.close()
-    return run
-
-
 class KillingWorkers:
     """Kills the first worker's process at given agent steps."""
 
@@ -76,16 +67,6 @@ def test_a_run_in_workers_is_the_same_run(tmp_path: Path) -> None:
     expected = _trained(tmp_path / "here", make_catch)
 
     actual = _trained(tmp_path / "workers", make_working_catch, workers=2)
-
-    assert_equal_runs(expected, actual)
-
-
-def test_a_resumed_run_may_have_another_number_of_workers(tmp_path: Path) -> None:
-    expected = _trained(tmp_path / "whole", make_catch, steps=600)
-    _trained(tmp_path / "parts", make_working_catch, steps=240, workers=2)
-
-    _resumed(tmp_path / "parts", make_catch, steps=420, epsilon_steps=500)
-    actual = _resumed(tmp_path / "parts", make_working_catch, steps=600, workers=3)
 
     assert_equal_runs(expected, actual)
 
