@@ -328,16 +328,6 @@ def test_a_wrong_step_is_refused_by_the_writer_before_it_is_kept():
     assert list(range(5)) == check_all(calls.objects[0])
 
 
-def test_a_writer_gives_the_stacks_that_a_memory_gives():
-    _, writer = shard_and_writer()
-    one, of_writer, of_memory = memory(), NumberedSteps(), NumberedSteps()
-
-    for _ in range(40):
-        of_writer.play(writer, 0, 1)
-        of_memory.play(one, 0, 1)
-        np.testing.assert_array_equal(one.observations(), writer.observations())
-
-
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_new_transitions_get_their_n_step_td_error_as_priority(n_step):
     calls, writer = shard_and_writer(n_step=n_step, sampler=Prioritized())

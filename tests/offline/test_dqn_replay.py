@@ -188,18 +188,6 @@ def test_black_frames_inside_an_episode_are_not_its_beginning(tmp_path: Path):
     assert [2.0] == memory.get([0]).reward.tolist()
 
 
-def test_a_partly_overwritten_ring_is_read_in_the_order_of_time(tmp_path: Path):
-    log = logged(tmp_path, [10] * 12, capacity=1000, is_finished=False)
-    log.capacity = 100
-    log.log(len(log.added))
-
-    memory, transferred = imported(log.folder, padding=3)
-
-    expected = whole_steps(log.added[-100:], at_reset=False)
-    assert_holds(memory, log, expected)
-    assert {NO_BEGINNING} == set(transferred.left_out)
-
-
 def test_without_add_count_the_last_slot_is_ignored(tmp_path: Path):
     log = logged(tmp_path, [10] * 12, capacity=50)
     for path in tmp_path.glob("add_count*"):
@@ -208,15 +196,6 @@ def test_without_add_count_the_last_slot_is_ignored(tmp_path: Path):
     memory, _ = imported(log.folder, checkpoints=[0], padding=3)
 
     assert_holds(memory, log, whole_steps(log.added[:49], at_reset=True))
-
-
-def test_a_smaller_capacity_keeps_the_newest_steps(tmp_path: Path):
-    log = logged(tmp_path, [10] * 4, capacity=100)
-
-    memory, transferred = imported(log.folder, capacity=7)
-
-    assert 40 == transferred.transitions
-    assert list(range(33, 40)) == memory.get(memory.sampleable_indices()).reward.tolist()
 
 
 def test_the_parent_folder_of_the_logs_can_be_given(tmp_path: Path):

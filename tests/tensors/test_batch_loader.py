@@ -63,17 +63,6 @@ def test_a_loader_gives_what_sample_gives_in_the_same_order(device, threads):
             assert_same(to_tensors(sampled.sample(32), CPU), batch)
 
 
-def test_a_kept_batch_is_not_overwritten_by_later_batches():
-    sampled = filled()
-    expected = [to_tensors(sampled.sample(32), CPU) for _ in range(20)]
-
-    with BatchLoader(filled(), 32) as loader:
-        kept = [next(loader) for _ in range(20)]
-
-    for batches in zip(expected, kept, strict=True):
-        assert_same(*batches)
-
-
 def test_steps_added_after_the_draw_are_not_in_the_batch():
     memory = filled(30)
     with BatchLoader(memory, 32, ahead=2) as loader:
@@ -142,19 +131,6 @@ def test_a_loader_ends_with_its_block():
         assert time.monotonic() < deadline
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"batch_size": 0}, "batch_size is 0: a batch has at least 1 transition"),
-        ({"ahead": 0}, "ahead is 0: at least 1 batch is prepared ahead; to prepare none, call sample()"),
-        ({"threads": 0}, "threads is 0: at least 1 thread prepares batches; give 1"),
-    ],
-)
-def test_invalid_loader_settings_are_refused(settings, message):
-    with pytest.raises(InvalidSettingsError, match=re.escape(message)):
-        BatchLoader(filled(), **({"batch_size": 8} | settings))
-
-
 class UnpacksTo:
     """A draw that unpacks to ``given``."""
 
@@ -197,19 +173,6 @@ def test_a_draw_that_unpacks_to_no_batch_is_refused_and_the_loader_can_be_closed
     loader.close()
 
     assert [False, True, True] == [one.is_stopped for one in drawn]
-
-
-def test_a_failed_draw_does_not_disturb_the_next_ones():
-    memory, calls = filled(), []
-
-    def draw(batch_size):
-        calls.append(batch_size)
-        return None if len(calls) == 2 else memory._draw_ahead(batch_size)
-
-    with BatchLoader(memory, 8, draw=draw) as loader:
-        with pytest.raises(InvalidSettingsError, match="draw returned None"):
-            next(loader)
-        assert len(next(loader).reward) == 8
 
 
 @pytest.mark.parametrize(

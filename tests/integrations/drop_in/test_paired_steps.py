@@ -5,14 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Discrete
+from gymnasium.spaces import Discrete
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framestow import FrameSpec
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations.drop_in.paired_steps import PairedSteps
-from framestow.replay.observation_layouts import ObservationLayout
 
 ROWS = 12
 
@@ -236,20 +235,6 @@ def test_a_dict_of_stacks_is_stored_as_single_frames_of_each():
     assert [frame.shape for frame in steps.memory._settings.frame.frame_specs] == [(8, 9), (8, 9)]
     batch = steps.transitions(steps.indices(ROWS - 1, [0, 1]))
     np.testing.assert_array_equal(batch.next_observation["depth"], rows[-1][1]["depth"])
-
-
-def test_numbers_without_an_axis_are_restored_with_one():
-    steps = fed(Discrete(5))
-    nobody = np.zeros(2, bool)
-    steps.add(np.array([3, 1]), [0, 0], [0.0, 0.0], np.array([4, 2]), nobody, nobody)
-    batch = steps.transitions(steps.indices(0, [0, 1]))
-    np.testing.assert_array_equal(batch.observation, [[3], [1]])
-    np.testing.assert_array_equal(batch.next_observation, [[4], [2]])
-
-
-def test_scaled_pixels_are_recognized():
-    layout = ObservationLayout.of_depth(Box(0, 1, (4, 8, 9), np.float32), 4)
-    assert layout.frame_space == FrameSpec((8, 9), np.float32, is_scaled=True)
 
 
 def test_stacks_of_scaled_pixels_are_stored_as_single_frames():

@@ -124,19 +124,6 @@ def test_every_stored_transition_is_correct(seed, history, shape, size, truncate
             assert_equal_samples(*all_transitions(play))
 
 
-def test_a_frame_without_an_effect_is_observed_but_not_sampled():
-    play = Play(size=8, history=3)
-    for _ in range(20):
-        idx = play.show()
-        np.testing.assert_array_equal(
-            play.listed.stack(len(play.listed.frames) - 1), play.buffer.encode_recent_observation()
-        )
-        if play.held():
-            assert_equal_samples(*all_transitions(play))
-        play.buffer.store_effect(idx, 1, 0.5, False)
-        play.listed.store_effect(1, 0.5, False)
-
-
 def test_a_full_ring_stacks_frames_correctly_and_the_published_buffer_does_not():
     play = Play(size=8, history=3, seed=2)
     play.frame = iter(np.arange(1, 200, dtype=np.uint8)[:, None, None, None] + np.zeros((3, 2, 1), np.uint8)).__next__
@@ -173,35 +160,6 @@ def test_all_stored_transitions_are_sampled_equally_often_including_the_last_slo
         counts[batch] += 1
     assert np.flatnonzero(counts).tolist() == list(range(22, 32))
     assert chi_square(counts[22:32]) < chi_square_bound(9)
-
-
-def test_a_truncated_episode_bootstraps_from_its_last_frame():
-    buffer = ReplayBuffer(10, 2)
-    frames = [np.full((1, 1, 1), number, np.uint8) for number in range(6)]
-    buffer.store_effect(buffer.store_frame(frames[1]), 0, 1.0, False)
-    buffer.store_effect(buffer.store_frame(frames[2]), 0, 2.0, False, truncated=True, last_frame=frames[3])
-    buffer.store_effect(buffer.store_frame(frames[4]), 0, 3.0, False, truncated=True)  # the next frame is unknown
-    buffer.store_frame(frames[5])
-
-    observations, _, rewards, next_observations, done_mask = buffer.sample(2)
-    order = np.argsort(rewards)
-
-    assert not buffer.can_sample(3)
-    assert observations[order, 0, 0].tolist() == [[0, 1], [1, 2]]
-    assert next_observations[order, 0, 0].tolist() == [[1, 2], [2, 3]]
-    assert done_mask.tolist() == [0, 0]
-    assert buffer.encode_recent_observation()[0, 0].tolist() == [0, 5]
-
-
-def test_a_frame_without_an_effect_is_not_a_transition_and_ends_its_episode():
-    buffer = ReplayBuffer(10, 3)
-    for number in (1, 2, 3, 4, 5):
-        idx = buffer.store_frame(np.full((1, 1, 1), number, np.uint8))
-        if number != 3:
-            buffer.store_effect(idx, number, 0.0, False)
-    assert buffer.encode_recent_observation()[0, 0].tolist() == [0, 4, 5]
-    assert sorted(buffer.sample(3)[1].tolist()) == [1, 2, 4]
-    assert not buffer.can_sample(4)
 
 
 def test_a_second_effect_of_a_frame_replaces_the_first():

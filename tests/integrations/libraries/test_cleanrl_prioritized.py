@@ -229,17 +229,6 @@ def test_the_largest_random_number_draws_a_transition_and_not_an_empty_slot_as_i
     assert batch.weights.tolist() == [[1.0]]
 
 
-def test_a_priority_of_an_evicted_transition_is_ignored():
-    play, ours = Play(14), buffer_of(8, 1, 1.0, 0.4, 0.0)
-    for _ in range(8):
-        add(ours, play.step())
-    numbers = np.arange(8)
-    add(ours, play.step())  # 8 replaces 0
-    ours.update_priorities(numbers, np.full(8, 9.0))
-    counts = np.bincount(ours.sample(6400).indices, minlength=9)
-    np.testing.assert_allclose(counts, [0, *[900] * 7, 100], atol=2)
-
-
 def test_a_pickled_buffer_resumes_with_the_same_steps_priorities_and_draws():
     play, ours = Play(15, 2, 0.1, 0.1), buffer_of(32, 3, num_envs=2)
     for _ in range(25):

@@ -232,10 +232,6 @@ class TestRefusals:
         with pytest.raises(InvalidSettingsError, match=r"DictReplayBuffer needs a Dict space; use ReplayBuffer$"):
             DictReplayBuffer(16, SPACE, ACTIONS)
 
-    def test_n_steps_of_zero(self):
-        with pytest.raises(InvalidSettingsError, match=r"^n_steps is 0: "):
-            NStepReplayBuffer(16, SPACE, ACTIONS, n_steps=0)
-
     @pytest.mark.parametrize(
         ("observation", "message"),
         [

@@ -245,13 +245,6 @@ def test_the_buffer_subclasses_the_librarys_and_takes_our_settings():
     assert (1, 2, "raw") == (buffer.memory.stack, settings.threads, settings.storage)
 
 
-def test_images_take_a_tenth_of_the_librarys_memory():
-    fed = Fed("pictures", size=1000).step(1000)
-    arrays = [*fed.theirs.observations.values(), *fed.theirs.next_observations.values()]
-
-    assert fed.ours.memory.nbytes < sum(array.nbytes for array in arrays) / 10
-
-
 @pytest.mark.parametrize("kind", [ReplayBuffer, DictReplayBuffer, NStepReplayBuffer])
 @pytest.mark.parametrize(
     ("argument", "way_out"),
@@ -266,17 +259,3 @@ def test_an_argument_of_another_class_is_refused_with_its_name(kind, argument, w
 
     with pytest.raises(InvalidSettingsError, match=way_out):
         kind(50, env.observation_space, env.action_space, "cpu", **argument)
-
-
-def test_n_steps_is_refused_with_the_class_that_takes_it():
-    env = make_vec_env(KINDS["bits"], 1)
-
-    with pytest.raises(InvalidSettingsError, match="n_steps is an argument of NStepReplayBuffer"):
-        ReplayBuffer(50, env.observation_space, env.action_space, "cpu", n_steps=3)
-
-
-def test_an_unknown_strategy_is_refused_with_the_known_ones():
-    env = make_vec_env(KINDS["bits"], 1)
-
-    with pytest.raises(InvalidSettingsError, match="'nearest': it must be one of "):
-        HerReplayBuffer(50, env.observation_space, env.action_space, env, goal_selection_strategy="nearest")

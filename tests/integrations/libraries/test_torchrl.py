@@ -63,28 +63,6 @@ def test_batches_equal_those_of_stacks_in_a_tensor_storage(sampler, ndim, come_a
     assert 4 == ours.storage.memory.stack
 
 
-def test_a_network_learns_the_same_weights_from_both_storages():
-    weights = []
-    for come_as, storage in (("stacks", LazyTensorStorage(45)), ("frames", FramestowStorage(45, frame_stack=4))):
-        torch.manual_seed(0)
-        network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(120, 1))
-        optimizer = torch.optim.Adam(network.parameters())
-        play, buffer = Play(seed=0, num_envs=3), TensorDictReplayBuffer(storage=storage, batch_size=16)
-        for _ in range(10):
-            frames, stacks = play.batch(5)
-            by_time = (stacks if come_as == "stacks" else frames).transpose(0, 1)
-            buffer.extend(by_time.reshape(-1))
-            batch = buffer.sample()
-            following = batch["next", "reward"] + ~batch["next", "terminated"] * network(batch["next", "pixels"] / 255)
-            loss = (network(batch["pixels"] / 255) - following.detach()).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-        weights.append(network[1].weight.detach())
-
-    assert torch.equal(*weights)
-
-
 @pytest.mark.exhaustive
 @pytest.mark.skipif(not has_segment_trees(), reason="TorchRL's C++ was built for another PyTorch")
 def test_priorities_draw_the_same_steps():
