@@ -92,9 +92,8 @@ class ArraySpec:
 class ObservationSpec:
     """An observation of several arrays, in nested dicts and tuples.
 
-    The arrays are its *arrays*, in depth-first order: dicts by ascending key, tuples by number. So the order of keys in
-    a space does not matter. ``structure`` is nested like the observation, with the array's number in place of each
-    array.
+    ``arrays`` are in depth-first order: dicts by ascending key, tuples by number. So the order of keys in a space does
+    not matter. ``structure`` is nested like the observation, with each array's index in ``arrays`` in its place.
 
     >>> spec = observation_spec({"joints": FrameSpec((7,), np.float32), "camera": FrameSpec((64, 64, 3))})
     >>> [array.key for array in spec.arrays], spec.nbytes, spec.structure
@@ -194,7 +193,7 @@ def only_frame(spec: AnySpec, what: str) -> FrameSpec:
 
 
 def each_array(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], frames: Frames) -> Frames:
-    """Return ``frames`` with ``change`` applied to the single array, or to the array of each array.
+    """Return ``frames`` with ``change`` applied to the single array, or to each of several.
 
     >>> each_array(lambda frames: frames[:1], (np.array([1, 2]), np.array([3, 4])))
     (array([1]), array([3]))

@@ -67,7 +67,7 @@ class MemoryParts:
         """Error that the next step raises instead of being stored (``refuse_steps``)."""
         # Whether ``refusal`` stays after it was raised once: of a memory that is closed or read-only.
         self._refuses_for_good = False
-        # By array, the numbers of loaded segments without a block of steps. A repaired store may have some, because
+        # By track, the numbers of loaded segments without a block of steps. A repaired store may have some, because
         # neighbouring steps use their frames.
         self._loaded_without_block: dict[int, npt.NDArray[np.int64]] = {}
         self._charge_sampler()
@@ -153,9 +153,9 @@ class MemoryParts:
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
         if isinstance(self.steps, BlockSteps):
-            for array in range(self.settings.num_tracks):
-                without_block = self.steps.without_block(array % self.settings.num_envs, self._segments_of(array))
-                self._loaded_without_block[array] = without_block
+            for track in range(self.settings.num_tracks):
+                without_block = self.steps.without_block(track % self.settings.num_envs, self._segments_of(track))
+                self._loaded_without_block[track] = without_block
         self._restack(np.flatnonzero(self.steps.newest_positions >= 0).astype(np.int32))
 
     def check(self) -> None:
@@ -164,36 +164,34 @@ class MemoryParts:
         self.check_segments()
         frames = self.storage.frames_per_segment
         windows = Windows(*self.steps.resolve(self.steps.sampleable_indices(), with_extras=False)[0])
-        for array in range(self.settings.num_tracks):
-            is_mine = windows.env_ids == array % self.settings.num_envs
+        for track in range(self.settings.num_tracks):
+            is_mine = windows.env_ids == track % self.settings.num_envs
             lasts = windows.last_positions[is_mine]
             needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
-            lacking = np.setdiff1d(needed, self._segments_of(array))
-            if lacking.size or (lasts >= self.storage.stored_positions(array).stop).any():
-                raise AssertionError(
-                    f"environment {array} of frames lacks segments {lacking} of {needed} that steps need"
-                )
+            lacking = np.setdiff1d(needed, self._segments_of(track))
+            if lacking.size or (lasts >= self.storage.stored_positions(track).stop).any():
+                raise AssertionError(f"track {track} lacks segments {lacking} of {needed} that steps need")
 
     def check_segments(self) -> None:
         """Raise ``AssertionError`` unless all arrays have the same frames and segments match the blocks of steps.
 
         Every save calls it first, so an inconsistent memory is never written. Hold ``lock``.
         """
-        for array in range(self.settings.num_tracks):
-            env_id = array % self.settings.num_envs
-            if self.storage.stored_positions(array).stop != self.storage.stored_positions(env_id).stop:
+        for track in range(self.settings.num_tracks):
+            env_id = track % self.settings.num_envs
+            if self.storage.stored_positions(track).stop != self.storage.stored_positions(env_id).stop:
                 raise AssertionError(f"environment {env_id} has different frames in two arrays")
             if isinstance(self.steps, BlockSteps):
-                loaded = self._loaded_without_block.get(array, np.empty(0, np.int64))
-                self.steps.check_segments(env_id, np.setdiff1d(self._segments_of(array), loaded))
+                loaded = self._loaded_without_block.get(track, np.empty(0, np.int64))
+                self.steps.check_segments(env_id, np.setdiff1d(self._segments_of(track), loaded))
 
-    def _segments_of(self, env_id: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the segments of ``env_id`` (one array of it) that are not to be evicted, ascending."""
+    def _segments_of(self, track: int) -> npt.NDArray[np.int64]:
+        """Return the numbers of the segments of ``track`` that are not to be evicted, ascending."""
         frames = self.storage.frames_per_segment
-        number, num_open = divmod(self.storage.stored_positions(env_id).stop, frames)
-        numbers = self.storage.sealed_segments(env_id)
+        number, num_open = divmod(self.storage.stored_positions(track).stop, frames)
+        numbers = self.storage.sealed_segments(track)
         for owner, first, before in self.steps.unreferenced_frames:
-            if owner == env_id % self.settings.num_envs:
+            if owner == track % self.settings.num_envs:
                 numbers = numbers[(numbers * frames < first) | ((numbers + 1) * frames > before)]
         return np.append(numbers, number) if num_open else numbers
 

@@ -211,10 +211,10 @@ class PrioritizedReplayBuffer:
             threads=threads,
             storage=storage,
         )
-        # CleanRL's tree is a heap; this is its leftmost array.
-        num_arrays = num_rows * num_envs
+        # CleanRL's tree is a heap; this is its leftmost leaf.
+        num_leaves = num_rows * num_envs
         # Which steps can be sampled, and their slots.
-        self._settled = SettledSteps(num_rows, num_envs, (1 << (num_arrays - 1).bit_length()) - num_arrays)
+        self._settled = SettledSteps(num_rows, num_envs, (1 << (num_leaves - 1).bit_length()) - num_leaves)
         # Draws slots of ``_settled``; the memory's own sampler is not used.
         self._sampler = Prioritized(alpha, beta, epsilon=eps)
         self._num_rows_seen, self._pending_slots = (

@@ -34,8 +34,8 @@ STALE_STEPS = 1024  # an environment without a step for longer may be reused
 class PixelEnvFeed:
     """A memory for ``num_steps`` steps, one per storage cell, from up to ``num_envs`` open episodes.
 
-    A step continues the environment whose newest pixels are the step's pixels, or starts an episode on a free
-    environment.
+    A step continues the environment whose newest pixels are the step's pixels, or starts an episode in a
+    free environment of the memory.
 
     Stacks of an episode that starts in its middle contain older frames. These are appended first, as *hidden* steps:
     they use capacity and belong to no cell. Single frames from the middle of an episode are stacked as if the episode
@@ -50,7 +50,7 @@ class PixelEnvFeed:
         self.hidden = np.zeros(0, np.int64)  # indices of hidden steps that the memory may still have
         self.trajectories = np.full(num_envs, NONE, np.int64)  # the collector's number of each environment's episode
         self.fed = np.full(num_envs, NONE, np.int64)  # index of each environment's newest step
-        self.rows = np.full(num_envs, NONE, np.int64)  # the collector's environment behind each environment, if known
+        self.rows = np.full(num_envs, NONE, np.int64)  # the collector's environment of each, if known
         self.widest_gap = 0  # most steps between two of one episode
 
     @classmethod
@@ -134,7 +134,7 @@ class PixelEnvFeed:
         return found
 
     def env_to_begin(self, steps: StepBatch, head: int, env_ids: Indices, taken: set[int]) -> int | None:
-        """Return the environment on which this step starts an episode; ``None`` if none is free."""
+        """Return the environment in which this step starts an episode; ``None`` if none is free."""
         is_free = ~self.memory.open_episodes
         is_free[list(taken)] = False
         own = np.flatnonzero((self.rows == steps.rows[head]) & (self.rows != NONE))
@@ -184,7 +184,7 @@ class PixelEnvFeed:
         return indices
 
     def copy_names(self, old: PixelEnvFeed) -> None:
-        """Copy the trajectories and environments of the environments of ``old``."""
+        """Copy the collector's trajectories and environments from ``old``."""
         self.trajectories[: len(old.trajectories)] = old.trajectories
         self.rows[: len(old.rows)] = old.rows
         self.widest_gap = old.widest_gap
@@ -196,8 +196,8 @@ class PixelEnvFeed:
         self.hidden = np.union1d(self.hidden, np.arange(first_index, self.next_index))
 
     def record_envs(self, steps: StepBatch, group: slice, env_ids: Indices) -> None:
-        """Record the trajectories and environments of the environments of ``group``."""
-        self.rows[np.isin(self.rows, steps.rows[group])] = NONE  # an environment has one environment
+        """Record the collector's trajectories and environments of ``group``."""
+        self.rows[np.isin(self.rows, steps.rows[group])] = NONE  # each of the collector's has one of the memory's
         self.trajectories[env_ids], self.rows[env_ids] = steps.trajectories[group], steps.rows[group]
 
     def _current_stacks(self) -> Arrays:
