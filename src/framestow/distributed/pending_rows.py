@@ -27,7 +27,7 @@ from framestow.errors import ActorLostError, NothingToSampleError
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.sampling import observation_parts
-from framestow.replay.sequences import SequenceShape, sequence_parts
+from framestow.replay.sequences import SequenceShape, sequence_part
 
 if TYPE_CHECKING:
     from framestow.distributed.sharded_replay import ShardedReplay
@@ -201,13 +201,15 @@ class PendingRows:
         settings, rows = self._replay._settings, [answer.rows for answer in answers]
         length, frames_of = shape.length, [each.frames for each in rows]
         if len(rows) > 1 and any(each.frames[0].shape[1] == settings.stack for each in rows):  # one has a border
-            both = [[sequence_parts(part, len(each.indices), length) for part in each.frames] for each in rows]
-            frames_of = [tuple(part[which] for part in of_shard) for which in (0, 1) for of_shard in both]
+            frames_of = [
+                tuple(sequence_part(part, (len(each.indices), length), which) for part in each.frames)
+                for which in (0, 1)
+                for each in rows
+            ]
         frames = self._merge_frames(frames_of)
         if len(frames_of) > len(rows):
             frames = tuple(part.reshape(-1, *part.shape[2:]) for part in frames)
-        parts = [sequence_parts(part, self._batch_size, length) for part in frames]
-        views = [tuple(part[which] for part in parts) for which in (0, 1)]
+        views = [tuple(sequence_part(part, (self._batch_size, length), which) for part in frames) for which in (0, 1)]
         is_single = not isinstance(settings.frame, ObservationSpec)
         observation, next_observation = (each[0] if is_single else settings.frame.rebuilt(each) for each in views)
         index = [

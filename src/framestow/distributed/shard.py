@@ -67,7 +67,7 @@ class Rows(NamedTuple):
 class SequenceRows(NamedTuple):
     """Sampled sequences of one shard. ``frames`` has one array for each array, with all frames of each sequence.
 
-    They are what ``sequence_parts`` takes. ``fields`` are the other fields of a ``SequenceBatch``, by name.
+    They are what ``sequence_part`` takes. ``fields`` are the other fields of a ``SequenceBatch``, by name.
     """
 
     report: ShardReport

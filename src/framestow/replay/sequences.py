@@ -225,8 +225,8 @@ class PendingSequences(PendingFrames[SequenceBatch]):
         """Return observations and next observations, views of the frames; write what is masked."""
         mask, as_observation = self._mask, self._batches.as_observation
         each_array(self._write_masked, self.frames)
-        observation = as_observation(self.frames, lambda array: sequence_parts(array, *mask.shape)[0])
-        return observation, as_observation(self.frames, lambda array: sequence_parts(array, *mask.shape)[1])
+        observation = as_observation(self.frames, lambda array: sequence_part(array, mask.shape, 0))
+        return observation, as_observation(self.frames, lambda array: sequence_part(array, mask.shape, 1))
 
     def _write_masked(self, frames: Array) -> Array:
         mask = self._mask
@@ -234,8 +234,8 @@ class PendingSequences(PendingFrames[SequenceBatch]):
             return frames
         if not self._crosses and len(frames) == len(mask):
             return _move_to_front(frames, mask)
-        for part in sequence_parts(frames, *mask.shape):
-            part[~mask] = 0
+        for which in (0, 1):
+            sequence_part(frames, mask.shape, which)[~mask] = 0
         return frames if self._crosses else _shift_last_stacks(frames, mask)
 
 
@@ -295,7 +295,7 @@ def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
 
 def _shift_last_stacks(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
     """Let the last frames of short sequences leave the masked stacks one by one, as in views of one window."""
-    observations, next_observations = sequence_parts(frames, *mask.shape)
+    observations, next_observations = (sequence_part(frames, mask.shape, which) for which in (0, 1))
     stack = observations.shape[2]
     for row, num_steps in enumerate(mask.sum(1).tolist()):
         last = num_steps - 1
@@ -305,19 +305,21 @@ def _shift_last_stacks(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
     return frames
 
 
-def sequence_parts(frames: Array, num_rows: int, length: int) -> tuple[Array, Array]:
-    """Return views of observations and next observations, ``(B, L, stack, *frame)`` each.
+def sequence_part(frames: Array, shape: tuple[int, ...], which: int) -> Array:
+    """Return a view of the observations (0) or the next observations (1) of sequences, ``(B, L, stack, *frame)``.
 
-    ``frames`` has one window for each sequence, or one for each step, or two: first all observations, then all next
-    observations.
+    ``shape``: B and L. ``frames`` has one window for each sequence, or one for each step, or two: first all
+    observations, then all next observations.
     """
+    num_rows, length = shape
     if len(frames) == num_rows:
-        return _stacks(frames, 0, length), _stacks(frames, 1, length)
+        return _stacks(frames, which, length)
     if len(frames) == num_rows * length:
         by_step = frames.reshape(num_rows, length, *frames.shape[1:])
-        return by_step[:, :, :-1], by_step[:, :, 1:]
+        return by_step[:, :, which : which + frames.shape[1] - 1]
     both = frames.reshape(2, num_rows, length, *frames.shape[1:])
-    return both[0], both[1]
+    part: Array = both[which]
+    return part
 
 
 def _stacks(frames: Array, first: int, length: int) -> Array:
