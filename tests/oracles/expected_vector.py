@@ -83,14 +83,14 @@ class ExpectedVector:
 
     def _replace(self, number: int) -> None:
         env = FailingEnv(self.plans[number])
-        env.life = self.envs[number].life + 1
+        env.replacement = self.envs[number].replacement + 1
         self.envs[number] = env
         self.next_seeds[number] = replacement_seed(self.seed, number, self.replacements[number])
         self.replacements[number] += 1
 
 
 def _without_failure(plan: Plan) -> Plan:
-    return Plan(plan.environment, plan.lives_folder, None, plan.lengths, plan.endings)
+    return Plan(plan.environment, plan.process_folder, None, plan.lengths, plan.endings)
 
 
 def row_of(answer: tuple, number: int) -> Row:

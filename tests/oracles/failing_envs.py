@@ -1,7 +1,7 @@
-"""Environments that fail as planned, with the numbers (environment, life, episode, step) in their frames.
+"""Environments that fail as planned, with the numbers (environment, replacement, episode, step) in their frames.
 
-A replaced environment has the next life number, so that tests can tell its frames from those before the replacement.
-Each life writes its process id into a folder, by which a test finds processes that must end.
+The number of replacements tells the frames of a replaced environment from those before. Each environment writes its
+process id into a folder, by which a test finds processes that must end.
 """
 
 from __future__ import annotations
@@ -32,39 +32,44 @@ FOR_EVER = 3_600  # seconds: longer than any bound
 CUT = "the wire is cut"
 
 
-class Place(NamedTuple):
+class FrameNumbers(NamedTuple):
     """Where a frame belongs."""
 
     environment: int
-    life: int
+    replacement: int
     episode: int
     step: int
 
 
-def frame_at(place: Place) -> np.ndarray:
-    """Return the frame ``(2, 4)`` of a place; episodes and lives are at most 65,535."""
-    environment, life, episode, step = place
+def frame_of(numbers: FrameNumbers) -> np.ndarray:
+    """Return the frame ``(2, 4)`` with these numbers; episodes and replacements are at most 65,535."""
+    environment, replacement, episode, step = numbers
     return np.array(
-        [[environment, life % 256, episode % 256, step], [environment + 10, life // 256, episode // 256, step + 10]],
+        [
+            [environment, replacement % 256, episode % 256, step],
+            [environment + 10, replacement // 256, episode // 256, step + 10],
+        ],
         np.uint8,
     )
 
 
-def place_of(frame: np.ndarray) -> Place:
-    """Return the place of a frame, and check that the frame is intact."""
-    (environment, life, episode, step), (again, lives, episodes, also) = np.asarray(frame).astype(int).tolist()
+def numbers_of(frame: np.ndarray) -> FrameNumbers:
+    """Return the numbers in a frame, and check that the frame is intact."""
+    (environment, replacement, episode, step), (again, replacements, episodes, also) = (
+        np.asarray(frame).astype(int).tolist()
+    )
     assert (environment + 10, step + 10) == (again, also), f"a torn frame: {frame.tolist()}"
-    return Place(environment, life + 256 * lives, episode + 256 * episodes, step)
+    return FrameNumbers(environment, replacement + 256 * replacements, episode + 256 * episodes, step)
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A kind of failure, and the call, method and life at which it occurs."""
+    """A kind of failure, and the call, method and replacement at which it occurs."""
 
     kind: str
     where: str = "step"
     at: int = 3  # the first call is 1
-    lives: tuple[int, ...] = (0,)
+    replacements: tuple[int, ...] = (0,)
     seconds: float = 0.3  # duration of "slow"
 
 
@@ -73,7 +78,7 @@ class Plan:
     """How one environment plays, and how it fails."""
 
     environment: int
-    lives_folder: Path
+    process_folder: Path
     failure: Failure | None = None
     lengths: tuple[int, ...] = (4, 2, 7)
     endings: tuple[str, ...] = ("terminated", "truncated", "both")
@@ -94,7 +99,7 @@ class FailingEnv(gymnasium.Env):
     def __init__(self, plan: Plan) -> None:
         self.observation_space, self.action_space = Box(0, 255, SHAPE, np.uint8), Discrete(NUM_ACTIONS)
         self.plan, self.calls = plan, dict.fromkeys(("construct", "reset", "step", "render", "call", "close"), 0)
-        self.life = self._log_life()
+        self.replacement = self._log_process()
         self.episode, self.step_number, self.is_over = -1, 0, True
         self.seeds: list[int | None] = []
         self.tone = 0
@@ -105,7 +110,7 @@ class FailingEnv(gymnasium.Env):
         self.seeds.append(seed)
         self.episode, self.step_number, self.is_over = self.episode + 1, 0, False
         self._fail("reset")
-        return self._shown("reset"), {"life": self.life, "draw": float(self.np_random.random())}
+        return self._shown("reset"), {"replacement": self.replacement, "draw": float(self.np_random.random())}
 
     def step(self, action):
         assert not self.is_over, "stepped after its end"
@@ -118,7 +123,7 @@ class FailingEnv(gymnasium.Env):
             self.is_over = True
         wrong = self._fail("step")
         reward = {"nan_reward": float("nan"), "no_reward": None}.get(wrong, float(action))
-        info = {"life": self.life, "draw": float(self.np_random.random())}
+        info = {"replacement": self.replacement, "draw": float(self.np_random.random())}
         if wrong == "four_answers":
             return self._shown("step"), reward, terminated, info
         return self._shown("step"), reward, terminated, truncated, info
@@ -135,17 +140,17 @@ class FailingEnv(gymnasium.Env):
         self._fail("call")
         return number + self.plan.environment
 
-    def _log_life(self) -> int:
+    def _log_process(self) -> int:
         if os.getpid() == self.plan.home:
             return 0
-        for life in range(65_536):
+        for replacement in range(65_536):
             with contextlib.suppress(FileExistsError):
-                log_process(self.plan.lives_folder / f"{self.plan.environment}-{life}", os.getpid())
-                return life
-        raise AssertionError("too many lives")
+                log_process(self.plan.process_folder / f"{self.plan.environment}-{replacement}", os.getpid())
+                return replacement
+        raise AssertionError("too many replacements")
 
     def _shown(self, where: str) -> Any:
-        frame = frame_at(Place(self.plan.environment, self.life, self.episode, self.step_number))
+        frame = frame_of(FrameNumbers(self.plan.environment, self.replacement, self.episode, self.step_number))
         failure = self.plan.failure
         if failure is not None and failure.kind == "aliased":
             self._array = getattr(self, "_array", np.zeros(SHAPE, np.uint8))
@@ -166,7 +171,7 @@ class FailingEnv(gymnasium.Env):
             failure is not None
             and where == failure.where
             and self.calls[where] == failure.at
-            and self.life in failure.lives
+            and self.replacement in failure.replacements
         )
 
     def _fail(self, where: str) -> str:
@@ -234,7 +239,7 @@ def _die_and_leave_a_child(plan: Plan) -> None:
     if pid == 0:
         time.sleep(FOR_EVER)
         os._exit(0)
-    log_process(plan.lives_folder / f"child-{pid}", pid)
+    log_process(plan.process_folder / f"child-{pid}", pid)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -300,6 +305,6 @@ def makers(folder: Path, num_envs: int, failing: dict[int, Failure] | None = Non
     return [plan.make() for plan in plans(folder, num_envs, failing, **settings)]
 
 
-def processes_of(folder: Path, num_envs: int, life: int = 0) -> list[Identity]:
-    """Return the process of each environment in its life of that number."""
-    return [logged_processes(folder, f"{environment}-{life}").pop() for environment in range(num_envs)]
+def processes_of(folder: Path, num_envs: int, replacement: int = 0) -> list[Identity]:
+    """Return the process of each environment after that many replacements."""
+    return [logged_processes(folder, f"{environment}-{replacement}").pop() for environment in range(num_envs)]

@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs import WorkerVectorEnv
-from oracles.failing_envs import place_of
+from oracles.failing_envs import numbers_of
 from oracles.list_memory import ListMemory
 
 
@@ -55,8 +55,8 @@ def fill(oracle: ListMemory, log: list[tuple[Any, Any, np.ndarray]], mode: Autor
 
 
 def _begin(oracle: ListMemory, number: int, frame: np.ndarray) -> None:
-    assert place_of(frame).step == 0
-    assert place_of(frame).environment == number
+    assert numbers_of(frame).step == 0
+    assert numbers_of(frame).environment == number
     oracle.begin(frame[None], [number])
 
 
@@ -65,7 +65,7 @@ def _take_step(oracle, number, before, actions, answer, mode, counts) -> None:
     frame, is_lost = frames[number], "episode_lost" in infos and infos["_episode_lost"][number]
     has_final_obs = "final_obs" in infos and infos["_final_obs"][number]
     next_frame = infos["final_obs"][number] if has_final_obs else frame
-    was, now = place_of(before), place_of(next_frame)
+    was, now = numbers_of(before), numbers_of(next_frame)
     counts["lost"] += bool(is_lost)
     if now == was._replace(step=was.step + 1):
         assert not is_lost

@@ -76,7 +76,7 @@ def play_on_through_interrupts(recorder: Recorder) -> None:
     for _ in range(10):
         recorder.step(np.ones(NUM_ENVS, int))
     recorder.close()
-    report(lives=len(logged_processes(Path(sys.argv[3]))))
+    report(alive=len(logged_processes(Path(sys.argv[3]))))
 
 
 def exit_in_a_step(recorder: Recorder) -> None:

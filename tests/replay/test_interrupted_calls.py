@@ -98,7 +98,7 @@ def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, cal
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.exhaustive)])  # points
-def test_ctrl_c_at_any_place_of_an_eviction_leaves_frames_and_steps_consistent(every, kind, storage, tmp_path):
+def test_ctrl_c_at_any_point_of_an_eviction_leaves_frames_and_steps_consistent(every, kind, storage, tmp_path):
     life = CrashRun(kind, storage, "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)

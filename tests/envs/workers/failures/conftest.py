@@ -41,16 +41,16 @@ def _clock() -> Iterator[None]:
 
 
 @pytest.fixture
-def lives(tmp_path: Path) -> Iterator[Path]:
+def process_folder(tmp_path: Path) -> Iterator[Path]:
     """A folder in which every environment leaves the id of its process."""
-    folder = tmp_path / "lives"
+    folder = tmp_path / "processes"
     folder.mkdir()
     yield folder
     end(logged_processes(folder))  # what a failed test leaves must not disturb the next one
 
 
 @pytest.fixture
-def make_workers(lives: Path) -> Iterator[MakeWorkers]:
+def make_workers(process_folder: Path) -> Iterator[MakeWorkers]:
     """Make a `WorkerVectorEnv` of failing environments; at the end close it and find nothing of it."""
     threads_before = thread_names()
     made: list[WorkerVectorEnv] = []
@@ -64,7 +64,7 @@ def make_workers(lives: Path) -> Iterator[MakeWorkers]:
         **settings: Any,
     ) -> WorkerVectorEnv:
         settings = {"num_workers": 2, "start_method": "fork", "step_timeout": 30.0, "seed": 3} | settings
-        made.append(WorkerVectorEnv(makers(lives, num_envs, failing, **(play or {})), **settings))
+        made.append(WorkerVectorEnv(makers(process_folder, num_envs, failing, **(play or {})), **settings))
         shared_memory.update(mapped_shared_memory())
         return made[-1]
 
@@ -73,9 +73,9 @@ def make_workers(lives: Path) -> Iterator[MakeWorkers]:
         env.close()
     made.clear()
     gc.collect()
-    children_left_on_purpose = logged_processes(lives, "child-*")
+    children_left_on_purpose = logged_processes(process_folder, "child-*")
     end(children_left_on_purpose)
-    workers = logged_processes(lives) - children_left_on_purpose
+    workers = logged_processes(process_folder) - children_left_on_purpose
     assert eventually(lambda: not still_there(workers)), still_there(workers)
     assert left_in_shared_memory(shared_memory) == []
     assert eventually(lambda: not Counter(thread_names()) - Counter(threads_before)), thread_names()

@@ -38,7 +38,7 @@ def close_in_time(env, timeout: float = 2.0) -> None:
         (*RAISING, *DYING, *HANGING, "wrong_shape"), {"spawn": ["hang_stubbornly"], "forkserver": ["raise"]}
     ),
 )
-def test_close_after_any_failure_returns_in_time_twice(kind, start_method, make_workers, lives):
+def test_close_after_any_failure_returns_in_time_twice(kind, start_method, make_workers, process_folder):
     env = make_workers({2: Failure(kind, at=1)}, start_method=start_method, step_timeout=0.5)
     env.reset()
     with pytest.raises(EnvironmentFailedError):
@@ -46,24 +46,24 @@ def test_close_after_any_failure_returns_in_time_twice(kind, start_method, make_
 
     close_in_time(env)
 
-    left = logged_processes(lives, "[0-9]*")
+    left = logged_processes(process_folder, "[0-9]*")
     assert eventually(lambda: not still_there(left)), still_there(left)
 
 
 @pytest.mark.parametrize("start_method", every_start_method())
 @pytest.mark.parametrize("kind", HANGING)
-def test_close_while_a_step_hangs_does_not_wait_for_it(kind, start_method, make_workers, lives):
+def test_close_while_a_step_hangs_does_not_wait_for_it(kind, start_method, make_workers, process_folder):
     env = make_workers({2: Failure(kind, at=1)}, start_method=start_method, step_timeout=60.0)
     env.reset()
     env.step_async([0] * 4)
 
     close_in_time(env, timeout=0.5)
 
-    assert eventually(lambda: not still_there(logged_processes(lives)))
+    assert eventually(lambda: not still_there(logged_processes(process_folder)))
 
 
 @pytest.mark.parametrize("kind", [*HANGING, "sigkill"])
-def test_an_environment_whose_close_never_ends_is_ended(kind, make_workers, lives):
+def test_an_environment_whose_close_never_ends_is_ended(kind, make_workers, process_folder):
     env = make_workers({2: Failure(kind, "close", 1)})
     env.reset()
     began = time.monotonic()
@@ -72,18 +72,18 @@ def test_an_environment_whose_close_never_ends_is_ended(kind, make_workers, live
         env.close(timeout=0.5)
 
     assert time.monotonic() - began < PATIENCE_S
-    assert eventually(lambda: not still_there(logged_processes(lives)))
+    assert eventually(lambda: not still_there(logged_processes(process_folder)))
     env.close()
 
 
-def test_the_others_are_closed_properly_beside_one_that_fails(make_workers, lives):
+def test_the_others_are_closed_properly_beside_one_that_fails(make_workers, process_folder):
     env = make_workers({2: Failure("raise", "close", 1)})
 
     with pytest.raises(EnvironmentFailedError, match="environment 2 raised RuntimeError at its close"):
         env.close()
 
     env.close()
-    assert eventually(lambda: not still_there(logged_processes(lives)))
+    assert eventually(lambda: not still_there(logged_processes(process_folder)))
 
 
 @pytest.mark.parametrize("failing", [None, {2: Failure("sigkill", at=1)}])
@@ -98,7 +98,7 @@ def test_every_call_to_a_closed_environment_raises(failing, make_workers):
         lambda: env.step_async([0] * 4),
         env.step_wait,
         lambda: env.call("touch", 1),
-        lambda: env.get_attr("life"),
+        lambda: env.get_attr("replacement"),
         lambda: env.set_attr("tone", 1),
         env.render,
         env.state_dict,
@@ -128,8 +128,8 @@ def test_rounds_of_opening_and_closing_leave_no_file_and_no_thread(start_method,
     assert thread_names() == threads
 
 
-def test_twenty_replaced_workers_leave_no_file_and_no_thread(make_workers, lives):
-    env = make_workers({0: Failure("sigkill", at=1, lives=tuple(range(1, 100)))}, on_worker_lost="restart")
+def test_twenty_replaced_workers_leave_no_file_and_no_thread(make_workers, process_folder):
+    env = make_workers({0: Failure("sigkill", at=1, replacements=tuple(range(1, 100)))}, on_worker_lost="restart")
     env.reset()
     for _ in range(10):
         env.step([0] * 4)
@@ -140,16 +140,16 @@ def test_twenty_replaced_workers_leave_no_file_and_no_thread(make_workers, lives
         env.step([0] * 4)
     gc.collect()
 
-    assert len(list(lives.glob("0-*"))) <= 60
+    assert len(list(process_folder.glob("0-*"))) <= 60
     assert num_open_files() <= files
     assert thread_names() == threads
-    assert len(still_there(logged_processes(lives))) == 2
+    assert len(still_there(logged_processes(process_folder))) == 2
 
 
-def test_one_that_is_forgotten_unclosed_ends_its_processes(make_workers, lives):
-    env = WorkerVectorEnv(makers(lives, 4), num_workers=2, start_method="fork")
+def test_one_that_is_forgotten_unclosed_ends_its_processes(make_workers, process_folder):
+    env = WorkerVectorEnv(makers(process_folder, 4), num_workers=2, start_method="fork")
     env.reset()
-    workers = logged_processes(lives)
+    workers = logged_processes(process_folder)
     assert len(still_running(workers)) == 2
 
     del env

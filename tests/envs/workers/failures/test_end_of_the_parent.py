@@ -32,10 +32,10 @@ TESTS = Path(__file__).parents[3]
 class Parent:
     """A process of ``oracles.worker_parent`` in a process group of its own."""
 
-    def __init__(self, ending: str, start_method: str, lives: Path) -> None:
-        self.lives = lives
+    def __init__(self, ending: str, start_method: str, process_folder: Path) -> None:
+        self.process_folder = process_folder
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "oracles.worker_parent", ending, start_method, str(lives)],
+            [sys.executable, "-m", "oracles.worker_parent", ending, start_method, str(process_folder)],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -56,24 +56,24 @@ class Parent:
 
     def watch(self) -> None:
         """Take up what it has started since."""
-        self.processes |= with_descendants(self.process.pid) | logged_processes(self.lives)
+        self.processes |= with_descendants(self.process.pid) | logged_processes(self.process_folder)
 
     def nothing_is_left(self) -> bool:
-        others = self.processes - {self.own} | logged_processes(self.lives)
+        others = self.processes - {self.own} | logged_processes(self.process_folder)
         return not still_running(others) and not left_in_shared_memory(self.shared_memory)
 
 
 @pytest.fixture
-def parent_that(lives) -> Iterator:
+def parent_that(process_folder) -> Iterator:
     parents: list[Parent] = []
 
     def start(ending: str, start_method: str) -> Parent:
-        parents.append(Parent(ending, start_method, lives))
+        parents.append(Parent(ending, start_method, process_folder))
         return parents[-1]
 
     yield start
     for parent in parents:
-        end({*parent.processes, *logged_processes(lives)})
+        end({*parent.processes, *logged_processes(process_folder)})
         parent.process.communicate()
 
 
@@ -117,7 +117,7 @@ def test_ctrl_c_that_the_parent_only_takes_note_of_disturbs_no_worker(start_meth
         time.sleep(0.15)
         os.killpg(parent.process.pid, signal.SIGINT)
 
-    assert parent.told() == {"lives": 2}, "no worker was lost: each of the two lived once"
+    assert parent.told() == {"alive": 2}, "no worker was lost: each of the two lived once"
     _, text = parent.process.communicate(timeout=PATIENCE_S)
     assert (parent.process.returncode, text) == (0, "")
 

@@ -49,8 +49,8 @@ def test_an_environments_error_has_its_number_its_action_and_the_traceback(kind,
     assert "failing_envs.py" in error.remote_traceback
 
 
-def test_the_text_is_the_one_that_environments_in_one_process_give(make_workers, lives):
-    serial = SerialVectorEnv(makers(lives, 4, {2: Failure("raise")}))
+def test_the_text_is_the_one_that_environments_in_one_process_give(make_workers, process_folder):
+    serial = SerialVectorEnv(makers(process_folder, 4, {2: Failure("raise")}))
 
     expected = until_it_fails(serial)
     actual = until_it_fails(make_workers({2: Failure("raise")}))
@@ -82,30 +82,30 @@ def test_a_first_observation_that_does_not_fit_is_the_environments_failure(kind,
 @pytest.mark.parametrize("on_worker_lost", ["raise", "restart"])
 @pytest.mark.parametrize("kind", ["raise", "raise_unpicklable", "wrong_shape"])
 def test_after_an_error_of_an_environment_a_reset_continues_with_the_same_processes(
-    kind, on_worker_lost, make_workers, lives
+    kind, on_worker_lost, make_workers, process_folder
 ):
     env = make_workers({2: Failure(kind)}, on_worker_lost=on_worker_lost)
     until_it_fails(env)
 
     frames, infos = env.reset(seed=11)
 
-    expected = ExpectedVector(plans(lives, 4), env.metadata["autoreset_mode"], 11)
+    expected = ExpectedVector(plans(process_folder, 4), env.metadata["autoreset_mode"], 11)
     for each in expected.envs:
         each.episode = 0  # the one that was cut short
     np.testing.assert_array_equal(expected.reset(), frames)
-    assert infos["life"].tolist() == [0] * 4
+    assert infos["replacement"].tolist() == [0] * 4
     play(env, expected, 12)
 
 
-@pytest.mark.parametrize("place", ["call", "render", "close"])
+@pytest.mark.parametrize("call", ["call", "render", "close"])
 @pytest.mark.parametrize("kind", ["raise", "system_exit"])
-def test_an_error_in_any_other_call_names_its_environment(kind, place, make_workers):
-    env = make_workers({2: Failure(kind, place, 1)})
+def test_an_error_in_any_other_call_names_its_environment(kind, call, make_workers):
+    env = make_workers({2: Failure(kind, call, 1)})
     env.reset()
     calls = {"call": lambda: env.call("touch", 1), "render": env.render, "close": env.close}
 
     with pytest.raises(EnvironmentFailedError, match="environment 2 raised") as caught:
-        calls[place]()
+        calls[call]()
 
     assert caught.value.environment == 2
     assert CUT in str(caught.value)
@@ -116,7 +116,7 @@ def test_an_error_in_any_other_call_names_its_environment(kind, place, make_work
     ("kind", "start_method"),
     with_start_methods(["raise", "sigkill", "exit"], {"forkserver": ["sigkill"]}),
 )
-def test_a_failure_in_construction_is_reported_and_leaves_no_process(kind, start_method, make_workers, lives):
+def test_a_failure_in_construction_is_reported_and_leaves_no_process(kind, start_method, make_workers, process_folder):
     with pytest.raises(EnvironmentFailedError) as caught:
         make_workers({2: Failure(kind, "construct", 1)}, start_method=start_method)
 
@@ -160,26 +160,26 @@ def test_a_hanging_worker_is_reported_after_the_step_timeout(kind, start_method,
     assert "0.5" in str(caught.value)
 
 
-@pytest.mark.parametrize("place", ["reset", "call", "render"])
+@pytest.mark.parametrize("call", ["reset", "call", "render"])
 @pytest.mark.parametrize("kind", ["sigkill", "hang"])
-def test_a_worker_lost_in_any_other_call_is_reported_too(kind, place, make_workers):
-    env = make_workers({2: Failure(kind, place, 1)}, step_timeout=0.5 if kind == "hang" else 60.0)
-    if place != "reset":
+def test_a_worker_lost_in_any_other_call_is_reported_too(kind, call, make_workers):
+    env = make_workers({2: Failure(kind, call, 1)}, step_timeout=0.5 if kind == "hang" else 60.0)
+    if call != "reset":
         env.reset()
     calls = {"reset": env.reset, "call": lambda: env.call("touch", 1), "render": env.render}
     began = time.monotonic()
 
     with pytest.raises(WorkerLostError, match=r"2.*3"):
-        calls[place]()
+        calls[call]()
 
     assert time.monotonic() - began < PATIENCE_S
 
 
 @pytest.mark.parametrize("kind", ["slow", "talk", "aliased"])
-def test_unusual_behaviour_is_no_failure(kind, make_workers, lives):
+def test_unusual_behaviour_is_no_failure(kind, make_workers, process_folder):
     failing = {2: Failure(kind), 0: Failure(kind, at=5)}
     env = make_workers(failing, autoreset_mode="SameStep", on_worker_lost="raise", step_timeout=5.0)
-    expected = ExpectedVector(plans(lives, 4), env.metadata["autoreset_mode"], 3)
+    expected = ExpectedVector(plans(process_folder, 4), env.metadata["autoreset_mode"], 3)
 
     frames, _ = env.reset()
 

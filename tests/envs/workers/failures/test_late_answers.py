@@ -12,7 +12,7 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.errors import InvalidStepError, StepTimeoutError
 from oracles.expected_vector import ExpectedVector, assert_rows, play
-from oracles.failing_envs import Failure, place_of, plans
+from oracles.failing_envs import Failure, numbers_of, plans
 from oracles.start_methods import every_start_method
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
@@ -24,9 +24,9 @@ LONG = {"lengths": (30,)}
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("start_method", every_start_method())
-def test_a_step_that_was_not_done_in_time_can_be_waited_for_again(start_method, mode, make_workers, lives):
+def test_a_step_that_was_not_done_in_time_can_be_waited_for_again(start_method, mode, make_workers, process_folder):
     env = make_workers(SLOW, autoreset_mode=mode, start_method=start_method)
-    expected = ExpectedVector(plans(lives, 4), mode, 3)
+    expected = ExpectedVector(plans(process_folder, 4), mode, 3)
     np.testing.assert_array_equal(expected.reset(), env.reset()[0])
     assert_rows(expected.step([1] * 4), env.step([1] * 4))
     env.step_async([2] * 4)
@@ -38,9 +38,9 @@ def test_a_step_that_was_not_done_in_time_can_be_waited_for_again(start_method, 
     play(env, expected, 20)
 
 
-def test_while_a_step_is_in_flight_no_other_begins(make_workers, lives):
+def test_while_a_step_is_in_flight_no_other_begins(make_workers, process_folder):
     env = make_workers(SLOW)
-    expected = ExpectedVector(plans(lives, 4), AutoresetMode.NEXT_STEP, 3)
+    expected = ExpectedVector(plans(process_folder, 4), AutoresetMode.NEXT_STEP, 3)
     np.testing.assert_array_equal(expected.reset(), env.reset()[0])
     assert_rows(expected.step([1] * 4), env.step([1] * 4))
     env.step_async([2] * 4)
@@ -65,11 +65,11 @@ def test_after_a_step_that_was_not_waited_for_a_reset_answers_with_first_frames(
 
     frames, _ = env.reset(seed=1)
 
-    assert [(number, 0, 1, 0) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+    assert [(number, 0, 1, 0) for number in range(4)] == [tuple(numbers_of(frame)) for frame in frames]
     for step in range(1, 8):
         time.sleep(0.1)  # time enough for the late answer to come in between
         frames, rewards, *_ = env.step([step % 5] * 4)
-        assert [(number, 0, 1, step) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+        assert [(number, 0, 1, step) for number in range(4)] == [tuple(numbers_of(frame)) for frame in frames]
         assert rewards.tolist() == [step % 5] * 4
 
 
@@ -83,9 +83,9 @@ def test_an_interrupted_step_is_not_mistaken_for_the_next_one(make_workers):
 
     frames, _ = env.reset()
 
-    assert [(number, 0, 1, 0) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+    assert [(number, 0, 1, 0) for number in range(4)] == [tuple(numbers_of(frame)) for frame in frames]
     frames, rewards, *_ = env.step([3] * 4)
-    assert [(number, 0, 1, 1) for number in range(4)] == [tuple(place_of(frame)) for frame in frames]
+    assert [(number, 0, 1, 1) for number in range(4)] == [tuple(numbers_of(frame)) for frame in frames]
     assert rewards.tolist() == [3] * 4
 
 
@@ -105,8 +105,8 @@ def test_the_answer_of_a_worker_that_then_times_out_is_not_lost(make_workers):
     frames, _, _, truncated, infos = env.step([2] * 4)
 
     assert truncated.tolist() == [True, True, False, False]
-    assert [(0, 0, 0, 1), (1, 0, 0, 1), (2, 0, 0, 2), (3, 0, 0, 2)] == [tuple(place_of(frame)) for frame in frames]
+    assert [(0, 0, 0, 1), (1, 0, 0, 1), (2, 0, 0, 2), (3, 0, 0, 2)] == [tuple(numbers_of(frame)) for frame in frames]
     assert "0.6" in infos["episode_lost"][1]
     time.sleep(1.2)
     frames, *_ = env.step([3] * 4)
-    assert [(0, 1, 0, 0), (1, 1, 0, 0), (2, 0, 0, 3), (3, 0, 0, 3)] == [tuple(place_of(frame)) for frame in frames]
+    assert [(0, 1, 0, 0), (1, 1, 0, 0), (2, 0, 0, 3), (3, 0, 0, 3)] == [tuple(numbers_of(frame)) for frame in frames]

@@ -26,8 +26,8 @@ NUM_ENVS, CAPACITY = 6, 5_000
 class Killer:
     """Kills one of the worker processes now and then, at any moment of a step; sometimes its replacement as well."""
 
-    def __init__(self, lives, seed: int, mean_steps: float) -> None:
-        self.lives, self.random, self.mean_steps = lives, random.Random(seed), mean_steps
+    def __init__(self, process_folder, seed: int, mean_steps: float) -> None:
+        self.process_folder, self.random, self.mean_steps = process_folder, random.Random(seed), mean_steps
         self.next_step, self.num_kills = 5, 0
         self.timers: list[threading.Timer] = []
 
@@ -45,7 +45,7 @@ class Killer:
             timer.start()
 
     def kill(self, which: float) -> None:
-        alive = sorted(still_running(logged_processes(self.lives)), key=lambda process: process.started)
+        alive = sorted(still_running(logged_processes(self.process_folder)), key=lambda process: process.started)
         if alive:
             end([alive[int(which * len(alive))]])
             self.num_kills += 1
@@ -66,10 +66,10 @@ class Killer:
     ],
 )
 def test_a_run_survives_killed_workers_and_its_memory_stores_exactly_the_received_steps(
-    start_method, mode, num_steps, lives
+    start_method, mode, num_steps, process_folder
 ):
     vector = LoggedWorkers(
-        makers(lives, NUM_ENVS, lengths=(1, 30, 4, 11), seconds_a_step=0.0005),
+        makers(process_folder, NUM_ENVS, lengths=(1, 30, 4, 11), seconds_a_step=0.0005),
         mode,
         num_workers=3,
         start_method=start_method,
@@ -81,7 +81,7 @@ def test_a_run_survives_killed_workers_and_its_memory_stores_exactly_the_receive
         CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=NUM_ENVS, discount=0.9, seed=0
     )
     recorder = Recorder(vector, memory)
-    killer = Killer(lives, seed=1, mean_steps=num_steps / 30)
+    killer = Killer(process_folder, seed=1, mean_steps=num_steps / 30)
     generator = np.random.default_rng(0)
     recorder.reset()
     try:
@@ -101,4 +101,4 @@ def test_a_run_survives_killed_workers_and_its_memory_stores_exactly_the_receive
     assert counts["real"] > num_steps * NUM_ENVS / 2
     assert killer.num_kills >= 10
     assert 0 < counts["lost"] <= 2 * killer.num_kills
-    assert eventually(lambda: not still_there(logged_processes(lives)))
+    assert eventually(lambda: not still_there(logged_processes(process_folder)))

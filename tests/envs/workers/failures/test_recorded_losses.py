@@ -21,20 +21,20 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning"
 MODES = list(AutoresetMode)
 NUM_ENVS, CAPACITY = 4, 90
 FAILING = {
-    1: Failure("exit", at=11, lives=(0,)),
-    2: Failure("sigkill", at=6, lives=(0, 1, 2)),
-    3: Failure("sigkill", "reset", 3, lives=(1,)),
+    1: Failure("exit", at=11, replacements=(0,)),
+    2: Failure("sigkill", at=6, replacements=(0, 1, 2)),
+    3: Failure("sigkill", "reset", 3, replacements=(1,)),
 }
 
 
 @pytest.fixture
-def recorded(lives, make_workers):
+def recorded(process_folder, make_workers):
     """Return a recorder over logged workers and a small memory; ``make_workers`` checks for leftovers."""
     recorders = []
 
     def make(mode, failing, **settings) -> Recorder:
         settings = {"num_workers": 2, "start_method": "fork", "on_worker_lost": "restart", "seed": 3} | settings
-        env = LoggedWorkers(makers(lives, NUM_ENVS, failing), mode, **settings)
+        env = LoggedWorkers(makers(process_folder, NUM_ENVS, failing), mode, **settings)
         memory = ReplayMemory(
             CAPACITY, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=3, num_envs=NUM_ENVS, discount=0.9, seed=0
         )
@@ -98,7 +98,8 @@ def test_the_recorder_passes_on_lost_episodes(mode, recorded):
     assert truncated.tolist() == [False, False, True, True]
     assert len(recorder.memory) == 6
     if mode is AutoresetMode.SAME_STEP:
-        assert observations[2, :, 0, 1].tolist() == [1, 1, 1]  # the stack of a new life, padded with its first frame
+        # The stack of a new replacement is padded with its first frame.
+        assert observations[2, :, 0, 1].tolist() == [1, 1, 1]
         assert infos["final_obs"][2].shape == (3, *SHAPE)
         assert infos["final_obs"][2][:, 0, 3].tolist() == [0, 0, 1]
     else:
