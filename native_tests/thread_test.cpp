@@ -32,10 +32,25 @@ void write_frame(std::int64_t env_id, std::int64_t position, std::size_t size, s
     }
 }
 
+constexpr std::int64_t kLeadIns = kLength - 1;
+
+bool begins_run(std::int64_t position) { return position % 3 == 0; }
+
+// The number by which write_frame() draws the lead-in that stands `before` frames before a run's first one.
+std::int64_t number_of_lead_in(std::int64_t position, std::int64_t before) { return position + 1000 - before; }
+
 void append_next(FrameStore& packed, std::int32_t env_id) {
-    std::vector<std::uint8_t> frame(packed.geometry().frame_bytes());
-    write_frame(env_id, packed.next_position(env_id), frame.size(), frame.data());
-    packed.append(&env_id, frame.data(), 1);
+    const std::size_t frame_bytes = packed.geometry().frame_bytes();
+    const std::int64_t position = packed.next_position(env_id);
+    std::vector<std::uint8_t> stack(kLength * frame_bytes);
+    for (std::int64_t before = kLeadIns; before > 0; --before) {
+        write_frame(env_id, number_of_lead_in(position, before), frame_bytes,
+                    stack.data() + static_cast<std::size_t>(kLeadIns - before) * frame_bytes);
+    }
+    std::uint8_t* const frame = stack.data() + kLeadIns * frame_bytes;
+    write_frame(env_id, position, frame_bytes, frame);
+    const RunStart start{begins_run(position) ? RunPadding::kLeadIns : RunPadding::kContinues, stack.data()};
+    packed.append(&env_id, frame, 1, &start);
 }
 
 // Windows at random positions of the frames stored at construction.
@@ -71,8 +86,11 @@ struct Wanted {
             const std::int64_t first = last_positions[window] - counts[window] + 1;
             for (std::size_t place = 0; place < kLength; ++place) {
                 const auto back = static_cast<std::int64_t>(kLength - 1 - place);
-                write_frame(env_ids[window], std::max(first, last_positions[window] - back), frame_bytes,
-                            expected.data());
+                const std::int64_t before = back - counts[window] + 1;
+                const std::int64_t number = before > 0 && begins_run(first)
+                                                ? number_of_lead_in(first, before)
+                                                : std::max(first, last_positions[window] - back);
+                write_frame(env_ids[window], number, frame_bytes, expected.data());
                 CHECK(std::memcmp(out.data() + (window * kLength + place) * frame_bytes, expected.data(),
                                   frame_bytes) == 0);
             }
@@ -170,7 +188,7 @@ private:
 
 void readers_get_true_frames_while_a_writer_appends_and_evicts(const Load& load) {
     constexpr std::int32_t kEnvs = 3;
-    FrameStore packed(kEnvs, FrameFormat(load.geometry, load.is_raw), load.frames_per_segment);
+    FrameStore packed(kEnvs, FrameFormat(load.geometry, load.is_raw, 0, kLeadIns), load.frames_per_segment);
     Mover mover(packed);
     for (std::int32_t env_id = 0; env_id < kEnvs; ++env_id) {
         for (int position = 0; position < 10; ++position) {

@@ -284,6 +284,32 @@ def test_segments_whose_lead_ins_would_be_too_large_are_refused():
 
 
 @pytest.mark.parametrize("name", ["packed", "raw"])
+@pytest.mark.parametrize("kind", ["pixels", "colours", "scaled", "vectors"])
+def test_a_part_filled_segment_continues_as_if_it_had_never_been_written_out(kind, name):
+    spec, options = SPECS[kind], {"storage": name, "frames_per_segment": 16, "depths": [4], "step_bytes": 10}
+    storage, rng = FrameStorage(spec, 1, **options), np.random.default_rng(3)
+    frames = np.cumsum(rng.random((200, *spec.shape)) < 0.02, axis=0).astype(spec.dtype) / (
+        255 if spec.is_scaled else 1
+    )
+    frames = frames.astype(spec.dtype)
+    for position in range(50):
+        given = (
+            frames[position, None],
+            np.array([position * 7 % 4], np.uint8),
+            frames[None, position + 10 : position + 13],
+        )
+        storage.append(np.zeros(1, np.int32), *given)
+
+        restored = FrameStorage(spec, 1, **options)
+        for number in range(storage.open_segment(0) + (position % 16 < 15)):
+            restored.restore(0, number, storage.segment(0, number))
+
+        assert storage.charged_bytes == restored.charged_bytes
+        assert storage.segment(0, position // 16) == restored.segment(0, position // 16)
+        storage = restored
+
+
+@pytest.mark.parametrize("name", ["packed", "raw"])
 @pytest.mark.parametrize("kind", SPECS)
 def test_a_plain_reader_of_the_documented_format_reads_the_same(kind, name):
     spec = SPECS[kind]

@@ -23,7 +23,7 @@ padding          first stacks of an episode              used by
 ``zeros``        ``0 0 0 f0 | 0 0 f0 f1 | ...``          Mnih et al. (2015) in their Lua code, Dopamine, Berkeley
 ===============  ======================================  ======================================================
 
-Native code pads in ``_core/stack_padding.hpp``, Python in ``pad_window``.
+Native code pads in ``_core/frame_stacks.hpp``, Python in ``pad_window``.
 """
 
 STACK_PADDINGS: tuple[StackPadding, ...] = get_args(StackPadding)
