@@ -7,11 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from contracts.sampler_contract import SamplerContract, assert_drawn_by, ranks_of
+from contracts.sampler_contract import SamplerContract
 from framestow import FrameSpec, Mixture, Prioritized, ReplayMemory, Sampler, Uniform
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from oracles.memories_to_draw_from import five_envs_at_different_rates, with_holes
-from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
+from oracles.numbered_steps import numbered_memory, play_episode
 
 
 def error_of(indices: np.ndarray) -> np.ndarray:
@@ -55,17 +54,6 @@ class TestHalfPrioritized(SamplerContract):
         return (law(stored, alpha=1.0) + 1 / len(stored)) / 2
 
 
-@pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
-def test_draws_are_in_proportion_to_the_power_of_the_errors(alpha):
-    memory = numbered_memory(200, sampler=Prioritized(alpha=alpha))
-    play_episode(memory, 0, length=230)
-    stored = with_errors(memory)
-
-    drawn = np.concatenate([memory.sample(32).index for _ in range(1000)])
-
-    assert_drawn_by(law(stored, alpha), ranks_of(drawn, stored))
-
-
 @pytest.mark.parametrize("beta", [0.0, 0.4, 0.5, 1.0])
 def test_weights_are_those_of_the_paper_with_the_maximum_over_all_stored_transitions(beta):
     memory = numbered_memory(50, sampler=Prioritized(alpha=0.6, beta=beta))
@@ -88,44 +76,11 @@ def test_a_batch_has_one_draw_from_each_of_its_equal_parts_of_the_sum():
         assert list(range(64)) == memory.sample(64).index.tolist()
 
 
-def test_a_new_transition_has_the_largest_priority_so_far_and_the_first_ones_one():
-    memory = numbered_memory(100, sampler=Prioritized(alpha=1.0, epsilon=0.0))
-    play_episode(memory, 0, length=4)
-    memory.update_priorities([0, 1], [0.5, 0.25])
-    play_episode(memory, 1, length=1)
-    memory.update_priorities([2], [-8.0])
-    play_episode(memory, 2, length=1)
-    memory.update_priorities([2], [3.0])
-    play_episode(memory, 3, length=1)
-
-    assert {0: 0.5, 1: 0.25, 2: 3.0, 3: 1.0, 4: 1.0, 5: 8.0, 6: 8.0} == priorities_of(memory)
-
-
 def priorities_of(memory: ReplayMemory) -> dict[int, float]:
     """Return the saved weights of all stored transitions, by index."""
     _, arrays = memory._parts.notified_sampler.state()
     indices = [index for first, count in arrays["sampler.runs"].tolist() for index in range(first, first + count)]
     return dict(zip(indices, arrays["sampler.weights"].tolist(), strict=True))
-
-
-def test_an_update_of_a_transition_that_has_been_overwritten_since_is_ignored():
-    memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
-    play_episode(memory, 0, length=10)
-    old = memory.sample(10).index
-    play_episode(memory, 1, length=7)
-
-    memory.update_priorities(old, np.full(10, 100.0))
-
-    assert {index: 100.0 if index < 10 else 1.0 for index in range(7, 17)} == priorities_of(memory)
-
-
-def test_an_update_of_randomly_evicted_transitions_is_ignored(tmp_path):
-    memory = with_holes(tmp_path, lambda: Prioritized(alpha=1.0, epsilon=0.0))
-    ever = np.arange(memory.sampleable_indices()[-1] + 1)
-
-    memory.update_priorities(ever, np.where(memory._parts.steps.is_sampleable(ever), 2.0, 50.0))
-
-    assert dict.fromkeys(memory.sampleable_indices().tolist(), 2.0) == priorities_of(memory)
 
 
 def test_unknown_and_masked_indices_are_ignored_and_the_last_duplicate_counts():
@@ -199,14 +154,12 @@ def test_beta_grows_by_equal_steps_a_draw_and_stays():
 @pytest.mark.parametrize(
     ("settings", "fault"),
     [
-        ({"alpha": -0.1}, "alpha is -0.1: it is 0 to 10"),
-        ({"alpha": np.nan}, "alpha is nan"),
+        ({"alpha": 10.1}, "alpha is 10.1: it is 0 to 10"),
         ({"beta": 1.1}, "beta is 1.1: it is 0 to 1"),
-        ({"epsilon": -1e-9}, "epsilon is -1e-09: it is 0 to 1e+30"),
+        ({"epsilon": 2e30}, "epsilon is 2e+30: it is 0 to 1e+30"),
         ({"final_beta": 1.0}, "final_beta is 1.0 and annealed_over is None: one needs the other;"),
         ({"annealed_over": 5}, "final_beta is None and annealed_over is 5"),
         ({"final_beta": 2.0, "annealed_over": 5}, "final_beta is 2.0: it is 0 to 1"),
-        ({"final_beta": 1.0, "annealed_over": 0}, "annealed_over is 0: annealing takes at least 1 draw"),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, fault):
@@ -278,22 +231,6 @@ def test_tensors_of_the_cpu_are_taken_and_one_with_a_gradient_says_what_to_do():
         memory.update_priorities(torch.tensor([0]), torch.tensor([2.0], requires_grad=True))
 
 
-@pytest.mark.parametrize("make_memory", [five_envs_at_different_rates, with_holes], ids=lambda make: make.__name__)
-def test_a_new_sampler_has_all_stored_transitions_and_no_earlier_state(make_memory, tmp_path):
-    sampler = Prioritized(alpha=1.0, epsilon=0.0)
-    memory = make_memory(tmp_path, lambda: sampler)
-    with_errors(memory)
-    memory.sampler = Uniform()
-    for episode in range(200, 260):
-        play_episode(memory, episode % 250, length=3)
-    memory.sample(3)
-
-    memory.sampler = sampler
-
-    assert memory.sampler is sampler
-    assert dict.fromkeys(memory.sampleable_indices().tolist(), 1.0) == priorities_of(memory)
-
-
 def test_the_bytes_of_the_priorities_are_a_part_of_the_report():
     memory = memory_of_vectors(30_000, Prioritized())
     take_steps(memory, 20_000)
@@ -361,17 +298,3 @@ def test_switching_to_priorities_under_a_budget_evicts_transitions_at_once():
     assert len(memory) < before
     assert memory.sample(8).index.min() >= memory.sampleable_indices()[0]
     assert memory.nbytes <= 2**20
-
-
-def test_drawn_transitions_have_their_frames():
-    memory = numbered_memory(40, sampler=Prioritized(alpha=1.0, epsilon=0.0))
-    for episode in range(20):
-        play_episode(memory, episode, length=5, truncated=True)
-    stored = memory.sampleable_indices()
-    memory.update_priorities(stored, np.where(stored == stored[7], 1.0, 0.0))
-
-    batch = memory.sample(3)
-
-    episode, step = divmod(int(stored[7]), 5)
-    expected = [numbered_frame(0, episode, max(0, step - 1)), numbered_frame(0, episode, step)]
-    assert (batch.observation == np.stack(expected)).all()
