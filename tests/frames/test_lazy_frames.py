@@ -10,7 +10,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays, basic_indices
@@ -118,16 +117,25 @@ def test_frames_are_shared_and_read_only():
     assert [0, 1, 2, 3] == np.asarray(older)[:, 0, 0].tolist()
 
 
+def as_tensor(lazy):
+    return pytest.importorskip("torch").as_tensor(lazy)
+
+
+LOADS_PYTORCH = pytest.mark.slow
+
+
+@pytest.mark.parametrize("convert", [np.asarray, pytest.param(as_tensor, marks=LOADS_PYTORCH)])
 @pytest.mark.parametrize("axis", STACK_AXES)
-def test_no_use_of_lazy_frames_keeps_an_array_alive(axis):
+def test_no_use_of_lazy_frames_keeps_an_array_alive(axis, convert):
     num_kept = 100
     frames = [np.zeros((84, 84, 1), np.uint8) for _ in range(num_kept + STACK)]
     kept = [LazyFrames(frames[first : first + STACK], axis) for first in range(num_kept)]
     batch = LazyFramesBatch(kept[:8])
+    convert(kept[0])
     tracemalloc.start()
 
     for lazy in kept:
-        np.asarray(lazy), np.asarray(lazy, np.float32), np.stack([lazy, lazy]), torch.as_tensor(lazy)
+        convert(lazy), np.asarray(lazy, np.float32), np.stack([lazy, lazy])
         lazy[0], lazy[1:3], lazy[..., 0], lazy.frame(0), lazy.count(), lazy == kept[0], list(lazy), repr(lazy)
     np.asarray(batch), batch[0], batch[1:], list(batch)
     gc.collect()
@@ -197,18 +205,25 @@ def test_copy_false_is_refused(axis):
     assert np.asarray(lazy, copy=True).flags.owndata
 
 
-def test_numpy_and_torch_functions_accept_lazy_frames():
+def test_numpys_functions_accept_lazy_frames():
     lazy = LazyFrames(numbered(4))
     array = np.asarray(lazy)
 
     assert bits(np.stack([array, array])) == bits(np.stack([lazy, lazy])) == bits(np.array([lazy, lazy]))
     assert bits(array / np.float32(255)) == bits(np.divide(lazy, np.float32(255)))
     assert bits(array.astype(np.float32)) == bits(np.asarray(lazy, np.float32))
-    for make in (torch.as_tensor, torch.tensor, torch.from_dlpack, lambda lazy: torch.as_tensor(np.asarray(lazy))):
-        assert bits(array) == bits(make(lazy))
     objects = np.full(2, None, object)
     objects[1] = lazy
     assert objects[1] is lazy
+
+
+@LOADS_PYTORCH
+def test_pytorchs_functions_accept_lazy_frames():
+    torch = pytest.importorskip("torch")
+    lazy = LazyFrames(numbered(4))
+
+    for make in (torch.as_tensor, torch.tensor, torch.from_dlpack, lambda lazy: torch.as_tensor(np.asarray(lazy))):
+        assert bits(np.asarray(lazy)) == bits(make(lazy))
 
 
 def test_lazy_frames_compare_element_by_element_and_have_no_hash():

@@ -290,7 +290,6 @@ RAISING = (
 WRONG_ANSWERS = ("wrong_shape", "wrong_dtype", "none", "no_reward", "four_answers")
 DYING = ("sigkill", "sigsegv", "sigterm", "exit", "exit_in_peace", "die_and_leave_a_child")
 HANGING = ("hang", "hang_stubbornly", "hang_in_c", "stopped")
-HARMLESS = ("slow", "talk", "aliased")
 LETHAL = (*DYING, *HANGING)
 
 

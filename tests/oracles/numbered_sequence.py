@@ -61,11 +61,6 @@ class NumberedSteps:
         if self.current[env_id] is not None:
             self.current[env_id].is_over = True
 
-    def end_all(self) -> None:
-        """As a memory does that goes on in its directory."""
-        for env_id in range(len(self.current)):
-            self.end(env_id)
-
     def append(self, actions, rewards, terminated, truncated, frames, env_ids, extras) -> None:
         for row, env_id in enumerate(env_ids):
             episode, number = self.current[env_id], int(extras["number"][row])

@@ -49,8 +49,3 @@ def play_on(memory: ReplayMemory, oracle: ListMemory, num_steps: int, seed: int)
         )
         memory.append(*step)
         oracle.append(*step)
-
-
-def oracle_after(num_steps: int, *, capacity: int = 40, seed: int = 1) -> ListMemory:
-    """Return the oracle of ``recorded`` without the memory."""
-    return recorded(num_steps, capacity=capacity, seed=seed)[1]

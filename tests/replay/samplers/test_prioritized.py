@@ -216,6 +216,7 @@ def test_priorities_of_any_number_kind_are_accepted(kind):
     assert {0: 1.0, 1: 0.0} == priorities_of(memory)
 
 
+@pytest.mark.slow  # loads PyTorch
 def test_tensors_of_the_cpu_are_taken_and_one_with_a_gradient_says_what_to_do():
     torch = pytest.importorskip("torch")
     memory = numbered_memory(10, sampler=Prioritized(alpha=1.0, epsilon=0.0))
