@@ -1,4 +1,4 @@
-"""The native layer: packs and gathers frames, stacks them, and stores steps and priorities, in C++.
+"""The native layer: packs and unpacks frames, stacks them, and stores steps and priorities, in C++.
 
 Native code raises ``framestow.errors.DamagedDataError`` directly.
 """

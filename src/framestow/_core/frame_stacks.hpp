@@ -34,7 +34,7 @@ struct FrameStacks {
     std::uint8_t* recent;  // num_envs rings of `stack` frames
     std::int64_t* ages;    // per environment: frames since its episode's first frame, -1 before any frame
     std::size_t num_envs;
-    std::size_t stack;
+    std::size_t stack;  // frames of a ring
     std::size_t frame_bytes;
     StackPadding padding;
 

@@ -713,7 +713,7 @@ ByteSpan FrameStore::bytes_of(const SegmentPlace& place, std::size_t env_id, std
 
 void FrameStore::remember_checksum(std::size_t env_id, std::int64_t number, const FilePlace& place, ByteSpan segment) {
     const std::unique_lock<FairGate> writing(gate_, std::try_to_lock);
-    if (writing) {  // otherwise the next reading records it
+    if (writing) {  // otherwise the next read records it
         SegmentPlace* const held = envs_[env_id].sealed.find(number);
         auto* const in_file = held == nullptr ? nullptr : std::get_if<FilePlace>(held);
         if (in_file != nullptr && in_file->file == place.file && in_file->offset == place.offset) {

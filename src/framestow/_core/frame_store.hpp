@@ -18,7 +18,7 @@
 //    they unpack frames of an open segment. The bytes of a sealed segment never change and are unpacked without it.
 //  - A `Snapshot` sees every frame that was stored when it started, until it stops. Segments evicted meanwhile are
 //    retired: they count in nbytes() and are freed once no older snapshot is left.
-//  - A segment that moves to a file is retired from RAM in the same way. A gather that found it in RAM unpacks it
+//  - A segment that moves to a file is retired from RAM in the same way. A read that found it in RAM unpacks it
 //    there, a later one reads the file; the bytes are the same. A file stays open while a segment in it is stored or
 //    retired.
 //  - append() waits for readers for microseconds. evict() and move_to_file() also wait while too much is retired
@@ -59,7 +59,7 @@ public:
     SnapshotLedger::Ticket ticket() const { return ticket_; }
 
 private:
-    FrameStore& store_;
+    FrameStore& store_;  // must outlive the snapshot
     SnapshotLedger::Ticket ticket_;
     bool has_stopped_ = false;
 };
@@ -126,14 +126,14 @@ public:
     // Makes an empty environment continue with the first frame of that segment.
     void begin_at(std::int64_t env_id, std::int64_t number);
 
-    // Reads the sealed segment from a file from now on, at `offset`, and frees its RAM. Each reading verifies its
+    // Reads the sealed segment from a file from now on, at `offset`, and frees its RAM. Each read verifies its
     // checksum, and that it is the segment that was moved. Throws FileNotOpened, std::out_of_range if the segment is
     // not sealed or not stored, std::invalid_argument for another size.
     void move_to_file(std::int64_t env_id, std::int64_t number, const std::string& path, std::uint64_t offset,
                       std::size_t size);
 
-    // Appends a full segment in a file, without reading it now. The first reading records its checksum; all later
-    // snapshots must agree.
+    // Appends a full segment in a file, without reading it now. The first read records its checksum; all later ones
+    // must agree.
     void restore_in_file(std::int64_t env_id, std::int64_t number, const std::string& path, std::uint64_t offset,
                          std::size_t size);
 
@@ -178,9 +178,9 @@ private:
     struct EnvFrames {
         explicit EnvFrames(const FrameFormat& format) : open(format) {}
         SealedSegments sealed;
-        std::int64_t open_number = 0;
-        SegmentWriter open;
-        StoredSegment raw{};  // the open segment, if it is raw and has frames
+        std::int64_t open_number = 0;  // number of the open segment
+        SegmentWriter open;            // the frames of the open segment
+        StoredSegment raw{};           // the open segment, if it is raw and has frames
 
         bool is_empty() const { return sealed.is_empty() && open.num_frames() == 0; }
         std::int64_t first_number() const { return sealed.is_empty() ? open_number : sealed.first_number(); }
@@ -227,22 +227,22 @@ private:
     void stop_snapshot(SnapshotLedger::Ticket ticket);
 
     FrameFormat format_;
-    std::uint32_t frames_per_segment_;
-    std::size_t step_bytes_;
-    mutable FairGate gate_;
-    SnapshotLedger snapshots_;
-    std::vector<EnvFrames> envs_;
-    SegmentArena arena_;
-    SegmentFiles files_;
-    RetiredSegments retired_;
+    std::uint32_t frames_per_segment_;      // of every sealed segment
+    std::size_t step_bytes_;                // charged for each frame besides its own bytes
+    mutable FairGate gate_;                 // held shared by readers that look segments up, exclusively by the writer
+    SnapshotLedger snapshots_;              // the open ones
+    std::vector<EnvFrames> envs_;           // by env_id; never resized
+    SegmentArena arena_;                    // sealed segments in RAM, and raw open ones
+    SegmentFiles files_;                    // sealed segments in files
+    RetiredSegments retired_;               // evicted or moved, but still seen by a snapshot
     std::size_t num_sealed_ = 0;            // stored sealed segments, in RAM and in files
     std::size_t sealed_bytes_ = 0;          // their charged_size()
     std::size_t num_raw_ = 0;               // raw open segments
     std::size_t num_open_ = 0;              // frames in open segments
     std::size_t open_bytes_ = 0;            // bytes of open segments
     std::atomic<bool> has_retired_{false};  // readable without the gate
-    FrameEncoder encoder_;
-    std::optional<Background> background_;      // none if segments are raw
+    FrameEncoder encoder_;                  // scratch of the writer
+    std::optional<Background> background_;  // none if segments are raw
     std::vector<std::uint8_t> previous_frame_;  // pixels of the segment before a new one
     DecodingScratch scratch_;
     SegmentBuffer read_from_file_;  // the segment before a new one, if it lies in a file

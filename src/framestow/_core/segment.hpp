@@ -40,9 +40,9 @@ public:
 
 private:
     FrameFormat format_;
-    std::optional<PatchEncoder> pixels_;  // of raw segments, from the first lead-ins on
-    std::optional<PatchEncoder> floats_;  // from the first exact frame on
-    std::vector<std::uint8_t> converted_;
+    std::optional<PatchEncoder> pixels_;   // of raw segments, from the first lead-ins on
+    std::optional<PatchEncoder> floats_;   // from the first exact frame on
+    std::vector<std::uint8_t> converted_;  // one frame of pixels, made of floats; empty unless frames are scaled
 };
 
 class SegmentWriter {
@@ -106,7 +106,7 @@ private:
     void write_frames(std::uint8_t* target, DecodingScratch& scratch) const;
 
     FrameFormat format_;
-    std::uint32_t num_frames_ = 0;
+    std::uint32_t num_frames_ = 0;          // appended, exact ones too
     std::optional<PatchesWriter> patches_;  // none if raw
     std::uint8_t* raw_segment_ = nullptr;   // belongs to the caller
     std::unique_ptr<ExactFrames> exact_;    // of scaled floats, from the first one on
@@ -118,11 +118,11 @@ std::size_t raw_segment_bytes(const FrameFormat& format, std::size_t num_frames)
 
 // A parsed segment of a store.
 struct SegmentView {
-    SegmentHeader header;  // of the pixels, if frames are scaled floats
-    ByteSpan segment;      // likewise
-    ScaledParts scaled{};
-    SegmentHeader exact_header{};
-    RunTable runs{};
+    SegmentHeader header;          // of the pixels, if frames are scaled floats
+    ByteSpan segment;              // likewise
+    ScaledParts scaled{};          // of scaled floats
+    SegmentHeader exact_header{};  // of the exact frames, if there are any
+    RunTable runs{};               // empty without runs whose padding is stored
 };
 
 // Parses a segment; throws DamagedSegment if it does not fit the format.

@@ -66,7 +66,7 @@ SegmentFile::SegmentFile(const std::string& path)
 
 SegmentFile::~SegmentFile() { CloseHandle(handle_); }
 
-void SegmentFile::expect_snapshot(std::uint64_t, std::size_t) const noexcept {}
+void SegmentFile::expect_read(std::uint64_t, std::size_t) const noexcept {}
 
 #else
 
@@ -98,7 +98,7 @@ SegmentFile::SegmentFile(const std::string& path) : path_(path), descriptor_(ope
 
 SegmentFile::~SegmentFile() { close(descriptor_); }
 
-void SegmentFile::expect_snapshot(std::uint64_t offset, std::size_t size) const noexcept {
+void SegmentFile::expect_read(std::uint64_t offset, std::size_t size) const noexcept {
 #ifdef POSIX_FADV_WILLNEED
     posix_fadvise(descriptor_, static_cast<off_t>(offset), static_cast<off_t>(size), POSIX_FADV_WILLNEED);
 #else

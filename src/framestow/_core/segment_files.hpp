@@ -54,7 +54,7 @@ public:
     void read(std::uint64_t offset, std::uint8_t* target, std::size_t size) const;
 
     // Asks the system to fetch these bytes soon, without waiting. A hint; does nothing on systems without one.
-    void expect_snapshot(std::uint64_t offset, std::size_t size) const noexcept;
+    void expect_read(std::uint64_t offset, std::size_t size) const noexcept;
 
 private:
     std::string path_;  // for messages, and as the key in SegmentFiles

@@ -36,7 +36,7 @@ struct RunStart {
 };
 
 inline constexpr std::size_t kRunsHeaderBytes = 16;
-inline constexpr std::size_t kRunBytes = 8;
+inline constexpr std::size_t kRunBytes = 8;  // of a run in the table
 inline constexpr char kRunsMark[] = "run1";
 
 struct RunTable {

@@ -11,18 +11,18 @@ constexpr std::size_t kFewEvicted = 64;  // blocks
 
 }  // namespace
 
-StepBlocks::StepBlocks(std::size_t capacity, const EnvMemory& env_ids, const StepRules& rules)
+StepBlocks::StepBlocks(std::size_t capacity, const EnvMemory& envs, const StepRules& rules)
     : capacity_(capacity),
       segment_frames_(static_cast<std::size_t>(rules.segment_frames)),
       words_a_block_((segment_frames_ + kBitsPerWord - 1) / kBitsPerWord),
       rules_(rules),
-      records_(env_ids, rules),
-      cursors_(env_ids, rules.stack),
-      pending_(env_ids.num_envs, rules.n_step),
-      by_segment_(env_ids.num_envs),
-      newest_(env_ids.num_envs, nullptr),
-      next_to_seal_(env_ids.num_envs, 0),
-      starts_(env_ids.num_envs) {}
+      records_(envs, rules),
+      cursors_(envs, rules.stack),
+      pending_(envs.num_envs, rules.n_step),
+      by_segment_(envs.num_envs),
+      newest_(envs.num_envs, nullptr),
+      next_to_seal_(envs.num_envs, 0),
+      starts_(envs.num_envs) {}
 
 void StepBlocks::begin(const std::int32_t* env_ids, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {

@@ -28,19 +28,19 @@
 namespace framestow {
 
 struct StepBlock {
-    std::int64_t number;
+    std::int64_t number;   // over all environments, in the order of the first frames; never used twice
     std::int64_t segment;  // number within its environment
     std::size_t env_id;
-    std::size_t order;  // rank among the blocks, oldest first
-    std::int64_t first_slot;
-    std::uint32_t num_steps = 0;
-    bool is_sealed = false;
-    std::vector<std::uint8_t> records;
+    std::size_t order;                  // rank among the blocks, oldest first
+    std::int64_t first_slot;            // of the block's range of slots
+    std::uint32_t num_steps = 0;        // sampleable or not
+    bool is_sealed = false;             // no later step needs its frames: it never changes, and may be evicted
+    std::vector<std::uint8_t> records;  // one for each frame of the segment; zeros where there is no step
 };
 
 class StepBlocks {
 public:
-    StepBlocks(std::size_t capacity, const EnvMemory& env_ids, const StepRules& rules);
+    StepBlocks(std::size_t capacity, const EnvMemory& envs, const StepRules& rules);
 
     std::size_t num_envs() const { return cursors_.num_envs(); }
     const StepRules& rules() const { return rules_; }
@@ -173,28 +173,28 @@ private:
 
     std::size_t capacity_;
     std::size_t segment_frames_;
-    std::size_t words_a_block_;
+    std::size_t words_a_block_;  // of 64 bits, one bit for each place
     StepRules rules_;
     StepRecords records_;
-    EnvCursors cursors_;
-    PendingSteps pending_;
-    ChangedSlots changed_;
+    EnvCursors cursors_;                              // where each environment appends
+    PendingSteps pending_;                            // steps that wait for their n-step return
+    ChangedSlots changed_;                            // for the sampler
     std::vector<std::unique_ptr<StepBlock>> blocks_;  // oldest first; null after eviction
     // Copies of block fields by order, so that draws and look-ups read three cached arrays.
-    std::vector<std::int64_t> numbers_;
-    std::vector<const std::uint8_t*> records_of_;
-    std::vector<std::uint64_t> words_;  // words_a_block_ each: one bit per place, set if its step is sampleable
-    PrefixCounts sampleable_;           // per block: its sampleable steps
-    PrefixCounts sealed_;               // per block: 1 if it is sealed
-    std::size_t num_evicted_ = 0;
+    std::vector<std::int64_t> numbers_;            // of the blocks
+    std::vector<const std::uint8_t*> records_of_;  // null after eviction
+    std::vector<std::uint64_t> words_;   // words_a_block_ each: one bit per place, set if its step is sampleable
+    PrefixCounts sampleable_;            // per block: its sampleable steps
+    PrefixCounts sealed_;                // per block: 1 if it is sealed
+    std::size_t num_evicted_ = 0;        // entries of blocks_ that are null
     std::vector<std::size_t> order_at_;  // per range of slots: order of its block
     std::set<std::size_t> free_ranges_;  // the first is used next, so slots depend on the stored blocks alone
     std::vector<std::unordered_map<std::int64_t, StepBlock*>> by_segment_;  // per environment
     std::vector<StepBlock*> newest_;          // per environment: block of its newest frame
     std::vector<std::int64_t> next_to_seal_;  // per environment: number of a segment
-    std::int64_t next_number_ = 0;
-    std::size_t num_steps_ = 0;
-    EpisodeStarts starts_;
+    std::int64_t next_number_ = 0;            // of the next block
+    std::size_t num_steps_ = 0;               // of all blocks, lost and pending ones too; the capacity limits it
+    EpisodeStarts starts_;                    // of all episodes with a stored step
 };
 
 }  // namespace framestow

@@ -4,7 +4,7 @@
 //   PendingSteps          steps whose n-step return is incomplete
 //   UnsampleableIndices   indices that a draw must skip
 //   EpisodeStarts         where the episodes of each environment begin
-//   EnvCursors         position and open episode of each environment
+//   EnvCursors            position and open episode of each environment
 //
 // Threads: the caller serialises all calls. Arguments are not checked unless stated; environments must be in range.
 #pragma once
@@ -141,8 +141,8 @@ private:
     }
     std::int64_t& place_of(std::size_t env_id, std::int64_t position) { return waiting_[offset_of(env_id, position)]; }
 
-    std::int64_t num_places_;  // per environment
-    std::vector<std::int64_t> waiting_;
+    std::int64_t num_places_;            // per environment
+    std::vector<std::int64_t> waiting_;  // per environment and place: the index of a pending step, or kNone
 };
 
 // Ascending indices of stored steps that a draw must skip, with the n-th of the others.
@@ -179,8 +179,8 @@ private:
     std::int64_t sampleable_among(std::int64_t oldest, std::int64_t rank) const;
     void compact();
 
-    std::vector<std::int64_t> indices_;
-    std::size_t num_dropped_ = 0;  // at the front, already removed
+    std::vector<std::int64_t> indices_;  // ascending
+    std::size_t num_dropped_ = 0;        // at the front, already removed
 };
 
 constexpr std::int64_t kNoPosition = -1;
@@ -355,10 +355,10 @@ public:
     }
 
 private:
-    EnvMemory memory_;
+    EnvMemory memory_;  // arrays of the Python step store
     std::int64_t stack_;
     std::vector<std::uint64_t> last_check_of_;  // per environment: number of the last check that named it
-    std::uint64_t num_checks_ = 0;
+    std::uint64_t num_checks_ = 0;              // calls of may_append, so that nothing has to be cleared between two
 };
 
 }  // namespace framestow

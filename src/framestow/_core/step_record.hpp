@@ -30,14 +30,14 @@ constexpr bool ends_episode(std::uint8_t flags) { return (flags & (kTerminated |
 struct ActionLayout {
     std::size_t bytes;  // of one action in its slot
     bool is_counted;    // integers of 1, 2, 4 or 8 bytes, returned as int64; other actions are returned unchanged
-    bool is_signed;
+    bool is_signed;     // of a counted action
     std::size_t num_integers = 1;  // in one counted action
 };
 
 struct StepRules {
     std::int64_t stack;           // frames per observation
     std::int64_t segment_frames;  // frames that a storage evicts at once
-    double discount;
+    double discount;              // γ
     ActionLayout action;
     std::vector<std::size_t> column_bytes = {};  // per extra field: bytes of a step's value
     std::int64_t n_step = 1;                     // rewards in a return, fewer at an episode's end
@@ -85,7 +85,7 @@ bool merge_windows(const StepRules& rules, std::size_t count, const ResolvedStep
 struct StepReturn {            // of a step and its successors
     const std::uint8_t* last;  // record of the last step
     std::size_t num_steps;
-    double reward;
+    double reward;  // discounted sum
 };
 
 struct Eviction {  // frames from `first` up to, excluding, `before` of `env_id` are no longer needed
@@ -97,7 +97,7 @@ struct Eviction {  // frames from `first` up to, excluding, `before` of `env_id`
 // Writes and reads slots.
 class StepRecords {
 public:
-    StepRecords(const EnvMemory& env_ids, const StepRules& rules);
+    StepRecords(const EnvMemory& envs, const StepRules& rules);
 
     // Returns the fewest of 1, 2 and 4 bytes that can store every environment number, and the bytes of a slot.
     static std::size_t env_id_bytes(std::size_t num_envs);
@@ -142,16 +142,16 @@ private:
     void read_action(const std::uint8_t* stored, std::uint8_t* out) const;
     void read_columns(const std::uint8_t* stored, std::size_t row, std::uint8_t* const* out) const;
 
-    EnvMemory env_ids_;
+    EnvMemory envs_;
     ActionLayout action_;
     std::int64_t stack_;
     std::vector<std::size_t> column_bytes_;
     std::size_t integer_bytes_;       // of a counted action
     std::size_t given_action_bytes_;  // of an action in the output
-    std::size_t action_at_;
+    std::size_t action_at_;           // offsets in a record
     std::size_t columns_at_;
     std::size_t record_bytes_;
-    float discount_of_flags_[4];
+    float discount_of_flags_[4];     // of a single step, by its two lowest bits: 0 if it terminated
     std::vector<double> discounts_;  // discount to the powers 0 to n_step
 };
 

@@ -5,16 +5,16 @@
 
 namespace framestow {
 
-StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const EnvMemory& env_ids, const StepRules& rules)
+StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const EnvMemory& envs, const StepRules& rules)
     : slots_(slots),
       capacity_(capacity),
       rules_(rules),
-      records_(env_ids, rules),
-      cursors_(env_ids, rules.stack),
-      pending_(env_ids.num_envs, rules.n_step),
-      segments_reported_(env_ids.num_envs, 0),
-      starts_(env_ids.num_envs),
-      first_steps_(env_ids.num_envs, 0) {}
+      records_(envs, rules),
+      cursors_(envs, rules.stack),
+      pending_(envs.num_envs, rules.n_step),
+      segments_reported_(envs.num_envs, 0),
+      starts_(envs.num_envs),
+      first_steps_(envs.num_envs, 0) {}
 
 std::vector<std::int64_t> StepRing::lost_indices() const {
     const std::vector<std::int64_t> pending = pending_.indices();

@@ -25,7 +25,7 @@ namespace framestow {
 class StepRing {
 public:
     // `slots`: `capacity` records.
-    StepRing(std::uint8_t* slots, std::size_t capacity, const EnvMemory& env_ids, const StepRules& rules);
+    StepRing(std::uint8_t* slots, std::size_t capacity, const EnvMemory& envs, const StepRules& rules);
 
     std::int64_t oldest() const { return oldest_; }
     std::int64_t next_index() const { return next_index_; }
@@ -141,20 +141,20 @@ private:
     bool surely_continues_after(std::size_t env_id, std::int64_t position, std::int64_t behind) const;
     void find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const;
 
-    std::uint8_t* slots_;
+    std::uint8_t* slots_;  // of the caller; index i is in slot i % capacity_
     std::size_t capacity_;
     StepRules rules_;
     StepRecords records_;
-    EnvCursors cursors_;
-    PendingSteps pending_;
-    ChangedSlots changed_;
-    UnsampleableIndices unsampleable_;
+    EnvCursors cursors_;                 // where each environment appends
+    PendingSteps pending_;               // steps that wait for their n-step return
+    ChangedSlots changed_;               // for the sampler
+    UnsampleableIndices unsampleable_;   // lost and pending ones
     std::vector<std::int64_t> settled_;  // were pending, about to become sampleable
     std::size_t num_sampleable_ = 0;
-    std::int64_t oldest_ = 0;
-    std::int64_t next_index_ = 0;
+    std::int64_t oldest_ = 0;                      // index of the oldest step in the ring
+    std::int64_t next_index_ = 0;                  // index of the next step
     std::vector<std::int64_t> segments_reported_;  // per environment: number of evicted segments that were reported
-    EpisodeStarts starts_;
+    EpisodeStarts starts_;                         // of all episodes with a step in the ring
     std::vector<std::int64_t> first_steps_;  // per environment: at most the position of its first step in the ring
     bool has_evicted_lost_ = false;          // a placeholder, whose environment and position are unknown
 };

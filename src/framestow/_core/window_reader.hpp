@@ -1,4 +1,4 @@
-// Gathers the windows of a batch into one output array.
+// Reads the windows of a batch into one output array.
 //
 // Window i holds the frames of env_ids[i] from position last[i] - counts[i] + 1 to last[i], in the last counts[i] of
 // the `length` places of out[i]. The places before them have the padding of the run that begins with the window's first
@@ -20,8 +20,8 @@ namespace framestow {
 
 struct WindowRequests {
     const std::int32_t* env_ids = nullptr;
-    const std::int64_t* last_positions = nullptr;
-    const std::int32_t* counts = nullptr;
+    const std::int64_t* last_positions = nullptr;  // of the newest frame of each window
+    const std::int32_t* counts = nullptr;          // of stored frames in each window; the rest is padded
     std::size_t num_windows = 0;
 };
 
@@ -31,7 +31,7 @@ void read_windows(const Snapshot& snapshot, const WindowRequests& requests, std:
 // Returns the first window whose frames are not all stored, or num_windows. Each has 1 to `length` frames.
 std::size_t find_missing_window(const Snapshot& snapshot, const WindowRequests& requests, std::size_t length);
 
-// Gathers in a temporary snapshot, on this thread.
+// Reads with a temporary snapshot, on this thread.
 void read_windows(FrameStore& store, const WindowRequests& requests, std::size_t length, StackPadding padding,
                   std::uint8_t* out);
 

@@ -60,7 +60,7 @@ struct WindowColumns {
     WindowRequests requests;
 };
 
-// A reading of each array.
+// A snapshot of each array.
 class ArraySnapshots {
 public:
     explicit ArraySnapshots(const ArrayStores& stores) : stores_(stores) {
@@ -129,7 +129,7 @@ public:
 
 private:
     const ArrayStores& stores_;
-    std::vector<std::unique_ptr<Snapshot>> snapshots_;
+    std::vector<std::unique_ptr<Snapshot>> snapshots_;  // one per array
 };
 
 // Paths are encoded by os.fsencode.

@@ -55,7 +55,7 @@ StagedSteps::StagedSteps(const StepStoreArguments& arguments)
              nb::cast<double>(arguments.settings.attr("discount")), ActionLayout{}} {
     rules_.n_step = nb::cast<std::int64_t>(arguments.settings.attr("n_step"));
     const auto borrow_env_arrays = [&](BorrowedArray& array, const char* name, Py_ssize_t item_bytes) {
-        borrow(array, arguments.env_ids.attr(name), name, 1, item_bytes);
+        borrow(array, arguments.envs.attr(name), name, 1, item_bytes);
     };
     borrow_env_arrays(newest_positions_, "newest_positions", sizeof(std::int64_t));
     borrow_env_arrays(episode_starts_, "episode_starts", sizeof(std::int64_t));
@@ -112,7 +112,7 @@ void StagedSteps::read_column_patterns(nb::handle extras_like) {
     }
 }
 
-EnvMemory StagedSteps::env_ids() const {
+EnvMemory StagedSteps::envs() const {
     return EnvMemory{newest_positions_.values<std::int64_t>(),
                      episode_starts_.values<std::int64_t>(),
                      run_starts_.values<std::int64_t>(),
@@ -155,7 +155,7 @@ bool StagedSteps::read_fields(std::size_t count, nb::handle actions, nb::handle 
 
 StagedSegment::StagedSegment(const FrameFormat& format, std::int32_t env_id, ByteSpan segment, ByteSpan bits,
                              std::size_t stack)
-    : stream_(env_id),
+    : env_id_(env_id),
       frame_bytes_(format.frame_bytes()),
       padded_(segment.size + kReadPadding),
       bits_(bits.bytes, bits.bytes + bits.size) {
@@ -208,16 +208,16 @@ void StagedSegment::advance(const FrameStacks& stacks) const {
     const std::size_t num_skipped = bits_.size() - newest_frames_.size() / frame_bytes_;
     for (std::size_t place = 0; place < bits_.size(); ++place) {
         if (place < num_skipped) {  // the frame has left the stack at the end of the segment
-            std::int64_t& age = stacks.ages[stream_];
+            std::int64_t& age = stacks.ages[env_id_];
             age = begins_run(place) ? 0 : age + 1;
             continue;
         }
         const std::uint8_t* const frame = newest_frames_.data() + (place - num_skipped) * frame_bytes_;
         if (place == newest_run_ && !lead_ins_.empty()) {
             const RunStart start{RunPadding::kLeadIns, lead_ins_.data()};
-            stacks.advance(&stream_, frame, 1, &start);
+            stacks.advance(&env_id_, frame, 1, &start);
         } else {
-            (stacks.*(begins_run(place) ? &FrameStacks::begin : &FrameStacks::append))(&stream_, frame, 1);
+            (stacks.*(begins_run(place) ? &FrameStacks::begin : &FrameStacks::append))(&env_id_, frame, 1);
         }
     }
 }

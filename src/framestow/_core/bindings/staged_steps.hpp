@@ -23,7 +23,7 @@ namespace framestow {
 // The arguments of a step store's native half; read by attribute from framestow/replay/steps/step_store.py.
 struct StepStoreArguments {
     nb::handle settings;  // StepSettings
-    nb::handle env_ids;   // the Step store, which has their arrays
+    nb::handle envs;      // StepStore, whose arrays have an entry for each environment
 };
 
 // Borrows a writable array with that number of axes and item size, or throws an error that names it.
@@ -51,7 +51,7 @@ public:
     explicit StagedSteps(const StepStoreArguments& arguments);
 
     const StepRules& rules() const { return rules_; }
-    EnvMemory env_ids() const;
+    EnvMemory envs() const;
     std::size_t record_bytes() const;
 
     // Reads the arguments of a step; false if they break a rule or have a form that only Python converts.
@@ -85,22 +85,23 @@ private:
     void read_column_patterns(nb::handle extras_like);
     bool read_fields(std::size_t count, nb::handle actions, nb::handle rewards, nb::handle columns);
 
+    // Of the Python step store; they keep what EnvMemory points to alive.
     BorrowedArray newest_positions_, episode_starts_, run_starts_, unreadable_before_, is_open_;
-    RowPattern action_pattern_, frame_pattern_;
-    std::vector<ActionRange> action_ranges_;  // per element; empty if actions are not counted
-    std::vector<ColumnPattern> column_patterns_;
-    std::size_t columns_bytes_ = 0;  // bytes per step
+    RowPattern action_pattern_, frame_pattern_;   // what an argument of one step must look like
+    std::vector<ActionRange> action_ranges_;      // per element; empty if actions are not counted
+    std::vector<ColumnPattern> column_patterns_;  // of the extras, by name
+    std::size_t columns_bytes_ = 0;               // bytes per step
     StepRules rules_;
 
-    std::vector<std::int32_t> all_env_ids_;
-    std::vector<std::int32_t> env_ids_;
+    std::vector<std::int32_t> all_env_ids_;  // 0 to num_envs - 1, for a step without env_ids
+    std::vector<std::int32_t> env_ids_;      // of the staged step, and so are the four below, in stored form
     std::vector<float> rewards_;
     std::vector<std::uint8_t> actions_;
     std::vector<std::uint8_t> flags_;
     std::vector<std::uint8_t> column_rows_;
-    std::size_t num_staged_ = 0;
+    std::size_t num_staged_ = 0;  // rows that append_staged stores; 0: none are staged
 
-    nb::object action_dtype_;
+    nb::object action_dtype_;  // of new arrays of actions
     nb::tuple action_shape_;
     std::vector<nb::object> column_dtypes_;
     std::vector<nb::tuple> column_shapes_;
@@ -117,7 +118,7 @@ public:
     // Throws DamagedSegment for other bytes than a segment of as many frames as there are bits.
     StagedSegment(const FrameFormat& format, std::int32_t env_id, ByteSpan segment, ByteSpan bits, std::size_t stack);
 
-    std::int32_t env_id() const { return stream_; }
+    std::int32_t env_id() const { return env_id_; }
     const std::vector<std::uint8_t>& bits() const { return bits_; }
     ByteSpan segment() const { return ByteSpan{padded_.data(), padded_.size() - kReadPadding}; }
 
@@ -137,10 +138,10 @@ private:
         return place < bits_.size() && (bits_[place] & (kBegins | kBeginsRun)) != 0;
     }
 
-    std::int32_t stream_;
+    std::int32_t env_id_;
     std::size_t frame_bytes_;
-    std::vector<std::uint8_t> padded_;
-    std::vector<std::uint8_t> bits_;
+    std::vector<std::uint8_t> padded_;  // the segment, and kReadPadding more bytes
+    std::vector<std::uint8_t> bits_;    // of its frames
     std::vector<std::uint8_t> newest_frames_;
     std::size_t newest_run_;              // place of the first frame of the newest run; bits_.size() if none begins
     std::vector<std::uint8_t> lead_ins_;  // of that run if its padding is stored and the stack may show it; else empty
@@ -477,7 +478,7 @@ private:
         }
     }
 
-    static constexpr std::size_t kSlotsAtOnce = 65'536;
+    static constexpr std::size_t kSlotsAtOnce = 65'536;  // most changed slots that one call returns
 
     template <typename Missing>
     nb::object slots(const BorrowedColumn& indices, Missing missing) const {
@@ -490,11 +491,11 @@ private:
     }
 
 protected:
-    StagedSteps staged_;
-    std::optional<StagedSegment> segment_;
+    StagedSteps staged_;                    // the staged step, or the steps of the staged segment
+    std::optional<StagedSegment> segment_;  // none is staged
     std::optional<Core> core_;
-    std::vector<Eviction> unneeded_;
-    bool is_torn_ = false;
+    std::vector<Eviction> unneeded_;  // frames that no step needs, until Python has evicted them
+    bool is_torn_ = false;  // whether a lack of memory stopped a store in the middle: then no more steps are taken
 
 private:
     nb::tuple single_steps(const BorrowedColumn& indices, bool with_extras, std::uint8_t* flags) const {

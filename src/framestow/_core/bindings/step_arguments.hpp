@@ -33,7 +33,7 @@ public:
     }
 
 private:
-    Py_buffer view_{};
+    Py_buffer view_{};  // released by the destructor if it is borrowed
     bool is_borrowed_ = false;
 };
 
@@ -50,8 +50,8 @@ public:
     const std::vector<Py_ssize_t>& shape() const { return shape_; }
 
 private:
-    std::string format_;
-    std::vector<Py_ssize_t> shape_;
+    std::string format_;             // dtype, as Python's buffers name it
+    std::vector<Py_ssize_t> shape_;  // without the axis of rows
     std::size_t num_elements_ = 1;
     std::size_t row_bytes_;
 };

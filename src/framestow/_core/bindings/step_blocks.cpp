@@ -17,7 +17,7 @@ public:
         if (capacity < 1) {
             refuse("capacity", "is " + std::to_string(capacity) + ": must be at least 1");
         }
-        core_.emplace(static_cast<std::size_t>(capacity), staged_.env_ids(), staged_.rules());
+        core_.emplace(static_cast<std::size_t>(capacity), staged_.envs(), staged_.rules());
     }
 
     bool staged_exceeds_capacity() const { return core().staged_exceeds_capacity(staged_.num_staged()); }

@@ -16,9 +16,9 @@ public:
             refuse("slots", "has " + std::to_string(slots_.num_rows()) + " rows of " +
                                 std::to_string(slots_.view().shape[1]) + " bytes: it must have at least one, of " +
                                 std::to_string(staged_.record_bytes()) + " bytes, as " +
-                                std::to_string(staged_.env_ids().num_envs) + " environments and such actions take");
+                                std::to_string(staged_.envs().num_envs) + " environments and such actions take");
         }
-        core_.emplace(slots_.values<std::uint8_t>(), slots_.num_rows(), staged_.env_ids(), staged_.rules());
+        core_.emplace(slots_.values<std::uint8_t>(), slots_.num_rows(), staged_.envs(), staged_.rules());
     }
 
     nb::list evict_for_staged() {
