@@ -301,7 +301,7 @@ def test_the_saved_counts_are_those_of_the_saved_steps_though_shards_take_more_m
     assert (120, 120, 130) == (resumed.counts.inserted, len(resumed), replay.counts.inserted)
 
 
-def test_a_shard_that_was_restarted_meanwhile_uses_no_priorities_and_limits_of_its_former_life():
+def test_a_shard_that_was_restarted_meanwhile_uses_no_priorities_and_limits_of_its_former_epoch():
     replay, steps = local_replay(sampler=Prioritized(), rate_limiter=SampleToInsertRatio(1.0, 10, 100)), NumberedSteps()
     steps.play(replay, 0, 50)
     replay.flush()
