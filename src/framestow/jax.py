@@ -22,7 +22,7 @@ from framestow.one_line import one_line, plural
 from framestow.replay.batch import Batch, SequenceBatch, check_batch, describe_batch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, draw_function, sequence_draw_function
 from framestow.replay.memory import ReplayMemory, check_batch_size
-from framestow.replay.sampling import aligned_empty
+from framestow.replay.sampling import make_aligned
 from framestow.replay.sequences import Borders, SequenceShape
 
 try:
@@ -257,7 +257,7 @@ def _to_jax_and_wait(batch: Batch | SequenceBatch, device: jax.Device | None) ->
 
 def _on_cpu(array: npt.NDArray[Any]) -> jax.Array:
     if not array.flags.c_contiguous or not array.flags.writeable:  # NumPy does not export read-only arrays
-        compact = aligned_empty(array.shape, array.dtype)
+        compact = make_aligned(array.shape, array.dtype)
         np.copyto(compact, array)
         array = compact
     return jax.numpy.from_dlpack(array)

@@ -53,8 +53,8 @@ def test_samples_of_a_space_are_flattened_and_rebuilt():
         "counts": np.stack([sample["counts"] for sample in samples]),
     }
 
-    flat = tuple(array.as_stored(part) for array, part in zip(spec.arrays, spec.flattened(frames), strict=True))
-    rebuilt = spec.rebuilt(flat)
+    flat = tuple(array.as_stored(part) for array, part in zip(spec.arrays, spec.flatten(frames), strict=True))
+    rebuilt = spec.rebuild(flat)
 
     assert [(4, *frame.shape) for frame in spec.frame_specs] == [part.shape for part in flat]
     np.testing.assert_equal(frames, rebuilt)
@@ -74,9 +74,9 @@ def test_a_tuple_with_missing_parts_is_refused_by_its_place():
     with pytest.raises(
         InvalidStepError, match=re.escape("frames['views'][1] are 1 parts: this memory needs a tuple of 2")
     ):
-        spec.flattened({"views": (1, (2,))})
+        spec.flatten({"views": (1, (2,))})
     with pytest.raises(InvalidStepError, match=re.escape("frames['views'] are a dict: this memory needs a tuple of 2")):
-        spec.flattened({"views": {"a": 1}})
+        spec.flatten({"views": {"a": 1}})
 
 
 def test_only_frame_refuses_several_arrays_by_their_keys():

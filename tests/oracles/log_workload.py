@@ -15,15 +15,15 @@ from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
     Begun,
     begin_generation,
-    begun_generations,
     end_generation,
     generations,
+    list_begun_generations,
+    list_superseded_generations,
     next_generation,
     read_manifest,
     read_newest_manifest,
     remove_superseded,
     supersede_manifest,
-    superseded_generations,
     write_manifest,
 )
 
@@ -53,9 +53,9 @@ def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: C
     ]
     old = [
         read_manifest(folder, KIND, VERSION, generation=number, is_superseded=True, files=files)
-        for number in superseded_generations(folder, files)
+        for number in list_superseded_generations(folder, files)
     ]
-    for begun in begun_generations(folder, files):
+    for begun in list_begun_generations(folder, files):
         (folder / begun.unfinished_manifest).unlink(missing_ok=True)
         for path in leftover_files(folder, "frames", *begun.first_files, [one["log"] for one in manifests], files):
             files.remove(path)
@@ -88,9 +88,9 @@ def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSy
     files.sync_folder(folder)
     writer.remove_unneeded([state])
     files.sync_folder(folder)
-    for older in superseded_generations(folder, files):
+    for older in list_superseded_generations(folder, files):
         remove_superseded(folder, older, files)
-    for begun in begun_generations(folder, files):
+    for begun in list_begun_generations(folder, files):
         end_generation(folder, begun, files)
 
 

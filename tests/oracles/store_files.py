@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from framestow.replay.store import writer as store_writer
-from framestow.replay.store.format import FRAMES, LOCK, STEPS, checked_manifest
+from framestow.replay.store.format import FRAMES, LOCK, STEPS, read_checked_manifest
 from framestow.storage.files.block_format import INDEX, LOG, file_name
 from framestow.storage.files.manifest import generations, manifest_path
 
 
 def unaccounted(folder: Path) -> set[str]:
     """Return the names of files, and of overlong files, that no kept generation needs."""
-    newest = checked_manifest(folder, generations(folder)[-1])
+    newest = read_checked_manifest(folder, generations(folder)[-1])
     ends = {LOCK: None}
     for generation in (*newest.kept, newest.generation):
-        manifest = checked_manifest(folder, generation)
+        manifest = read_checked_manifest(folder, generation)
         ends[manifest_path(folder, generation).name] = None
         ends[manifest.state["name"]] = manifest.state["bytes"]
         for name, log in ((FRAMES, manifest.frames), (STEPS, manifest.steps)):

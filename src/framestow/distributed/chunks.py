@@ -28,14 +28,14 @@ from framestow.replay.step_checks import (
     SegmentSteps,
     check_env_ids,
     check_episodes_are_open,
-    checked_flags,
-    checked_frames,
-    checked_rewards,
+    check_flags,
+    check_frames,
+    check_rewards,
 )
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
 
-Arrays = tuple[npt.NDArray[Any], ...]  # frames, one array for each array of the observation space
+Arrays = tuple[npt.NDArray[Any], ...]  # frames, one array per key of the observation space
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,9 @@ def unpack_arrays(settings: MemorySettings, segments: Sequence[bytes]) -> Arrays
     return tuple(codec.unpack(segment) for codec, segment in zip(codecs, segments, strict=True))
 
 
-def observed_frames(settings: MemorySettings, arrays: Arrays) -> Any:
+def arrange_frames(settings: MemorySettings, arrays: Arrays) -> Any:
     """Return frames of all arrays in the form that ``begin`` and ``append`` take."""
-    return settings.frame.rebuilt(arrays) if isinstance(settings.frame, ObservationSpec) else arrays[0]
+    return settings.frame.rebuild(arrays) if isinstance(settings.frame, ObservationSpec) else arrays[0]
 
 
 class _OpenChunk:
@@ -145,14 +145,14 @@ class _OpenChunk:
 
     def add_step(self, action: Any, reward: Any, values: tuple[float, float], extras: Mapping[str, Any]) -> None:
         """Copy the step that led to the newest frame."""
-        place = self.num_steps
-        self.actions[place], self.rewards[place] = action, reward
-        self.chosen[place], self.best[place] = values
+        index = self.num_steps
+        self.actions[index], self.rewards[index] = action, reward
+        self.chosen[index], self.best[index] = values
         for name, value in extras.items():
-            self.extras[name][place] = value
+            self.extras[name][index] = value
         self.num_steps += 1
 
-    def sealed(self, env_id: int, writer: int) -> _Sealed:
+    def seal(self, env_id: int, writer: int) -> _Sealed:
         """Return the chunk with copies of everything, and begin the next one."""
         num, steps = self.num_frames, self.num_steps
         chunk = Chunk(
@@ -198,19 +198,19 @@ class _OpenChunk:
         n_step, discount = self.settings.n_step, self.settings.discount
         ends = self.bits[: self.num_frames][(self.bits[: self.num_frames] & BEGINS) == 0]
         errors = np.full(num, np.nan, np.float32)
-        for place in range(num):
+        for index in range(num):
             value, factor = 0.0, 1.0
-            for later in range(place, min(place + n_step, num)):
+            for later in range(index, min(index + n_step, num)):
                 value += factor * float(self.rewards[later])
                 factor *= discount
                 if ends[later] & TERMINATED:
-                    errors[place] = value - self.chosen[place]
+                    errors[index] = value - self.chosen[index]
                     break
                 if ends[later] & TRUNCATED:
                     break
             else:
-                if place + n_step < num:
-                    errors[place] = value + factor * self.best[place + n_step] - self.chosen[place]
+                if index + n_step < num:
+                    errors[index] = value + factor * self.best[index + n_step] - self.chosen[index]
         return self.priority(errors)
 
 
@@ -272,7 +272,8 @@ class ShardWriter:
         self.num_envs, self.stack = len(settings.env_ids), self._settings.stack
         self.counts = WriterCounts()
         self._writer = time.time_ns()  # tells this writer apart from earlier ones of the same environments
-        self._places = [divmod(env_id, shards.num_objects)[::-1] for env_id in settings.env_ids]  # shard, its env_id
+        # Of each environment, its shard and its env_id there.
+        self._shard_env_ids = [divmod(env_id, shards.num_objects)[::-1] for env_id in settings.env_ids]
         # State of the environments as a memory has it, so that ``add`` and ``observations`` work before a chunk is
         # sent.
         self._all_envs = np.arange(self.num_envs, dtype=np.int32)
@@ -329,13 +330,13 @@ class ShardWriter:
         envs = check_env_ids(env_ids, self._all_envs)
         check_episodes_are_open(self._is_open, envs)
         num = len(envs)
-        checked_actions = self._settings.action.checked(actions, num)
-        checked = checked_rewards(rewards, num)
-        ends = checked_flags("terminated", terminated, num) * TERMINATED
-        ends = ends + checked_flags("truncated", truncated, num) * TRUNCATED
-        begins_run = np.zeros(num, np.bool_) if borders is None else checked_flags("borders", borders, num)
+        checked_actions = self._settings.action.check_actions(actions, num)
+        checked = check_rewards(rewards, num)
+        ends = check_flags("terminated", terminated, num) * TERMINATED
+        ends = ends + check_flags("truncated", truncated, num) * TRUNCATED
+        begins_run = np.zeros(num, np.bool_) if borders is None else check_flags("borders", borders, num)
         bits = ends | begins_run * BEGINS_RUN
-        fields = self._settings.extras.checked(extras, num) or {}
+        fields = self._settings.extras.check_extras(extras, num) or {}
         arrays = self._arrays(frames, num)
         values, self._values = self._values, None
         self._is_open[envs] = ends == 0
@@ -387,7 +388,7 @@ class ShardWriter:
     def observations(self) -> Any:
         """Return the current observation of each environment, ``(num_envs, stack, *frame)``."""
         stacks = self._stacker.stacks()
-        return self._settings.frame.rebuilt(stacks) if isinstance(self._settings.frame, ObservationSpec) else stacks
+        return self._settings.frame.rebuild(stacks) if isinstance(self._settings.frame, ObservationSpec) else stacks
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
@@ -402,10 +403,10 @@ class ShardWriter:
                 self._receive(shard)
 
     def _check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
-        return self._settings.extras.checked(extras, num_steps)
+        return self._settings.extras.check_extras(extras, num_steps)
 
     def _arrays(self, frames: Any, num_rows: int) -> Arrays:
-        checked = checked_frames(frames, num_rows, self._settings.frame)
+        checked = check_frames(frames, num_rows, self._settings.frame)
         return checked if isinstance(checked, tuple) else (checked,)
 
     def _as_stored(self, arrays: Arrays) -> Any:
@@ -417,8 +418,8 @@ class ShardWriter:
     def _send(self, envs: list[int]) -> None:
         by_shard: dict[int, list[_Sealed]] = {}
         for env in envs:
-            shard, env_id = self._places[env]
-            by_shard.setdefault(shard, []).append(self._chunks[env].sealed(env_id, self._writer))
+            shard, env_id = self._shard_env_ids[env]
+            by_shard.setdefault(shard, []).append(self._chunks[env].seal(env_id, self._writer))
         for shard, sealed in by_shard.items():
             while len(self._in_flight[shard]) >= self._writer_settings.max_in_flight:
                 self._receive(shard)
@@ -480,7 +481,7 @@ class ShardWriter:
                     f"environment {each.chunk.env_id} of shard {shard} has a newer writer: this one was replaced; "
                     "end it"
                 )
-            open_chunk = self._chunks[self._places.index((shard, each.chunk.env_id))]
+            open_chunk = self._chunks[self._shard_env_ids.index((shard, each.chunk.env_id))]
             shift = position - each.position
             if status == STORED and shift and each.alignment == open_chunk.alignment:
                 # The shard came back with another number of frames: end the next chunk where its segment ends.

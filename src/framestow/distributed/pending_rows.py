@@ -177,7 +177,7 @@ class PendingRows:
         frames = self._merge_frames(frames_of)
         both = observation_parts(self._batch_size, len(frames[0]), stack, n_step)
         observation, next_observation = (
-            settings.frame.rebuilt(tuple(part[each] for part in frames))
+            settings.frame.rebuild(tuple(part[each] for part in frames))
             if isinstance(settings.frame, ObservationSpec)
             else frames[0][each]
             for each in both
@@ -211,7 +211,7 @@ class PendingRows:
             frames = tuple(part.reshape(-1, *part.shape[2:]) for part in frames)
         views = [tuple(sequence_part(part, (self._batch_size, length), which) for part in frames) for which in (0, 1)]
         is_single = not isinstance(settings.frame, ObservationSpec)
-        observation, next_observation = (each[0] if is_single else settings.frame.rebuilt(each) for each in views)
+        observation, next_observation = (each[0] if is_single else settings.frame.rebuild(each) for each in views)
         index = [
             np.where(each.rows.indices < 0, -1, handles_of(each.shard, each.rows.report.epoch, each.rows.indices))
             for each in answers

@@ -22,7 +22,7 @@ from framestow.distributed.chunks import (
     Chunk,
     ShardReport,
     Taken,
-    observed_frames,
+    arrange_frames,
     unpack_arrays,
 )
 from framestow.errors import InvalidSettingsError, NothingToSampleError
@@ -43,7 +43,7 @@ Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]  # indices
 class Rows(NamedTuple):
     """Sampled rows of one shard, as arrays that own their memory, and the shard's report as of the draw.
 
-    ``frames`` has one array for each array, ``(B, stack + n_step, *frame)`` or ``(2 B, stack, *frame)``, whose parts
+    ``frames`` has one array per key, ``(B, stack + n_step, *frame)`` or ``(2 B, stack, *frame)``, whose parts
     ``observation_parts`` names.
     """
 
@@ -65,7 +65,7 @@ class Rows(NamedTuple):
 
 
 class SequenceRows(NamedTuple):
-    """Sampled sequences of one shard. ``frames`` has one array for each array, with all frames of each sequence.
+    """Sampled sequences of one shard. ``frames`` has one array per key, with all frames of each sequence.
 
     They are what ``sequence_part`` takes. ``fields`` are the other fields of a ``SequenceBatch``, by name.
     """
@@ -222,14 +222,14 @@ class Shard:
         context = unpack_arrays(self._settings.memory, chunk.context)
         num = len(context[0])
 
-        def frames(place: int) -> Any:
-            return observed_frames(self._settings.memory, tuple(part[place : place + 1] for part in context))
+        def frames(index: int) -> Any:
+            return arrange_frames(self._settings.memory, tuple(part[index : index + 1] for part in context))
 
         memory.begin(frames(0), [env_id])
         first = int(memory._steps.newest_positions[env_id])
         extras = None if steps.extras is None else {name: values[:1] for name, values in steps.extras.items()}
-        for place in range(1, num):
-            memory.append(steps.actions[:1], [0.0], [False], [False], frames(place), [env_id], extras)
+        for index in range(1, num):
+            memory.append(steps.actions[:1], [0.0], [False], [False], frames(index), [env_id], extras)
         with memory._lock:
             memory._steps.lose_indices(self._indices(env_id, np.arange(first, first + num - 1)))
 
@@ -237,9 +237,9 @@ class Shard:
         """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
         memory, env_ids = self.memory, [chunk.env_id]
         arrays = unpack_arrays(self._settings.memory, chunk.segments)
-        checked = chunk.steps.checked(self._settings.memory, bool(memory._steps.is_open[chunk.env_id]))
-        for place, step in enumerate(checked.each()):
-            frames = observed_frames(self._settings.memory, tuple(part[place : place + 1] for part in arrays))
+        checked = chunk.steps.check_arrays(self._settings.memory, bool(memory._steps.is_open[chunk.env_id]))
+        for index, step in enumerate(checked.each()):
+            frames = arrange_frames(self._settings.memory, tuple(part[index : index + 1] for part in arrays))
             if step is None:
                 memory.begin(frames, env_ids)
             else:

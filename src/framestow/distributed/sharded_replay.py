@@ -299,7 +299,7 @@ class ShardedReplay(Closing):
         return self._own_writer.open_episodes
 
     def _check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
-        return self._settings.extras.checked(extras, num_steps)
+        return self._settings.extras.check_extras(extras, num_steps)
 
     def flush(self) -> None:
         """Send all steps of ``begin`` and ``append``, send all priorities, and write shards to their ``directory``."""

@@ -129,7 +129,7 @@ class FrameSpec:
         """Return an uninitialized array for frames, ``(*leading, *shape)``."""
         return np.empty((*leading, *self.shape), self.dtype)
 
-    def rebuilt(self, frames: Any) -> Any:
+    def rebuild(self, frames: Any) -> Any:
         """Return ``frames`` unchanged: the counterpart of ``ObservationSpec.rebuilt``."""
         return frames
 

@@ -61,10 +61,10 @@ class ArraySpec:
         return ".".join(map(str, self.path))
 
     @property
-    def place(self) -> str:
+    def subscript(self) -> str:
         """The path as Python code that follows the name of an observation.
 
-        >>> ArraySpec(("arm", 0), FrameSpec((7,), np.float32)).place
+        >>> ArraySpec(("arm", 0), FrameSpec((7,), np.float32)).subscript
         "['arm'][0]"
         """
         return "".join(f"[{key!r}]" for key in self.path)
@@ -98,7 +98,7 @@ class ObservationSpec:
     >>> spec = observation_spec({"joints": FrameSpec((7,), np.float32), "camera": FrameSpec((64, 64, 3))})
     >>> [array.key for array in spec.arrays], spec.nbytes, spec.structure
     (['camera', 'joints'], 12316, {'camera': 0, 'joints': 1})
-    >>> {key: frame.shape for key, frame in spec.rebuilt(spec.empty(2)).items()}
+    >>> {key: frame.shape for key, frame in spec.rebuild(spec.empty(2)).items()}
     {'camera': (2, 64, 64, 3), 'joints': (2, 7)}
     """
 
@@ -115,7 +115,7 @@ class ObservationSpec:
         """Bytes of one uncompressed frame of every array."""
         return sum(array.frame.nbytes for array in self.arrays)
 
-    def flattened(self, frames: Any, name: str = FRAMES) -> list[Any]:
+    def flatten(self, frames: Any, name: str = FRAMES) -> list[Any]:
         """Return the arrays of ``frames`` as a list, one per key.
 
         Raises:
@@ -125,13 +125,13 @@ class ObservationSpec:
         _flatten(self.structure, frames, name, flat)
         return flat
 
-    def rebuilt(self, frames: Frames) -> Any:
+    def rebuild(self, frames: Frames) -> Any:
         """Return stored arrays, one per key, in the structure of this observation; scalars lose their axis."""
         return self.arrange([array.as_observed(part) for array, part in zip(self.arrays, frames, strict=True)])
 
     def arrange(self, parts: Sequence[Any]) -> Any:
         """Return ``parts``, one per key, in the structure of this observation."""
-        return _rebuilt(self.structure, parts)
+        return _rebuild(self.structure, parts)
 
     def empty(self, *leading: int) -> tuple[npt.NDArray[Any], ...]:
         """Return one uninitialized array per key, ``(*leading, *frame)``."""
@@ -277,11 +277,11 @@ def _flatten(structure: Any, frames: Any, name: str, flat: list[Any]) -> None:
         flat.append(frames)
 
 
-def _rebuilt(structure: Any, frames: Sequence[Any]) -> Any:
+def _rebuild(structure: Any, frames: Sequence[Any]) -> Any:
     if isinstance(structure, dict):
-        return {key: _rebuilt(part, frames) for key, part in structure.items()}
+        return {key: _rebuild(part, frames) for key, part in structure.items()}
     if isinstance(structure, tuple):
-        return tuple(_rebuilt(part, frames) for part in structure)
+        return tuple(_rebuild(part, frames) for part in structure)
     return frames[structure]
 
 

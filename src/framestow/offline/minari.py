@@ -264,17 +264,17 @@ class MinariData:
         if isinstance(self.frame, FrameSpec):
             return [_as_dtype(np.asarray(observations), self.frame.dtype, where)]
         try:
-            parts = zip(self.frame.arrays, self.frame.flattened(observations), strict=True)
+            parts = zip(self.frame.arrays, self.frame.flatten(observations), strict=True)
         except InvalidStepError as error:
             raise DamagedDataError(
                 f"{where}: its observations do not match its space ({error}); download the dataset again"
             ) from error
-        return [_as_dtype(np.asarray(part), array.frame.dtype, where + array.place) for array, part in parts]
+        return [_as_dtype(np.asarray(part), array.frame.dtype, where + array.subscript) for array, part in parts]
 
     def _frames(self, arrays: list[npt.NDArray[Any]], metadata: dict[str, Any], where: str) -> Any:
         if isinstance(self.frame, ObservationSpec):
             parts = zip(self.frame.arrays, arrays, strict=True)
-            return self.frame.rebuilt(tuple(array.as_stored(part) for array, part in parts))
+            return self.frame.rebuild(tuple(array.as_stored(part) for array, part in parts))
         (observations,) = arrays
         if self.stacks is None:
             return observations

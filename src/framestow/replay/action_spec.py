@@ -142,7 +142,7 @@ class ActionSpec:
             return (actions > INT64.max) | self.are_outside(np.minimum(actions, INT64.max).astype(np.int64))
         return (actions < bounds[..., 0]) | (actions > bounds[..., 1])
 
-    def checked(self, actions: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
+    def check_actions(self, actions: npt.ArrayLike, num_steps: int) -> npt.NDArray[Any]:
         """Return ``actions`` as stored, ``(num_steps, *shape)``; raise ``InvalidStepError`` if they break the spec."""
         array = as_array("actions", actions, InvalidStepError)
         if array.shape != (num_steps, *self.shape):

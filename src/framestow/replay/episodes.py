@@ -1,6 +1,6 @@
 """Group the stored steps into episodes, for exports and reports.
 
-``stored_episodes`` yields each episode with its steps and frames. ``EpisodeRuns`` only measures them: length, total
+``iterate_episodes`` yields each episode with its steps and frames. ``EpisodeRuns`` only measures them: length, total
 reward, and whether they are complete.
 """
 
@@ -63,7 +63,7 @@ class EpisodeRuns:
         """Return the runs of all stored steps."""
         pieces = [_runs_of_piece(steps, indices) for indices in steps_in_pieces(steps, STEPS_PER_PIECE)]
         runs = np.concatenate([np.empty(0, RUN), *pieces])
-        runs = _joined_runs(runs[np.lexsort((runs["first"], runs["env_id"]))])
+        runs = _join_runs(runs[np.lexsort((runs["first"], runs["env_id"]))])
         env_ids = runs["env_id"]
         is_newest = runs["first"] + runs["length"] == steps.newest_positions[env_ids]
         runs["is_open"] = is_newest & steps.is_open[env_ids]
@@ -112,7 +112,7 @@ def _runs_of_piece(steps: StepStore, indices: Indices) -> npt.NDArray[Any]:
     return runs
 
 
-def _joined_runs(runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _join_runs(runs: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Return ``runs`` with those joined that continue across two pieces."""
     follows = (runs["env_id"][1:] == runs["env_id"][:-1]) & (_ends(runs)[:-1] == runs["first"][1:])
     firsts = np.flatnonzero(np.concatenate([[True], ~follows])[: len(runs)])
@@ -204,7 +204,7 @@ class StoredEpisode:
             piece = each_array(lambda part: part[:, start : start + count], frames)  # noqa: B023 - called at once
             last = np.array([self._first_position + first + start + count - 1])
             self._storage.windows(np.array([self.env_id], np.int32), last, np.array([count], np.int32), piece)
-        return spec.rebuilt(each_array(lambda part: part[0], frames))
+        return spec.rebuild(each_array(lambda part: part[0], frames))
 
     def observations(self, first: int = 0, before: int | None = None) -> Any:
         """Return the observations ``first`` to ``before`` (excluded; by default all to the last) as a new array.
@@ -227,10 +227,10 @@ class StoredEpisode:
             piece = each_array(lambda part: part[here], stacks)  # noqa: B023 - called at once
             env_ids = np.full(len(rows), self.env_id, np.int32)
             self._storage.windows(env_ids, self._first_position + rows, self._counts[rows], piece, padding)
-        return spec.rebuilt(stacks)
+        return spec.rebuild(stacks)
 
 
-def stored_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
+def iterate_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
     """Yield the episodes of a memory, environment by environment, oldest first; evicted transitions split an episode.
 
     Frames are read on demand, and only one episode is in RAM at a time. Raises ``NothingToSampleError`` if the memory

@@ -122,21 +122,21 @@ class HindsightGoals:
         """
         while True:
             try:
-                batch, rows, goals = self._drawn(batch_size)
+                batch, rows, goals = self._draw(batch_size)
             except DamagedSegmentError as error:
                 with self._parts.lock:
                     self._parts.damage.skip(error)
             else:
-                return self._relabelled(batch, rows, goals) if rows.size else batch
+                return self._relabel(batch, rows, goals) if rows.size else batch
 
-    def _drawn(self, batch_size: int) -> tuple[Batch, Numbers, npt.NDArray[Any]]:
+    def _draw(self, batch_size: int) -> tuple[Batch, Numbers, npt.NDArray[Any]]:
         """Return a batch as it was recorded, the rows to relabel, and their new goals."""
         with ExitStack() as stopping:
             with self._parts.lock:  # no eviction between the draw and the choice of goals
                 pending = self._memory._draw_ahead(batch_size)
                 stopping.callback(pending.stop)
                 rows = self._rows(batch_size)
-                env_ids, positions = self._chosen_frames(pending.draw.indices[rows])
+                env_ids, positions = self._choose_frames(pending.draw.indices[rows])
             goals = self._goals(pending, env_ids, positions)
             return pending.unpack(), rows, goals
 
@@ -146,7 +146,7 @@ class HindsightGoals:
         count = int(exact) + int(self._parts.generator.random() < exact - int(exact))
         return np.sort(self._parts.generator.permutation(batch_size)[:count])
 
-    def _chosen_frames(self, indices: Numbers) -> tuple[Numbers, Numbers]:
+    def _choose_frames(self, indices: Numbers) -> tuple[Numbers, Numbers]:
         """Return environments and positions of the frames whose achieved goals the transitions ``indices`` get."""
         episodes = _Episodes(*self._parts.steps.episode_spans(indices))
         firsts = episodes.firsts if self.strategy == "episode" else episodes.positions
@@ -181,7 +181,7 @@ class HindsightGoals:
             pending.snapshot.windows(env_ids.astype(np.int32), positions, one_each, frames, array=self._array_number)
         return self._array.as_observed(frames[:, 0])
 
-    def _relabelled(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:
+    def _relabel(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:
         """Return ``batch`` with new goals, rewards and terminations in ``rows``; changes its arrays in place."""
         ended = rows[batch.terminated[rows]]
         ended = ended[~self._are_terminated_by(batch, ended, batch.next_observation[DESIRED][ended, -1])]

@@ -22,7 +22,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.folder_contents import newest_generation
-from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, checked_manifest
+from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, read_checked_manifest
 from framestow.storage.files.block_format import ENTRY_BYTES, FILE_HEADER_BYTES, INDEX, LOG, file_name
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import MANIFEST, generations, manifest_path, read_manifest
@@ -66,8 +66,8 @@ def find_files(folder: Path, generation: int | None = None, files: FileSystem = 
 
 
 def _of_generations(folder: Path, listed: list[int], generation: int | None, files: FileSystem) -> StoredFiles:
-    newest = checked_manifest(folder, listed[-1], files)
-    kept = [checked_manifest(folder, number, files) for number in newest.kept if number in listed]
+    newest = read_checked_manifest(folder, listed[-1], files)
+    kept = [read_checked_manifest(folder, number, files) for number in newest.kept if number in listed]
     sizes = _sizes(folder, files)
     ends: dict[str, int] = {}
     for manifest in [*kept, newest]:

@@ -22,7 +22,7 @@ from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
-from framestow.replay.episodes import StoredEpisode, stored_episodes
+from framestow.replay.episodes import StoredEpisode, iterate_episodes
 from framestow.replay.eviction import OnDamage, Retention, evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
@@ -33,7 +33,7 @@ from framestow.replay.sampling import (
     PendingBatch,
     StepSequences,
     StoredBatches,
-    looked_up,
+    look_up,
     step_sequences,
 )
 from framestow.replay.sequences import Borders, PendingSequences, SequenceBuilder, SequenceShape
@@ -41,7 +41,7 @@ from framestow.replay.step_checks import (
     GivenStep,
     SegmentSteps,
     check_env_ids,
-    checked_frames,
+    check_frames,
     stage_segment,
     stage_step,
 )
@@ -55,8 +55,8 @@ from framestow.replay.store.session import (
     create_or_resume,
     fill_read_only,
     open_stored,
+    read_frames_per_segment,
     resume,
-    stored_frames_per_segment,
 )
 from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
 from framestow.storage.frame_storage import Storage
@@ -157,7 +157,7 @@ class ReplayMemory(Closing):
         seed = check_seed(seed)
         folder = None if directory is None else folder_path("directory", directory)
         if frames_per_segment is None and folder is not None:
-            frames_per_segment = stored_frames_per_segment(folder)
+            frames_per_segment = read_frames_per_segment(folder)
         settings = MemorySettings(
             capacity,
             observation_spec(observation_space),
@@ -228,7 +228,7 @@ class ReplayMemory(Closing):
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
             checked = check_env_ids(env_ids, self._steps.all_env_ids)
-            new_frames = checked_frames(frames, len(checked), self._settings.frame)
+            new_frames = check_frames(frames, len(checked), self._settings.frame)
             charged_bytes = self._steps.begin_whole(self._storage, self._stacks, checked, new_frames)
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
@@ -360,7 +360,7 @@ class ReplayMemory(Closing):
         observation until the next ``begin``; zeros before the first one.
         """
         with self._lock:
-            return self._settings.frame.rebuilt(self._parts.stacker.stacks())
+            return self._settings.frame.rebuild(self._parts.stacker.stacks())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
@@ -387,7 +387,7 @@ class ReplayMemory(Closing):
         """
         if type(batch_size) is not int or batch_size < 1:
             batch_size = check_batch_size(batch_size)
-        return self._batches.gathered(self._batches.draw, batch_size)
+        return self._batches.read(self._batches.draw, batch_size)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Pass new TD errors to the sampler: those of the transitions with these ``indices``.
@@ -533,7 +533,7 @@ class ReplayMemory(Closing):
         Raises:
             NothingToSampleError: one of them is not stored.
         """
-        return self._batches.gathered(self._batches.as_draw, check_indices(indices, most_axes=1))
+        return self._batches.read(self._batches.as_draw, check_indices(indices, most_axes=1))
 
     def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> StepSequences:
         """Return the values of ``length`` consecutive steps from each of ``indices``, ``(B,)``, without frames.
@@ -621,7 +621,7 @@ class ReplayMemory(Closing):
         Raises:
             NothingToSampleError: steps of an episode are evicted meanwhile: do not append to a full memory.
         """
-        return stored_episodes(self._parts)
+        return iterate_episodes(self._parts)
 
     # Saving and loading
 
@@ -873,7 +873,7 @@ class ReplayMemory(Closing):
         (``PendingFrames``).
         """
         batch_size = check_batch_size(batch_size)
-        return looked_up(PendingBatch(self._parts, self._batches, batch_size))
+        return look_up(PendingBatch(self._parts, self._batches, batch_size))
 
     def _append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
         """Store consecutive frames of an environment that another process packed, with their steps.
@@ -932,7 +932,7 @@ class ReplayMemory(Closing):
 
         Raises the ``InvalidStepError`` of ``append``. A ``Recorder`` calls it before it steps an environment.
         """
-        return self._settings.extras.checked(extras, num_steps)
+        return self._settings.extras.check_extras(extras, num_steps)
 
     def _check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the memory contradicts itself; for tests."""

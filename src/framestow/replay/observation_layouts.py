@@ -196,7 +196,7 @@ class ObservationLayout:
         """
         if isinstance(self.spec, FrameSpec):
             return [_check_array(observations, num_envs, self.arrays[0], name)]
-        parts = self.spec.flattened(observations, name)
+        parts = self.spec.flatten(observations, name)
         return [
             _check_array(part, num_envs, array_spec, name) for part, array_spec in zip(parts, self.arrays, strict=True)
         ]
@@ -214,7 +214,7 @@ class ObservationLayout:
 
     def arrange(self, parts: Sequence[npt.NDArray[Any]]) -> Any:
         """Return arrays, one per key as they are stored, in the form of observations."""
-        return self.spec.rebuilt(tuple(parts)) if isinstance(self.spec, ObservationSpec) else parts[0]
+        return self.spec.rebuild(tuple(parts)) if isinstance(self.spec, ObservationSpec) else parts[0]
 
     def to_library(self, observations: Any) -> Any:
         """Return a memory's observations ``(n, depth, *frame)`` in the library's shape ``(n, *shape)``."""
@@ -239,7 +239,7 @@ class ObservationLayout:
     def _split(self, observations: Any) -> Arrays:
         if isinstance(self.spec, FrameSpec):
             return [observations]
-        parts = zip(self.arrays, self.spec.flattened(observations), strict=True)
+        parts = zip(self.arrays, self.spec.flatten(observations), strict=True)
         return [array_spec.as_stored(part) for array_spec, part in parts]
 
 
@@ -320,15 +320,15 @@ def _check_array(given: Any, num_envs: int, array_spec: ArraySpec, name: str) ->
     is_usual = type(array) is np.ndarray and array.shape == expected and array.dtype == frame.dtype
     if is_usual and array.flags.c_contiguous:
         return array
-    array = as_array(f"{name}{array_spec.place}", given, InvalidStepError)
+    array = as_array(f"{name}{array_spec.subscript}", given, InvalidStepError)
     if array.shape != expected and not (frame.shape == (1,) and array.shape == (num_envs,)):
         raise InvalidStepError(
-            f"{name}{array_spec.place} has shape {array.shape}: {num_envs} environments take {expected}, with the "
+            f"{name}{array_spec.subscript} has shape {array.shape}: {num_envs} environments take {expected}, with the "
             "environments as the first axis; give one observation per environment"
         )
     if array.dtype != frame.dtype:
         raise InvalidStepError(
-            f"{name}{array_spec.place} has dtype {array.dtype}: the observation space requires {frame.dtype}, "
+            f"{name}{array_spec.subscript} has dtype {array.dtype}: the observation space requires {frame.dtype}, "
             "and nothing is cast; convert it"
         )
     return np.ascontiguousarray(array).reshape(expected)
@@ -355,15 +355,15 @@ def _stacks(shape: tuple[int, ...], depth: int) -> Stacks | None:
 
 def possible_layouts(space: AnySpec, observation: Any, num_envs: int, stack: int | None) -> list[ObservationLayout]:
     """Return the layouts that the shapes of the first observations allow in a memory of ``space``, best first."""
-    parts = space.flattened(observation, "observation") if isinstance(space, ObservationSpec) else [observation]
+    parts = space.flatten(observation, "observation") if isinstance(space, ObservationSpec) else [observation]
     arrays = space.arrays if isinstance(space, ObservationSpec) else (ArraySpec((), space),)
     shapes = []
     for array_spec, part in zip(arrays, parts, strict=True):
-        shape = as_array(f"observation{array_spec.place}", part, InvalidStepError).shape
+        shape = as_array(f"observation{array_spec.subscript}", part, InvalidStepError).shape
         if shape[:1] != (num_envs,):
             raise InvalidStepError(
-                f"observation{array_spec.place} has shape {shape}: the first axis must have {num_envs} environments; "
-                "give one observation for each, or for a single one a Python bool as terminated"
+                f"observation{array_spec.subscript} has shape {shape}: the first axis must have {num_envs} "
+                "environments; give one observation for each, or for a single one a Python bool as terminated"
             )
         shapes.append(shape[1:] or array_spec.frame.shape)
     if shapes != [frame.shape for frame in space.frame_specs]:
@@ -394,7 +394,7 @@ def _layouts_of_shapes(
         for array_spec, shape, fitting in zip(arrays, shapes, ways, strict=True):
             if not fitting:
                 raise InvalidStepError(
-                    f"observation{array_spec.place} has shape {shape} for each environment: a frame of the "
+                    f"observation{array_spec.subscript} has shape {shape} for each environment: a frame of the "
                     f"observation_space has {array_spec.frame.shape}; give stacks (stack, *frame) or (*frame, stack), "
                     "or declare the space of the whole observation"
                 )

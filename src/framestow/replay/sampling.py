@@ -33,7 +33,7 @@ MAX_BUFFERS = 8
 ALIGNMENT = 64  # bytes; XLA requires it of memory that it uses without a copy
 
 
-def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
+def make_aligned(shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
     """Return a C-contiguous array with arbitrary contents whose address is a multiple of ``ALIGNMENT``.
 
     It is a view of a larger array, since NumPy aligns to 16 bytes only.
@@ -45,7 +45,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> np
 
 
 # References to a buffer that only the pool's list refers to, and to its base array, which every view refers to.
-_IDLE = [aligned_empty((1,))]
+_IDLE = [make_aligned((1,))]
 IDLE_REFERENCES, IDLE_BASE_REFERENCES = sys.getrefcount(_IDLE[0]), sys.getrefcount(_IDLE[0].base)
 
 
@@ -71,15 +71,15 @@ class OutputPool:
     def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
         """Return an aligned array of ``shape`` with arbitrary contents; keep it for reuse if it fits into the pool."""
         buffers = self._buffers
-        for place in range(len(buffers)):
+        for index in range(len(buffers)):
             if (
-                sys.getrefcount(buffers[place]) == IDLE_REFERENCES
-                and sys.getrefcount(buffers[place].base) == IDLE_BASE_REFERENCES
-                and buffers[place].shape == shape
-                and buffers[place].dtype == dtype
+                sys.getrefcount(buffers[index]) == IDLE_REFERENCES
+                and sys.getrefcount(buffers[index].base) == IDLE_BASE_REFERENCES
+                and buffers[index].shape == shape
+                and buffers[index].dtype == dtype
             ):
-                return buffers[place]
-        buffer = aligned_empty(shape, dtype)
+                return buffers[index]
+        buffer = make_aligned(shape, dtype)
         if self._drops_idle_for(buffer.nbytes):
             self._buffers.append(buffer)
         return buffer
@@ -88,17 +88,17 @@ class OutputPool:
         """Drop idle buffers, oldest first, until ``num_bytes`` more fit; return whether they do."""
         if num_bytes > self.max_bytes:
             return False
-        buffers, place = self._buffers, 0
+        buffers, index = self._buffers, 0
         while len(buffers) >= self._max_buffers or self.nbytes + num_bytes > self.max_bytes:
-            if place == len(buffers):
+            if index == len(buffers):
                 return False
             if (
-                sys.getrefcount(buffers[place]) == IDLE_REFERENCES
-                and sys.getrefcount(buffers[place].base) == IDLE_BASE_REFERENCES
+                sys.getrefcount(buffers[index]) == IDLE_REFERENCES
+                and sys.getrefcount(buffers[index].base) == IDLE_BASE_REFERENCES
             ):
-                del buffers[place]
+                del buffers[index]
             else:
-                place += 1
+                index += 1
         return True
 
 
@@ -125,7 +125,7 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
 
     @abstractmethod
     def look_up(self) -> None:
-        """Choose the steps and copy their values and the places of their frames; takes the memory's lock."""
+        """Choose the steps and copy their values and the positions of their frames; takes the memory's lock."""
 
     @abstractmethod
     def _batch(self) -> BatchOrSequences:
@@ -176,8 +176,8 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
 AnyPending = TypeVar("AnyPending", bound="PendingFrames[Any]")
 
 
-def looked_up(pending: AnyPending) -> AnyPending:
-    """Return ``pending`` after its look-up; stop it on any interrupt, because a lost reading blocks the writer."""
+def look_up(pending: AnyPending) -> AnyPending:
+    """Return ``pending`` after its look-up; stop it on any interrupt, because a lost snapshot blocks the writer."""
     try:
         pending.look_up()
         return pending
@@ -186,8 +186,8 @@ def looked_up(pending: AnyPending) -> AnyPending:
         raise
 
 
-def gathered(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
-    """Look up and gather ``pending``; stop it on any interrupt."""
+def read_pending(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
+    """Look up and read ``pending``; stop it on any interrupt."""
     try:
         pending.look_up()
         return pending.read()
@@ -207,7 +207,7 @@ def observation_parts(num_rows: int, num_windows: int, stack: int, n_step: int) 
 
 
 class LookedUp(NamedTuple):
-    """Places of the frames of some transitions, their other fields, arrays for the frames, and the open snapshot."""
+    """Positions of the frames of some transitions, their other fields, arrays for the frames, and the open snapshot."""
 
     windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
     fields: StepFields
@@ -216,7 +216,7 @@ class LookedUp(NamedTuple):
 
 
 class BatchBuilder:
-    """Gathers batches of a memory's transitions into arrays of an ``OutputPool``."""
+    """Reads batches of a memory's transitions into arrays of an ``OutputPool``."""
 
     def __init__(self, parts: MemoryParts) -> None:
         self._parts, self._lock, self._steps, self._storage = parts, parts.lock, parts.steps, parts.storage
@@ -239,7 +239,7 @@ class BatchBuilder:
         """Number of bytes of the output buffers."""
         return self._pool.nbytes
 
-    def gathered(self, choose: Callable[[Any], Draw], argument: Any, shares_frames: bool = True) -> Batch:
+    def read(self, choose: Callable[[Any], Draw], argument: Any, shares_frames: bool = True) -> Batch:
         """Return the batch of the transitions that ``choose(argument)`` draws under the memory's lock.
 
         If a damaged segment is skipped, it draws again. Unless ``shares_frames``, observations and next observations
@@ -346,11 +346,11 @@ class BatchBuilder:
     def as_observation(self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Any:
         """Return ``part`` of each array in ``frames``, in the form of the observation space."""
         parts = each_array(part, frames)
-        return self._spec.rebuilt(parts) if isinstance(self._spec, ObservationSpec) else parts
+        return self._spec.rebuild(parts) if isinstance(self._spec, ObservationSpec) else parts
 
 
 class PendingBatch(PendingFrames[Batch]):
-    """``BatchBuilder.gathered`` in two halves: transitions that are looked up, and not unpacked yet."""
+    """``BatchBuilder.read`` in two halves: transitions that are looked up, and not unpacked yet."""
 
     __slots__ = ("_batch_size", "_builder", "draw")
 
@@ -464,7 +464,7 @@ class StoredBatches:
         if self._order is not None:
             np.random.default_rng(seed).shuffle(self._order)
         self._num_returned = 0
-        self._last, self._place = self._next = -1, 0  # the last index returned, or the place in the order
+        self._last, self._index = self._next = -1, 0  # the last index returned, or the index in the order
 
     def __iter__(self) -> StoredBatches:
         return self
@@ -479,8 +479,8 @@ class StoredBatches:
     def __next__(self) -> Batch:
         if self._num_returned >= self._num_planned:
             raise StopIteration
-        batch = self._builder.gathered(self._next_draw, self._order)
-        self._last, self._place = self._next
+        batch = self._builder.read(self._next_draw, self._order)
+        self._last, self._index = self._next
         self._num_returned += 1
         return batch
 
@@ -498,23 +498,23 @@ class StoredBatches:
             env_ids, positions = steps.places(behind)
             found.append(behind[positions < self._stops[env_ids]])
             num_missing -= len(found[-1])
-        return self._chosen(found, last=last)
+        return self._choose(found, last=last)
 
     def _next_shuffled(self, order: Indices) -> Indices:
-        place = self._place
+        index = self._index
         found, num_missing = [np.zeros(0, np.int64)], self._batch_size
-        while num_missing and place < len(order):
-            drawn = order[place : place + num_missing]
-            place += len(drawn)
+        while num_missing and index < len(order):
+            drawn = order[index : index + num_missing]
+            index += len(drawn)
             found.append(drawn[self._parts.steps.is_sampleable(drawn)])
             num_missing -= len(found[-1])
-        return self._chosen(found, place=place)
+        return self._choose(found, index=index)
 
-    def _chosen(self, found: list[Indices], last: int = -1, place: int = 0) -> Indices:
-        """Return the indices of the next batch; ``__next__`` moves on only after the batch is gathered."""
+    def _choose(self, found: list[Indices], last: int = -1, index: int = 0) -> Indices:
+        """Return the indices of the next batch; ``__next__`` moves on only after the batch is read."""
         indices = np.concatenate(found)
         if not len(indices) or (self._drops_last and len(indices) < self._batch_size):
             self._num_returned = self._num_planned
             raise StopIteration
-        self._next = last, place
+        self._next = last, index
         return indices

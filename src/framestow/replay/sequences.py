@@ -19,7 +19,7 @@ from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import each_array
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.sampling import BatchBuilder, PendingFrames, gathered, looked_up
+from framestow.replay.sampling import BatchBuilder, PendingFrames, look_up, read_pending
 from framestow.replay.step_fields import BORDER
 from framestow.replay.steps.step_store import StepFields, Windows
 
@@ -64,22 +64,22 @@ class SequenceSteps(NamedTuple):
 
 
 class SequenceBuilder:
-    """Gathers batches of sequences into the arrays of a ``BatchBuilder``."""
+    """Reads batches of sequences into the arrays of a ``BatchBuilder``."""
 
     def __init__(self, parts: MemoryParts, batches: BatchBuilder) -> None:
         self._parts, self._batches = parts, batches
 
     def sample(self, batch_size: int, shape: SequenceShape) -> SequenceBatch:
         """Return sequences drawn by the memory's sampler; raise ``NothingToSampleError`` if there is none."""
-        return gathered(self._pending(batch_size, shape))
+        return read_pending(self._pending(batch_size, shape))
 
     def draw_ahead(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         """Draw as ``sample`` does, and leave the unpacking to the caller."""
-        return looked_up(self._pending(batch_size, shape))
+        return look_up(self._pending(batch_size, shape))
 
     def sample_episodes(self, batch_size: int) -> SequenceBatch:
         """Return whole episodes, each equally likely; raise ``NothingToSampleError`` if there is none."""
-        return gathered(PendingSequences(self._parts, self._batches, lambda: self._episodes(batch_size)))
+        return read_pending(PendingSequences(self._parts, self._batches, lambda: self._episodes(batch_size)))
 
     def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         crosses, length, stack = shape.borders == "cross", shape.length, self._parts.settings.stack
@@ -88,13 +88,13 @@ class SequenceBuilder:
 
         def choose() -> SequenceSteps:
             self._batches.reserve(num_frames)
-            return self._inside(batch_size, shape) if shape.borders == "inside" else self._drawn(batch_size, shape)
+            return self._inside(batch_size, shape) if shape.borders == "inside" else self._draw(batch_size, shape)
 
         return PendingSequences(self._parts, self._batches, choose, crosses, shape.burn_in)
 
     # The following methods choose steps, under the memory's lock.
 
-    def _drawn(self, batch_size: int, shape: SequenceShape) -> SequenceSteps:
+    def _draw(self, batch_size: int, shape: SequenceShape) -> SequenceSteps:
         draw = self._batches.draw(batch_size)
         starts = draw.indices
         if shape.stride > 1:
@@ -135,11 +135,11 @@ class SequenceBuilder:
             if not num_missing:
                 break
         else:
-            starts = self._counted_starts(num_missing, shape)
+            starts = self._draw_starts(num_missing, shape)
             found.append(SequenceSteps(*steps.follow(starts, shape.length), np.ones(num_missing, np.float32)))
         return SequenceSteps(*(np.concatenate(columns) for columns in zip(*found, strict=True)))
 
-    def _counted_starts(self, count: int, shape: SequenceShape) -> npt.NDArray[np.int64]:
+    def _draw_starts(self, count: int, shape: SequenceShape) -> npt.NDArray[np.int64]:
         """Draw uniformly from all starts of sequences that fit into their episode."""
         steps, stride = self._parts.steps, shape.stride
         env_ids, positions, num_steps, _, are_open, episodes = steps.readable_runs()
@@ -198,7 +198,7 @@ class PendingSequences(PendingFrames[SequenceBatch]):
                 length += 1
             else:
                 length += mask.shape[1]
-                windows = _joined(windows, mask)
+                windows = _join(windows, mask)
             self.windows, self.frames = windows, self._batches.buffers(len(windows.env_ids), length)
             self.snapshot = parts.storage.take_snapshot()
 
@@ -251,18 +251,18 @@ def _steps_of(
     windows, (*numbers, extra) = parts.steps.resolve_steps(steps)
     are_borders = (parts.steps.flags_of(steps) & BORDER > 0).reshape(mask.shape)
 
-    def shaped(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def reshape(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         of_steps = column.reshape(*mask.shape, *column.shape[1:])
         if not is_full:
             of_steps[~mask] = np.zeros((), column.dtype)
         return of_steps
 
-    action, reward, discount, terminated, truncated = map(shaped, numbers)
-    more = {name: shaped(column) for name, column in extra.items()}
+    action, reward, discount, terminated, truncated = map(reshape, numbers)
+    more = {name: reshape(column) for name, column in extra.items()}
     return Windows(*windows), (action, reward, discount, terminated, truncated, more), are_borders
 
 
-def _joined(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:
+def _join(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:
     """Return one window for each sequence: the frames of its first observation, then one for each step."""
     length = mask.shape[1]
     num_later = mask.sum(1) - 1
@@ -299,8 +299,8 @@ def _shift_last_stacks(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
     stack = observations.shape[2]
     for row, num_steps in enumerate(mask.sum(1).tolist()):
         last = num_steps - 1
-        for place in range(num_steps, min(last + stack, mask.shape[1])):
-            next_observations[row, place, : stack - place + last] = next_observations[row, last, place - last :]
+        for column in range(num_steps, min(last + stack, mask.shape[1])):
+            next_observations[row, column, : stack - column + last] = next_observations[row, last, column - last :]
         observations[row, num_steps:] = next_observations[row, last:-1]
     return frames
 

@@ -38,24 +38,24 @@ def stage_step(
     has_arrays = isinstance(spec, ObservationSpec)  # of which the native step store checks only the first
     frames: Any = _in_usual_form(spec, step[5]) if isinstance(spec, ObservationSpec) else step[5]
     if frames is None or not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6], borders):
-        step = _checked_step(stored_steps, settings, step)
+        step = _check_step(stored_steps, settings, step)
         frames = step[5]
-        borders = None if borders is None else checked_flags("borders", borders, len(step[0]))
+        borders = None if borders is None else check_flags("borders", borders, len(step[0]))
         if not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6], borders):
             raise AssertionError(f"the step store refuses a step that passed every check: {step[:5]}")
     return frames  # type: ignore[no-any-return]
 
 
 def _in_usual_form(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any], ...] | None:
-    """Return the arrays of all arrays if they already have the form that storages take, otherwise ``None``."""
-    flat = spec.flattened(frames)
+    """Return the frames of all arrays if they already have the form that storages take, otherwise ``None``."""
+    flat = spec.flatten(frames)
     num_frames = None
-    for place, (array_spec, part) in enumerate(zip(spec.arrays, flat, strict=True)):
+    for index, (array_spec, part) in enumerate(zip(spec.arrays, flat, strict=True)):
         if type(part) is not np.ndarray or part.dtype != array_spec.frame.dtype:
             return None
         if not (part.flags.c_contiguous and part.flags.aligned):
             return None
-        kept = flat[place] = array_spec.as_stored(part)
+        kept = flat[index] = array_spec.as_stored(part)
         if num_frames is None:
             num_frames = kept.shape[:1]
         if kept.shape != num_frames + array_spec.frame.shape:
@@ -63,19 +63,19 @@ def _in_usual_form(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any]
     return tuple(flat)
 
 
-def _checked_step(stored_steps: StepStore, settings: MemorySettings, step: GivenStep) -> GivenStep:
+def _check_step(stored_steps: StepStore, settings: MemorySettings, step: GivenStep) -> GivenStep:
     env_ids, actions, rewards, terminated, truncated, frames, extras = step
     checked = check_env_ids(env_ids, stored_steps.all_env_ids)
     num_steps = len(checked)
     check_episodes_are_open(stored_steps.is_open, checked)
     return (
         checked,
-        settings.action.checked(actions, num_steps),
-        checked_rewards(rewards, num_steps),
-        checked_flags("terminated", terminated, num_steps),
-        checked_flags("truncated", truncated, num_steps),
-        checked_frames(frames, num_steps, settings.frame),
-        settings.extras.checked(extras, num_steps),
+        settings.action.check_actions(actions, num_steps),
+        check_rewards(rewards, num_steps),
+        check_flags("terminated", terminated, num_steps),
+        check_flags("truncated", truncated, num_steps),
+        check_frames(frames, num_steps, settings.frame),
+        settings.extras.check_extras(extras, num_steps),
     )
 
 
@@ -103,31 +103,31 @@ def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, all_env_ids:
     return array.astype(np.int32)
 
 
-def checked_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
+def check_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
     """Return ``frames`` as arrays ``(num_steps, *frame)`` in C order; never cast or clip them."""
     if isinstance(spec, FrameSpec):
-        return _checked_array(frames, num_steps, ArraySpec((), spec))
-    parts = zip(spec.arrays, spec.flattened(frames), strict=True)
-    return tuple(array_spec.as_stored(_checked_array(part, num_steps, array_spec)) for array_spec, part in parts)
+        return _check_array(frames, num_steps, ArraySpec((), spec))
+    parts = zip(spec.arrays, spec.flatten(frames), strict=True)
+    return tuple(array_spec.as_stored(_check_array(part, num_steps, array_spec)) for array_spec, part in parts)
 
 
-def _checked_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -> npt.NDArray[Any]:
-    array = as_array(f"{FRAMES}{array_spec.place}", frames, InvalidStepError)
+def _check_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -> npt.NDArray[Any]:
+    array = as_array(f"{FRAMES}{array_spec.subscript}", frames, InvalidStepError)
     shape = array_spec.frame.shape if array_spec.has_axes else ()
     if array.dtype != array_spec.frame.dtype:
         raise InvalidStepError(
-            f"{FRAMES}{array_spec.place} have dtype {array.dtype}: this memory stores {array_spec.frame.dtype} "
+            f"{FRAMES}{array_spec.subscript} have dtype {array.dtype}: this memory stores {array_spec.frame.dtype} "
             "and never casts; give frames of the observation_space"
         )
     if array.shape != (num_steps, *shape):
         raise InvalidStepError(
-            f"{FRAMES}{array_spec.place} have shape {array.shape}: {num_steps} environments take "
+            f"{FRAMES}{array_spec.subscript} have shape {array.shape}: {num_steps} environments take "
             f"{(num_steps, *shape)}; give one frame (not a stack) for each environment, along the first axis"
         )
     return np.require(array, requirements=["C", "ALIGNED"])
 
 
-def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
+def check_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
     """Return ``rewards`` as ``float32`` of shape ``(num_steps,)``; raise if one is not finite."""
     array = as_array("rewards", rewards, InvalidStepError)
     if array.shape != (num_steps,) or array.dtype.kind not in "fiu":
@@ -145,7 +145,7 @@ def checked_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.fl
     return array.astype(np.float32)
 
 
-def checked_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.bool_]:
+def check_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.bool_]:
     """Return ``flags`` as booleans of shape ``(num_steps,)``."""
     array = as_array(name, flags, InvalidStepError)
     if array.dtype != np.bool_ or array.shape != (num_steps,):
@@ -190,30 +190,30 @@ class SegmentSteps:
         """Number of frames that a step led to."""
         return int(np.count_nonzero(self.bits != BEGINS))
 
-    def checked(self, settings: MemorySettings, is_open: bool) -> SegmentSteps:
+    def check_arrays(self, settings: MemorySettings, is_open: bool) -> SegmentSteps:
         """Return the steps with their arrays in stored form.
 
         ``is_open``: whether an episode is open before the first frame. Raises ``InvalidStepError`` for steps that
         break a rule of ``append``, and for a step outside of an episode.
         """
         num_steps = self.num_steps
-        for place, bits in enumerate(self.bits.tolist()):
+        for index, bits in enumerate(self.bits.tolist()):
             if bits != BEGINS and bits & ~STEP_BITS:
                 raise InvalidStepError(
-                    f"bits of frame {place} are {bits}: a frame begins an episode ({BEGINS}), or has the bits of a "
+                    f"bits of frame {index} are {bits}: a frame begins an episode ({BEGINS}), or has the bits of a "
                     f"step ({STEP_BITS}); send what a ShardWriter packed"
                 )
             if bits != BEGINS and not is_open:
                 raise InvalidStepError(
-                    f"frame {place} of {len(self.bits)} ends a step, but no episode is open: an episode begins with a "
+                    f"frame {index} of {len(self.bits)} ends a step, but no episode is open: an episode begins with a "
                     "frame of its own; send the steps of an environment in order"
                 )
             is_open = not bits & (TERMINATED | TRUNCATED)
         return SegmentSteps(
             self.bits,
-            settings.action.checked(self.actions, num_steps),
-            checked_rewards(self.rewards, num_steps),
-            settings.extras.checked(self.extras, num_steps),
+            settings.action.check_actions(self.actions, num_steps),
+            check_rewards(self.rewards, num_steps),
+            settings.extras.check_extras(self.extras, num_steps),
         )
 
     def each(self) -> Iterator[tuple[Any, ...] | None]:
@@ -242,7 +242,7 @@ def stage_segment(
     steps: SegmentSteps,
 ) -> None:
     """Check a packed segment of an environment's next frames with its steps, and stage both in ``stored_steps``."""
-    checked = steps.checked(settings, bool(stored_steps.is_open[env_id]))
+    checked = steps.check_arrays(settings, bool(stored_steps.is_open[env_id]))
     fields = checked.actions, checked.rewards, checked.extras
     if not stored_steps.stage_segment(storage, env_id, segment, checked.bits, *fields):
         raise AssertionError(f"the step store refuses steps that passed every check: {fields}")

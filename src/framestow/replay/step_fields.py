@@ -103,7 +103,9 @@ class ExtrasSpec:
         """Return an array of zero steps, ``(0, *shape)``, for each name."""
         return {spec.name: np.empty((0, *spec.shape), spec.dtype) for spec in self.extras}
 
-    def checked(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> dict[str, npt.NDArray[Any]] | None:
+    def check_extras(
+        self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int
+    ) -> dict[str, npt.NDArray[Any]] | None:
         """Return ``extras`` as stored, ``(num_steps, *shape)`` each; raise ``InvalidStepError`` if they break the spec.
 
         NaN and infinity are allowed. Values are cast if the cast loses nothing but float precision.

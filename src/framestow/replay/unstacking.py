@@ -25,7 +25,7 @@ from framestow.frames.stacking import StackPadding
 from framestow.replay.batch import Batch
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.observation_layouts import Arrays, ObservationLayout, possible_layouts
-from framestow.replay.step_checks import check_env_ids, checked_flags, checked_rewards
+from framestow.replay.step_checks import check_env_ids, check_flags, check_rewards
 
 if TYPE_CHECKING:
     from framestow.replay.memory import ReplayMemory
@@ -378,8 +378,8 @@ def _read_steps(
     windows, (actions, rewards, discounts, terminated, truncated, extras) = steps.resolve_steps(indices)
     frames = settings.frame.empty(len(indices), settings.stack + 1)
     memory._storage.windows(*windows, frames, settings.stack_padding)
-    observation = settings.frame.rebuilt(each_array(lambda part: part[:, :-1], frames))
-    next_observation = settings.frame.rebuilt(each_array(lambda part: part[:, 1:], frames))
+    observation = settings.frame.rebuild(each_array(lambda part: part[:, :-1], frames))
+    next_observation = settings.frame.rebuild(each_array(lambda part: part[:, 1:], frames))
     batch = Batch(
         observation,
         actions,
@@ -408,11 +408,11 @@ def _step_of(batch: Batch, row: int, env_id: int) -> Step:
 def _check_values(memory: StepTarget, step: Step, num_steps: int) -> None:
     """Raise the errors of ``append`` for everything but frames, before an episode begins."""
     settings = memory._settings
-    settings.action.checked(step.action, num_steps)
-    checked_rewards(step.reward, num_steps)
-    checked_flags("terminated", step.terminated, num_steps)
-    checked_flags("truncated", step.truncated, num_steps)
-    settings.extras.checked(step.extras, num_steps)
+    settings.action.check_actions(step.action, num_steps)
+    check_rewards(step.reward, num_steps)
+    check_flags("terminated", step.terminated, num_steps)
+    check_flags("truncated", step.truncated, num_steps)
+    settings.extras.check_extras(step.extras, num_steps)
 
 
 def _log_change(memory: ReplayMemory, layout: ObservationLayout) -> None:

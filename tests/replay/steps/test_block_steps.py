@@ -159,7 +159,7 @@ def test_a_restored_step_store_evicts_the_same_segments():
     first.play(400)
     step_store, kept = (
         first.step_store,
-        {key: first.step_store.step_block(key) for key in first.step_store.sealed_steps()},
+        {key: first.step_store.step_block(key) for key in first.step_store.list_sealed_steps()},
     )
     second = blocks(16 * 23, 3, 4, 16, seed=6)
     second.restore(step_store.state(), kept.get)

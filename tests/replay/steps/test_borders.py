@@ -110,7 +110,7 @@ def test_transitions_are_the_played_ones_with_borders_anywhere(
     played.step_store.lose(env_id, first, first + 4)
 
     assert expected == played.held_numbers()
-    blocks = {key: played.step_store.step_block(key) for key in played.step_store.sealed_steps()}
+    blocks = {key: played.step_store.step_block(key) for key in played.step_store.list_sealed_steps()}
     state = played.step_store.state()
     played.step_store = make(steps_of(num_envs, stack, n_step))
     assert 0 == played.step_store.restore(state, blocks.get)

@@ -40,7 +40,7 @@ class Store:
         self.state: dict[str, np.ndarray] = {}
 
     def commit(self, step_store) -> None:
-        keys = step_store.sealed_steps()
+        keys = step_store.list_sealed_steps()
         assert len(set(keys)) == len(keys)
         blocks = {key: step_store.step_block(key) for key in keys}
         for key in set(blocks) & set(self.blocks):
@@ -156,7 +156,7 @@ def test_a_block_that_is_not_sealed_is_refused(make):
     played = PlayedSteps(make(), STACK, seed=0)
     played.play(10)
 
-    with pytest.raises(IndexError, match="use a key from sealed_steps"):
+    with pytest.raises(IndexError, match="use a key from list_sealed_steps"):
         played.step_store.step_block((0, 0))
 
 

@@ -88,7 +88,7 @@ def test_sequences_of_steps_are_the_played_ones(
 
     assert_follows(played, length, stride)
 
-    blocks = {key: played.step_store.step_block(key) for key in played.step_store.sealed_steps()}
+    blocks = {key: played.step_store.step_block(key) for key in played.step_store.list_sealed_steps()}
     state = played.step_store.state()
     loaded = MAKERS[retention](steps, seed)
     assert 0 == loaded.restore(state, blocks.get)

@@ -12,9 +12,10 @@ from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
     Begun,
     begin_generation,
-    begun_generations,
     end_generation,
     generations,
+    list_begun_generations,
+    list_superseded_generations,
     manifest_path,
     next_generation,
     read_checked,
@@ -23,7 +24,6 @@ from framestow.storage.files.manifest import (
     remove_manifest,
     remove_superseded,
     supersede_manifest,
-    superseded_generations,
     write_checked,
     write_manifest,
 )
@@ -124,7 +124,7 @@ def test_a_begun_generation_announces_its_files_until_it_is_ended(tmp_path: Path
     begin_generation(tmp_path, begun)
 
     assert ["MANIFEST.000001", "MANIFEST.000002.begun.5.3"] == DISK.names(tmp_path)
-    assert [begun] == begun_generations(tmp_path)
+    assert [begun] == list_begun_generations(tmp_path)
     assert (3, [1]) == (next_generation(tmp_path), generations(tmp_path))
     end_generation(tmp_path, begun)
     assert ["MANIFEST.000001"] == DISK.names(tmp_path)
@@ -133,7 +133,7 @@ def test_a_begun_generation_announces_its_files_until_it_is_ended(tmp_path: Path
 def test_a_file_with_content_announces_nothing(tmp_path: Path) -> None:
     (tmp_path / "MANIFEST.000002.begun.5.3").write_text("of somebody else")
 
-    assert [] == begun_generations(tmp_path)
+    assert [] == list_begun_generations(tmp_path)
 
 
 def test_a_superseded_manifest_stays_readable_and_is_no_generation(tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_a_superseded_manifest_stays_readable_and_is_no_generation(tmp_path: Pat
 
     supersede_manifest(tmp_path, 1)
 
-    assert ([2], [1]) == (generations(tmp_path), superseded_generations(tmp_path))
+    assert ([2], [1]) == (generations(tmp_path), list_superseded_generations(tmp_path))
     assert 1 == read_manifest(tmp_path, KIND, VERSION, generation=1, is_superseded=True)["value"]
     remove_superseded(tmp_path, 1)
     assert ["MANIFEST.000002"] == DISK.names(tmp_path)

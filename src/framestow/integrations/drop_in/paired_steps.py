@@ -140,7 +140,7 @@ class PairedSteps:
         if a transition is not stored.
         """
         batches = self.memory._batches
-        return self.to_library(batches.gathered(batches.as_draw, check_indices(indices, most_axes=1), shares_frames))
+        return self.to_library(batches.read(batches.as_draw, check_indices(indices, most_axes=1), shares_frames))
 
     def own(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return observations that share no memory in C order; a copy if they are not."""

@@ -112,7 +112,7 @@ class PixelEnvFeed:
         continues[now] = True
         return continues
 
-    def continued_envs(self, steps: StepBatch, heads: Indices, seen: Arrays, taken: set[int]) -> dict[int, int]:
+    def find_continued_envs(self, steps: StepBatch, heads: Indices, seen: Arrays, taken: set[int]) -> dict[int, int]:
         """Return the env_id of each head that continues an open environment, by head; skip those in ``taken``."""
         found: dict[int, int] = {}
         is_open, newest = self.memory.open_episodes, self._current_stacks()
@@ -342,7 +342,7 @@ class PixelSteps:
         env_ids[on] = env_ids[steps.previous[on]]
         taken = set(env_ids[on].tolist())
         heads = numbers[~continues[group]]
-        for head, env_id in self._feed.continued_envs(steps, heads, seen, taken).items():
+        for head, env_id in self._feed.find_continued_envs(steps, heads, seen, taken).items():
             env_ids[head] = env_id
         beginning = [int(head) for head in heads if env_ids[head] == NONE]
         for head in beginning:

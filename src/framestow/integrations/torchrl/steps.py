@@ -131,7 +131,7 @@ class PixelLayout:
     def parts_of(self, observations: Any) -> Arrays:
         """Return a memory's observations as stacks ``(n, depth, *frame)``, one array per key."""
         spec = self.given.spec
-        return spec.flattened(observations) if isinstance(spec, ObservationSpec) else [observations]
+        return spec.flatten(observations) if isinstance(spec, ObservationSpec) else [observations]
 
     def are_shifted(self, seen: Arrays, seen_next: Arrays) -> bool:
         """Return whether every next stack is its stack shifted by one frame; always true for single frames."""

@@ -41,7 +41,7 @@ class BlockSteps(StepBlocks, StepStore):
 
     A *block* has the transitions that start in one segment of frames, and is evicted together with it. Blocks are
     numbered over all environments, in the order of their first frames. A transition's *index* is its block's number
-    times ``segment_frames``, plus its place in the block.
+    times ``segment_frames``, plus its index in the block.
 
     A block is *sealed* when neither the newest observation nor a later transition can reference its frames. Sealed
     blocks never change, can be saved and can be evicted. An eviction also makes neighbours lost: the last transition of
@@ -107,7 +107,7 @@ class BlockSteps(StepBlocks, StepStore):
             if self.is_sampleable(indices).any():
                 raise AssertionError(f"environment {env_id} has steps of block {number}, and no frames for them")
 
-    def sealed_steps(self) -> list[StepKey]:
+    def list_sealed_steps(self) -> list[StepKey]:
         """Return (environment, segment number) of every sealed block that has transitions."""
         _, env_ids, segments, num_steps, are_sealed = self.blocks()
         kept = are_sealed & (num_steps > 0)
@@ -117,7 +117,9 @@ class BlockSteps(StepBlocks, StepStore):
         """Return one slot per frame of a sealed segment, as bytes; ``IndexError`` for another segment."""
         env_id, segment = key
         if not 0 <= env_id < self.num_envs or not self._are_sealed(env_id, segment):
-            raise IndexError(f"block {segment} of environment {env_id} is not sealed; use a key from sealed_steps()")
+            raise IndexError(
+                f"block {segment} of environment {env_id} is not sealed; use a key from list_sealed_steps()"
+            )
         return self.records(env_id, segment)
 
     def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
@@ -157,7 +159,9 @@ class BlockSteps(StepBlocks, StepStore):
         for first_slot, number, env_id, segment, num_steps, is_sealed in zip(
             first_slots, *(arrays[f"blocks.{name}"].tolist() for name in BLOCK_FIELDS), strict=True
         ):
-            block = next(open_blocks) if not is_sealed else self._sealed_block(env_id, segment, num_steps, read_steps)
+            block = (
+                next(open_blocks) if not is_sealed else self._find_sealed_block(env_id, segment, num_steps, read_steps)
+            )
             if block is None:  # transitions that were lost before are not counted again
                 first = number * self.segment_frames
                 num_lost += num_steps - int(np.diff(np.searchsorted(lost, (first, first + self.segment_frames)))[0])
@@ -166,13 +170,13 @@ class BlockSteps(StepBlocks, StepStore):
             self.restore_block(number, env_id, segment, records, first_slot)
         self.restore_next_number(int(arrays["blocks.next_number"][0]))
         self.lose_indices(lost)
-        num_lost += sum(self.lose_leading_to(*place) for place in missing)
+        num_lost += sum(self.lose_leading_to(*frame) for frame in missing)
         self.restore_pending()
         restore_starts(self, arrays)
         self.retention.restore(arrays["retention.generator"])
         return num_lost
 
-    def _sealed_block(
+    def _find_sealed_block(
         self, env_id: int, segment: int, num_steps: int, read_steps: ReadSteps
     ) -> npt.NDArray[Any] | None:
         """Return the slots of a sealed block; ``None`` if it has no transitions or is damaged."""
@@ -184,16 +188,16 @@ class BlockSteps(StepBlocks, StepStore):
         """Raise ``DamagedDataError`` unless block numbers ascend and every environment's newest frame has a block."""
         numbers, env_ids, segments, _, are_sealed = (arrays[f"blocks.{name}"] for name in BLOCK_FIELDS)
         newest = arrays["steps.newest_positions"]
-        places = set(zip(env_ids.tolist(), segments.tolist(), strict=False))
+        keys = set(zip(env_ids.tolist(), segments.tolist(), strict=False))
         if (
             len({len(arrays[f"blocks.{name}"]) for name in BLOCK_FIELDS}) > 1
             or (np.diff(numbers, prepend=-1) <= 0).any()
             or (len(numbers) and int(arrays["blocks.next_number"][0]) <= numbers[-1])
             or num_slots != self.segment_frames * (~are_sealed).sum()
-            or len(places) != len(numbers)
-            or any(not 0 <= env_id < len(newest) or segment < 0 for env_id, segment in places)
+            or len(keys) != len(numbers)
+            or any(not 0 <= env_id < len(newest) or segment < 0 for env_id, segment in keys)
             or any(
-                (env_id, position // self.segment_frames) not in places
+                (env_id, position // self.segment_frames) not in keys
                 for env_id, position in enumerate(newest.tolist())
                 if position >= 0
             )

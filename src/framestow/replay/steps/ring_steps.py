@@ -160,7 +160,7 @@ class RingSteps(StepRing, StepStore):
         check_windows(self, self.stack)
         check_starts(self)
 
-    def sealed_steps(self) -> list[StepKey]:
+    def list_sealed_steps(self) -> list[StepKey]:
         """Return ``(0, n)`` for every block n whose steps are all in the ring and not all lost."""
         all_lost = _all_lost(self.lost)
         return [(0, number) for number in _numbers_within(self.oldest, self.next_index) if number not in all_lost]
@@ -169,7 +169,7 @@ class RingSteps(StepRing, StepStore):
         if key[1] not in _numbers_within(self.oldest, self.next_index):
             raise IndexError(
                 f"block {key[1]} of steps is not sealed: transitions {self.oldest} to {self.next_index - 1} are "
-                "stored; use a key from sealed_steps()"
+                "stored; use a key from list_sealed_steps()"
             )
         return self._slots[_indices_of(key[1]) % self.capacity].tobytes()
 
@@ -178,7 +178,7 @@ class RingSteps(StepRing, StepStore):
 
         The slots are in the order of their indices.
         """
-        is_missing = stored is not None and any(key not in stored for key in self.sealed_steps())
+        is_missing = stored is not None and any(key not in stored for key in self.list_sealed_steps())
         numbers = range(0) if is_missing else _numbers_within(self.oldest, self.next_index)
         slots = self._slots[_outside(self.oldest, self.next_index, numbers) % self.capacity]
         return {

@@ -76,7 +76,7 @@ FrameRange = tuple[int, int, int]  # environment, first position, position after
 
 MOST_SLOTS_CHECKED = 2**20  # larger step stores are not checked slot by slot
 
-STREAM_FIELDS = ("newest_positions", "episode_starts", "run_starts", "is_open", "unreadable_before")
+ENV_FIELDS = ("newest_positions", "episode_starts", "run_starts", "is_open", "unreadable_before")
 """Arrays with one entry per environment."""
 
 
@@ -172,7 +172,7 @@ class StepStore(_Steps):
         """Return all sampleable indices as runs of consecutive ones, ascending: first index and length of each."""
 
     @abstractmethod
-    def sealed_steps(self) -> list[StepKey]:
+    def list_sealed_steps(self) -> list[StepKey]:
         """Return the keys of all sealed blocks."""
 
     @abstractmethod
@@ -242,8 +242,8 @@ def check_windows(steps: StepStore, stack: int) -> None:
         raise AssertionError("a transition references a frame that was never stored")
     if (windows.counts < 2).any() or (windows.counts > stack + 1).any():
         raise AssertionError(f"a window holds {windows.counts.min()} to {windows.counts.max()} frames")
-    places = set(zip(windows.env_ids.tolist(), windows.last_positions.tolist(), strict=True))
-    if len(places) != len(sampleable):
+    frames = set(zip(windows.env_ids.tolist(), windows.last_positions.tolist(), strict=True))
+    if len(frames) != len(sampleable):
         raise AssertionError("two transitions have the same next frame")
 
 
@@ -318,13 +318,13 @@ def slots_from_block(block: bytes | None, record: np.dtype[Any], num_slots: int,
 
 
 def env_arrays(steps: StepStore) -> Arrays:
-    """Return copies of the arrays in ``STREAM_FIELDS``."""
-    return {f"steps.{name}": getattr(steps, name).copy() for name in STREAM_FIELDS}
+    """Return copies of the arrays in ``ENV_FIELDS``."""
+    return {f"steps.{name}": getattr(steps, name).copy() for name in ENV_FIELDS}
 
 
 def restore_env_arrays(steps: StepStore, arrays: Arrays) -> None:
     """Set what ``env_arrays`` returned; ``DamagedDataError`` for another number of environments."""
-    saved = {name: arrays[f"steps.{name}"] for name in STREAM_FIELDS if f"steps.{name}" in arrays}
+    saved = {name: arrays[f"steps.{name}"] for name in ENV_FIELDS if f"steps.{name}" in arrays}
     for name, values in saved.items():
         if values.shape != (steps.num_envs,):
             raise DamagedDataError(
@@ -338,11 +338,11 @@ def restore_env_arrays(steps: StepStore, arrays: Arrays) -> None:
 def starts_state(steps: StepStore) -> Arrays:
     """Return the starts of all known episodes, as three arrays.
 
-    ===========================  ===================================================================
-    step store.num_episodes        number of episodes per environment
-    step store.oldest_episodes     start of the oldest episode, for each environment with episodes
-    step store.episode_frames      distance of each start from the previous one; 0 for the oldest
-    ===========================  ===================================================================
+    =====================  ===================================================================
+    steps.num_episodes     number of episodes per environment
+    steps.oldest_episodes  start of the oldest episode, for each environment with episodes
+    steps.episode_frames   distance of each start from the previous one; 0 for the oldest
+    =====================  ===================================================================
     """
     counts, starts = steps.starts()
     oldest = (np.cumsum(counts) - counts)[counts > 0]

@@ -15,18 +15,18 @@ from pathlib import Path
 
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.codec import checksum
-from framestow.replay.store.format import FRAMES, STEPS, Manifest, checked_manifest, manifest_of
+from framestow.replay.store.format import FRAMES, STEPS, Manifest, manifest_of, read_checked_manifest
 from framestow.replay.store.snapshot import MANIFEST_ARRAY, STATE_FILE, state_name, unpack_arrays
 from framestow.storage.files.block_format import INDEX, LOG, repair_hint
 from framestow.storage.files.block_log import leftover_files
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
     Begun,
-    begun_generations,
     generations,
+    list_begun_generations,
+    list_superseded_generations,
     manifest_path,
     next_generation,
-    superseded_generations,
 )
 
 STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|state\.\d+(\.repaired)?\.npz")
@@ -35,7 +35,7 @@ STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|state\.\d+(\
 
 def generations_by_state(folder: Path, files: FileSystem = DISK) -> list[int]:
     """Return the generations that have a state file in ``folder``, ascending, except one that is being written."""
-    begun = {one.generation for one in begun_generations(folder, files)}
+    begun = {one.generation for one in list_begun_generations(folder, files)}
     numbers = {int(name[1]) for name in map(STATE_FILE.fullmatch, files.names(folder)) if name}
     return sorted(numbers - begun)
 
@@ -56,24 +56,24 @@ def newest_generation(folder: Path, files: FileSystem = DISK) -> int | None:
     """
     while True:
         names, numbers = files.names(folder), generations(folder, files)
-        lost = _lost_manifest(folder, numbers, files)
+        lost = _find_lost_manifest(folder, numbers, files)
         if lost is None:
             return numbers[-1] if numbers else None
         if names == files.names(folder):  # otherwise a writer may have added the manifest between two looks
             raise lost
 
 
-def _lost_manifest(folder: Path, numbers: list[int], files: FileSystem) -> DamagedDataError | None:
+def _find_lost_manifest(folder: Path, numbers: list[int], files: FileSystem) -> DamagedDataError | None:
     """Return an error if the manifest of the newest generation is missing, otherwise ``None``."""
     if not numbers:
-        unnamed = unnamed_files(folder, files)
+        unnamed = list_unnamed_files(folder, files)
         if unnamed:
             return DamagedDataError(
                 f"{folder}: {unnamed[0]} is there, and no MANIFEST: a manifest names the files of a memory; "
                 f"{repair_hint(folder)}, or give another folder"
             )
         return None
-    lost = [number for number in lost_generations(folder, files) if number > numbers[-1]]
+    lost = [number for number in list_lost_generations(folder, files) if number > numbers[-1]]
     if not lost:
         return None
     path = manifest_path(folder, lost[-1])
@@ -82,10 +82,10 @@ def _lost_manifest(folder: Path, numbers: list[int], files: FileSystem) -> Damag
     )
 
 
-def unnamed_files(folder: Path, files: FileSystem) -> list[str]:
+def list_unnamed_files(folder: Path, files: FileSystem) -> list[str]:
     """Return the names of logs and states in a folder without a manifest, except those of an unfinished first save."""
     names = set(filter(STORE_FILE.fullmatch, files.names(folder)))
-    for begun in begun_generations(folder, files):
+    for begun in list_begun_generations(folder, files):
         names -= {path.name for path in files_of_begun(folder, begun, (), files)}
     return sorted(names)
 
@@ -100,18 +100,20 @@ def files_of_begun(folder: Path, begun: Begun, manifests: Iterable[Manifest], fi
     return found
 
 
-def lost_generations(folder: Path, files: FileSystem = DISK) -> list[int]:
+def list_lost_generations(folder: Path, files: FileSystem = DISK) -> list[int]:
     """Return the generations without a manifest whose state file is whole, ascending.
 
     Beside manifests, a state file counts only if its memory was saved after or beside one of theirs: files of another
     memory, of an unfinished save, and of a superseded generation are none.
     """
     numbers = generations(folder, files)
-    candidates = set(generations_by_state(folder, files)) - set(numbers) - set(superseded_generations(folder, files))
+    candidates = (
+        set(generations_by_state(folder, files)) - set(numbers) - set(list_superseded_generations(folder, files))
+    )
     known: list[Manifest] = []
     for number in numbers if candidates else ():
         with suppress(DamagedDataError, IncompatibleError, FileNotFoundError):
-            known.append(checked_manifest(folder, number, files))
+            known.append(read_checked_manifest(folder, number, files))
     lost = []
     for number in sorted(candidates):
         manifest = manifest_in_state(folder, number, files)

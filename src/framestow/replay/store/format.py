@@ -73,7 +73,7 @@ def manifest_content(manifest: Manifest) -> dict[str, Any]:
     return content
 
 
-def checked_manifest(
+def read_checked_manifest(
     folder: Path, generation: int, files: FileSystem = DISK, *, is_superseded: bool = False
 ) -> Manifest:
     """Read the manifest of a generation and check its fields; ``is_superseded`` reads one that was superseded.
@@ -130,7 +130,7 @@ MAX_ENVS = 2**22  # limit of a log
 LARGEST_ACTION = 2**63 - 1  # actions are int64
 
 
-def checked_settings(memory: dict[str, Any], file: str) -> MemorySettings:
+def read_settings(memory: dict[str, Any], file: str) -> MemorySettings:
     """Return the settings in ``memory``, the field of that name of the manifest ``file``.
 
     Raises:
@@ -199,16 +199,16 @@ class CheckedFields:
     framestow.errors.DamagedDataError: MANIFEST.000001: frames.bytes is -1: it must be an integer from 0 to ...
     """
 
-    def __init__(self, values: Any, file: str, place: str = "") -> None:
+    def __init__(self, values: Any, file: str, path: str = "") -> None:
         if not isinstance(values, dict):
             raise DamagedDataError(
-                f"{file}: {place or 'it'} is {_shown(values)}: it must be an object with named fields; "
+                f"{file}: {path or 'it'} is {_shorten(values)}: it must be an object with named fields; "
                 f"{_repair_hint(file)}"
             )
         # The JSON object itself.
         self.values: dict[str, Any] = values
         # For messages: the name of the file, and the dotted name of this object in it.
-        self._file, self._place = file, place
+        self._file, self._prefix = file, path
 
     def inner(self, name: str) -> CheckedFields:
         """Return the fields of the JSON object in field ``name``."""
@@ -218,7 +218,7 @@ class CheckedFields:
         """Return field ``name``, an integer from ``low`` to ``high``."""
         value = self.values.get(name)
         if type(value) is not int or not low <= value <= high:
-            raise self._refused(name, f"an integer from {low} to {high}")
+            raise self._make_error(name, f"an integer from {low} to {high}")
         return value
 
     def integers(self, name: str, count: int | None = None) -> list[int]:
@@ -226,56 +226,56 @@ class CheckedFields:
         value: list[int] = self.values.get(name)  # type: ignore[assignment]  # the next line checks it
         is_list = isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
         if not is_list or count not in (None, len(value)):
-            raise self._refused(name, f"a list of {'' if count is None else f'{count} '}integers >= 0")
+            raise self._make_error(name, f"a list of {'' if count is None else f'{count} '}integers >= 0")
         return value
 
     def each(self, name: str) -> list[CheckedFields]:
         """Return the fields of each JSON object in the list in field ``name``."""
         value = self.values.get(name)
         if not isinstance(value, list):
-            raise self._refused(name, "a list")
-        return [CheckedFields(one, self._file, f"{self._path(name)}[{place}]") for place, one in enumerate(value)]
+            raise self._make_error(name, "a list")
+        return [CheckedFields(one, self._file, f"{self._path(name)}[{index}]") for index, one in enumerate(value)]
 
     def number(self, name: str) -> float:
         """Return field ``name``, a number."""
         value = self.values.get(name)
         if type(value) not in (int, float):
-            raise self._refused(name, "a number")
+            raise self._make_error(name, "a number")
         return float(self.values[name])
 
     def boolean(self, name: str) -> bool:
         """Return field ``name``, true or false."""
         value = self.values.get(name)
         if not isinstance(value, bool):
-            raise self._refused(name, "true or false")
+            raise self._make_error(name, "true or false")
         return value
 
     def text(self, name: str) -> str:
         """Return field ``name``, a string."""
         value = self.values.get(name)
         if not isinstance(value, str):
-            raise self._refused(name, "a string")
+            raise self._make_error(name, "a string")
         return value
 
     def texts(self, name: str) -> list[str]:
         """Return field ``name``, a list of strings."""
         value = self.values.get(name)
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise self._refused(name, "a list of strings")
+            raise self._make_error(name, "a list of strings")
         return value
 
     def file_name(self, name: str) -> str:
         """Return field ``name``, the name of a file in the same folder."""
         value = self.text(name)
         if not value or "/" in value or "\\" in value or "\0" in value or value in (".", ".."):
-            raise self._refused(name, "the name of a file in the same folder")
+            raise self._make_error(name, "the name of a file in the same folder")
         return value
 
     def _path(self, name: str) -> str:
-        return f"{self._place}.{name}" if self._place else name
+        return f"{self._prefix}.{name}" if self._prefix else name
 
-    def _refused(self, name: str, rule: str) -> DamagedDataError:
-        shown = _shown(self.values.get(name)) if name in self.values else "missing"
+    def _make_error(self, name: str, rule: str) -> DamagedDataError:
+        shown = _shorten(self.values.get(name)) if name in self.values else "missing"
         return DamagedDataError(
             f"{self._file}: {self._path(name)} is {shown}: it must be {rule}; {_repair_hint(self._file)}"
         )
@@ -288,6 +288,6 @@ def _repair_hint(file: str) -> str:
 MAX_SHOWN = 60  # characters of a value in an error message
 
 
-def _shown(value: Any) -> str:
+def _shorten(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."

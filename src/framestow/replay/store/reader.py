@@ -22,8 +22,8 @@ from framestow.replay.store.format import (
     STEPS,
     VERSION,
     Manifest,
-    checked_manifest,
-    checked_settings,
+    read_checked_manifest,
+    read_settings,
 )
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
@@ -32,7 +32,7 @@ from framestow.replay.store.snapshot import (
     RUN_COUNTS,
     SEGMENT_RUNS,
     Arrays,
-    sealed_segments,
+    iterate_sealed_segments,
     unpack_arrays,
 )
 from framestow.storage.files.block_format import BlockKey, BlockPlace, repair_hint
@@ -78,7 +78,7 @@ class StoredMemory(Closing):
         self.manifest, self.frames, self.steps = manifest, frames, steps
         # The arrays of the state file, and the manifest's path for messages.
         self._folder, self._arrays, self._file = folder, arrays, str(manifest_path(folder, manifest.generation))
-        self.settings = checked_settings(manifest.memory, self._file)
+        self.settings = read_settings(manifest.memory, self._file)
         self._check_arrays()
 
     @classmethod
@@ -106,7 +106,7 @@ class StoredMemory(Closing):
 
     @classmethod
     def _open(cls, folder: Path, generation: int, files: FileSystem) -> StoredMemory:
-        manifest = checked_manifest(folder, generation, files)
+        manifest = read_checked_manifest(folder, generation, files)
         state = folder / manifest.state["name"]
         arrays = unpack_arrays(read_checked(folder, manifest.state, files, way_out=repair_hint(folder)), str(state))
         with ExitStack() as on_error:
@@ -171,7 +171,7 @@ class StoredMemory(Closing):
     def _fill_sealed(self, parts: MemoryParts, in_files: bool) -> Iterator[DamagedSegmentError]:
         """Restore the sealed segments; yield an error for each damaged one that is skipped."""
         storage, num_frames = parts.storage, parts.storage.frames_per_segment
-        for key in sealed_segments(self._arrays):
+        for key in iterate_sealed_segments(self._arrays):
             try:
                 if in_files and storage.supports_files(key.track):
                     file, offset, size = self.frames.place(key)

@@ -155,7 +155,7 @@ class _RepairPlan:
             log.write_indices()
         manifests = [self._write_repaired(generation) for generation in self._generations]
         if self._needs_new_number:
-            manifests = self._renumbered(manifests)
+            manifests = self._renumber(manifests)
         for number in self._dropped:
             self._move(manifest_path(self._folder, number))
         self._disk.sync_folder(self._folder)  # removes manifests before the files that they name
@@ -208,7 +208,7 @@ class _RepairPlan:
         self._write(repaired)
         return repaired
 
-    def _renumbered(self, manifests: list[Manifest]) -> list[Manifest]:
+    def _renumber(self, manifests: list[Manifest]) -> list[Manifest]:
         """Give the newest generation a number above all dropped ones, so that no reader confuses them."""
         number = next_generation(self._folder, self._disk)
         pinned = [manifest for manifest in manifests if manifest.is_pinned]
@@ -400,8 +400,8 @@ def _repair_state(verified: VerifiedGeneration) -> Arrays:
     newest frame is lost, the environment continues after a blank frame, which no transition shows. Closing may complete
     a block of steps. The log lacks that block, so the state stores it.
     """
-    arrays = verified.arrays | segment_runs(verified.sealed_numbers())
-    steps, frames = verified.stored_steps, verified.stored_frames()
+    arrays = verified.arrays | segment_runs(verified.list_sealed_numbers())
+    steps, frames = verified.stored_steps, verified.index_frames()
     for env_id in verified.envs_cut_short():
         newest = steps.newest_positions[env_id : env_id + 1]
         if not frames.contain(env_id, newest, newest)[0]:

@@ -21,7 +21,7 @@ from framestow.errors import ClosedMemoryError, FramestowError, IncompatibleErro
 from framestow.replay.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.store.format import Manifest, checked_manifest, checked_settings
+from framestow.replay.store.format import Manifest, read_checked_manifest, read_settings
 from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.writer import StoreWriter, file_bytes
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -291,16 +291,16 @@ def open_stored(path: str | PathLike[str], generation: int | None = None) -> Sto
     return StoredMemory.open(Path(path), generation)
 
 
-def stored_frames_per_segment(folder: Path) -> int | None:
+def read_frames_per_segment(folder: Path) -> int | None:
     """Return the frames per segment of the memory in ``folder``; ``None`` if there is none."""
     while numbers := generations(folder):
         try:
-            manifest = checked_manifest(folder, numbers[-1])
+            manifest = read_checked_manifest(folder, numbers[-1])
         except FileNotFoundError:
             if generations(folder) == numbers:
                 raise
             continue  # a writer replaced it meanwhile
-        return checked_settings(manifest.memory, str(manifest_path(folder, numbers[-1]))).frames_per_segment
+        return read_settings(manifest.memory, str(manifest_path(folder, numbers[-1]))).frames_per_segment
     return None
 
 

@@ -77,10 +77,10 @@ def segment_runs(numbers: list[npt.NDArray[np.int64]]) -> Arrays:
     return {SEGMENT_RUNS: np.concatenate(runs), RUN_COUNTS: np.array([len(of_track) for of_track in runs], np.int64)}
 
 
-def sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
+def iterate_sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
     """Yield the sealed segments that a state file names, by track of frames and number.
 
-    >>> [tuple(key) for key in sealed_segments(segment_runs([np.array([3, 4]), np.array([9])]))]
+    >>> [tuple(key) for key in iterate_sealed_segments(segment_runs([np.array([3, 4]), np.array([9])]))]
     [(0, 3), (0, 4), (1, 9)]
     """
     tracks = np.repeat(np.arange(len(arrays[RUN_COUNTS])), arrays[RUN_COUNTS])

@@ -23,17 +23,17 @@ from framestow.replay.steps.step_store import EPISODE_KEYS, StepStore, slots_to_
 from framestow.replay.steps.step_stores import make_step_store
 from framestow.replay.store.folder_contents import (
     generations_by_state,
-    lost_generations,
+    list_lost_generations,
+    list_unnamed_files,
     manifest_in_state,
-    unnamed_files,
 )
-from framestow.replay.store.format import FRAMES, KIND, STEPS, Manifest, checked_manifest, checked_settings
+from framestow.replay.store.format import FRAMES, KIND, STEPS, Manifest, read_checked_manifest, read_settings
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
     OPEN_SEGMENTS,
     OPEN_SIZES,
     Arrays,
-    sealed_segments,
+    iterate_sealed_segments,
     segment_runs,
     unpack_arrays,
 )
@@ -120,7 +120,7 @@ class VerifiedStore(Closing):
                 f"{self.folder}: no generation can be rebuilt from the logs ({error}); load an older save"
             ) from error
 
-    def rebuilt(self) -> VerifiedGeneration | None:
+    def rebuild(self) -> VerifiedGeneration | None:
         """Return what ``salvage`` would add; ``None`` if it would raise."""
         if not self.manifests:
             return None
@@ -150,10 +150,10 @@ class VerifiedStore(Closing):
     def _read_manifests(self) -> list[Manifest]:
         """Return the newest intact manifest and the older ones that it keeps. Ignore leftovers of a crash."""
         self.numbers_at_start = generations(self.folder, self._disk)
-        numbers = sorted({*self.numbers_at_start, *lost_generations(self.folder, self._disk)})
+        numbers = sorted({*self.numbers_at_start, *list_lost_generations(self.folder, self._disk)})
         numbers = numbers or generations_by_state(self.folder, self._disk)
         if not numbers:
-            unnamed = unnamed_files(self.folder, self._disk)
+            unnamed = list_unnamed_files(self.folder, self._disk)
             if not unnamed:
                 raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
             path = self.folder / unnamed[0]
@@ -173,7 +173,7 @@ class VerifiedStore(Closing):
     def _manifest(self, number: int) -> Manifest | None:
         """Return the manifest of a generation, rebuilt from its state file if damaged; ``None`` if both are lost."""
         try:
-            return checked_manifest(self.folder, number, self._disk)
+            return read_checked_manifest(self.folder, number, self._disk)
         except (DamagedDataError, FileNotFoundError) as error:
             recovered = manifest_in_state(self.folder, number, self._disk)
             cost = None if recovered is None else 0
@@ -211,13 +211,13 @@ class VerifiedStore(Closing):
     def _add_generation(self, generation: VerifiedGeneration) -> None:
         self.generations.append(generation)
         path = self.folder / generation.manifest.state["name"]
-        problems = [*generation.problems, *self._unexplained(generation)]
+        problems = [*generation.problems, *self._find_unexplained(generation)]
         self.findings += [Finding(path, None, f"{path}: {problem}", None) for problem in problems]
 
     def _settings(self, manifest: Manifest) -> MemorySettings:
-        return checked_settings(manifest.memory, str(manifest_path(self.folder, manifest.generation)))
+        return read_settings(manifest.memory, str(manifest_path(self.folder, manifest.generation)))
 
-    def _unexplained(self, generation: VerifiedGeneration) -> Iterator[str]:
+    def _find_unexplained(self, generation: VerifiedGeneration) -> Iterator[str]:
         """Yield blocks that a generation needs and its log lacks, although no known damage explains it."""
         for name, lost in ((FRAMES, generation.lost_segments), (STEPS, generation.lost_steps)):
             for key in lost:
@@ -272,7 +272,7 @@ class VerifiedGeneration:
 
     def envs_cut_short(self) -> list[int]:
         """Return the tracks whose newest observation lacks a frame."""
-        stored_steps, frames, stack = self.stored_steps, self.stored_frames(), self.settings.stack
+        stored_steps, frames, stack = self.stored_steps, self.index_frames(), self.settings.stack
         cut = []
         for track, newest in enumerate(stored_steps.newest_positions.tolist()):
             first = max(int(stored_steps.run_starts[track]), newest - stack + 1)
@@ -280,18 +280,18 @@ class VerifiedGeneration:
                 cut.append(track)
         return cut
 
-    def sealed_numbers(self) -> list[Numbers]:
+    def list_sealed_numbers(self) -> list[Numbers]:
         """Return for each track of frames the numbers of its intact sealed segments."""
         numbers: list[list[int]] = [[] for _ in range(self.settings.num_tracks)]
         for track, number in self.intact_segments:
             numbers[track].append(number)
         return [np.array(of_track, np.int64) for of_track in numbers]
 
-    def stored_frames(self) -> StoredFrames:
+    def index_frames(self) -> StoredFrames:
         """Return an index of the frames that are stored."""
         return StoredFrames(
             self.manifest.frames_per_segment,
-            self.sealed_numbers(),
+            self.list_sealed_numbers(),
             self.arrays[NEXT_POSITIONS],
             self.arrays[OPEN_SIZES] > 0,
             self.settings.num_envs,
@@ -312,7 +312,7 @@ def verify_generation(
         stored_steps.restore(arrays, lambda key: _read_steps(verified, steps, BlockKey(*key)))
         _remove_lost_segments(verified, frames)
         verified.problems += _open_segment_problems(verified)
-        verified.problems += step_problems(stored_steps, verified.stored_frames(), settings.stack)
+        verified.problems += step_problems(stored_steps, verified.index_frames(), settings.stack)
     except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise DamagedDataError(f"its content is inconsistent ({error})") from error
     return verified
@@ -321,7 +321,7 @@ def verify_generation(
 def first_positions(arrays: Arrays, frames_per_segment: int) -> list[int]:
     """Return for each track of frames the position of its first stored frame."""
     firsts = arrays[NEXT_POSITIONS] // frames_per_segment
-    for key in sealed_segments(arrays):
+    for key in iterate_sealed_segments(arrays):
         firsts[key.track] = min(firsts[key.track], key.number)
     return [int(first) for first in firsts * frames_per_segment]
 
@@ -353,7 +353,7 @@ BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
 
 def _remove_lost_segments(verified: VerifiedGeneration, frames: LogView) -> None:
     length, num_envs = verified.manifest.frames_per_segment, verified.settings.num_envs
-    for key in sealed_segments(verified.arrays):
+    for key in iterate_sealed_segments(verified.arrays):
         if frames.intact_place(key):
             verified.intact_segments.append(key)
         else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from framestow.replay.store.format import FRAMES, checked_manifest, file_names
+from framestow.replay.store.format import FRAMES, file_names, read_checked_manifest
 from framestow.replay.store.verified_log import VerifiedLog
 from framestow.replay.store.verified_store import Finding, Progress, VerifiedGeneration, VerifiedStore
 from framestow.storage.files.block_format import INDEX, BlockKey
@@ -53,17 +53,17 @@ def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, fi
     # A concurrent writer removed files that its generations no longer need: that is not damage.
     if not verification.generations:
         return verify_store(folder, progress, files)
-    needed = _needed_names(folder, files)
+    needed = _list_needed_names(folder, files)
     findings = [one for one in verification.findings if one.file.exists() or one.file.name in needed]
     return replace(verification, findings=findings)
 
 
-def _needed_names(folder: Path, files: FileSystem) -> set[str]:
+def _list_needed_names(folder: Path, files: FileSystem) -> set[str]:
     """Return the names of the files that the folder's generations need, all read from one state."""
     while True:
         numbers = generations(folder, files)
         try:
-            return {name for number in numbers for name in file_names(checked_manifest(folder, number, files))}
+            return {name for number in numbers for name in file_names(read_checked_manifest(folder, number, files))}
         except FileNotFoundError:  # a writer removed it between listing and reading
             if generations(folder, files) == numbers:
                 raise
@@ -71,7 +71,7 @@ def _needed_names(folder: Path, files: FileSystem) -> set[str]:
 
 def verification_of(store: VerifiedStore) -> Verification:
     """Summarize the findings of a verified store."""
-    newest = store.newest or store.rebuilt()
+    newest = store.newest or store.rebuild()
     return Verification(
         folder=store.folder,
         generations=[manifest.generation for manifest in store.manifests],

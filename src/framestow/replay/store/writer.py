@@ -30,9 +30,9 @@ from framestow.replay.store.format import (
     STEPS,
     VERSION,
     Manifest,
-    checked_manifest,
     file_names,
     manifest_content,
+    read_checked_manifest,
 )
 from framestow.replay.store.snapshot import Snapshot, segment_runs, state_name, take_snapshot, write_state
 from framestow.storage.files.block_format import BlockKey, BlockPlace
@@ -41,12 +41,12 @@ from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
     Begun,
     begin_generation,
-    begun_generations,
     end_generation,
     generations,
+    list_begun_generations,
+    list_superseded_generations,
     remove_superseded,
     supersede_manifest,
-    superseded_generations,
     write_manifest,
 )
 from framestow.storage.files.writer_lock import WriterLock
@@ -102,20 +102,20 @@ class StoreWriter(Closing):
         numbers, self.generations, self._superseded = generations(self.folder, self._disk), {}, {}
         self._strangers = []
         if newest_number is not None:
-            newest = checked_manifest(self.folder, newest_number, self._disk)
+            newest = read_checked_manifest(self.folder, newest_number, self._disk)
             kept = [number for number in newest.kept if number in numbers]  # the others were pruned
-            self.generations = {number: checked_manifest(self.folder, number, self._disk) for number in kept}
+            self.generations = {number: read_checked_manifest(self.folder, number, self._disk) for number in kept}
             self.generations[newest.generation] = newest
             for number in set(numbers) - set(self.generations):
                 with suppress(DamagedDataError, IncompatibleError):
-                    older = checked_manifest(self.folder, number, self._disk)
+                    older = read_checked_manifest(self.folder, number, self._disk)
                     if older.commit in newest.follows:
                         self._superseded[number] = older
                     else:
                         self._strangers.append(older)
-        for number in superseded_generations(self.folder, self._disk):
+        for number in list_superseded_generations(self.folder, self._disk):
             with suppress(DamagedDataError, IncompatibleError):
-                self._superseded[number] = checked_manifest(self.folder, number, self._disk, is_superseded=True)
+                self._superseded[number] = read_checked_manifest(self.folder, number, self._disk, is_superseded=True)
 
     @property
     def newest(self) -> Manifest | None:
@@ -233,7 +233,7 @@ class StoreWriter(Closing):
         """Return the files that dead writers announced and created, and that no manifest names."""
         return {
             path
-            for begun in begun_generations(self.folder, self._disk)
+            for begun in list_begun_generations(self.folder, self._disk)
             for path in files_of_begun(self.folder, begun, self._staying(), self._disk)
         }
 
@@ -321,7 +321,7 @@ class StoreWriter(Closing):
                     remove_superseded(self.folder, number, self._disk)
                     del self._superseded[number]
             if not self._leftovers():
-                for begun in begun_generations(self.folder, self._disk):
+                for begun in list_begun_generations(self.folder, self._disk):
                     end_generation(self.folder, begun, self._disk)
 
 
@@ -342,7 +342,7 @@ def _update_logs(
         lambda: [parts.storage.sealed_segments(track) for track in tracks], parts.storage.segment
     )
     sealed_steps = SealedBlocks(
-        lambda: _by_track(parts.steps.sealed_steps(), num_envs),
+        lambda: _by_track(parts.steps.list_sealed_steps(), num_envs),
         lambda track, number: parts.steps.step_block((track, number)),
     )
     frames, steps = (

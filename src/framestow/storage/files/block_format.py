@@ -206,7 +206,7 @@ class _Sorted(NamedTuple):
     def row(self, place: int) -> Row:
         return Row(self.files.item(place), self.offsets.item(place), self.sizes.item(place))
 
-    def joined(self, other: _Sorted) -> _Sorted:
+    def join(self, other: _Sorted) -> _Sorted:
         """Return both, sorted, without dropped rows; of equal keys keep the last one of ``other``."""
         both = _Sorted(
             np.concatenate([self.keys, other.keys]),
@@ -265,7 +265,7 @@ class BlockTable:
         files = np.repeat(np.array(list(entries_by_file), np.int32), counts)
         keys = (entries["track"].astype(np.int64) << _NUMBER_BITS) | entries["number"].astype(np.int64)
         added = _Sorted(keys, files, entries["offset"].astype(np.int64), entries["size"].astype(np.uint32))
-        self._sorted = self._all().joined(added)
+        self._sorted = self._all().join(added)
 
     def drop(self, key: BlockKey) -> Row | None:
         """Remove ``key``; return its row, or ``None``."""
@@ -323,7 +323,7 @@ class BlockTable:
     def _all(self) -> _Sorted:
         """Return every row, sorted."""
         if self._recent or self._has_dropped:
-            self._sorted = self._sorted.joined(_columns([(key, *row) for key, row in self._recent.items()]))
+            self._sorted = self._sorted.join(_columns([(key, *row) for key, row in self._recent.items()]))
             self._recent.clear()
             self._has_dropped = False
         return self._sorted

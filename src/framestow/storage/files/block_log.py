@@ -111,7 +111,7 @@ class BlockLogWriter(Closing):
         """
         writer = cls(folder, name, file_bytes, files)
         others = list(others)
-        writer._ends_at_open = _committed(others)
+        writer._ends_at_open = _find_committed(others)
         writer._next_file = max((state["next_file"] for state in others), default=1)
         return writer
 
@@ -137,7 +137,7 @@ class BlockLogWriter(Closing):
         """
         writer = cls(folder, name, file_bytes, files)
         states = [state, *others]
-        writer._ends_at_open = ends = _committed(states)
+        writer._ends_at_open = ends = _find_committed(states)
         writer._next_file = max(one["next_file"] for one in states)
         writer._cut_left_over(ends)
         is_intact = writer._load_files(state)
@@ -257,7 +257,7 @@ class BlockLogWriter(Closing):
         the ends of files that only newer, removed states named are cut off. On Windows a file in use stays until the
         next call.
         """
-        ends = _committed(kept)
+        ends = _find_committed(kept)
         needed = {file.number for file in self._files.values() if self._is_needed(file)}
         removed = []
         for number in sorted((self._files.keys() | self._ends_at_open.keys()) - ends.keys() - needed):
@@ -384,7 +384,7 @@ def leftover_files(
 
     ``first_file`` is what a dead writer announced with ``begin_generation`` before it created the first of them.
     """
-    named = _committed(states)
+    named = _find_committed(states)
     found = _files_of(folder, name, files)
     return [path for number in found if number >= first_file and number not in named for path in found[number]]
 
@@ -398,7 +398,7 @@ def _files_of(folder: Path, name: str, files: FileSystem) -> dict[int, list[Path
     return found
 
 
-def _committed(states: Iterable[LogState]) -> dict[int, FileEnd]:
+def _find_committed(states: Iterable[LogState]) -> dict[int, FileEnd]:
     """Return the largest end of each file in any of the states."""
     ends: dict[int, FileEnd] = {}
     for state in states:

@@ -179,7 +179,7 @@ def supersede_manifest(folder: Path, generation: int, files: FileSystem = DISK) 
     files.replace(path, path.with_name(path.name + _OLD))
 
 
-def superseded_generations(folder: Path, files: FileSystem = DISK) -> list[int]:
+def list_superseded_generations(folder: Path, files: FileSystem = DISK) -> list[int]:
     """Return the generations whose manifest ``supersede_manifest`` renamed, oldest first."""
     return sorted(int(name[1]) for name in map(_SUPERSEDED.fullmatch, files.names(folder)) if name)
 
@@ -221,7 +221,7 @@ def begin_generation(folder: Path, begun: Begun, files: FileSystem = DISK) -> No
     files.sync_folder(folder)
 
 
-def begun_generations(folder: Path, files: FileSystem = DISK) -> list[Begun]:
+def list_begun_generations(folder: Path, files: FileSystem = DISK) -> list[Begun]:
     """Return the announced generations that were not ended: one is being written, or its writer died."""
     begun = []
     for name in filter(None, map(_BEGUN.fullmatch, files.names(folder))):
