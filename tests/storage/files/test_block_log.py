@@ -66,8 +66,8 @@ class RandomOperations(RuleBasedStateMachine):
     @rule(key=KEYS, size=st.integers(0, 300))
     def append(self, key: BlockKey, size: int) -> None:
         self.blocks[key] = payload_of(key, size)
-        place = self.writer.append(key, self.blocks[key])
-        assert (place, True) == (self.writer.place(key), key in self.writer)
+        span = self.writer.append(key, self.blocks[key])
+        assert (span, True) == (self.writer.find(key), key in self.writer)
 
     @rule(keys=st.lists(KEYS, max_size=10))
     def drop(self, keys: list[BlockKey]) -> None:
@@ -146,11 +146,11 @@ def test_a_file_that_no_state_names_stays_and_its_number_is_not_used(tmp_path: P
         (tmp_path / name).write_bytes(b"of somebody else")
 
     with BlockLogWriter.open(tmp_path, "frames", state, file_bytes=100) as again:
-        place = again.append(BlockKey(0, 100), b"next")
+        span = again.append(BlockKey(0, 100), b"next")
         again.retain([BlockKey(0, 100)])
         again.remove_unneeded([again.sync()])
 
-    assert "frames.000010.log" == place.file.name
+    assert "frames.000010.log" == span.file.name
     assert {"frames.000004.log", "frames.000009.index", "frames.000010.log", "frames.000010.index"} == {
         path.name for path in tmp_path.iterdir()
     }
@@ -230,10 +230,10 @@ def test_a_log_with_a_damaged_end_continues_in_a_new_file(tmp_path: Path) -> Non
         whole = (tmp_path / damaged).read_bytes()
         (tmp_path / damaged).write_bytes(whole[:-1])
         with BlockLogWriter.open(tmp_path, "frames", state) as again:
-            place = again.append(BlockKey(0, 9), b"next")
+            span = again.append(BlockKey(0, 9), b"next")
         (tmp_path / damaged).write_bytes(whole)
 
-        assert place.file.name == next_file
+        assert span.file.name == next_file
     assert blocks == read_all(tmp_path, state)
 
 
@@ -243,10 +243,10 @@ def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path
     writer.drop([key for key in blocks if key.number not in (0, 1)])
     writer.drop([BlockKey(3, 3)])
     state = writer.sync()
-    place = writer.place(BlockKey(1, 1))
-    damaged = bytearray(place.file.read_bytes())
-    damaged[place.offset] ^= 1
-    place.file.write_bytes(damaged)
+    span = writer.find(BlockKey(1, 1))
+    damaged = bytearray(span.file.read_bytes())
+    damaged[span.offset] ^= 1
+    span.file.write_bytes(damaged)
 
     moved = writer.compact()
     assert {BlockKey(0, 0)} == set(moved)
@@ -255,7 +255,7 @@ def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path
     writer.remove_unneeded([state])
     writer.close()
 
-    assert place.file.exists()
+    assert span.file.exists()
     with BlockLogReader.open(tmp_path, "frames", state) as reader:
         assert blocks[BlockKey(0, 0)] == reader.read(BlockKey(0, 0))
         with pytest.raises(DamagedDataError, match="block 1 of track 1 at offset"):

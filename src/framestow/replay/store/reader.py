@@ -35,7 +35,7 @@ from framestow.replay.store.snapshot import (
     iterate_sealed_segments,
     unpack_arrays,
 )
-from framestow.storage.files.block_format import BlockKey, BlockPlace, repair_hint
+from framestow.storage.files.block_format import BlockKey, BlockSpan, repair_hint
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
@@ -51,8 +51,8 @@ class BlockSource(Protocol):
     def __len__(self) -> int:
         """Return the number of blocks."""
 
-    def place(self, key: BlockKey) -> BlockPlace:
-        """Return the place of a block; raise ``KeyError`` if it does not exist."""
+    def find(self, key: BlockKey) -> BlockSpan:
+        """Return where a block is; raise ``KeyError`` if it does not exist."""
 
     def read(self, key: BlockKey) -> bytes:
         """Return a block; raise ``KeyError`` if it does not exist, ``DamagedDataError`` if it is damaged."""
@@ -174,7 +174,7 @@ class StoredMemory(Closing):
         for key in iterate_sealed_segments(self._arrays):
             try:
                 if in_files and storage.supports_files(key.track):
-                    file, offset, size = self.frames.place(key)
+                    file, offset, size = self.frames.find(key)
                     storage.restore_in_file(key.track, key.number, file, offset, size, num_frames)
                 else:
                     storage.restore(key.track, key.number, self.frames.read(key))

@@ -39,7 +39,7 @@ from framestow.replay.store.snapshot import (
 from framestow.replay.store.verified_log import BlockSubset, LogView, VerifiedLog
 from framestow.replay.store.verified_store import Progress, VerifiedGeneration, VerifiedStore, verify_generation
 from framestow.replay.store.verify import Verification, verification_of
-from framestow.storage.files.block_format import INDEX, LOG, BlockKey, BlockPlace, LogState, file_name
+from framestow.storage.files.block_format import INDEX, LOG, BlockKey, BlockSpan, LogState, file_name
 from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem, durable_file
 from framestow.storage.files.manifest import generations, manifest_path, next_generation, write_manifest
@@ -264,12 +264,12 @@ class RepairedLog:
         named = {self._folder / name for name in _file_names(self._log.name, state)}
         view = self._log.view(state)
         try:
-            places = {key: place for key in keys if (place := view.intact_place(key)) is not None}
+            spans = {key: span for key in keys if (span := view.find_intact(key)) is not None}
         finally:
             view.close()
-        moving = {key: place for key, place in places.items() if place.file in self.replaced or place.file not in named}
+        moving = {key: span for key, span in spans.items() if span.file in self.replaced or span.file not in named}
         if moving:
-            copies = next((one for one in self._copies if one.can_share(places)), None)
+            copies = next((one for one in self._copies if one.can_share(spans)), None)
             if copies is None:
                 self._copies.append(copies := _CopiedBlocks())
             copies.add(generation, moving)
@@ -280,9 +280,9 @@ class RepairedLog:
         for copies in self._copies:
             with BlockLogWriter.create(self._folder, self._log.name, files=self._disk) as writer:
                 for generation, moving in copies.moving.items():
-                    for key, place in sorted(moving.items(), key=lambda item: (item[1].file, item[1].offset)):
-                        with self._disk.open_to_read(place.file) as file:
-                            writer.append(key, file.read_at(place.offset, place.size))
+                    for key, span in sorted(moving.items(), key=lambda item: (item[1].file, item[1].offset)):
+                        with self._disk.open_to_read(span.file) as file:
+                            writer.append(key, file.read_at(span.offset, span.size))
                     copies.states[generation] = writer.sync()
 
     def state(self, generation: int, before: LogState) -> LogState:
@@ -305,8 +305,8 @@ class RepairedLog:
     def actions(self) -> Iterator[str]:
         """Yield the planned actions as sentences."""
         for path in sorted(self.replaced):
-            places = {place for copies in self._copies for place in copies.places.values()}
-            num_moving = sum(place.file == path for place in places)
+            spans = {span for copies in self._copies for span in copies.spans.values()}
+            num_moving = sum(span.file == path for span in spans)
             num_lost = len({damage.key for damage in self._log.damages if damage.file == path and damage.key})
             if path in self._log.missing:
                 yield f"{path.name} is missing, and no generation names it any more"
@@ -327,26 +327,26 @@ class _CopiedBlocks:
 
     def __init__(self) -> None:
         # Where each block of the series is now, before it is copied.
-        self.places: dict[BlockKey, BlockPlace] = {}
+        self.spans: dict[BlockKey, BlockSpan] = {}
         # By generation, the blocks that no older generation of the series has, and where each is now.
-        self.moving: dict[int, dict[BlockKey, BlockPlace]] = {}
+        self.moving: dict[int, dict[BlockKey, BlockSpan]] = {}
         self.states: dict[int, LogState] = {}
         """State of the new log for each generation; set once the blocks are copied."""
 
-    def can_share(self, places: dict[BlockKey, BlockPlace]) -> bool:
-        """Return whether a generation with blocks at ``places`` may name all of these blocks too."""
+    def can_share(self, spans: dict[BlockKey, BlockSpan]) -> bool:
+        """Return whether a generation with blocks at ``spans`` may name all of these blocks too."""
         newest: dict[int, int] = {}
-        for key in places:
+        for key in spans:
             newest[key.track] = max(key.number, newest.get(key.track, -1))
         return all(
-            places[key] == place if key in places else key.number < newest.get(key.track, -1)
-            for key, place in self.places.items()
+            spans[key] == span if key in spans else key.number < newest.get(key.track, -1)
+            for key, span in self.spans.items()
         )
 
-    def add(self, generation: int, moving: dict[BlockKey, BlockPlace]) -> None:
+    def add(self, generation: int, moving: dict[BlockKey, BlockSpan]) -> None:
         """Plan to copy blocks for a generation, except those planned already."""
-        self.moving[generation] = {key: place for key, place in moving.items() if key not in self.places}
-        self.places |= moving
+        self.moving[generation] = {key: span for key, span in moving.items() if key not in self.spans}
+        self.spans |= moving
 
 
 def _file_names(name: str, state: LogState) -> list[str]:

@@ -134,12 +134,12 @@ class OpenStore:
 
         A Ctrl-C between two lines can at worst move a segment twice, which is harmless.
         """
-        storage, keys = self._parts.storage, self._writer.new_places
+        storage, keys = self._parts.storage, self._writer.moved
         while keys:
             with self._parts.lock:
                 for key in filter(lambda key: storage.supports_files(key.track), keys[:SEGMENTS_PER_LOCK]):
                     with suppress(LookupError):  # evicted from the memory or the store meanwhile
-                        file, offset, size = self._writer.place(key)
+                        file, offset, size = self._writer.find(key)
                         storage.move_to_file(*key, file, offset, size)
             del keys[:SEGMENTS_PER_LOCK]
 

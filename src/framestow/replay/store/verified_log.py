@@ -18,7 +18,7 @@ from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import ALL_FLAGS, BORDER, slot_record
 from framestow.replay.steps.step_store import StepStore, steps_in_pieces
-from framestow.storage.files.block_format import LOG, BlockKey, BlockPlace, Damage, FileState, LogState, file_name
+from framestow.storage.files.block_format import LOG, BlockKey, BlockSpan, Damage, FileState, LogState, file_name
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.frame_storage import FrameStorage
@@ -29,7 +29,7 @@ BlockCheck = Callable[
 ]  # returns the problem of a block with a correct checksum, or None
 
 
-class Place(NamedTuple):
+class FileOffset(NamedTuple):
     """File and offset of a block's payload."""
 
     file: Path
@@ -56,12 +56,12 @@ class VerifiedLog:
         # Reads the union. A ``LogView`` reads what one generation names.
         self._reader = BlockLogReader.open(folder, name, self.present(self.union), files)
         # Blocks that must not be read; filled by ``verify``.
-        self._bad: set[Place] = set()
+        self._bad: set[FileOffset] = set()
 
     def verify(self, check: BlockCheck, progress: Progress) -> None:
         """Verify every byte, then check every intact block with ``check``."""
         self.damages += self._reader.damages(progress)
-        self._bad = {Place(damage.file, damage.offset) for damage in self.damages if damage.key is not None}
+        self._bad = {FileOffset(damage.file, damage.offset) for damage in self.damages if damage.key is not None}
         self._check_blocks(check, progress)
 
     def present(self, state: LogState) -> LogState:
@@ -91,8 +91,8 @@ class VerifiedLog:
         """Open the blocks of a generation whose manifest has ``state``."""
         return LogView(self, BlockLogReader.open(self._folder, self.name, self.present(state), self._disk))
 
-    def intact_copy(self, key: BlockKey, reader: BlockLogReader) -> tuple[BlockLogReader, BlockPlace] | None:
-        """Return a reader and the place of an intact copy of a block, or ``None``.
+    def intact_copy(self, key: BlockKey, reader: BlockLogReader) -> tuple[BlockLogReader, BlockSpan] | None:
+        """Return a reader and the span of an intact copy of a block, or ``None``.
 
         ``reader`` is preferred, then the newest block of that key in the log. That one may have other content, written
         by a memory that resumed from an older generation. It counts as a copy if its header equals the damaged block's
@@ -100,13 +100,13 @@ class VerifiedLog:
         """
         if key not in reader:
             return None
-        place = reader.place(key)
-        if Place(place.file, place.offset) not in self._bad:
-            return reader, place
-        newest = self._reader.place(key)
+        span = reader.find(key)
+        if FileOffset(span.file, span.offset) not in self._bad:
+            return reader, span
+        newest = self._reader.find(key)
         header = reader.header(key)
         is_copy = header is not None and header == self._reader.header(key)
-        return (self._reader, newest) if is_copy and Place(newest.file, newest.offset) not in self._bad else None
+        return (self._reader, newest) if is_copy and FileOffset(newest.file, newest.offset) not in self._bad else None
 
     def repair_indices(self) -> list[Path]:
         """Rewrite damaged and lost indices; return them. Only the writer may call it."""
@@ -118,13 +118,13 @@ class VerifiedLog:
 
     def _check_blocks(self, check: BlockCheck, progress: Progress) -> None:
         for key in self._reader:
-            file, offset, size = self._reader.place(key)
-            if Place(file, offset) not in self._bad:
+            file, offset, size = self._reader.find(key)
+            if FileOffset(file, offset) not in self._bad:
                 problem = check(key, self._reader.read(key))
                 if problem:
                     message = f"{file}: block {key.number} of track {key.track} at offset {offset}: {problem}"
                     self.damages.append(Damage(file, offset, key, message))
-                    self._bad.add(Place(file, offset))
+                    self._bad.add(FileOffset(file, offset))
             progress(size)
 
 
@@ -134,14 +134,14 @@ class LogView:
     def __init__(self, log: VerifiedLog, reader: BlockLogReader) -> None:
         self._log, self._reader = log, reader
 
-    def intact_place(self, key: BlockKey) -> BlockPlace | None:
-        """Return the place of a block, or ``None`` if it is damaged or missing."""
+    def find_intact(self, key: BlockKey) -> BlockSpan | None:
+        """Return where a block is, or ``None`` if it is damaged or missing."""
         copy = self._log.intact_copy(key, self._reader)
         return None if copy is None else copy[1]
 
     def intact_keys(self) -> Iterator[BlockKey]:
         """Yield all intact blocks by track and number, including blocks that no generation needs."""
-        return (key for key in self._reader if self.intact_place(key))
+        return (key for key in self._reader if self.find_intact(key))
 
     def read(self, key: BlockKey) -> bytes | None:
         """Return a block's payload, or ``None`` if it is damaged or missing."""
@@ -162,12 +162,12 @@ class BlockSubset:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def place(self, key: BlockKey) -> BlockPlace:
-        """Return the place of a block; raise ``KeyError`` if it is not selected."""
-        place = self._view.intact_place(key) if key in self._keys else None
-        if place is None:
+    def find(self, key: BlockKey) -> BlockSpan:
+        """Return where a block is; raise ``KeyError`` if it is not selected."""
+        span = self._view.find_intact(key) if key in self._keys else None
+        if span is None:
             raise KeyError(f"block {key.number} of track {key.track} is not selected")
-        return place
+        return span
 
     def read(self, key: BlockKey) -> bytes:
         """Return a block's payload; raise ``KeyError`` if it is not selected."""
@@ -255,8 +255,8 @@ class StepsCheck:
             "action": settings.action.are_outside(steps["action"]).reshape(len(steps), -1).any(1),
         }.items():
             if is_wrong.any():
-                place = int(np.flatnonzero(is_wrong)[0])
-                return f"step {place} has the invalid {name} {steps[name][place]}"
+                row = int(np.flatnonzero(is_wrong)[0])
+                return f"step {row} has the invalid {name} {steps[name][row]}"
         return None
 
 
@@ -340,8 +340,8 @@ def _step_order_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
                 follows & (counts[1:] != next_counts[:-1]),
             ),
         ):
-            for place in np.flatnonzero(is_wrong) + 1:
-                yield f"track {tracks[place]}, frame {lasts[place]}: {problem}"
+            for row in np.flatnonzero(is_wrong) + 1:
+                yield f"track {tracks[row]}, frame {lasts[row]}: {problem}"
         if not np.isfinite(rewards).all():
             yield "a reward is not finite"
         newest_steps = steps[:, np.append(~is_same, True)]

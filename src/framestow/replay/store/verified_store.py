@@ -354,7 +354,7 @@ BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
 def _remove_lost_segments(verified: VerifiedGeneration, frames: LogView) -> None:
     length, num_envs = verified.manifest.frames_per_segment, verified.settings.num_envs
     for key in iterate_sealed_segments(verified.arrays):
-        if frames.intact_place(key):
+        if frames.find_intact(key):
             verified.intact_segments.append(key)
         else:
             first = key.number * length

@@ -35,7 +35,7 @@ from framestow.replay.store.format import (
     read_checked_manifest,
 )
 from framestow.replay.store.snapshot import Snapshot, segment_runs, state_name, take_snapshot, write_state
-from framestow.storage.files.block_format import BlockKey, BlockPlace
+from framestow.storage.files.block_format import BlockKey, BlockSpan
 from framestow.storage.files.block_log import FILE_BYTES, BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
@@ -88,8 +88,8 @@ class StoreWriter(Closing):
         self._strangers: list[Manifest] = []  # manifests of another memory, whose files stay
         self.left_over: dict[Path, int] = {}
         """Files with uncommitted data of a crash, and the bytes that were removed from each."""
-        self.new_places: list[BlockKey] = []
-        """Segments of frames with a new place in the files. ``OpenStore`` clears the list."""
+        self.moved: list[BlockKey] = []
+        """Segments of frames that are at a new offset in the files. ``OpenStore`` clears the list."""
 
     def read_generations(self) -> None:
         """Read the manifests of the folder.
@@ -176,9 +176,9 @@ class StoreWriter(Closing):
         with suppress(OSError, FramestowError):
             self._remove_unneeded(self._open_logs())
 
-    def place(self, key: BlockKey) -> BlockPlace:
-        """Return the place of a sealed segment; raise ``KeyError`` if the store lacks it."""
-        return self._open_logs()[0].place(key)
+    def find(self, key: BlockKey) -> BlockSpan:
+        """Return where a sealed segment is; raise ``KeyError`` if the store lacks it."""
+        return self._open_logs()[0].find(key)
 
     def prune_before(self, generation: int) -> None:
         """Remove the generations before ``generation`` and the files that only they need.
@@ -254,7 +254,7 @@ class StoreWriter(Closing):
             self.begin(self.with_commit(self._attempt, self._base.commit if self._base else ""))
             assert self._logs is not None
             frames, tracks = self._logs[0], range(self._num_tracks)
-            self.new_places = [BlockKey(track, number) for track in tracks for number in frames.numbers(track)]
+            self.moved = [BlockKey(track, number) for track in tracks for number in frames.numbers(track)]
         assert self._logs is not None
         return self._logs
 
@@ -294,7 +294,7 @@ class StoreWriter(Closing):
         self._base = manifest
         self._supersede(self.generations.keys() - set(manifest.kept))
         self.generations[generation] = manifest
-        self.new_places += new
+        self.moved += new
         self._remove_unneeded(logs)
         return manifest
 

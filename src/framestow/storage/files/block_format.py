@@ -72,8 +72,8 @@ class BlockKey(NamedTuple):
     number: int
 
 
-class BlockPlace(NamedTuple):
-    """Place of a block's payload: ``size`` bytes from ``offset`` in ``file``."""
+class BlockSpan(NamedTuple):
+    """Where the payload of a block is: ``size`` bytes from ``offset`` in ``file``."""
 
     file: Path
     offset: int
@@ -185,7 +185,7 @@ _NOWHERE = -1  # file of a row that was dropped, until the next sort removes it
 
 
 class Row(NamedTuple):
-    """Place of a block: number of the file, offset and size of the payload."""
+    """Where a block is: number of the file, offset and size of the payload."""
 
     file: int
     offset: int
@@ -203,8 +203,8 @@ class _Sorted(NamedTuple):
     def select(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> _Sorted:
         return _Sorted(self.keys[chosen], self.files[chosen], self.offsets[chosen], self.sizes[chosen])
 
-    def row(self, place: int) -> Row:
-        return Row(self.files.item(place), self.offsets.item(place), self.sizes.item(place))
+    def row(self, index: int) -> Row:
+        return Row(self.files.item(index), self.offsets.item(index), self.sizes.item(index))
 
     def join(self, other: _Sorted) -> _Sorted:
         """Return both, sorted, without dropped rows; of equal keys keep the last one of ``other``."""
@@ -229,7 +229,7 @@ class BlockTable:
         self._sorted = _columns([])  # all rows up to the last sort
         self._recent: dict[int, Row] = {}  # rows added since, by packed key
         self._has_dropped = False  # whether sorted rows were dropped (their file is _NOWHERE)
-        self._next_place = 0  # of the row after the one found last: most look-ups go through the keys in order
+        self._next_index = 0  # of the row after the one found last: most look-ups go through the keys in order
 
     def __len__(self) -> int:
         return len(self._all().keys)
@@ -247,8 +247,8 @@ class BlockTable:
         packed = pack_key(key)
         if packed in self._recent:
             return self._recent[packed]
-        place = self._place(packed)
-        return None if place is None else self._sorted.row(place)
+        index = self._find(packed)
+        return None if index is None else self._sorted.row(index)
 
     def put(self, key: BlockKey, row: Row) -> Row | None:
         """Set the row of ``key``; return its previous row, or ``None``."""
@@ -273,12 +273,12 @@ class BlockTable:
         recent = self._recent.pop(packed, None)
         if recent is not None:
             return recent
-        place = self._place(packed)
-        if place is None:
+        index = self._find(packed)
+        if index is None:
             return None
-        row = self._sorted.row(place)
+        row = self._sorted.row(index)
         self._has_dropped = True
-        self._sorted.files[place] = _NOWHERE
+        self._sorted.files[index] = _NOWHERE
         return row
 
     def retain(self, keys: Iterable[BlockKey]) -> None:
@@ -302,7 +302,7 @@ class BlockTable:
         """Return the blocks of one file, in the order of their offsets."""
         every = self._all()
         rows = every.select(every.files == file)
-        return [(_unpack_key(int(rows.keys[place])), rows.row(place)) for place in np.argsort(rows.offsets).tolist()]
+        return [(_unpack_key(int(rows.keys[index])), rows.row(index)) for index in np.argsort(rows.offsets).tolist()]
 
     def size_by_file(self) -> dict[int, tuple[int, int]]:
         """Return for each file with blocks their number and the bytes of their payloads."""
@@ -312,13 +312,13 @@ class BlockTable:
         payloads = np.bincount(every.files - first, every.sizes).astype(np.int64)  # exact: far below 2**53
         return {first + int(n): (int(counts[n]), int(payloads[n])) for n in np.flatnonzero(counts)}
 
-    def _place(self, packed: int) -> int | None:
+    def _find(self, packed: int) -> int | None:
         keys, files = self._sorted.keys, self._sorted.files
-        place = self._next_place
-        if place >= len(keys) or keys.item(place) != packed:
-            place = int(keys.searchsorted(packed))
-        self._next_place = place + 1
-        return place if place < len(keys) and keys.item(place) == packed and files.item(place) != _NOWHERE else None
+        index = self._next_index
+        if index >= len(keys) or keys.item(index) != packed:
+            index = int(keys.searchsorted(packed))
+        self._next_index = index + 1
+        return index if index < len(keys) and keys.item(index) == packed and files.item(index) != _NOWHERE else None
 
     def _all(self) -> _Sorted:
         """Return every row, sorted."""

@@ -21,7 +21,7 @@ from framestow.storage.files.block_format import (
     INDEX,
     LOG,
     BlockKey,
-    BlockPlace,
+    BlockSpan,
     BlockTable,
     LogState,
     Row,
@@ -90,7 +90,7 @@ class BlockLogWriter(Closing):
         self._files: dict[int, LogFile] = {}  # by number, ascending: files that this log reads or appends to
         self._tail: LogTail | None = None  # file that grows; None: the next append creates one
         self._table = BlockTable()  # where each needed block is; dropped blocks are not in it
-        self._unsynced: dict[BlockKey, Row | None] = {}  # new since the last sync, with its place before
+        self._unsynced: dict[BlockKey, Row | None] = {}  # new since the last sync, with its row before
         self._ends_at_open: dict[int, FileEnd] = {}  # of each file, in the states at the opening
         self.left_over: dict[Path, int] = {}
         """Files from which ``open`` cut off uncommitted data of a crash, and the number of bytes."""
@@ -172,14 +172,14 @@ class BlockLogWriter(Closing):
         numbers: list[int] = self._table.numbers(track).tolist()
         return numbers
 
-    def place(self, key: BlockKey) -> BlockPlace:
-        """Return the place of a block, readable after a sync; raise ``KeyError`` if it does not exist."""
+    def find(self, key: BlockKey) -> BlockSpan:
+        """Return where a block is, readable after a sync; raise ``KeyError`` if it does not exist."""
         row = self._table.get(key)
         if row is None:
             raise KeyError(f"block {key.number} of track {key.track}: {self._folder} has none in {self._name!r}")
-        return self._place_of(row)
+        return self._span_of(row)
 
-    def append(self, key: BlockKey, payload: bytes) -> BlockPlace:
+    def append(self, key: BlockKey, payload: bytes) -> BlockSpan:
         """Append a block to the page cache; ``sync`` writes it to the disk.
 
         After an ``OSError`` (a full disk) the block is not in the log, and the caller can try again. A block that does
@@ -198,7 +198,7 @@ class BlockLogWriter(Closing):
         self._unsynced.setdefault(key, previous)
         self._count(previous, -1)
         self._count(row, 1)
-        return self._place_of(row)
+        return self._span_of(row)
 
     def sync(self) -> LogState:
         """Write every block to the disk; return the state of the log for a manifest.
@@ -231,10 +231,10 @@ class BlockLogWriter(Closing):
         self._unsynced = {key: previous for key, previous in self._unsynced.items() if key in self._table}
         self._recount()
 
-    def compact(self) -> dict[BlockKey, BlockPlace]:
+    def compact(self) -> dict[BlockKey, BlockSpan]:
         """Copy the needed blocks of sparse files to the end, until half of all bytes are needed.
 
-        Returns the new places, which count from the next commit on; its ``remove_unneeded`` removes the old files.
+        Returns the new spans, which count from the next commit on; its ``remove_unneeded`` removes the old files.
         Each copied byte frees more than one byte, so copying takes at most as long as appending. A damaged block stays,
         and so does its file, so that its reader finds the damage.
         """
@@ -370,8 +370,8 @@ class BlockLogWriter(Closing):
     def _is_needed(self, file: LogFile) -> bool:
         return file.live_bytes > 0 or self._is_tail(file)
 
-    def _place_of(self, row: Row) -> BlockPlace:
-        return BlockPlace(self._path(row.file, LOG), row.offset, row.size)
+    def _span_of(self, row: Row) -> BlockSpan:
+        return BlockSpan(self._path(row.file, LOG), row.offset, row.size)
 
     def _path(self, number: int, ending: str) -> Path:
         return self._folder / file_name(self._name, number, ending)
@@ -446,7 +446,7 @@ class LogTail:
         return not end.blocks or end.bytes + BLOCK_HEADER_BYTES + payload_bytes <= file_bytes
 
     def append(self, key: BlockKey, payload: bytes) -> Row:
-        """Append a block and return its place; after an error nothing of it remains."""
+        """Append a block and return its row; after an error nothing of it remains."""
         self._roll_back()
         end = self.file.end
         row = Row(self.file.number, end.bytes + BLOCK_HEADER_BYTES, len(payload))

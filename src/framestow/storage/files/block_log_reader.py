@@ -25,7 +25,7 @@ from framestow.storage.files.block_format import (
     LOG,
     BlockHeader,
     BlockKey,
-    BlockPlace,
+    BlockSpan,
     BlockTable,
     Damage,
     Entries,
@@ -94,10 +94,10 @@ class BlockLogReader(Closing):
         """Return the numbers of the blocks of ``track``, ascending."""
         return self._table.numbers(track)
 
-    def place(self, key: BlockKey) -> BlockPlace:
-        """Return the place of a block, unverified; raise ``KeyError`` if it does not exist."""
+    def find(self, key: BlockKey) -> BlockSpan:
+        """Return where a block is, unverified; raise ``KeyError`` if it does not exist."""
         row = self._row(key)
-        return BlockPlace(self._paths[row.file], row.offset, row.size)
+        return BlockSpan(self._paths[row.file], row.offset, row.size)
 
     def read(self, key: BlockKey) -> bytes:
         """Return a block's payload; raise ``KeyError`` if it does not exist, ``DamagedDataError`` if damaged."""
