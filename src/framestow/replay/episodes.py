@@ -166,7 +166,7 @@ class StoredEpisode:
     extras: dict[str, npt.NDArray[Any]]
     borders: npt.NDArray[np.bool_]
     _storage: FrameStorage
-    _first_position: int
+    _first_position: int  # of the frame that the first stored step starts at
     _counts: npt.NDArray[np.int32]  # frames of each observation, without padding
     _settings: MemorySettings
 

@@ -109,6 +109,7 @@ class HindsightGoals:
         self.share, self.strategy = share, strategy
         self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
         self._parts, self._memory = memory._parts, memory
+        # Which array of an observation the achieved goal is: its number, and its spec.
         self._array_number, self._array = _goal_array(settings.frame)
 
     def __repr__(self) -> str:

@@ -117,6 +117,7 @@ class RingSteps(StepRing, StepStore):
         StepStore.__init__(self, steps.num_envs)
         self.capacity, self.stack = steps.capacity, steps.stack
         try:
+            # Slots whose unused pages go back to the system, for a memory with a budget; None without one.
             self._pages = SlotPages(steps.capacity, steps.record) if releases_pages else None
             self._slots = np.zeros(steps.capacity, steps.record) if self._pages is None else self._pages.slots
         except (MemoryError, OSError, OverflowError, ValueError) as error:

@@ -84,8 +84,8 @@ class Windows(NamedTuple):
     """Positions of the frames of some transitions, as ``FrameStorage.windows`` takes them."""
 
     env_ids: npt.NDArray[np.int32]
-    last_positions: Indices
-    counts: npt.NDArray[np.int32]
+    last_positions: Indices  # of the newest frame of each window
+    counts: npt.NDArray[np.int32]  # of frames, without padding
 
 
 StepFields = tuple[  # actions, rewards, discounts, terminated, truncated, extras by name
@@ -115,9 +115,8 @@ class StepStore(_Steps):
     all frames from its observation's first to p + m.
 
     - *Sampleable*: its m steps and all frames that it references are stored.
-    - *Pending*: its episode is open and has fewer than ``n_step`` steps after p. Each environment has at most ``n_step
-    - 1``
-      pending transitions, its newest. They follow from the steps and are not saved.
+    - *Pending*: its episode is open and has fewer than ``n_step`` steps after p. Each environment has at most
+      ``n_step - 1`` pending transitions, its newest. They follow from the steps and are not saved.
     - *Lost*: a frame that it references is damaged or evicted. It is not sampled, but still counts as a step.
     - *Readable*, of a step: all frames of its one-step transition are stored. A pending step can be readable.
 
