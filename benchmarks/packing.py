@@ -82,7 +82,7 @@ class FilledStore:
     def raw_share(self) -> float:
         """Share of segments that are stored as raw frames."""
         segments = (self.packed.segment(0, number) for number in segment_numbers(self.packed))
-        return float(np.mean([inspect_segment(segment)["packing"] == "raw" for segment in segments]))
+        return float(np.mean([inspect_segment(segment)["encoding"] == "raw" for segment in segments]))
 
 
 def segment_numbers(packed: FrameStore) -> range:

@@ -230,16 +230,16 @@ SegmentHeader header_or_a_new_one(const Bytes& segment, std::minstd_rand& random
     } catch (const DamagedSegment&) {
         if (random() % 2 == 0) {
             const FrameGeometry colour{one_to(20, random), 3 * one_to(24, random), 3};
-            return SegmentHeader{PackingKind::kPixelPatches, one_to(8, random), one_to(5, random), colour};
+            return SegmentHeader{Encoding::kPixelPatches, one_to(8, random), one_to(5, random), colour};
         }
         if (random() % 3 == 0) {
             const FrameGeometry planes{3 * one_to(20, random), one_to(40, random), 1, true};
-            return SegmentHeader{PackingKind::kPlanarPatches, one_to(8, random), one_to(5, random), planes};
+            return SegmentHeader{Encoding::kPlanarPatches, one_to(8, random), one_to(5, random), planes};
         }
-        const PackingKind packing = one_to(8, random) == 1 ? PackingKind::kRaw : PackingKind::kPatches;
+        const Encoding encoding = one_to(8, random) == 1 ? Encoding::kRaw : Encoding::kPatches;
         const std::uint32_t row_bytes = one_to(40, random);
         const FrameGeometry geometry{one_to(20, random), row_bytes, std::min(row_bytes, one_to(4, random))};
-        return SegmentHeader{packing, one_to(8, random), one_to(5, random), geometry};
+        return SegmentHeader{encoding, one_to(8, random), one_to(5, random), geometry};
     }
 }
 
@@ -253,15 +253,15 @@ void change_header(SegmentHeader& header, std::minstd_rand& random) {
             return;
         case 2:
             header.geometry.rows =
-                header.packing == PackingKind::kPlanarPatches ? 3 * one_to(20, random) : one_to(64, random);
+                header.encoding == Encoding::kPlanarPatches ? 3 * one_to(20, random) : one_to(64, random);
             return;
         case 3:
             header.geometry.row_bytes =
-                header.packing == PackingKind::kPixelPatches ? 3 * one_to(24, random) : one_to(64, random);
+                header.encoding == Encoding::kPixelPatches ? 3 * one_to(24, random) : one_to(64, random);
             return;
         default:
             header.geometry.pixel_bytes =
-                header.packing >= PackingKind::kPixelPatches ? header.geometry.pixel_bytes : one_to(4, random);
+                header.encoding >= Encoding::kPixelPatches ? header.geometry.pixel_bytes : one_to(4, random);
     }
 }
 

@@ -155,7 +155,7 @@ private:
                 restored->restore(stream_, number, ByteSpan{segment.data(), segment.size()});
                 // An open segment stored raw does not record the base of its frames.
                 const bool is_raw =
-                    view_segment(format_, ByteSpan{segment.data(), segment.size()}).header.packing == PackingKind::kRaw;
+                    view_segment(format_, ByteSpan{segment.data(), segment.size()}).header.encoding == Encoding::kRaw;
                 CHECK(is_raw || restored->segment(stream_, number) == segment);
             }
             if (num_held == 0) {

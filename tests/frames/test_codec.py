@@ -231,10 +231,12 @@ def test_damage_with_a_correct_checksum_gives_an_error_or_the_frames_of_the_refe
     assert min(num_read, num_refused) >= 5
 
 
-def one_frame(shape: tuple[int, ...], body: bytes, group: int = 0, packing: int = 1) -> bytes:
+def one_frame(shape: tuple[int, ...], body: bytes, group: int = 0, encoding: int = 1) -> bytes:
     """Return a segment of one frame with these patches and a correct checksum; the group begins at ``group``."""
     rows, columns, pixel_bytes = (*shape, 1)[:3]
-    rest = struct.pack("<BBBBIIIHHI", 0xF5, 1, packing, 0, 1, rows, columns * pixel_bytes, pixel_bytes, 5, group) + body
+    rest = (
+        struct.pack("<BBBBIIIHHI", 0xF5, 1, encoding, 0, 1, rows, columns * pixel_bytes, pixel_bytes, 5, group) + body
+    )
     return struct.pack("<I", checksum(rest)) + rest
 
 
@@ -266,12 +268,12 @@ def test_a_literal_past_the_end_of_the_segment_is_refused(shape, operation, coun
 def test_pixels_past_the_end_of_the_segment_are_refused(shape, code, num_bytes):
     codec = SegmentCodec(FrameSpec(shape))
     body = bytes([code, 3]) + bytes(range(1, num_bytes + 1)) + END
-    whole = one_frame(shape, body + END, group=len(body), packing=2)
+    whole = one_frame(shape, body + END, group=len(body), encoding=2)
 
     np.testing.assert_array_equal(codec.unpack(whole).reshape(1, -1), plain_codec.unpack(whole))
     for num_left in range(num_bytes):  # cut anywhere, without the end mark
         with pytest.raises(DamagedDataError, match="patch has fewer literals than it says"):
-            codec.unpack(one_frame(shape, body[: 2 + num_left], packing=2))
+            codec.unpack(one_frame(shape, body[: 2 + num_left], encoding=2))
 
 
 @pytest.mark.parametrize("kind", ["sprites", "noise"])
@@ -298,13 +300,13 @@ def test_three_planes_that_were_packed_as_grey_rows_are_read():
 @pytest.mark.parametrize("shape", [(8, 20), (9, 8, 2)], ids=str)
 def test_planar_patches_of_frames_that_are_not_three_planes_are_refused(shape):
     with pytest.raises(DamagedDataError, match="three planes must have pixels of one byte"):
-        SegmentCodec(FrameSpec(shape)).unpack(one_frame(shape, END + END, group=1, packing=3))
+        SegmentCodec(FrameSpec(shape)).unpack(one_frame(shape, END + END, group=1, encoding=3))
 
 
 @pytest.mark.parametrize("shape", [(8, 20), (8, 7, 2)], ids=str)
 def test_pixel_patches_of_other_frames_than_colours_are_refused(shape):
-    with pytest.raises(DamagedDataError, match="packing 2 needs pixels of 3 bytes and rows of whole pixels"):
-        SegmentCodec(FrameSpec(shape)).unpack(one_frame(shape, END + END, group=1, packing=2))
+    with pytest.raises(DamagedDataError, match="encoding 2 needs pixels of 3 bytes and rows of whole pixels"):
+        SegmentCodec(FrameSpec(shape)).unpack(one_frame(shape, END + END, group=1, encoding=2))
 
 
 def test_near_and_far_pixels_add_to_the_row_above_or_the_patched_frame():
@@ -312,7 +314,7 @@ def test_near_and_far_pixels_add_to_the_row_above_or_the_patched_frame():
     near = 16 * (8 + 5) + 4 * (2 + 1) + (2 - 2)  # green 5 more, red 1 more than that, blue 2 less
     far = bytes([100, 16 * (8 - 8) + (8 + 7)])
     patch = bytes([48, near, 76, *far, 88 + 128, *far, 2, 62, near]) + END  # near and far kept, far up, 3 kept, near up
-    segment = one_frame((3, 3, 3), base + patch, group=len(base), packing=2)
+    segment = one_frame((3, 3, 3), base + patch, group=len(base), encoding=2)
 
     [frame] = SegmentCodec(FrameSpec((3, 3, 3))).unpack(segment)
 

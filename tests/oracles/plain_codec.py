@@ -19,7 +19,7 @@ REPEAT_WIDE8, REFERENCE, REPEAT_FAR, END = 123, 124, 125, 127
 
 @dataclass(frozen=True)
 class Codes:
-    """What the codes below NOTHING mean in a packing: for each source its first code and how many it has."""
+    """What the codes below NOTHING mean in an encoding: for each source its first code and how many it has."""
 
     unit: int  # bytes that a length counts
     first_codes: tuple[int, ...]
@@ -170,27 +170,29 @@ def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
     Adds the codes of the operations that it reads to ``codes``.
     """
     codes = set() if codes is None else codes
-    crc, mark, version, packing, zero, num_frames, rows, row_bytes, pixel_bytes, group_frames = HEADER.unpack_from(
+    crc, mark, version, encoding, zero, num_frames, rows, row_bytes, pixel_bytes, group_frames = HEADER.unpack_from(
         segment
     )
-    if crc != crc32c(segment[4:]) or (mark, version, zero) != (0xF5, 1, 0) or packing > 3:
+    if crc != crc32c(segment[4:]) or (mark, version, zero) != (0xF5, 1, 0) or encoding > 3:
         raise BrokenSegmentError("a header that no writer wrote")
-    if packing == 3:
+    if encoding == 3:
         if pixel_bytes != 1 or rows % 3:
             raise BrokenSegmentError("planes that are no colours")
         rows, row_bytes, pixel_bytes = rows // 3, 3 * row_bytes, 3
-    if packing == 2 and (pixel_bytes != 3 or row_bytes % 3):
+    if encoding == 2 and (pixel_bytes != 3 or row_bytes % 3):
         raise BrokenSegmentError("pixels that are no colours")
     payload = segment[HEADER.size :]
     frame_bytes = rows * row_bytes
-    if packing == 0:
+    if encoding == 0:
         return np.frombuffer(payload, np.uint8).reshape(num_frames, frame_bytes)
     num_groups = -(-num_frames // group_frames)
     begins = struct.unpack_from(f"<{num_groups}I", payload)
     body = payload[4 * num_groups :]
 
     def read(offset: int, frame: list[int], base: list[int] | None) -> Patch:
-        patch = Patch(body, offset, row_bytes, pixel_bytes, list(frame), base, codes, PIXELS if packing >= 2 else BYTES)
+        patch = Patch(
+            body, offset, row_bytes, pixel_bytes, list(frame), base, codes, PIXELS if encoding >= 2 else BYTES
+        )
         patch.operations(len(body), is_repeated=False)
         return patch
 
@@ -212,6 +214,6 @@ def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
         offset = patch.offset
         frames.append(patch.frame)
     unpacked = np.array(frames, np.uint8)
-    if packing == 3:
+    if encoding == 3:
         return unpacked.reshape(num_frames, -1, 3).transpose(0, 2, 1).reshape(num_frames, frame_bytes)
     return unpacked

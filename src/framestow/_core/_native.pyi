@@ -18,7 +18,7 @@ def set_leak_warnings(enabled: bool) -> None:
     """Let the exit of the process list the native objects that are alive on stderr, or not: the default."""
 
 class SegmentFields(TypedDict):
-    packing: str
+    encoding: str
     num_frames: int
     rows: int
     row_bytes: int

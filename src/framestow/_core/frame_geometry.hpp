@@ -1,4 +1,4 @@
-// The shape of a frame as packings see it: `rows` rows of `row_bytes` bytes.
+// The shape of a frame as encodings see it: `rows` rows of `row_bytes` bytes.
 //
 // `pixel_bytes` is the distance between neighbouring pixels of a row: 1 for grey, C for (H, W, C).
 // A colour frame with channels first, (3, H, W), is 3 * H rows of W bytes. Writers pack it as pixels, `joined()`.
@@ -21,13 +21,13 @@ struct FrameGeometry {
 
     std::size_t frame_bytes() const { return static_cast<std::size_t>(rows) * row_bytes; }
 
-    // Whether frames have whole 3-byte pixels, which have a packing of their own.
+    // Whether frames have whole 3-byte pixels, which have an encoding of their own.
     bool is_colour() const { return pixel_bytes == 3 && row_bytes % 3 == 0; }
 
     // The same frame with its planes joined to pixels.
     FrameGeometry joined() const { return channels_first ? FrameGeometry{rows / 3, 3 * row_bytes, 3} : *this; }
 
-    // How a writer packs the frames does not count: a reader takes any packing.
+    // How a writer packs the frames does not count: a reader takes any encoding.
     bool operator==(const FrameGeometry& other) const {
         return rows == other.rows && row_bytes == other.row_bytes && pixel_bytes == other.pixel_bytes;
     }

@@ -200,7 +200,7 @@ void FrameStore::begin_segment(EnvFrames& env) {
     }
     const SegmentView view = view_segment(format_, segment);
     const SegmentHeader header = as_pixels(view.header);  // as bases are
-    if (header.packing == PackingKind::kRaw) {
+    if (header.encoding == Encoding::kRaw) {
         return;
     }
     background_->clear();
@@ -552,7 +552,7 @@ void FrameStore::reopen(EnvFrames& env, const SegmentView& view) {
     const SegmentHeader& header = view.header;
     std::vector<std::uint8_t> frames(header.num_frames * format_.frame_bytes());
     unpack_frames(format_, view, 0, header.num_frames, scratch_, frames.data());
-    if (!format_.is_raw && header.packing != PackingKind::kRaw) {
+    if (!format_.is_raw && header.encoding != Encoding::kRaw) {
         unpack_frames(header, view.segment, 0, 1, scratch_, previous_frame_.data());
         env.open.begin(scratch_.base.frame());
     } else {

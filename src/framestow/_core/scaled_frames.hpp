@@ -24,7 +24,7 @@ struct FrameFormat {
                 std::uint32_t num_lead_ins = 0)
         : pixels(geometry), is_raw(raw), scaled_bytes(float_bytes), lead_ins(num_lead_ins) {}
 
-    FrameGeometry pixels;        // as packings see a frame: of scaled floats, their uint8 pixels
+    FrameGeometry pixels;        // as encodings see a frame: of scaled floats, their uint8 pixels
     bool is_raw;                 // whether segments in RAM are not compressed
     std::uint32_t scaled_bytes;  // bytes of a float, if frames are floats k / 255; 0: frames are stored by their bytes
     std::uint32_t lead_ins;      // frames before a run's first one that a run may bring (segment_runs.hpp)

@@ -101,7 +101,7 @@ void write_patches(const PatchesWriter& patches, std::uint8_t* target, DecodingS
     const std::size_t size = bytes_of(patches, header.geometry);
     if (is_raw_better(patches, patches.num_frames() * header.geometry.frame_bytes())) {
         unpack_patches(header, patches.view(), 0, header.num_frames, scratch, target + kHeaderBytes);
-        header.packing = PackingKind::kRaw;
+        header.encoding = Encoding::kRaw;
         header.group_frames = 1;
     } else {
         patches.copy_payload(target + kHeaderBytes);
@@ -296,7 +296,7 @@ void SegmentWriter::write_frames(std::uint8_t* target, DecodingScratch& scratch)
         if (target != raw_segment_) {
             std::memcpy(pixels + kHeaderBytes, raw_frame(0), num_frames_ * format_.pixels.frame_bytes());
         }
-        write_header(SegmentHeader{PackingKind::kRaw, num_frames_, 1, format_.pixels}, pixels, pixel_bytes);
+        write_header(SegmentHeader{Encoding::kRaw, num_frames_, 1, format_.pixels}, pixels, pixel_bytes);
     }
     if (!format_.is_scaled()) {
         return;
@@ -500,13 +500,13 @@ void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size
 void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::size_t first, std::size_t count,
                    DecodingScratch& scratch, std::uint8_t* out) {
     const ByteSpan payload = payload_of(padded_segment);
-    switch (header.packing) {
-        case PackingKind::kRaw:
+    switch (header.encoding) {
+        case Encoding::kRaw:
             unpack_raw(header, payload, first, count, out);
             return;
-        case PackingKind::kPatches:
-        case PackingKind::kPixelPatches:
-        case PackingKind::kPlanarPatches:
+        case Encoding::kPatches:
+        case Encoding::kPixelPatches:
+        case Encoding::kPlanarPatches:
             unpack_patches(header, view_patches(header, payload), first, count, scratch, out);
             return;
     }

@@ -196,7 +196,7 @@ void prefetch_frames(ByteSpan segment, std::size_t first, std::size_t count, Pre
         return;
     }
     const SegmentHeader header = peek_header(segment);
-    if (header.packing == PackingKind::kRaw || header.group_frames == 0) {
+    if (header.encoding == Encoding::kRaw || header.group_frames == 0) {
         return;
     }
     const std::size_t group_frames = header.group_frames;

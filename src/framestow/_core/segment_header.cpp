@@ -17,8 +17,8 @@ ByteSpan checked_part(ByteSpan segment) {
 // A header may not promise more frames than its payload can hold, so no caller allocates memory for them.
 void check_size(const SegmentHeader& header, std::uint64_t payload_bytes) {
     const std::uint64_t num_frames = header.num_frames;
-    const bool fits = header.packing == PackingKind::kRaw ? payload_bytes == num_frames * header.geometry.frame_bytes()
-                                                          : payload_bytes >= num_frames * kMinPatchBytes;
+    const bool fits = header.encoding == Encoding::kRaw ? payload_bytes == num_frames * header.geometry.frame_bytes()
+                                                        : payload_bytes >= num_frames * kMinPatchBytes;
     if (!fits) {
         throw DamagedSegment("segment of " + std::to_string(payload_bytes + kHeaderBytes) + " bytes cannot hold the " +
                              std::to_string(num_frames) + " frames of " + header.geometry.text() +
@@ -31,10 +31,10 @@ void check_size(const SegmentHeader& header, std::uint64_t payload_bytes) {
 SegmentHeader peek_header(ByteSpan segment) {
     const std::uint8_t* const bytes = segment.bytes;
     SegmentHeader header;
-    header.packing = static_cast<PackingKind>(bytes[6]);
+    header.encoding = static_cast<Encoding>(bytes[6]);
     header.num_frames = load_u32(bytes + 8);
     header.geometry = FrameGeometry{load_u32(bytes + 12), load_u32(bytes + 16), load_u16(bytes + 20)};
-    header.geometry.channels_first = header.packing == PackingKind::kPlanarPatches;
+    header.geometry.channels_first = header.encoding == Encoding::kPlanarPatches;
     header.group_frames = load_u16(bytes + 22);
     return header;
 }
@@ -50,16 +50,16 @@ SegmentHeader read_header(ByteSpan segment) {
     if (bytes[5] != kFormatVersion) {
         throw DamagedSegment("segment has format version " + std::to_string(bytes[5]) + ": this build reads version 1");
     }
-    if (bytes[6] > static_cast<std::uint8_t>(PackingKind::kPlanarPatches)) {
-        throw DamagedSegment("segment has packing " + std::to_string(bytes[6]) + ": this build knows 0 to 3");
+    if (bytes[6] > static_cast<std::uint8_t>(Encoding::kPlanarPatches)) {
+        throw DamagedSegment("segment has encoding " + std::to_string(bytes[6]) + ": this build knows 0 to 3");
     }
     const SegmentHeader header = peek_header(segment);
     const std::string fault = geometry_fault(header.geometry);
     if (!fault.empty()) {
         throw DamagedSegment("segment header: " + fault);
     }
-    if (header.packing == PackingKind::kPixelPatches && !header.geometry.is_colour()) {
-        throw DamagedSegment("segment header: packing 2 needs pixels of 3 bytes and rows of whole pixels, not " +
+    if (header.encoding == Encoding::kPixelPatches && !header.geometry.is_colour()) {
+        throw DamagedSegment("segment header: encoding 2 needs pixels of 3 bytes and rows of whole pixels, not " +
                              header.geometry.text());
     }
     if (header.num_frames == 0 || header.num_frames > kMaxSegmentFrames || header.group_frames == 0) {
@@ -72,7 +72,7 @@ SegmentHeader read_header(ByteSpan segment) {
 void write_header(const SegmentHeader& header, std::uint8_t* segment, std::size_t size) {
     segment[4] = kSegmentMark;
     segment[5] = kFormatVersion;
-    segment[6] = static_cast<std::uint8_t>(header.packing);
+    segment[6] = static_cast<std::uint8_t>(header.encoding);
     segment[7] = 0;
     store_u32(segment + 8, header.num_frames);
     store_u32(segment + 12, header.geometry.rows);

@@ -1,7 +1,7 @@
 // The 24 bytes at the start of every packed segment (little-endian; docs/packing.md draws them), and the exceptions for
 // damaged bytes.
 //
-//  0 checksum u32 (CRC-32C of every byte after it) · 4 mark u8 · 5 format version u8 · 6 packing u8 · 7 zero u8
+//  0 checksum u32 (CRC-32C of every byte after it) · 4 mark u8 · 5 format version u8 · 6 encoding u8 · 7 zero u8
 //  8 num_frames u32 · 12 rows u32 · 16 row_bytes u32 · 20 pixel_bytes u16 · 22 group_frames u16
 //
 // `read_header` throws DamagedSegment for invalid fields and reads only the header. `verify_checksum` throws it for any
@@ -48,10 +48,10 @@ inline constexpr std::uint8_t kSegmentMark = 0xF5;  // fifth byte of every segme
 inline constexpr std::uint8_t kFormatVersion = 1;   // another one is refused
 inline constexpr std::uint32_t kMaxSegmentFrames = std::uint32_t{1} << 24;
 
-enum class PackingKind : std::uint8_t { kRaw = 0, kPatches = 1, kPixelPatches = 2, kPlanarPatches = 3 };
+enum class Encoding : std::uint8_t { kRaw = 0, kPatches = 1, kPixelPatches = 2, kPlanarPatches = 3 };
 
 struct SegmentHeader {
-    PackingKind packing = PackingKind::kRaw;
+    Encoding encoding = Encoding::kRaw;
     std::uint32_t num_frames = 0;
     std::uint32_t group_frames = 1;  // frames per anchor; 1 in a raw segment
     FrameGeometry geometry;

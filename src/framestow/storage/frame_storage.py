@@ -214,7 +214,7 @@ def _is_scaled(frame: FrameSpec) -> bool:
 
 
 def _native_format(frame: FrameSpec, is_raw: bool) -> tuple[int, int, int, bool, int, bool]:
-    """Return the arguments of the native store for one array: its geometry, packing, and bytes of scaled floats."""
+    """Return the arguments of the native store for one array: its geometry, encoding, and bytes of scaled floats."""
     pixels = FrameSpec(frame.shape) if _is_scaled(frame) else frame
     scaled_bytes = frame.dtype.itemsize if _is_scaled(frame) else 0
     return pixels.rows, pixels.row_bytes, pixels.pixel_bytes, is_raw, scaled_bytes, pixels.has_colour_planes

@@ -1,4 +1,4 @@
-// The cheapest operations that write some pixels of a colour frame (packing 2).
+// The cheapest operations that write some pixels of a colour frame (encoding 2).
 //
 // For each pixel it finds the sources that can write it, near and far ones included, then the cheapest sequence of
 // operations, by dynamic programming from right to left. CheapestWay does the same for bytes with a table; for nine

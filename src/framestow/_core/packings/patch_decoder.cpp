@@ -564,7 +564,7 @@ std::size_t read_patch(const Surroundings& around, std::uint8_t* frame, std::siz
 
 template <bool kSelfCoded>
 std::size_t decode(const SegmentHeader& header, const Surroundings& around, std::uint8_t* frame, std::size_t place) {
-    if (header.packing == PackingKind::kPixelPatches) {
+    if (header.encoding == Encoding::kPixelPatches) {
         return around.row_bytes < kPixelChunks ? read_patch<kSelfCoded, Shape::kNarrowColour>(around, frame, place)
                                                : read_patch<kSelfCoded, Shape::kColour>(around, frame, place);
     }

@@ -18,7 +18,7 @@
 //   125       repeat    4 + the byte that follows bytes, at the place in the 3 bytes after it
 //   127       the end
 //
-// Those are the codes of packing 1, which counts bytes. Packing 2 is for frames of 3-byte pixels: every length, and
+// Those are the codes of encoding 1, which counts bytes. Encoding 2 is for frames of 3-byte pixels: every length, and
 // every number of kept bytes, counts whole pixels. It has four more sources and no lengths of two bytes:
 //
 //   0..15     literal    1..16 pixels, which follow
@@ -62,7 +62,7 @@ enum class Source : std::uint8_t {
 
 inline constexpr std::size_t kMostSources = 8;
 
-// What the codes of one packing mean.
+// What the codes of one encoding mean.
 struct Codes {
     std::size_t unit;         // bytes that a length counts
     std::size_t num_sources;  // those in use, from the first on

@@ -120,8 +120,8 @@ PatchesView view_patches(const SegmentHeader& header, ByteSpan payload) {
 
 SegmentHeader as_pixels(const SegmentHeader& header) {
     SegmentHeader joined = header;
-    if (header.packing == PackingKind::kPlanarPatches) {
-        joined.packing = PackingKind::kPixelPatches;
+    if (header.encoding == Encoding::kPlanarPatches) {
+        joined.encoding = Encoding::kPixelPatches;
         joined.geometry = header.geometry.joined();
     }
     return joined;
@@ -162,7 +162,7 @@ void unpack_patches(const SegmentHeader& given, const PatchesView& view, std::si
         scratch.next_window.request(kLinesAPatch);
         place = apply_patch(header, view.body, place, scratch.base, scratch.frame);
         if (index >= first) {
-            if (given.packing == PackingKind::kPlanarPatches) {
+            if (given.encoding == Encoding::kPlanarPatches) {
                 split_planes(scratch.frame.frame(), frame_bytes / 3, out);
             } else {
                 scratch.copy_out(out, scratch.frame.frame(), frame_bytes);
@@ -292,10 +292,10 @@ void PatchesWriter::clear() {
 }
 
 SegmentHeader PatchesWriter::header() const {
-    const PackingKind packing = given_.channels_first   ? PackingKind::kPlanarPatches
-                                : geometry_.is_colour() ? PackingKind::kPixelPatches
-                                                        : PackingKind::kPatches;
-    return SegmentHeader{packing, num_frames_, group_frames_, given_};
+    const Encoding encoding = given_.channels_first   ? Encoding::kPlanarPatches
+                              : geometry_.is_colour() ? Encoding::kPixelPatches
+                                                      : Encoding::kPatches;
+    return SegmentHeader{encoding, num_frames_, group_frames_, given_};
 }
 
 PatchesView PatchesWriter::view() const {

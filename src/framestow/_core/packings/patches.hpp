@@ -1,8 +1,8 @@
-// The packings of a segment's payload: raw frames (0), and a base frame with groups of patches, in bytes (1) or, for
-// colour frames, in pixels (2). Packing 3 is packing 2 of frames with channels first: their planes are joined to pixels
-// before they are packed, and split when they are unpacked.
+// The encodings of a segment's payload: raw frames (0), and a base frame with groups of patches, in bytes (1) or, for
+// colour frames, in pixels (2). Encoding 3 is encoding 2 of frames with channels first: their planes are joined to
+// pixels before they are packed, and split when they are unpacked.
 //
-// Payload of packings 1 to 3: one u32 per group (its start in the body), then the body. The body has the self-coded
+// Payload of encodings 1 to 3: one u32 per group (its start in the body), then the body. The body has the self-coded
 // base frame (the segment's first), then per group its anchor, a patch of the base, and its other frames, each a patch
 // of the frame before. A window is read from the base, its group's anchor and the following patches: the base allows
 // long segments, the anchors keep reads short. A patch may begin with a reference: then it changes the anchor of an
@@ -53,8 +53,8 @@ private:
     std::size_t front_ = 0;  // bytes before the frame
 };
 
-// Packing 0: copies raw frames first .. first + count - 1 to `out` (count * frame_bytes). Throws DamagedSegment, before
-// it writes, unless the payload has exactly the frames of the header. Thread-safe.
+// Encoding 0: copies raw frames first .. first + count - 1 to `out` (count * frame_bytes). Throws DamagedSegment,
+// before it writes, unless the payload has exactly the frames of the header. Thread-safe.
 void unpack_raw(const SegmentHeader& header, ByteSpan payload, std::size_t first, std::size_t count, std::uint8_t* out);
 
 // The background of a segment: for each byte, the value that most frames share.
@@ -140,7 +140,7 @@ PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
 // The header of the same patches as those of frames with channels last: their frames are unpacked as joined().
 SegmentHeader as_pixels(const SegmentHeader& header);
 
-// Packings 1 to 3: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be
+// Encodings 1 to 3: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be
 // decoded, perhaps after it wrote some frames. Several threads with their own scratch may read one payload, or one idle
 // writer. Continues where `scratch.up_to` says, if that leads to the frames.
 void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
