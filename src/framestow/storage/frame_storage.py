@@ -64,7 +64,7 @@ class FrameStorage(FrameStore):
 
     With observations of several arrays (``ObservationSpec``), frames and outputs are tuples with one array per array.
     All arrays have the same positions, and are appended to and evicted together. Methods about a *segment* address one
-    array of one environment: array k of environment s has the number ``k * num_envs + s``::
+    array of one environment: array k of environment e has the number ``k * num_envs + e``::
 
                         environment 0   environment 1
         array "camera"      0          1          append, evict, windows: environment 0 or 1, for all arrays

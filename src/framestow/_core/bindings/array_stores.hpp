@@ -90,7 +90,7 @@ inline void check_frames(const BorrowedArray& array, const char* name, std::init
     }
 }
 
-// The stores of all arrays. Array k of environment s has the number k * num_envs + s where a call addresses one of
+// The stores of all arrays. Array k of environment e has the number k * num_envs + e where a call addresses one of
 // them.
 class ArrayStores {
 public:

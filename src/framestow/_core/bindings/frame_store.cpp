@@ -73,7 +73,7 @@ public:
     ArraySnapshots(const ArraySnapshots&) = delete;
     ArraySnapshots& operator=(const ArraySnapshots&) = delete;
 
-    // Gathers one array alone, or all of them if `only` is none. An array of shallower stacks than another one has the
+    // Reads one array alone, or all of them if `only` is none. An array of shallower stacks than another one has the
     // last frames of each window, as many as its output takes.
     void windows(nb::handle env_ids_argument, nb::handle last_positions_argument, nb::handle counts_argument,
                  nb::handle out_argument, const char* padding, std::optional<std::size_t> only,
