@@ -7,6 +7,7 @@ content.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ from oracles.watched_disk import Operation, Result, WatchedDisk
 SECTOR = 512
 SURVIVALS = ("nothing", "everything", "names", "contents", "parts")
 """Surviving unsynced data: nothing; everything; names without contents; contents without names; random parts."""
+LossCheck = Callable[[int, str], None]
 
 
 class JournalledDisk(WatchedDisk):
@@ -143,3 +145,21 @@ def _change(content: bytearray, change: Operation, arrived: bytes) -> None:
     elif arrived:
         content.extend(bytes(max(0, change.offset - len(content))))
         content[change.offset : change.offset + len(arrived)] = arrived
+
+
+def check_losses(disk: JournalledDisk, played: PlayedDisk, after: Path, every: int, check: LossCheck) -> int:
+    """Lay out in ``after`` what losses of power leave at each operation, every ``every``-th one; return how many.
+
+    ``check`` gets the number of operations before the loss, and what survives of unsynced data.
+    """
+    random, losses = np.random.default_rng(0), 0
+    for number, operation in enumerate(disk.journal, 1):
+        played.play(operation)
+        for survival in SURVIVALS:
+            losses += 1
+            if losses % every == 0:
+                after.mkdir()
+                played.lay_out(after, survival, random)
+                check(number, survival)
+                shutil.rmtree(after)
+    return losses // every

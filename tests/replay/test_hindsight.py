@@ -145,21 +145,7 @@ def test_compute_terminated_also_determines_the_discount():
     np.testing.assert_array_equal(stored.terminated[~new], batch.terminated[~new])
     np.testing.assert_array_equal(stored.discount[~new], batch.discount[~new])
     assert 0 < reached[new].sum() < new.sum()
-
-
-def test_a_relabelled_step_that_fell_never_bootstraps():
-    play = GoalPlay(discount=0.9).play(100)  # nobody reaches a recorded goal: what terminated did so by a fall
-    is_reached = lambda achieved, desired, info: (achieved == desired).all(-1)  # noqa: E731
-
-    batch = HindsightGoals(play.memory, reward_of, share=1.0, strategy="episode", compute_terminated=is_reached).sample(
-        300
-    )
-
-    fell = play.memory.get(batch.index).terminated
-    reached = is_reached(batch.next_observation["achieved_goal"][:, -1], goals_of(batch), {})
-    assert (fell & ~reached).sum() > 5
-    np.testing.assert_array_equal(fell | reached, batch.terminated)
-    np.testing.assert_array_equal(np.where(fell | reached, np.float32(0), np.float32(0.9)), batch.discount)
+    assert (stored.terminated & ~reached)[new].any()  # some fell, and do not bootstrap with the new goal either
 
 
 def test_a_step_that_terminated_at_its_recorded_goal_does_not_terminate_with_another_goal():

@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from framestow import FrameSpec, ReplayMemory
 from framestow.errors import InvalidSettingsError
 from framestow.torch.batch_loader import BatchLoader, SequenceLoader
 from framestow.torch.tensor_batch import TensorBatch, to_tensors
 from oracles.patience import PATIENCE_S
+from tensors.filled_memory import append, filled
 
-SHAPE = (9, 7)
 CPU = torch.device("cpu")
 DEVICES = [
     "cpu",
@@ -25,25 +24,6 @@ DEVICES = [
         marks=[pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")],
     ),
 ]
-
-
-def filled(num_steps: int = 60) -> ReplayMemory:
-    memory = ReplayMemory(50, FrameSpec(SHAPE), 4, stack=3, seed=0)
-    memory.begin(frame(0))
-    for step in range(1, num_steps):
-        append(memory, step)
-    return memory
-
-
-def frame(step: int) -> np.ndarray:
-    return np.random.default_rng(step).integers(0, 256, (1, *SHAPE), dtype=np.uint8)
-
-
-def append(memory: ReplayMemory, step: int) -> None:
-    has_ended = step % 17 == 0
-    memory.append([step % 4], [step / 8], [has_ended], [False], frame(step))
-    if has_ended:
-        memory.begin(frame(step + 5000))
 
 
 def assert_same(expected: TensorBatch, actual: TensorBatch) -> None:

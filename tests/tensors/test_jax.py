@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framestow import FrameSpec, ReplayMemory
 from framestow.replay.batch import Batch
 from framestow.replay.sampling import OutputPool
 
@@ -22,30 +21,11 @@ from framestow.jax import (  # noqa: E402 -- it needs JAX
     to_jax,
 )
 from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument  # noqa: E402
+from tensors.filled_memory import SHAPE, filled  # noqa: E402
 
-SHAPE = (12, 7)
 FIELDS = [
     "observation", "action", "reward", "discount", "next_observation", "index", "weight", "terminated", "truncated",
 ]  # fmt: skip
-
-
-def filled(num_steps: int = 60) -> ReplayMemory:
-    memory = ReplayMemory(50, FrameSpec(SHAPE), 4, stack=3, seed=0)
-    memory.begin(frame(0))
-    for step in range(1, num_steps):
-        append(memory, step)
-    return memory
-
-
-def frame(step: int) -> np.ndarray:
-    return np.random.default_rng(step).integers(0, 256, (1, *SHAPE), dtype=np.uint8)
-
-
-def append(memory: ReplayMemory, step: int) -> None:
-    has_ended = step % 17 == 0
-    memory.append([step % 4], [step / 8], [has_ended], [False], frame(step))
-    if has_ended:
-        memory.begin(frame(step + 5000))
 
 
 def assert_same(expected: Batch, actual: JaxBatch) -> None:

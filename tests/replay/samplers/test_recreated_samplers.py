@@ -46,12 +46,3 @@ def test_a_saved_mixture_with_a_foreign_part_must_be_given(tmp_path):
         ReplayMemory.load(tmp_path)
     loaded = ReplayMemory.load(tmp_path, sampler=make())
     assert memory.sample(8).index.tolist() == loaded.sample(8).index.tolist()
-
-
-def test_a_sampler_of_another_class_starts_without_state(tmp_path):
-    memory = five_envs_at_different_rates(tmp_path, SAMPLERS["emphasize recent"])
-    memory.save(tmp_path)
-
-    loaded = ReplayMemory.load(tmp_path, sampler=Oldest())
-
-    assert {int(memory.sampleable_indices()[0])} == set(loaded.sample(20).index.tolist())

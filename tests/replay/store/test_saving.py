@@ -161,11 +161,6 @@ def test_a_custom_sampler_is_passed_to_load(tmp_path):
     assert memory.sample(8).index.tolist() == loaded.sample(8).index.tolist()
 
 
-def test_a_folder_without_a_memory_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no framestow memory was saved in this folder"):
-        ReplayMemory.load(tmp_path)
-
-
 def test_an_environment_without_stored_steps_resumes_at_its_position(tmp_path):
     memory = ReplayMemory(50, FrameSpec(SHAPE), 4, num_envs=2, seed=0)
     oracle = ListMemory(50, 2, 4, 0.99)

@@ -5,11 +5,11 @@ A separate script, because it forks. Prints a line for each kill: the last repor
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from pathlib import Path
 
+from oracles.killed_child import killed_child
 from oracles.killing_disk import MOMENTS, KillingDisk
 from oracles.log_workload import blocks_at, found, make_commits, unneeded_files
 from oracles.watched_disk import WatchedDisk
@@ -17,18 +17,9 @@ from oracles.watched_disk import WatchedDisk
 COMMITS_BEFORE, COMMITS = 3, 2  # the fourth compacts; both start and remove files
 
 
-def promised_by_a_killed_writer(folder: Path, at: int, moment: str) -> tuple[int, bool]:
+def killed_writer(folder: Path, disk: KillingDisk) -> tuple[int, bool]:
     """Run a writer until it is killed; return its last reported commit, and whether it was killed."""
-    snapshot, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        make_commits(folder, KillingDisk(at, moment), COMMITS, lambda commit: os.write(writing, bytes([commit])))
-        os._exit(0)
-    os.close(writing)
-    with open(snapshot, "rb") as pipe:
-        reported = pipe.read()
-    _, status = os.waitpid(child, 0)
-    return max(reported, default=COMMITS_BEFORE), os.WIFSIGNALED(status)
+    return killed_child(lambda report: make_commits(folder, disk, COMMITS, report))
 
 
 def main(work: Path, every: int) -> None:
@@ -39,7 +30,8 @@ def main(work: Path, every: int) -> None:
         while was_killed:
             folder = work / "killed"
             shutil.copytree(before, folder)
-            promised, was_killed = promised_by_a_killed_writer(folder, at, moment)
+            reported, was_killed = killed_writer(folder, KillingDisk(at, moment))
+            promised = reported or COMMITS_BEFORE
             commit, blocks = found(folder)
             assert blocks == blocks_at(commit), "blocks are not those of the commit"
             make_commits(folder, WatchedDisk(), 1, lambda _: None)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from framestow.storage.files.block_log import BlockLogWriter
@@ -23,7 +22,7 @@ from oracles.log_workload import (
     make_commits,
     unneeded_files,
 )
-from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
+from oracles.power_loss import JournalledDisk, PlayedDisk, check_losses
 from oracles.raised_errors import error_of
 from oracles.watched_disk import WatchedDisk
 
@@ -53,50 +52,37 @@ def test_a_writer_killed_at_any_operation_leaves_the_last_commit(every, tmp_path
 
 @pytest.mark.parametrize("every", [9, ALL])
 def test_the_last_commit_survives_any_loss_of_power(every, tmp_path: Path, record_property) -> None:
-    folder, disk = tmp_path / "log", JournalledDisk()
+    folder, after, disk = tmp_path / "log", tmp_path / "after", JournalledDisk()
     make_commits(folder, DISK, COMMITS_BEFORE, lambda _: None)
     played = PlayedDisk(tmp_path / "log")
     promised_at: list[int] = []  # number of operations when each commit returned
     make_commits(folder, disk, COMMITS, lambda _: promised_at.append(len(disk.journal)))
-    random, losses = np.random.default_rng(0), 0
 
-    for number, operation in enumerate(disk.journal, 1):
-        played.play(operation)
+    def check(number: int, survival: str) -> None:
         promised = COMMITS_BEFORE + sum(at <= number for at in promised_at)
-        for survival in SURVIVALS:
-            losses += 1
-            if losses % every:
-                continue
-            after = tmp_path / f"{number} {survival}"
-            after.mkdir()
-            played.lay_out(after, survival, random)
+        commit, blocks = found(after)
+        assert (0 <= commit - promised <= 1, blocks_at(commit)) == (True, blocks)
+        if survival == "parts":
+            make_commits(after, DISK, 1, lambda _: None)
+            assert (commit + 1, blocks_at(commit + 1)) == found(after)
+            assert [] == list(unneeded_files(after))
 
-            commit, blocks = found(after)
-            assert (0 <= commit - promised <= 1, blocks_at(commit)) == (True, blocks)
-            if survival == "parts":
-                make_commits(after, DISK, 1, lambda _: None)
-                assert (commit + 1, blocks_at(commit + 1)) == found(after)
-                assert [] == list(unneeded_files(after))
+    record_property("losses of power", check_losses(disk, played, after, every, check))
     assert COMMITS == len(promised_at)
-    record_property("losses of power", losses // every)
 
 
 def test_a_loss_of_power_in_the_first_commit_leaves_nothing_or_all_of_it(tmp_path: Path) -> None:
-    root, disk, random = tmp_path / "root", JournalledDisk(), np.random.default_rng(1)
+    root, after, disk = tmp_path / "root", tmp_path / "after", JournalledDisk()
     root.mkdir()
     played = PlayedDisk(root)
     make_commits(root / "log", disk, 1, lambda _: None)
 
-    for number, operation in enumerate(disk.journal):
-        played.play(operation)
-        for survival in SURVIVALS:
-            after = tmp_path / f"{number} {survival}"
-            after.mkdir()
-            played.lay_out(after, survival, random)
+    def check(_number: int, _survival: str) -> None:
+        commit, blocks = found(after / "log")
+        assert commit in (0, 1)
+        assert blocks_at(commit) == blocks
 
-            commit, blocks = found(after / "log")
-            assert commit in (0, 1)
-            assert blocks_at(commit) == blocks
+    assert check_losses(disk, played, after, 1, check) > 0
 
 
 @pytest.mark.parametrize("every", [9, ALL])

@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from framestow.replay.memory import ReplayMemory
 from oracles.failing_disk import FailingDisk
-from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
+from oracles.power_loss import JournalledDisk, PlayedDisk, check_losses
 from oracles.raised_errors import error_of
 from oracles.store_files import log_files_of, unaccounted
 from oracles.watched_disk import as_the_disk
@@ -68,26 +67,17 @@ def test_a_process_killed_at_a_random_moment_resumes(num_kills, settings, tmp_pa
 
 @pytest.mark.parametrize("every", [47, ALL])
 def test_a_loss_of_power_leaves_the_last_flush(every: int, tmp_path: Path, record_property) -> None:
-    folder, disk, random = tmp_path / "memory", JournalledDisk(), np.random.default_rng(0)
+    folder, after, disk = tmp_path / "memory", tmp_path / "after", JournalledDisk()
     play = first_flush(folder)
     played, promised_at = PlayedDisk(folder), {}
     with as_the_disk(disk):
         flush_more(play, folder, lambda steps: promised_at.update({len(disk.journal): steps}))
 
-    losses, promised = 0, FLUSHED_AT[0]
-    for number, operation in enumerate(disk.journal, 1):
-        played.play(operation)
-        promised = promised_at.get(number, promised)
-        for survival in SURVIVALS:
-            losses += 1
-            if losses % every:
-                continue
-            after = tmp_path / "after"
-            after.mkdir()
-            played.lay_out(after, survival, random)
-            check_stored(play, after, promised, resumes=survival == "parts")
-            shutil.rmtree(after)
-    record_property("losses of power", losses // every)
+    def check(number: int, survival: str) -> None:
+        promised = max((steps for at, steps in promised_at.items() if at <= number), default=FLUSHED_AT[0])
+        check_stored(play, after, promised, resumes=survival == "parts")
+
+    record_property("losses of power", check_losses(disk, played, after, every, check))
     assert len(FLUSHED_AT) - 1 == len(promised_at)
 
 

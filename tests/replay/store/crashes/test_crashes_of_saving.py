@@ -10,13 +10,12 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from framestow.replay.memory import ReplayMemory
 from oracles.failing_disk import FailingDisk
 from oracles.fixed_play import FixedPlay
-from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
+from oracles.power_loss import JournalledDisk, PlayedDisk, check_losses
 from oracles.raised_errors import error_of
 from oracles.store_files import log_files_of, unaccounted
 from oracles.watched_disk import as_the_disk
@@ -57,26 +56,17 @@ def test_a_process_killed_in_a_save_leaves_the_last_completed_save(every: int, t
 
 @pytest.mark.parametrize("every", [37, ALL])
 def test_a_loss_of_power_leaves_the_last_completed_save(play, every: int, tmp_path: Path, record_property) -> None:
-    folder, disk, random = tmp_path / "memory", JournalledDisk(), np.random.default_rng(0)
+    folder, after, disk = tmp_path / "memory", tmp_path / "after", JournalledDisk()
     memory = first_save(play, folder)
     played, promised_at = PlayedDisk(folder), {}
     with as_the_disk(disk):
         save_more(play, memory, folder, lambda steps: promised_at.update({len(disk.journal): steps}))
 
-    losses, promised = 0, SAVED_AT[0]
-    for number, operation in enumerate(disk.journal, 1):
-        played.play(operation)
-        promised = promised_at.get(number, promised)
-        for survival in SURVIVALS:
-            losses += 1
-            if losses % every:
-                continue
-            after = tmp_path / "after"
-            after.mkdir()
-            played.lay_out(after, survival, random)
-            check_stored(play, after, promised, resumes=survival == "parts")
-            shutil.rmtree(after)
-    record_property("losses of power", losses // every)
+    def check(number: int, survival: str) -> None:
+        promised = max((steps for at, steps in promised_at.items() if at <= number), default=SAVED_AT[0])
+        check_stored(play, after, promised, resumes=survival == "parts")
+
+    record_property("losses of power", check_losses(disk, played, after, every, check))
     assert len(SAVED_AT) == len(promised_at)
 
 
