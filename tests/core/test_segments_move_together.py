@@ -17,7 +17,7 @@ class FilledEnvs:
         self.random = np.random.default_rng(0)
         self.frame_sequence = self.random.integers(
             0, 256, (997, SIDE, SIDE), np.uint8
-        )  # frame p of environment s is p + 300 s of it
+        )  # frame p of environment e is p + 300 e of it
         self.packed = FrameStore(2, [(SIDE, SIDE, 1)], FRAMES)
         self.here: list[tuple[int, int]] = []
         self.num_segments = 0

@@ -105,11 +105,11 @@ def test_packed_segments_give_the_memory_that_single_steps_give(settings):
     settings = {"num_envs": 2, "frames_per_segment": LENGTH} | settings
     of_segments, of_steps = memory(**settings), memory(**settings)
     length, has_extras = settings["frames_per_segment"], "extras" in settings
-    env_ids = [packed(env_id, 130, length, has_extras) for env_id in range(settings["num_envs"])]
+    segments_by_env = [packed(env_id, 130, length, has_extras) for env_id in range(settings["num_envs"])]
 
-    for turn in range(min(map(len, env_ids))):
-        for env_id in range(len(env_ids)) if turn % 3 else reversed(range(len(env_ids))):
-            segment, steps = env_ids[env_id][turn]
+    for turn in range(min(map(len, segments_by_env))):
+        for env_id in range(len(segments_by_env)) if turn % 3 else reversed(range(len(segments_by_env))):
+            segment, steps = segments_by_env[env_id][turn]
             assert of_segments._takes_segments(env_id)
             of_segments._append_segment(env_id, segment, steps)
             play_singly(of_steps, env_id, segment, steps)
