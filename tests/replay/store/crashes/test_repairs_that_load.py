@@ -196,7 +196,7 @@ def assert_skipped_damage_is_flushed(life: StoredRun, store: Path) -> bool:
     try:
         again = ReplayMemory.load(store)
     except DamagedDataError as error:  # of a segment that no transition shows, so it was not read
-        if "is damaged; keep the intact data with `framestow repair`" not in str(error):
+        if "is damaged; keep the intact data with `framestow repair " not in str(error):
             raise
         repair_store(store)
         again = ReplayMemory.load(store)
