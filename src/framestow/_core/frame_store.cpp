@@ -73,7 +73,7 @@ std::size_t FrameStore::charged_bytes() const {
     const std::size_t num_frames = num_sealed_ * frames_per_segment_ + num_open_;
     const std::size_t raw_bytes = raw_segment_bytes(format_, frames_per_segment_);
     const std::size_t segment_bytes = format_.is_raw
-                                          ? arena_.most_bytes_of(num_sealed_ + num_raw_, raw_bytes) + sealed_bytes_
+                                          ? arena_.most_bytes_of(num_sealed_ + num_raw_, raw_bytes, sealed_bytes_)
                                           : arena_.most_bytes(sealed_bytes_);
     return segment_bytes + num_sealed_ * kSegmentCharge + open_bytes_ + num_frames * step_bytes_ + fixed_charge();
 }
@@ -253,6 +253,9 @@ void FrameStore::seal(EnvFrames& env) {
         --num_raw_;
     }
     drop_open(env);
+    if (format_.is_raw && !stays) {
+        empty_sparse_blocks();  // the raw segment left a hole that the next ones may not fill
+    }
 }
 
 // Empties the open segment. Only readers that hold the gate use its bytes.

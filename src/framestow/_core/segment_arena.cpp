@@ -89,8 +89,9 @@ std::size_t SegmentArena::most_bytes(std::size_t live_bytes) const {
     return live_bytes + dead_allowance(live_bytes) + block_bytes(live_bytes);  // the current one may be empty
 }
 
-std::size_t SegmentArena::most_bytes_of(std::size_t num_segments, std::size_t size) const {
-    return size > kMostBlockBytes / 2 ? num_segments * (size + kLeastWaste) : most_bytes(num_segments * size);
+std::size_t SegmentArena::most_bytes_of(std::size_t num_segments, std::size_t size, std::size_t more_bytes) const {
+    return size > kMostBlockBytes / 2 ? num_segments * (size + kLeastWaste) + more_bytes
+                                      : most_bytes(num_segments * size + more_bytes);
 }
 
 std::size_t SegmentArena::untouched_bytes(const StoredSegment& segment, std::size_t written) {

@@ -56,8 +56,9 @@ public:
     std::size_t dead_allowance(std::size_t live_bytes) const;
     std::size_t most_bytes(std::size_t live_bytes) const;
 
-    // The same for segments that all have that size. Large ones have a block each and waste at most a page or two.
-    std::size_t most_bytes_of(std::size_t num_segments, std::size_t size) const;
+    // The same for segments of that size, which together have `more_bytes` beyond it. Large ones have a block each and
+    // waste at most a page or two.
+    std::size_t most_bytes_of(std::size_t num_segments, std::size_t size, std::size_t more_bytes) const;
 
     // Pages of a large segment that are not touched while only its first `written` bytes are.
     static std::size_t untouched_bytes(const StoredSegment& segment, std::size_t written);

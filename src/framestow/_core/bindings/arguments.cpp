@@ -29,7 +29,8 @@ nb::object new_array(nb::handle shape, nb::handle dtype, void*& bytes) {
 const NumpyDtypes& numpy_dtypes() {
     return kept<NumpyDtypes>([] {
         const nb::object dtype = nb::module_::import_("numpy").attr("dtype");
-        return NumpyDtypes{dtype("bool"), dtype("uint8"), dtype("int32"), dtype("int64"), dtype("float32"), dtype("float64")};
+        return NumpyDtypes{dtype("bool"),  dtype("uint8"),   dtype("int32"),
+                           dtype("int64"), dtype("float32"), dtype("float64")};
     });
 }
 
