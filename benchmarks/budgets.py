@@ -51,7 +51,7 @@ def microseconds(game: str, num_envs: int) -> dict[str, float]:
     """Return the microseconds of one append, by memory."""
     rows = rows_of(recorded(game, NUM_FRAMES), num_envs)
     settings = {"num_envs": num_envs, "seed": 0}
-    budget = ReplayMemory(100_000_000, FrameSpec(SHAPE), 4, **settings, max_bytes=BUDGET * num_envs)
+    budget = ReplayMemory(100_000_000, FrameSpec(SHAPE), 4, **{"stack": 4} | settings, max_bytes=BUDGET * num_envs)
     append_to_budget = appending(budget, rows, False)
     num_appended = 0
     while budget.report().share_used < 0.99:
@@ -61,7 +61,7 @@ def microseconds(game: str, num_envs: int) -> dict[str, float]:
     memories = {
         "first": Unchecked(len(budget), FrameSpec(SHAPE), 4, **settings),
         "without a look": Unchecked(len(budget), FrameSpec(SHAPE), 4, **settings),
-        "full at its capacity": ReplayMemory(len(budget), FrameSpec(SHAPE), 4, **settings),
+        "full at its capacity": ReplayMemory(len(budget), FrameSpec(SHAPE), 4, **{"stack": 4} | settings),
     }
     appends = {name: appending(memory, rows, False) for name, memory in memories.items()}
     enough = len(budget) // num_envs + 400

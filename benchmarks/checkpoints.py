@@ -49,7 +49,7 @@ FLUSHES, STEPS_A_FLUSH = 30, 1_248  # 250 agent steps a second, 8 at once
 
 def new_memory(**settings: Any) -> ReplayMemory:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    return ReplayMemory(CAPACITY, space, NUM_ACTIONS, num_envs=NUM_ENVS, seed=0, **settings)
+    return ReplayMemory(CAPACITY, space, NUM_ACTIONS, num_envs=NUM_ENVS, seed=0, **{"stack": 4} | settings)
 
 
 class RecordedPlay:

@@ -49,7 +49,7 @@ MB = 10**6
 
 
 def memory_in(folder: Path, capacity: int) -> ReplayMemory:
-    return ReplayMemory(capacity, SPEC, NUM_ACTIONS, num_envs=NUM_ENVS, seed=0, directory=folder, label=GAMES)
+    return ReplayMemory(capacity, SPEC, NUM_ACTIONS, stack=4, num_envs=NUM_ENVS, seed=0, directory=folder, label=GAMES)
 
 
 def build(folder: Path, capacity: int) -> None:

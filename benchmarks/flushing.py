@@ -37,7 +37,7 @@ BATCH = 32
 
 def new_memory(folder: Path) -> ReplayMemory:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    return ReplayMemory(CAPACITY, space, 4, num_envs=NUM_ENVS, seed=0, directory=folder, flush_every=None)
+    return ReplayMemory(CAPACITY, space, 4, stack=4, num_envs=NUM_ENVS, seed=0, directory=folder, flush_every=None)
 
 
 def append_steadily(memory: ReplayMemory, player: Player, until: threading.Event, times: list[float]) -> None:

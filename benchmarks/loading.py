@@ -69,7 +69,7 @@ def filled_memory(game: str, dtype: str) -> ReplayMemory:
     frames = recorded(game)
     is_scaled = dtype == "float32"
     memory = ReplayMemory(
-        CAPACITY, FrameSpec(frames.shape[1:], np.dtype(dtype), is_scaled=is_scaled), NUM_ACTIONS, seed=0
+        CAPACITY, FrameSpec(frames.shape[1:], np.dtype(dtype), is_scaled=is_scaled), NUM_ACTIONS, stack=4, seed=0
     )
     memory.begin(in_dtype(frames[:1], dtype))
     for step in range(1, CAPACITY + 1):

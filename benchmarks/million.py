@@ -38,7 +38,7 @@ def record(num_transitions: int, game: str, folder: Path) -> dict[str, float]:
     space = inner.single_action_space
 
     def play(capacity: int) -> ReplayMemory:
-        memory = ReplayMemory(capacity, inner.single_observation_space, space, num_envs=NUM_ENVS, seed=0)
+        memory = ReplayMemory(capacity, inner.single_observation_space, space, stack=4, num_envs=NUM_ENVS, seed=0)
         recorder = envs.Recorder(inner, memory)
         recorder.reset(seed=0)
         start = shown = time.monotonic()

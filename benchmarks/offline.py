@@ -37,7 +37,7 @@ def record(game: str, num_steps: int, store: Path) -> ReplayMemory:
     """Play at random and save the memory."""
     env = envs.make_atari(game, num_envs=1, preset="dopamine", seed=0)
     spaces = env.single_observation_space, env.single_action_space
-    memory = ReplayMemory(num_steps, *spaces, stack_padding="zeros", seed=0, label=game)
+    memory = ReplayMemory(num_steps, *spaces, stack=4, stack_padding="zeros", seed=0, label=game)
     recorder, random = envs.Recorder(env, memory), np.random.default_rng(0)
     recorder.reset(seed=0)
     while len(memory) < num_steps:

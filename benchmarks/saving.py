@@ -76,7 +76,7 @@ def folder_bytes(folder: Path) -> int:
 
 def run(num_transitions: int, folder: Path) -> dict[str, float]:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    memory = ReplayMemory(num_transitions, space, 4, num_envs=NUM_ENVS, seed=0)
+    memory = ReplayMemory(num_transitions, space, 4, stack=4, num_envs=NUM_ENVS, seed=0)
     player = Player()
     player.play(memory, num_transitions)
     first_s, first_peak = measured(partial(memory.save, folder))

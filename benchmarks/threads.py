@@ -75,7 +75,7 @@ def read_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dict[
 
 def filled_memory(frames: NDArray[np.uint8]) -> ReplayMemory:
     """Return a full memory of one environment of ``frames``, repeated."""
-    memory = ReplayMemory(CAPACITY, FrameSpec((FRAME_SIDE, FRAME_SIDE)), 4, seed=0)
+    memory = ReplayMemory(CAPACITY, FrameSpec((FRAME_SIDE, FRAME_SIDE)), 4, stack=4, seed=0)
     memory.begin(frames[:1])
     for step in range(CAPACITY):
         append_step(memory, frames, step)

@@ -62,7 +62,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "store"
         space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-        memory = ReplayMemory(arguments.transitions, space, 4, num_envs=NUM_ENVS, seed=0, label=GAME)
+        memory = ReplayMemory(arguments.transitions, space, 4, stack=4, num_envs=NUM_ENVS, seed=0, label=GAME)
         Player().play(memory, arguments.transitions)
         memory.save(folder)
         result: dict[str, object] = {

@@ -129,7 +129,7 @@ def play(start_method: str, num_steps: int) -> dict[str, Any]:
     pids = workers.worker_pids
     serial = SerialVectorEnv([SuperMario] * NUM_ENVS, seed=0)
     memory = ReplayMemory(
-        num_steps * NUM_ENVS, Box(0, 255, (FRAME_SIDE, FRAME_SIDE), np.uint8), 7, num_envs=NUM_ENVS, seed=0
+        num_steps * NUM_ENVS, Box(0, 255, (FRAME_SIDE, FRAME_SIDE), np.uint8), 7, stack=4, num_envs=NUM_ENVS, seed=0
     )
     recorder, steps = Recorder(workers, memory), AnsweredSteps()
     shown = recorder.reset()[0][:, -1]

@@ -67,7 +67,7 @@ def main() -> None:
 
     env = make_atari(options.game, num_envs=1, preset="baselines", seed=0)
     env.action_space.seed(0)
-    memory = ReplayMemory(options.capacity, env.single_observation_space, env.single_action_space, seed=0)
+    memory = ReplayMemory(options.capacity, env.single_observation_space, env.single_action_space, stack=4, seed=0)
     env = Recorder(env, memory, reward_limit=1.0)  # the memory stores clipped rewards, the scores are whole
     weights = target_weights = initial_weights(jax.random.key(0), int(env.single_action_space.n))
     moments = (jax.tree.map(jnp.zeros_like, weights), jax.tree.map(jnp.zeros_like, weights))

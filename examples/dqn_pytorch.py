@@ -38,7 +38,7 @@ def main() -> None:
 
     env = make_atari(options.game, num_envs=1, preset="baselines", seed=0)
     env.action_space.seed(0)
-    memory = ReplayMemory(options.capacity, env.single_observation_space, env.single_action_space, seed=0)
+    memory = ReplayMemory(options.capacity, env.single_observation_space, env.single_action_space, stack=4, seed=0)
     env = Recorder(env, memory, reward_limit=1.0)  # the memory stores clipped rewards, the scores are whole
     q, target_q = (network(env.single_action_space.n).to(device) for _ in range(2))
     target_q.load_state_dict(q.state_dict())

@@ -21,7 +21,7 @@ def record(game: str, folder: str, steps: int) -> None:
     """Append ``steps`` random steps of ``game`` to the archive in ``folder``."""
     env = make_atari(game, num_envs=4, preset="machado2018")
     spaces = env.single_observation_space, env.single_action_space
-    with ReplayMemory(50_000_000, *spaces, num_envs=4, label=game, directory=folder) as memory:
+    with ReplayMemory(50_000_000, *spaces, stack=4, num_envs=4, label=game, directory=folder) as memory:
         recorder = Recorder(env, memory)
         recorder.reset()
         for _ in range(steps // 4):

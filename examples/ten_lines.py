@@ -9,7 +9,7 @@ from framestow import ReplayMemory
 from framestow.envs import Recorder, make_atari
 
 env = make_atari("Breakout", num_envs=8, seed=0)
-memory = ReplayMemory(1_000_000, env.single_observation_space, env.single_action_space, num_envs=8, seed=0)
+memory = ReplayMemory(1_000_000, env.single_observation_space, env.single_action_space, stack=4, num_envs=8, seed=0)
 env = Recorder(env, memory)
 env.reset(seed=0)
 for _ in range(250):

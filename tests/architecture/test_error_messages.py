@@ -50,6 +50,7 @@ PASSED_ON = {
     "{self.dataset.id}: episode {number}: {error}",
     "{refusals[0]}",
     "{shorten(printed.getvalue(), command)}",
+    "{name}{array_spec.subscript} has shape {array.shape}: {num_envs} environments take {observed}, {way_out}",
     "{str(error)}",
     "{text}",
     "{why}",

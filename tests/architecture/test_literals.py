@@ -28,13 +28,13 @@ from framestow.offline import DqnReplay, MinariData, MinariDescription, export_d
 from framestow.training import Settings
 
 thing: Any = None
-memory = ReplayMemory(8, FrameSpec((2, 2)), 4)
+memory = ReplayMemory(8, FrameSpec((2, 2)), 4, stack=4)
 """
 CALLS = """
-ReplayMemory(8, thing, 4, storage="packed")
-ReplayMemory(8, thing, 4, retention="fifo")
-ReplayMemory(8, thing, 4, on_damage="skip")
-ReplayMemory(8, thing, 4, stack_padding="zeros")
+ReplayMemory(8, thing, 4, stack=4, storage="packed")
+ReplayMemory(8, thing, 4, stack=4, retention="fifo")
+ReplayMemory(8, thing, 4, stack=4, on_damage="skip")
+ReplayMemory(8, thing, 4, stack=4, stack_padding="zeros")
 ReplayMemory.open("here", on_damage="skip")
 memory.sample_sequences(2, 2, borders="inside")
 HindsightGoals(memory, thing, strategy="final")

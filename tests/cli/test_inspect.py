@@ -163,7 +163,7 @@ def test_an_empty_memory_is_inspected_without_a_picture(tmp_path, monkeypatch, c
 
 def test_extras_are_printed_with_name_dtype_and_shape(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    ReplayMemory(10, FrameSpec((1, 1)), 2, extras={"log_prob": "f4", "state": ("f8", (2, 3))}).save("empty")
+    ReplayMemory(10, FrameSpec((1, 1)), 2, stack=4, extras={"log_prob": "f4", "state": ("f8", (2, 3))}).save("empty")
 
     assert 0 == main(["inspect", "empty"])
 
@@ -172,7 +172,7 @@ def test_extras_are_printed_with_name_dtype_and_shape(tmp_path, monkeypatch, cap
 
 def test_several_arrays_are_printed_by_key_and_key_selects_the_one_to_draw(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    memory = ReplayMemory(10, {"eye": FrameSpec((8, 8)), "pose": FrameSpec((3,), np.float32)}, 4)
+    memory = ReplayMemory(10, {"eye": FrameSpec((8, 8)), "pose": FrameSpec((3,), np.float32)}, 4, stack=4)
     frames = {"eye": np.zeros((1, 8, 8), np.uint8), "pose": np.zeros((1, 3), np.float32)}
     memory.begin(frames)
     memory.append([0], [0.0], [False], [False], frames)

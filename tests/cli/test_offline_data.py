@@ -41,7 +41,9 @@ def breakout(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordedPlay, Pa
     """Some hundred steps of random play, as they were recorded and as a store."""
     env = make_atari("Breakout", num_envs=1, preset="dopamine", seed=0)
     space = env.single_observation_space
-    memory = ReplayMemory(1000, space, env.single_action_space, stack_padding="zeros", seed=0, label="Breakout")
+    memory = ReplayMemory(
+        1000, space, env.single_action_space, stack=4, stack_padding="zeros", seed=0, label="Breakout"
+    )
     play = RecordedPlay(memory)
     recorder, rng = Recorder(env, play), np.random.default_rng(0)
     recorder.reset(seed=0)

@@ -12,6 +12,8 @@ from distributed.env_steps import SHAPE, NumberedSteps, memory
 from framestow import FrameSpec, ReplayMemory
 from framestow.errors import DamagedDataError, InvalidStepError
 from framestow.frames.codec import SegmentCodec
+from framestow.frames.stacking import BY_SETTING
+from framestow.replay.added_steps import RunStarts
 from framestow.replay.step_checks import BEGINS, BEGINS_RUN, SegmentSteps
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from oracles.ctrl_c import ctrl_c_at_line
@@ -62,7 +64,8 @@ def play_singly(target: ReplayMemory, env_id: int, segment: bytes, steps: Segmen
             target.begin(frame[None], [env_id])
         else:
             *fields, extras, borders = step
-            target._append(([env_id], *fields, frame[None], extras), borders)
+            starts = RunStarts(borders * np.uint8(BY_SETTING), None)
+            target._append(([env_id], *fields, frame[None], extras), starts)
 
 
 def everything_in(target: ReplayMemory) -> dict[str, np.ndarray]:

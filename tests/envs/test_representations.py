@@ -73,7 +73,7 @@ def test_an_atari_game_shows_its_name_and_its_preset():
 @pytest.mark.parametrize("make", [SerialVectorEnv, SyncVectorEnv])
 def test_a_recorder_shows_its_environments_and_its_memory(make):
     env = make([Still, Still])
-    memory = ReplayMemory(100, FRAMES, 4, num_envs=2)
+    memory = ReplayMemory(100, FRAMES, 4, stack=4, num_envs=2)
     assert f"Recorder({env!r}, {memory!r})" == repr(Recorder(env, memory))
     assert f"Recorder({env!r}, {memory!r}, reward_limit=1.0)" == repr(Recorder(env, memory, reward_limit=1.0))
 

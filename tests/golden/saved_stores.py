@@ -226,7 +226,7 @@ def _played(
     space = SPACE if frames is bytes_of_arrays else frame
     is_random = options.get("retention") == "random"
     kind, kind_of_oracle = (ObservedMemory, EvictingListMemory) if is_random else (ReplayMemory, ListMemory)
-    memory: Any = kind(capacity, space, action, num_envs=num_envs, discount=0.9, seed=7, **options)
+    memory: Any = kind(capacity, space, action, num_envs=num_envs, discount=0.9, seed=7, **{"stack": 4} | options)
     if frames is bytes_of_arrays:
         memory = MemoryOfBytes(memory)
     shape = {"stack": memory.stack, "discount": 0.9, "stack_padding": memory._settings.stack_padding}

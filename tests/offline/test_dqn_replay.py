@@ -238,7 +238,7 @@ def test_progress_counts_the_bytes_of_the_files(tmp_path: Path):
     replay, progress = DqnReplay.open(log.folder), []
 
     replay.import_into(
-        ReplayMemory(1000, replay.frame, replay.num_actions, seed=0),
+        ReplayMemory(1000, replay.frame, replay.num_actions, stack=4, seed=0),
         lambda done, total: progress.append((done, total)),
     )
 

@@ -150,15 +150,15 @@ def floats() -> ReplayMemory:
 
 
 def several_arrays() -> ReplayMemory:
-    return ReplayMemory(9, {"eye": FrameSpec((4, 4)), "pose": FrameSpec((2,), np.float32)}, 4)
+    return ReplayMemory(9, {"eye": FrameSpec((4, 4)), "pose": FrameSpec((2,), np.float32)}, 4, stack=4)
 
 
 def box_actions() -> ReplayMemory:
-    return ReplayMemory(9, FrameSpec((4, 4)), Box(-1, 1, (2,)))
+    return ReplayMemory(9, FrameSpec((4, 4)), Box(-1, 1, (2,)), stack=4)
 
 
 def nothing() -> ReplayMemory:
-    return ReplayMemory(9, FrameSpec((4, 4)), 4)
+    return ReplayMemory(9, FrameSpec((4, 4)), 4, stack=4)
 
 
 @pytest.mark.parametrize(

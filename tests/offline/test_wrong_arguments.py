@@ -91,7 +91,7 @@ CALLS = {
     "MinariData.open of a dataset": Call(MinariData.open, {"dataset": Made(dataset)}),
     "MinariData.import_into": Call(
         lambda **given: MinariData.open(dataset()).import_into(**given),
-        {"memory": Made(lambda: ReplayMemory(20, played()._settings.frame, 9)), "progress": show},
+        {"memory": Made(lambda: ReplayMemory(20, played()._settings.frame, 9, stack=4)), "progress": show},
         skips={"progress": "class"},
     ),
 }

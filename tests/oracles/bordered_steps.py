@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import BY_SETTING
+from framestow.replay.added_steps import RunStarts
 from framestow.replay.memory import ReplayMemory
 
 
@@ -18,7 +20,8 @@ def append_with_borders(
     extras: dict[str, np.ndarray] | None = None,
 ) -> None:
     """Store what ``append`` takes. ``borders``: which next observations begin a run; a run is padded as an episode."""
-    memory._append((env_ids, *step, extras), borders)
+    starts = RunStarts(np.where(borders, BY_SETTING, 0).astype(np.uint8), None)
+    memory._append((env_ids, *step, extras), starts)
 
 
 def bordered_memory(num_borders: int, **settings: Any) -> ReplayMemory:

@@ -109,7 +109,7 @@ class FixedPlay:
 def memory_of_play(capacity: int, **settings) -> ReplayMemory:
     """Return a memory for such a play."""
     arguments = {"stack": STACK, "num_envs": NUM_ENVS, "discount": DISCOUNT, "seed": 0} | settings
-    return ReplayMemory(capacity, FrameSpec(SHAPE), 4, **arguments)
+    return ReplayMemory(capacity, FrameSpec(SHAPE), 4, **{"stack": 4} | arguments)
 
 
 @lru_cache(100_000)

@@ -22,7 +22,7 @@ def recorded(
         "seed": seed,
         "stack_padding": stack_padding,
     } | settings
-    memory = ReplayMemory(capacity, FrameSpec(SHAPE), 4, **settings)
+    memory = ReplayMemory(capacity, FrameSpec(SHAPE), 4, **{"stack": 4} | settings)
     oracle = ListMemory(capacity, NUM_ENVS, 4, DISCOUNT, stack_padding)
     play_on(memory, oracle, num_steps, seed)
     return memory, oracle

@@ -86,7 +86,7 @@ def assert_holds(memory: ReplayMemory, frames: np.ndarray) -> None:
 @pytest.mark.parametrize("name", SPACES)
 def test_frames_of_any_space_are_sampled_unchanged_before_and_after_saving(name, padding, storage, tmp_path):
     options = {"stack": 3, "stack_padding": padding, "num_envs": 2, "storage": storage, "seed": 0}
-    memory = ReplayMemory(90, SPACES[name], 5, **options)
+    memory = ReplayMemory(90, SPACES[name], 5, **{"stack": 4} | options)
     frames = random_frames(np.random.default_rng(0), memory._settings.frame, 80).reshape(40, 2, *SPACES[name].shape)
 
     record(memory, frames)
@@ -151,7 +151,7 @@ def test_scaled_frames_take_the_bytes_of_pixels_and_the_report_counts_other_floa
     pixels = np.random.default_rng(0).integers(0, 256, (256, 1, 84, 84), dtype=np.uint8)
     frames = pixels.astype(np.float32) / 255
     frames[100] = 0.3
-    memory = ReplayMemory(300, Box(0, 1, (84, 84), np.float32), 5)
+    memory = ReplayMemory(300, Box(0, 1, (84, 84), np.float32), 5, stack=4)
 
     record(memory, frames)
 
@@ -160,4 +160,4 @@ def test_scaled_frames_take_the_bytes_of_pixels_and_the_report_counts_other_floa
     assert "255 frames k/255, as uint8" in str(report)
     of_frames = report.parts["frames"] + report.parts["open segments"]
     assert of_frames < 1.01 * pixels.nbytes + 2 * 10**6  # what packing a frame of either kind needs beside them
-    assert ReplayMemory(300, Box(0, 1, (84, 84), np.float32), 5).report().parts["open segments"] < 10**6
+    assert ReplayMemory(300, Box(0, 1, (84, 84), np.float32), 5, stack=4).report().parts["open segments"] < 10**6

@@ -57,7 +57,7 @@ def assert_holds_what_was_played(memory: ReplayMemory) -> None:
 
 
 def test_a_memory_without_extras_returns_none():
-    memory = ReplayMemory(10, FRAME, 4)
+    memory = ReplayMemory(10, FRAME, 4, stack=4)
     memory.begin(FRAMES[:1])
     memory.append([0], [0.0], [False], [False], FRAMES[:1], extras={})
 

@@ -1,4 +1,4 @@
-"""Ctrl-C between any two lines of ``begin`` and ``append``: the step is there whole, or not at all."""
+"""Ctrl-C between any two lines of ``begin``, ``append`` and ``add``: the step is there whole, or not at all."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import pytest
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.observation_layout import ObservationLayout
+from oracles.any_play import DISCOUNT, EXTRAS, SMALL, AnyPlay
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.crash_run import KINDS, CrashRun
 from oracles.ctrl_c import NumberedPoints, ctrl_c_at_line
@@ -93,6 +95,65 @@ def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, cal
     assert outcomes.count(False) >= 3
     assert outcomes.count(True) >= 3
     assert outcomes == sorted(outcomes)  # once the storage has the first frame, the step is finished
+
+
+class InterruptedAdd:
+    """A memory of which one ``add`` is interrupted at a line, and repeated unless its steps are stored."""
+
+    def __init__(self, memory: ReplayMemory, line: int) -> None:
+        self._memory, self._line = memory, line
+        self.is_stored: bool | None = None  # None if the call came to its end
+        self.num_envs = memory.num_envs
+
+    def add(self, *step) -> None:
+        numbers = step[-1]["number"].tolist()
+        try:
+            with ctrl_c_at_line(self._line):
+                self._memory.add(*step)
+        except KeyboardInterrupt:
+            self._memory._check()
+            found = [number in self._memory.sampleable_indices() for number in numbers]
+            assert found in ([True] * len(found), [False] * len(found))
+            self.is_stored = found[0]
+            if not self.is_stored:
+                self._memory.add(*step)
+
+
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+@pytest.mark.parametrize(
+    ("seed", "kinds"),
+    [
+        (0, 1000),
+        (0, 9),
+        (1, 7),
+        *(pytest.param(seed, 7, marks=pytest.mark.exhaustive) for seed in range(2, 20)),
+    ],
+)
+def test_ctrl_c_at_any_line_of_add_stores_its_steps_whole_or_not_at_all(seed, kinds, storage):
+    outcomes, is_interrupted = [], True
+    while is_interrupted:
+        memory: Any = ReplayMemory(
+            12, SMALL, 4, stack_axis=0, num_envs=2, storage=storage, discount=DISCOUNT, extras=EXTRAS, seed=0
+        )
+        play = AnyPlay(memory, ObservationLayout.of_space(SMALL, 0), seed, kinds=kinds)
+        for _ in range(8):
+            play.add([0, 1])
+
+        play.memory = interrupted = InterruptedAdd(memory, len(outcomes) + 1)
+        play.add([1, 0])
+        is_interrupted = interrupted.is_stored is not None
+        if is_interrupted:
+            outcomes.append(interrupted.is_stored)
+
+        play.memory = memory
+        play.play(3)
+        numbers = memory.sampleable_indices().tolist()
+        assert play.sampleable(12) == numbers
+        play.assert_batch(memory.get(numbers))
+
+    assert outcomes.count(False) >= 3
+    assert outcomes.count(True) >= 3
+    assert outcomes == sorted(outcomes)
 
 
 @pytest.mark.parametrize("kind", KINDS)

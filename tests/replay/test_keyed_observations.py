@@ -42,7 +42,9 @@ class KeyedMachine(MemoryMachine):
 
     def memory_of(self, capacity, **settings):
         self.shape = (NUM_BYTES,)
-        return MemoryOfBytes(ReplayMemory(capacity, SPACE, NUM_ACTIONS, frames_per_segment=16, **settings))
+        return MemoryOfBytes(
+            ReplayMemory(capacity, SPACE, NUM_ACTIONS, frames_per_segment=16, **{"stack": 4} | settings)
+        )
 
 
 @pytest.mark.parametrize("storage", ["packed", "raw"])
@@ -123,11 +125,11 @@ def test_a_memory_in_a_folder_is_resumed_with_its_pictures_in_files(tmp_path):
 
 
 def test_a_directory_of_other_keys_is_refused(tmp_path):
-    ReplayMemory(10, SMALL, 3, directory=tmp_path / "lived").close()
+    ReplayMemory(10, SMALL, 3, stack=4, directory=tmp_path / "lived").close()
     other = gym.Dict({"camera": SMALL["camera"], "joints": SMALL["pose"]})
 
     with pytest.raises(ValueError, match=r"'joints'.*the memory in .* has .*'pose'"):
-        ReplayMemory(10, other, 3, directory=tmp_path / "lived")
+        ReplayMemory(10, other, 3, stack=4, directory=tmp_path / "lived")
 
 
 def test_keys_are_restored_for_any_order_in_the_space_and_the_frames():
@@ -184,15 +186,15 @@ def test_unsupported_spaces_are_refused_at_construction_by_their_key(space):
     nested = {"camera": SMALL["camera"], "told": (SMALL["pose"], space)}
 
     with pytest.raises(InvalidSettingsError, match=re.escape(f"observation_space['told'][1] is {space!r}: ")):
-        ReplayMemory(10, nested, 3)
+        ReplayMemory(10, nested, 3, stack=4)
     with pytest.raises(InvalidSettingsError, match=r"^observation_space is "):
-        ReplayMemory(10, space, 3)
+        ReplayMemory(10, space, 3, stack=4)
 
 
 @pytest.mark.parametrize("space", [{}, (), gym.Dict({}), {"a": {}}, {3: FrameSpec((4,))}])
 def test_an_empty_observation_or_keys_that_are_not_strings_are_refused(space):
     with pytest.raises(InvalidSettingsError, match=r"^observation_space"):
-        ReplayMemory(10, space, 3)
+        ReplayMemory(10, space, 3, stack=4)
 
 
 WRONG_FRAMES = [

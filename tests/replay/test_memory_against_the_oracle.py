@@ -102,7 +102,7 @@ class MemoryMachine(RuleBasedStateMachine):
         self.oracle = ListMemory(capacity, **shape)
 
     def memory_of(self, capacity, **settings):
-        return ReplayMemory(capacity, FrameSpec(self.shape), NUM_ACTIONS, **settings)
+        return ReplayMemory(capacity, FrameSpec(self.shape), NUM_ACTIONS, **{"stack": 4} | settings)
 
     def append(self, step, borders) -> None:
         *fields, env_ids, extras = step

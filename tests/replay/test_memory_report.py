@@ -17,7 +17,7 @@ from oracles.numbered_steps import numbered_memory, play_episode
 
 
 def test_the_report_counts_every_part_and_the_compression_ratio():
-    memory = ReplayMemory(1000, FrameSpec((84, 84)), 4)
+    memory = ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4)
     memory.begin(np.zeros((1, 84, 84), np.uint8))
     for step in range(900):
         frame = np.zeros((1, 84, 84), np.uint8)
@@ -102,7 +102,7 @@ def test_a_report_has_no_expected_size_before_a_segment_is_sealed():
 
 
 def test_a_report_has_no_ratio_before_a_segment_is_sealed():
-    memory = ReplayMemory(10_000, FrameSpec((84, 84)), 4)
+    memory = ReplayMemory(10_000, FrameSpec((84, 84)), 4, stack=4)
     memory.begin(np.zeros((1, 84, 84), np.uint8))
 
     shown = {}
@@ -145,9 +145,9 @@ def record(memory, num_steps):
     for step in range(num_steps):
         memory.append(flags.astype(int), flags.astype(float), flags, flags, frames[step % 128 * 4 : step % 128 * 4 + 4])
 
-record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_envs=4), 400)  # warm up what the interpreter loads lazily
+record(ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4, num_envs=4), 400)  # loads what the interpreter loads late
 before = live_bytes()  # without freed memory, which the memory would reuse
-memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, num_envs=4)
+memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, stack=4, num_envs=4)
 record(memory, 9_000)  # wraps the ring
 print((resident_bytes() - before) / memory.nbytes)
 del memory

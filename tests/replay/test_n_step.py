@@ -116,7 +116,7 @@ def test_pending_steps_are_reported_and_exported_with_their_episode():
 def test_under_a_budget_pending_steps_are_evicted_as_others(storage):
     random = np.random.default_rng(0)
     memory = ReplayMemory(
-        50_000, FrameSpec((40, 40)), 4, n_step=10, num_envs=2, max_bytes="4 MiB", storage=storage, seed=0
+        50_000, FrameSpec((40, 40)), 4, stack=4, n_step=10, num_envs=2, max_bytes="4 MiB", storage=storage, seed=0
     )
     noise = random.integers(0, 256, (64, 2, 40, 40), dtype=np.uint8)
     memory.begin(noise[0])

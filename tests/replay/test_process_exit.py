@@ -21,9 +21,10 @@ from framestow.replay.memory import ReplayMemory
 
 call, storage, num_children = sys.argv[1], sys.argv[2], int(sys.argv[3])
 frames = np.random.default_rng(0).integers(0, 256, (500, 84, 84), np.uint8)
-flag, stack = np.zeros(1, bool), np.zeros((1, 4, 84, 84), np.uint8)
+flag, stacks = np.zeros(1, bool), np.zeros((1, 4, 84, 84), np.uint8)
 memory, of_stacks = (
-    ReplayMemory(1000, FrameSpec(shape), 4, storage=storage, threads=2, seed=0) for shape in ((84, 84), (4, 84, 84))
+    ReplayMemory(1000, FrameSpec(shape), 4, stack=stack, storage=storage, threads=2, seed=0)
+    for shape, stack in (((84, 84), 4), ((4, 84, 84), None))
 )
 
 def append(frame):
@@ -44,7 +45,7 @@ else:
         sys.exit(f"the children ended with {codes}" if any(codes) else 0)
 
 calls = {
-    "add": lambda: of_stacks.add(stack, [1], [1.0], stack, flag, flag),
+    "add": lambda: of_stacks.add(stacks, [1], [1.0], stacks, flag, flag),
     "append": lambda: append(frames[:1]),
     "get": lambda: memory.get(memory.sampleable_indices()[-32:]),
     "sample": lambda: memory.sample(32),
@@ -78,7 +79,7 @@ from oracles.numbered_frames import NUM_ACTIONS, SHAPE, NumberedEnv
 
 set_leak_warnings(True)
 memory = ReplayMemory(
-    200, FrameSpec(SHAPE), NUM_ACTIONS, num_envs=2, threads=2, seed=0, directory=sys.argv[1], flush_every=0.01
+    200, FrameSpec(SHAPE), NUM_ACTIONS, stack=4, num_envs=2, threads=2, seed=0, directory=sys.argv[1], flush_every=0.01
 )
 recorder = Recorder(SerialVectorEnv([NumberedEnv, NumberedEnv]), memory)
 recorder.reset()

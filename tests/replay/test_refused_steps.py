@@ -54,7 +54,7 @@ BAD = {
 @pytest.mark.parametrize(("storage", "form"), [("packed", np.asarray), ("raw", list)], ids=["packed", "raw, lists"])
 @pytest.mark.parametrize("case", BAD)
 def test_a_refused_step_names_the_value_and_stores_nothing(case, storage, form):
-    memory = ReplayMemory(20, FrameSpec(SHAPE), 4, num_envs=3, storage=storage, discount=0.9)
+    memory = ReplayMemory(20, FrameSpec(SHAPE), 4, stack=4, num_envs=3, storage=storage, discount=0.9)
     oracle = ListMemory(20, 3, 4, 0.9)
     for target in (memory, oracle):
         target.begin(np.zeros((3, *SHAPE), np.uint8), [0, 1, 2])
@@ -75,7 +75,7 @@ def test_a_refused_step_names_the_value_and_stores_nothing(case, storage, form):
     [(np.zeros(SHAPE, np.uint8), "frames have shape (4, 5)"), (np.zeros((1, *SHAPE)), "frames have dtype float64")],
 )
 def test_a_refused_begin_names_the_value(frames, message):
-    memory = ReplayMemory(20, FrameSpec(SHAPE), 4)
+    memory = ReplayMemory(20, FrameSpec(SHAPE), 4, stack=4)
 
     with pytest.raises(InvalidStepError, match=re.escape(message)):
         memory.begin(frames)

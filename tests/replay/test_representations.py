@@ -14,7 +14,7 @@ from framestow import Draw, FrameSpec, HindsightGoals, ReplayMemory, Sampler, Un
 
 def filled(**settings) -> ReplayMemory:
     """A memory of 60 random frames, 30 steps of each of two environments."""
-    memory = ReplayMemory(1_000, FrameSpec((84, 84)), 4, num_envs=2, seed=0, **settings)
+    memory = ReplayMemory(1_000, FrameSpec((84, 84)), 4, num_envs=2, seed=0, **{"stack": 4} | settings)
     frames = np.random.default_rng(0).integers(0, 255, (31, 2, 84, 84), np.uint8)
     memory.begin(frames[0])
     for step in range(30):
@@ -103,7 +103,7 @@ def test_a_sampler_of_ones_own_is_shown_with_its_plain_settings():
 
 def test_hindsight_goals_show_their_share_strategy_and_memory():
     goal = FrameSpec((2,), np.float32)
-    memory = ReplayMemory(10, {"achieved_goal": goal, "desired_goal": goal}, 4)
+    memory = ReplayMemory(10, {"achieved_goal": goal, "desired_goal": goal}, 4, stack=4)
 
     shown = repr(HindsightGoals(memory, lambda achieved, desired, info: np.zeros(len(achieved)), share=0.5))
 
@@ -160,7 +160,7 @@ def test_a_report_is_one_line_in_repr_and_a_table_in_a_notebook():
 
 
 def test_a_report_of_an_empty_memory_has_both_too():
-    report = ReplayMemory(10, FrameSpec((2, 2)), 4).report()
+    report = ReplayMemory(10, FrameSpec((2, 2)), 4, stack=4).report()
 
     assert repr(report).startswith("MemoryReport(0 of 10 transitions, ")
     assert "0 of 10 transitions" in report._repr_html_()

@@ -12,6 +12,8 @@ import pytest
 from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.observation_layout import ObservationLayout
+from oracles.any_play import DISCOUNT, EXTRAS, SMALL, AnyPlay
 from oracles.comparison import assert_batch_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.patience import PATIENCE_S
@@ -118,6 +120,32 @@ def test_every_batch_equals_the_oracle_while_the_writer_sweeps_the_ring(storage,
     with running(sample, 3) as failures:
         while not failures and (len(player.oracle.steps) < 6 * CAPACITY or min(num_batches) < 20):
             player.step()
+
+
+@STORAGES
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_every_batch_is_what_was_given_while_any_observations_are_added(n_step, storage):
+    settings = {"num_envs": 3, "n_step": n_step, "storage": storage, "frames_per_segment": 8}
+    memory = ReplayMemory(CAPACITY, SMALL, 4, stack_axis=0, discount=DISCOUNT, extras=EXTRAS, seed=0, **settings)
+    play = AnyPlay(memory, ObservationLayout.of_space(SMALL, 0), seed=0, kinds=12).play(40)
+    read: list[list] = [[], []]
+
+    def sample(number: int) -> None:
+        # Compared at the end: the list has a step only after its memory has it.
+        batch = memory.sample(16) if number else memory.sample_sequences(8, 4, borders="cross")
+        read[number] = [*read[number][-40:], batch.copy()]
+
+    with running(sample, 2) as failures:
+        while not failures and (len(play.steps) < 6 * CAPACITY or min(map(len, read)) < 20):
+            play.play(1)
+
+    for batch in read[1]:
+        play.assert_batch(batch, n_step)
+    for batch in read[0]:
+        for row, place in np.argwhere(batch.mask).tolist():
+            step = play.steps[batch.index[row, place]]
+            np.testing.assert_array_equal(step.observation, batch.observation[row, place])
+            np.testing.assert_array_equal(step.next_observation, batch.next_observation[row, place])
 
 
 @STORAGES

@@ -41,7 +41,7 @@ def wanted(transitions, steps=10**9, **others):
 
 def random_play(num_steps, num_envs):
     env = envs.make_atari("Pong", num_envs=num_envs, seed=3)
-    memory = ReplayMemory(10**6, env.single_observation_space, env.single_action_space, num_envs=num_envs)
+    memory = ReplayMemory(10**6, env.single_observation_space, env.single_action_space, stack=4, num_envs=num_envs)
     recorder = envs.Recorder(env, memory)
     recorder.reset(seed=3)
     random = np.random.default_rng(3)
@@ -182,7 +182,7 @@ def test_a_new_run_counts_the_checkpoints_of_its_network(tmp_path):
     expectation = expect_from_play(Settings("Pong", storage="raw"))
 
     agent = DQN((4, 84, 84), 6, Settings("Pong").agent(), "cpu", seed=0)
-    memory = ReplayMemory(100, FrameSpec((84, 84)), 6, storage="raw")
+    memory = ReplayMemory(100, FrameSpec((84, 84)), 6, stack=4, storage="raw")
     memory.begin(np.zeros((1, 84, 84), np.uint8))
     memory.append([0], [0.0], [False], [False], np.zeros((1, 84, 84), np.uint8))
     agent.learn(memory.sample(1))

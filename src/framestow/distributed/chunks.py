@@ -20,6 +20,7 @@ from framestow.frames.codec import SegmentCodec
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.frames.stacking import FrameStacker
 from framestow.one_line import one_line, plural
+from framestow.replay.added_steps import CurrentStacks, RunStarts, Step, add_step
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_checks import (
     BEGINS,
@@ -33,7 +34,6 @@ from framestow.replay.step_checks import (
     check_rewards,
 )
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
-from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
 
 Arrays = tuple[npt.NDArray[Any], ...]  # frames, one array per key of the observation space
 
@@ -265,6 +265,8 @@ class ShardWriter:
     Environments are numbered from 0 within the writer. A copy that is sent to another process starts empty.
     """
 
+    _takes_lead_ins = False  # a chunk has none
+
     def __init__(self, shards: Calls, settings: WriterSettings) -> None:
         self._shards, self._writer_settings = shards, settings
         # Settings of a shard's memory.
@@ -280,7 +282,6 @@ class ShardWriter:
         self._is_open = np.zeros(self.num_envs, np.bool_)
         self._stacker = FrameStacker(self._settings.frame, self.stack, self.num_envs, self._settings.stack_padding)
         self._current_stacks = CurrentStacks(self._all_envs, self._is_open, self._stacker.rings)
-        self._unstacker = Unstacker(self.stack, self._settings.stack_padding)
         # The one of each environment that is being filled.
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
         # By shard: the calls without an answer, oldest first, each with its chunks.
@@ -299,7 +300,11 @@ class ShardWriter:
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
         envs = check_env_ids(env_ids, self._all_envs)
-        arrays = self._arrays(frames, len(envs))
+        self._begin(self._as_stored(self._arrays(frames, len(envs))), envs)
+
+    def _begin(self, frames: Any, envs: npt.NDArray[np.int32], _: RunStarts | None = None) -> None:
+        """Start episodes with checked frames, padded as the memory pads them."""
+        arrays = frames if isinstance(frames, tuple) else (frames,)
         self._is_open[envs] = True
         self._stacker.begin(envs, self._as_stored(arrays))
         for row, env in enumerate(envs.tolist()):
@@ -324,8 +329,8 @@ class ShardWriter:
         """
         self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
 
-    def _append(self, step: GivenStep, borders: npt.NDArray[np.bool_] | None = None) -> None:
-        """Store a step of several environments; ``borders``: which next observations begin a run."""
+    def _append(self, step: GivenStep, starts: RunStarts | None = None) -> None:
+        """Store a step of several environments; ``starts``: the runs that their next observations begin."""
         env_ids, actions, rewards, terminated, truncated, frames, extras = step
         envs = check_env_ids(env_ids, self._all_envs)
         check_episodes_are_open(self._is_open, envs)
@@ -334,7 +339,7 @@ class ShardWriter:
         checked = check_rewards(rewards, num)
         ends = check_flags("terminated", terminated, num) * TERMINATED
         ends = ends + check_flags("truncated", truncated, num) * TRUNCATED
-        begins_run = np.zeros(num, np.bool_) if borders is None else check_flags("borders", borders, num)
+        begins_run = np.zeros(num, np.bool_) if starts is None else starts.paddings > 0
         bits = ends | begins_run * BEGINS_RUN
         fields = self._settings.extras.check_extras(extras, num) or {}
         arrays = self._arrays(frames, num)
@@ -368,7 +373,7 @@ class ShardWriter:
         stored, also for observations that are no such stacks.
         """
         step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
-        self._unstacker.add(self, step)
+        add_step(self, step)
 
     def note_values(self, chosen: npt.ArrayLike, best: npt.ArrayLike) -> None:
         """Give the values of the next step of all environments, so that its transitions get initial priorities.
@@ -384,6 +389,10 @@ class ShardWriter:
                 "give one number for each"
             )
         self._values = pair
+
+    def _stacks_of_envs(self) -> list[npt.NDArray[Any]]:
+        stacks = self._stacker.stacks()
+        return list(stacks) if isinstance(stacks, tuple) else [stacks]
 
     def observations(self) -> Any:
         """Return the current observation of each environment, ``(num_envs, stack, *frame)``."""

@@ -165,17 +165,17 @@ class PendingRows:
     def _merge(self, answers: list[_Answer]) -> Batch:
         settings = self._replay._settings
         rows = [answer.rows for answer in answers]
-        stack, n_step = settings.stack, settings.n_step
+        n_step = settings.n_step
         frames_of = [each.frames for each in rows]
         if len(rows) > 1 and any(len(each.frames[0]) != each.num_rows for each in rows):
-            halves = [observation_parts(each.num_rows, len(each.frames[0]), stack, n_step) for each in rows]
+            halves = [observation_parts(each.num_rows, len(each.frames[0]), n_step) for each in rows]
             frames_of = [
                 tuple(array[half[which]] for array in each.frames)
                 for which in (0, 1)
                 for each, half in zip(rows, halves, strict=True)
             ]
         frames = self._merge_frames(frames_of)
-        both = observation_parts(self._batch_size, len(frames[0]), stack, n_step)
+        both = observation_parts(self._batch_size, len(frames[0]), n_step)
         observation, next_observation = (
             settings.frame.rebuild(tuple(part[each] for part in frames))
             if isinstance(settings.frame, ObservationSpec)

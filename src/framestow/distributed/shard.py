@@ -26,6 +26,8 @@ from framestow.distributed.chunks import (
     unpack_arrays,
 )
 from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.frames.stacking import BY_SETTING
+from framestow.replay.added_steps import RunStarts
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings
@@ -244,7 +246,7 @@ class Shard:
                 memory.begin(frames, env_ids)
             else:
                 *fields, extras, borders = step
-                memory._append((env_ids, *fields, frames, extras), borders)
+                memory._append((env_ids, *fields, frames, extras), RunStarts(borders * np.uint8(BY_SETTING), None))
 
     def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the readable steps that start at these frames, ascending."""

@@ -11,6 +11,9 @@ import numpy.typing as npt
 from framestow._core import FrameStacks
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
 
+# Paddings of a run's first observations, as storages and stacks take them; 0: the run goes on.
+ZEROS, LEAD_INS, BY_SETTING = 1, 2, 3
+
 NOT_BEGUN = -1  # age of an environment without frames
 
 StackPadding: TypeAlias = Literal["first_frame", "zeros"]

@@ -71,7 +71,7 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
     ``handle_timeout_termination``.
 
     Arguments:
-        frame_stack: frames per observation; ``None`` detects it.
+        frame_stack: frames per observation; ``None`` decides by shape.
         threads: number of threads that unpack a batch.
         storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
 

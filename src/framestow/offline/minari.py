@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ from framestow.argument_checks import folder_path, one_of
 from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, map_arrays, observation_spec
-from framestow.frames.stacking import STACK_PADDINGS, StackPadding
+from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
 from framestow.lazy_names import missing_extra
 from framestow.offline.transfer import (
     Progress,
@@ -30,7 +30,12 @@ from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layouts import STACKED_ON, StackedOn, Stacks
+from framestow.replay.observation_layout import Stacks
+
+StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]
+"""Stack axis: ``first_axis`` for ``(4, 84, 84)``, ``last_axis`` for ``(84, 84, 4)``, ``no`` for none; newest last."""
+
+STACKED_ON: tuple[StackedOn, ...] = get_args(StackedOn)
 
 
 def load_minari() -> Any:
@@ -278,12 +283,12 @@ class MinariData:
         (observations,) = arrays
         if self.stacks is None:
             return observations
-        if metadata.get(HAS_BEGINNING, True) and self.stack_padding not in self.stacks.paddings_of(observations[0]):
+        if metadata.get(HAS_BEGINNING, True) and self.stack_padding not in _paddings_of(observations[0], self.stacks):
             raise InvalidSettingsError(
                 f"{where}: its first observation is not padded by {self.stack_padding!r}: a memory would return "
                 "another observation; use the other stack_padding, or stacked_on='no'"
             )
-        return self.stacks.frames(observations, where)
+        return _newest_frames(observations, self.stacks, where)
 
 
 def _append(memory: ReplayMemory, episode: _Episode, transferred: Transferred) -> bool:
@@ -319,7 +324,7 @@ def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[Stacks | Non
             f"{name}: observations are {space}: they must be a Box, or, without stacked_on, a Dict or Tuple of boxes; "
             "convert the dataset"
         )
-    stacks = Stacks.of_shape(space.shape, stacked_on)
+    stacks = _stacks_of(space.shape, stacked_on)
     return stacks, FrameSpec.from_space(space if stacks is None else _frame_space(space, stacks))
 
 
@@ -337,15 +342,53 @@ def _as_dtype(observations: npt.NDArray[Any], dtype: np.dtype[Any], where: str) 
     return cast
 
 
+def _stacks_of(shape: tuple[int, ...], stacked_on: StackedOn) -> Stacks | None:
+    """Return the stacks of observations of ``shape``; ``None`` if they are not stacked."""
+    if stacked_on == "no":
+        return None
+    if len(shape) < 2:
+        raise InvalidSettingsError(f"observations have shape {shape}: a stack has at least 2 axes; use 'no'")
+    axis = 0 if stacked_on == "first_axis" else -1
+    return Stacks(axis, shape[axis])
+
+
+def _newest_frames(observations: npt.NDArray[Any], stacks: Stacks, where: str) -> npt.NDArray[Any]:
+    """Return the newest frame of each observation of an episode, ``(T + 1, *frame)``.
+
+    Raises:
+        InvalidSettingsError: an observation is not the previous one shifted by one frame.
+    """
+    frames = stacks.split(observations)
+    is_shifted = (frames[1:, :-1] == frames[:-1, 1:]).reshape(len(frames) - 1, -1).all(axis=1)
+    if not is_shifted.all():
+        raise InvalidSettingsError(
+            f"{where}: observation {int(np.argmin(is_shifted)) + 1} is not the previous one shifted by one frame: "
+            f"these are not stacks of consecutive frames along axis {stacks.axis}; use stacked_on='no'"
+        )
+    return np.ascontiguousarray(frames[:, -1])
+
+
+def _paddings_of(first_observation: npt.NDArray[Any], stacks: Stacks) -> set[StackPadding]:
+    """Return the paddings that match an episode's first observation: none, one, or both if its frame is black."""
+    [window] = stacks.split(first_observation[None])
+    fitting: set[StackPadding] = set()
+    for padding in STACK_PADDINGS:
+        padded = window.copy()
+        pad_window(padded, stacks.depth - 1, padding)
+        if np.array_equal(padded, window):
+            fitting.add(padding)
+    return fitting
+
+
 def _frame_space(space: Any, stacks: Stacks) -> Any:
     """Return the space of the newest frame of a stack."""
-    low, high = stacks.one_frame_of(space.low), stacks.one_frame_of(space.high)
+    low, high = (stacks.split(bounds[None])[0, -1] for bounds in (space.low, space.high))
     return SimpleNamespace(shape=low.shape, dtype=space.dtype, low=low, high=high)
 
 
 def _padding(dataset: Any, stacks: Stacks) -> StackPadding:
     first = next(dataset.iterate_episodes(dataset.episode_indices[:1]))
-    fitting = stacks.paddings_of(np.asarray(first.observations)[0])
+    fitting = _paddings_of(np.asarray(first.observations)[0], stacks)
     if not fitting:
         raise InvalidSettingsError(
             f"{dataset.id}: the first observation is padded neither by its newest frame nor by zeros: a memory would "

@@ -105,7 +105,7 @@ class Batch:
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
         >>> batch = memory.sample(1)

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import NothingToSampleError
+from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import each_array
 from framestow.one_line import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
@@ -209,9 +210,10 @@ class StoredEpisode:
     def observations(self, first: int = 0, before: int | None = None) -> Any:
         """Return the observations ``first`` to ``before`` (excluded; by default all to the last) as a new array.
 
-        ``(n, stack, *frame)``: observation t is what step t was chosen for, and the next observation of step t - 1. The
-        last one, ``len(self)``, is the last next observation. For Dict and Tuple observations, return one array per key
-        or part. Raises ``IndexError`` for observations outside this episode, or evicted since.
+        ``(n, *observation)`` as in batches: observation t is what step t was chosen for, and the next observation of
+        step t - 1 unless that is a border. The last one, ``len(self)``, is the last next observation. For Dict and
+        Tuple observations, return one array per key or part. Raises ``IndexError`` for observations outside this
+        episode, or evicted since.
         """
         stop = len(self) + 1 if before is None else before
         if not 0 <= first <= stop <= len(self) + 1:
@@ -219,15 +221,16 @@ class StoredEpisode:
                 f"observations {first} to {stop} of an episode of {len(self)} transitions: it has observations 0 to "
                 f"{len(self)}; ask for those"
             )
-        spec, padding = self._settings.frame, self._settings.stack_padding
-        stacks = spec.empty(stop - first, self._settings.stack)
+        spec, layout, padding = self._settings.frame, self._settings.layout, self._settings.stack_padding
+        parts = [frame.empty(stop - first, depth) for frame, depth in zip(spec.frame_specs, layout.depths, strict=True)]
+        stacks = parts[0] if isinstance(spec, FrameSpec) else tuple(parts)
         for start in range(first, stop, FRAMES_AT_ONCE):
             rows = np.arange(start, min(start + FRAMES_AT_ONCE, stop))
             here = slice(start - first, start - first + len(rows))
             piece = each_array(lambda part: part[here], stacks)  # noqa: B023 - called at once
             env_ids = np.full(len(rows), self.env_id, np.int32)
             self._storage.windows(env_ids, self._first_position + rows, self._counts[rows], piece, padding)
-        return spec.rebuild(stacks)
+        return layout.join(parts)
 
 
 def iterate_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:

@@ -111,6 +111,8 @@ class HindsightGoals:
         self._parts, self._memory = memory._parts, memory
         # Which array of an observation the achieved goal is: its number, and its spec.
         self._array_number, self._array = _goal_array(settings.frame)
+        layout = settings.layout
+        self._stacks = {array.key: stacks for array, stacks in zip(layout.arrays, layout.stacks, strict=True)}
 
     def __repr__(self) -> str:
         return one_line(self, lambda: (f"share {self.share}", f"strategy {self.strategy!r}", repr(self._memory)))
@@ -185,10 +187,10 @@ class HindsightGoals:
     def _relabel(self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]) -> Batch:
         """Return ``batch`` with new goals, rewards and terminations in ``rows``; changes its arrays in place."""
         ended = rows[batch.terminated[rows]]
-        ended = ended[~self._are_terminated_by(batch, ended, batch.next_observation[DESIRED][ended, -1])]
+        ended = ended[~self._are_terminated_by(batch, ended, self._frames(batch.next_observation, DESIRED)[ended, -1])]
         for observation in (batch.observation, batch.next_observation):
-            observation[DESIRED][rows] = goals[:, None]  # no other batch uses these arrays yet
-        rewards = self._compute_reward(*_goal_arguments(batch, rows, goals))
+            self._frames(observation, DESIRED)[rows] = goals[:, None]  # no other batch uses these arrays yet
+        rewards = self._compute_reward(*self._goal_arguments(batch, rows, goals))
         batch.reward[rows] = _one_each("compute_reward", rewards, len(rows))
         if self._compute_terminated is not None:
             batch.terminated[rows] = self._are_terminated_by(batch, rows, goals)
@@ -200,8 +202,20 @@ class HindsightGoals:
         """Return which of ``rows`` end their episode with these ``goals``; none without ``compute_terminated``."""
         if self._compute_terminated is None or not len(rows):
             return np.zeros(len(rows), np.bool_)
-        terminated = self._compute_terminated(*_goal_arguments(batch, rows, goals))
+        terminated = self._compute_terminated(*self._goal_arguments(batch, rows, goals))
         return _one_each("compute_terminated", terminated, len(rows)).astype(np.bool_)
+
+    def _goal_arguments(
+        self, batch: Batch, rows: Numbers, goals: npt.NDArray[Any]
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Mapping[str, npt.NDArray[Any]]]:
+        """Return the arguments of ``compute_reward`` and ``compute_terminated``."""
+        achieved = self._frames(batch.next_observation, ACHIEVED)[rows, -1]
+        return achieved, goals, {name: values[rows] for name, values in batch.extras.items()}
+
+    def _frames(self, observation: Any, key: str) -> npt.NDArray[Any]:
+        """Return a view of a batch's goals as frames, ``(B, depth, *goal)``."""
+        stacks = self._stacks[key]
+        return observation[key][:, None] if stacks is None else stacks.split(observation[key])
 
 
 def _goal_array(spec: AnySpec) -> tuple[int, ArraySpec]:
@@ -221,14 +235,6 @@ def _goal_array(spec: AnySpec) -> tuple[int, ArraySpec]:
             "give both the same shape and dtype"
         )
     return number, achieved
-
-
-def _goal_arguments(
-    batch: Batch, rows: Numbers, goals: npt.NDArray[Any]
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Mapping[str, npt.NDArray[Any]]]:
-    """Return the arguments of ``compute_reward`` and ``compute_terminated``."""
-    achieved = batch.next_observation[ACHIEVED][rows, -1]
-    return achieved, goals, {name: values[rows] for name, values in batch.extras.items()}
 
 
 def _one_each(name: str, values: npt.ArrayLike, count: int) -> npt.NDArray[Any]:

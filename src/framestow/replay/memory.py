@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from os import PathLike
 from pathlib import Path
@@ -16,10 +15,18 @@ from framestow.argument_checks import check_indices, check_seed, folder_path, re
 from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, observation_spec
+from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.added_steps import (
+    CurrentStacks,
+    RunStarts,
+    Step,
+    add_step,
+    append_observations,
+    begin_episodes,
+)
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.episodes import StoredEpisode, iterate_episodes
@@ -27,6 +34,7 @@ from framestow.replay.eviction import OnDamage, Retention, evict_unreferenced_fr
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
+from framestow.replay.observation_layout import MAX_STACK, Arrays, AxisChoice, ObservationLayout
 from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sampling import (
     BatchBuilder,
@@ -38,6 +46,7 @@ from framestow.replay.sampling import (
 )
 from framestow.replay.sequences import Borders, PendingSequences, SequenceBuilder, SequenceShape
 from framestow.replay.step_checks import (
+    EnvArrays,
     GivenStep,
     SegmentSteps,
     check_env_ids,
@@ -58,7 +67,6 @@ from framestow.replay.store.session import (
     read_frames_per_segment,
     resume,
 )
-from framestow.replay.unstacking import CurrentStacks, Step, Unstacker
 from framestow.storage.frame_storage import Storage
 
 if TYPE_CHECKING:
@@ -74,25 +82,56 @@ class ReplayMemory(Closing):
 
     >>> import numpy as np
     >>> from framestow import FrameSpec, ReplayMemory
-    >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((2, 2)), action_space=4, stack=3)
-    >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
-    >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
-    >>> batch = memory.sample(1)
-    >>> batch.observation.shape, batch.next_observation[0, -1].tolist(), float(batch.discount[0])
-    ((1, 3, 2, 2), [[1, 1], [1, 1]], 0.9900000095367432)
+    >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((84, 84, 4)), action_space=6)
+    >>> observation, next_observation = np.zeros((84, 84, 4), np.uint8), np.ones((84, 84, 4), np.uint8)
+    >>> memory.add(observation, 3, 0.5, next_observation, terminated=False, truncated=True)
+    >>> batch = memory.sample(32)
+    >>> batch.observation.shape, batch.next_observation[0, 0, 0].tolist(), float(batch.discount[0])
+    ((32, 84, 84, 4), [1, 1, 1, 1], 0.9900000095367432)
+
+    There are two ways to build a memory:
+
+    ===========================  =====================================  ===========================================
+    ``observation_space``        ``add`` takes, and batches have        ``begin``, ``append`` and ``Recorder`` take
+    ===========================  =====================================  ===========================================
+    of whole observations        observations ``(n, *space.shape)``     observations ``(n, *space.shape)``
+    of one frame, and ``stack``  observations ``(n, stack, *frame)``    frames ``(n, *frame)``
+    ===========================  =====================================  ===========================================
+
+    1. What goes in comes out, in the same shape and dtype, bit for bit. Any observation can be stored, and any next
+       observation.
+    2. Frames that observations share are stored once. How they are shared changes bytes and time, and nothing else.
+       (With a budget or random retention, bytes decide which transitions stay.)
+
+    Which axis is a stack of frames is decided by the shape, for each array of the space, when the memory is built. A
+    picture has at least three axes, of which two have 32 entries or more. Its first or last axis is a stack if it has 2
+    to 16 entries, but not 3. If both are, the shorter one is. Everything else is one frame:
+
+    ==============================================  ===================================================
+    shape                                           frames
+    ==============================================  ===================================================
+    ``(4, 84, 84)``, ``(84, 84, 4)``                4 of ``(84, 84)``
+    ``(4, 84, 84, 1)``, ``(84, 84, 1, 4)``          4 of ``(84, 84, 1)``
+    ``(84, 84, 3, 4)``, ``(3, 84, 84, 4)``          4 of ``(84, 84, 3)``, of ``(3, 84, 84)``
+    ``(84, 84, 12)``, ``(12, 84, 84)``              4 in colour, of ``(84, 84, 3)``, of ``(3, 84, 84)``
+    ``(84, 84, 3)``, ``(84, 84)``, ``(17,)``        1
+    ==============================================  ===================================================
 
     Arguments:
         capacity: Maximum number of transitions. When full, ``retention`` decides which are evicted.
-        observation_space: Space of one frame; ``add`` also takes that of a whole observation. A Gymnasium ``Box``, a
-            ``FrameSpec``, or a ``Dict`` or ``Tuple`` of them (a Python dict or tuple works too), nested to any depth.
-            With a ``Dict`` or ``Tuple``, frames and observations are dicts or tuples of arrays. Any dtype is stored bit
-            for bit (docs/observations.md).
+        observation_space: Space of whole observations, usually the environment's own. With ``stack``, the space of one
+            frame. A Gymnasium ``Box``, a ``FrameSpec``, or a ``Dict`` or ``Tuple`` of them (a Python dict or tuple
+            works too), nested to any depth. With a ``Dict`` or ``Tuple``, frames and observations are dicts or tuples
+            of arrays. Any dtype is stored bit for bit (docs/observations.md).
         action_space: Gymnasium ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``, or the number of actions.
-        stack: Number of frames in an observation, 1 to 256. ``None`` means what the first ``add`` shows, and 4 for
-            ``begin``.
+        stack: Number of frames in an observation, 1 to 256, if the space is that of one frame. ``None`` if the space is
+            that of whole observations.
         stack_padding: Fills the stack before an episode's first frame f0. ``"first_frame"`` repeats it, as Gymnasium
-            does: ``f0 f0 f0 f0 | f0 f0 f0 f1``. ``"zeros"`` gives ``0 0 0 f0 | 0 0 f0 f1``. ``None`` means what ``add``
-            shows, and ``"first_frame"`` for ``begin``.
+            does: ``f0 f0 f0 f0 | f0 f0 f0 f1``. ``"zeros"`` gives ``0 0 0 f0 | 0 0 f0 f1``. Whole observations come
+            back as they were given with either.
+        stack_axis: Axis of the stacked frames, where the shape alone gives another one: 0, -1 or ``"none"``, or a pair
+            of axis and number of frames such as ``(0, 12)``. Or a dict of these by key of the space:
+            ``{"camera": -1}``. Not together with ``stack``, whose frames are on the first axis.
         num_envs: Number of environments that feed the memory.
         n_step: Number of rewards in a transition's return, 1 to 255; fewer at the end of an episode. A transition can
             be sampled, and is counted by ``len``, when its return is complete (docs/sampling.md).
@@ -137,7 +176,8 @@ class ReplayMemory(Closing):
         action_space: Any,
         *,
         stack: int | None = None,
-        stack_padding: StackPadding | None = None,
+        stack_padding: StackPadding = "first_frame",
+        stack_axis: AxisChoice | Mapping[str, AxisChoice] | None = None,
         num_envs: int = 1,
         n_step: int = 1,
         discount: float = 0.99,
@@ -158,42 +198,33 @@ class ReplayMemory(Closing):
         folder = None if directory is None else folder_path("directory", directory)
         if frames_per_segment is None and folder is not None:
             frames_per_segment = read_frames_per_segment(folder)
+        layout = _layout_of(observation_space, stack, stack_axis)
         settings = MemorySettings(
             capacity,
-            observation_spec(observation_space),
+            layout.frame_space,
             ActionSpec.from_space(action_space),
-            4 if stack is None else stack,
+            layout.depth,
             num_envs,
             discount,
             storage,
             threads,
-            "first_frame" if stack_padding is None else stack_padding,
+            stack_padding,
             labels_of(label, num_envs),
             retention,
             None if max_bytes is None else parse_bytes(max_bytes),
             frames_per_segment,
             ExtrasSpec.from_declared(extras),
             n_step,
+            None if layout.takes_frames else layout.stacks,
         )
-        self._unstacker = Unstacker(stack, stack_padding)
-        # The length of segments as given, or as in the directory. None if the memory chose it: a memory that is emptied
-        # for other stacks then chooses again.
-        self._asked_segment = frames_per_segment
-        # Builds the parts of an emptied memory with the same seed and the same treatment of damage.
-        self._make_parts = partial(MemoryParts, seed=seed, on_damage=on_damage)
-        self._parts = parts = self._make_parts(settings, sampler)
+        self._settings = settings
+        self._parts = parts = MemoryParts(settings, sampler, seed, on_damage)
         # The store that the memory lives in; None for a memory in RAM.
         self._directory: OpenStore | None = None
         with parts.notified_sampler.release_on_error():
             check_flush_every(flush_every)
             if folder is not None:
                 self._live_in(create_or_resume(parts, folder.resolve()), flush_every)
-        self._use(parts)
-
-    def _use(self, parts: MemoryParts) -> None:
-        """Store and sample in ``parts`` from now on."""
-        self._parts, self._settings = parts, parts.settings
-        settings = parts.settings
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
         # Folders of ``save``, so that a second save to one of them writes only what is new.
         self._saves = SavedFolders(parts)
@@ -203,33 +234,41 @@ class ReplayMemory(Closing):
         # Every step uses these: one attribute look-up instead of two.
         self._lock, self._steps, self._storage = parts.lock, parts.steps, parts.storage
         self._stacks, self._budget = parts.stacker.native, parts.budget
+        self._takes_frames = layout.takes_frames or layout.depth == 1
         self._current_stacks = CurrentStacks(parts.steps.all_env_ids, parts.steps.is_open, parts.stacker.rings)
 
     # Storing steps
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
-        """Start an episode in each of ``env_ids`` with the frames that ``reset`` returned.
+        """Start an episode in each of ``env_ids`` with what ``reset`` returned.
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, num_envs=2)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, num_envs=2)
         >>> memory.begin(np.zeros((2, 2, 2), np.uint8))
         >>> memory.begin(np.ones((1, 2, 2), np.uint8), env_ids=[1])  # environment 1 starts again
 
         Arguments:
-            frames: Array ``(len(env_ids), *frame)`` of the space's dtype; of a ``Dict`` or ``Tuple`` one such array
-                for each key or part. Copied.
+            frames: Array ``(len(env_ids), *space.shape)`` of the space's dtype; of a ``Dict`` or ``Tuple`` one such
+                array for each key or part. Frames if the memory was built with ``stack``, otherwise whole observations.
+                Copied.
             env_ids: Numbers of the environments, from 0 up; ``None`` means all.
 
         An open episode of these environments ends as truncated; its transitions stay. Raises ``InvalidStepError``
         before anything is stored.
         """
+        checked = check_env_ids(env_ids, self._steps.all_env_ids)
+        if self._takes_frames:
+            self._begin(check_frames(frames, len(checked), self._settings.frame), checked)
+        else:
+            begin_episodes(self, frames, checked)
+
+    def _begin(self, new_frames: Frames, checked: EnvArrays, starts: RunStarts | None = None) -> None:
+        """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
-            checked = check_env_ids(env_ids, self._steps.all_env_ids)
-            new_frames = check_frames(frames, len(checked), self._settings.frame)
-            charged_bytes = self._steps.begin_whole(self._storage, self._stacks, checked, new_frames)
+            charged_bytes = self._steps.begin_whole(self._storage, self._stacks, checked, new_frames, *(starts or ()))
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
                 self._parts.evict_to_fit()
@@ -246,11 +285,11 @@ class ReplayMemory(Closing):
         env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
         extras: Mapping[str, npt.ArrayLike] | None = None,
     ) -> None:
-        """Store one step of each of ``env_ids``, with its next frame.
+        """Store one step of each of ``env_ids``, with its next frame or next observation.
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, extras={"log_prob": np.float32})
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, extras={"log_prob": np.float32})
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8), extras={"log_prob": [-1.5]})
         >>> len(memory), memory.open_episodes.tolist()  # the episode is truncated: call begin next
@@ -261,26 +300,31 @@ class ReplayMemory(Closing):
             rewards: One number for each environment, stored as ``float32``.
             terminated: One boolean for each environment: the episode ended by its own rules.
             truncated: One boolean for each environment: the episode was cut off, by a time limit for instance.
-            frames: As in ``begin``; the true last frame where an episode ended. Copied.
+            frames: The next frames, or the next observations, as in ``begin``; the true last one where an episode
+                ended. Copied.
             env_ids: Numbers of the environments; ``None`` means all. Each needs an open episode.
             extras: The extra fields that the memory was built with, by name, each ``(len(env_ids), *shape)``.
 
         Call ``begin`` after an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
-        self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
+        if self._takes_frames:
+            self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
+        else:
+            append_observations(self, Step(None, actions, rewards, frames, terminated, truncated, env_ids, extras))
 
-    def _append(self, step: GivenStep, borders: npt.NDArray[np.bool_] | None = None) -> None:
-        """Store a step of several environments; ``borders``: which next observations begin a run."""
+    def _append(self, step: GivenStep, starts: RunStarts | None = None) -> None:
+        """Store a step of several environments; ``starts``: the runs that their next observations begin."""
         if self._directory is not None:
             self._directory.make_room()
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
+            borders = None if starts is None else starts.paddings > 0
             new_frames = stage_step(self._steps, self._settings, step, borders)
 
             if self._steps.evict_for_staged():
                 evict_unreferenced_frames(self._storage, self._steps)
-            charged_bytes = self._steps.append_whole(self._storage, self._stacks, new_frames)
+            charged_bytes = self._steps.append_whole(self._storage, self._stacks, new_frames, *(starts or ()))
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
                 self._parts.evict_to_fit()
@@ -313,9 +357,9 @@ class ReplayMemory(Closing):
         ====================  ===================================================================================
         argument              of n environments; for a single one the same without the first axis
         ====================  ===================================================================================
-        observation           ``(n, stack, *frame)`` or ``(n, *frame, stack)``, newest frame last; colour channels may
-                              be joined with the stack's axis: (84, 84, 12). With a ``Dict`` or ``Tuple`` space, a dict
-                              or tuple of arrays, of which some may be no stacks. The dtype of the space. Copied.
+        observation           ``(n, *space.shape)`` of the space's dtype. With a ``Dict`` or ``Tuple`` space a dict or
+                              tuple of such arrays. ``(n, stack, *frame)`` if the memory was built with ``stack``.
+                              Frames are stacked oldest first. Copied.
         action, reward        ``(n, *action)``, ``(n,)``, as in ``append``
         next_observation      as ``observation``; the true last one where an episode ended. Where it *terminated*, the
                               first one of the next episode works too, since no target uses it.
@@ -325,29 +369,24 @@ class ReplayMemory(Closing):
         extras                as in ``append``
         ====================  ===================================================================================
 
-        **Space.** ``observation_space`` may be the space of whole observations, such as the environment's own, or of
-        one frame. Batches have stacks ``(B, stack, *frame)`` for both.
-
-        **Stacks.** The first step shows how observations are stacked, and what fills the first stack of an episode.
-        Observations that are no stacks are kept whole: ``memory.stack`` is 1. If a later step contradicts what the
-        first one showed, all stored steps are stored again in another way, and the log has a warning; indices stay,
-        and priorities start again. With ``stack=`` (and ``stack_padding=``) given, a ``directory`` or random retention,
-        the memory cannot change, and a contradiction raises.
+        **Any observation is stored**, and comes back bit for bit in the shape in which it was given. As a rule the next
+        observation is the observation, shifted by one frame: then only its newest frame is stored. Any other next
+        observation is stored with its older frames. So is an observation that begins an episode, unless it is padded
+        with its newest frame or with zeros. Observations that are no stacks are frames themselves.
 
         **Episodes.** An observation that equals the last ``next_observation`` of its environment continues the episode.
         Any other one begins an episode, and so does the first one after an end. There is no call for a reset. The first
-        step of all must follow a reset: a stack from the middle of an episode looks like no stack. ``begin`` and
-        ``append`` may be mixed with ``add``. A loaded memory continues its open episodes.
+        step may come from the middle of an episode. ``begin`` and ``append`` may be mixed with ``add``. A loaded memory
+        continues its open episodes.
 
         Raises:
-            InvalidStepError: before anything is stored: for another shape or dtype, for what ``append`` refuses, and
-                for observations that contradict a given stack.
+            InvalidStepError: before anything is stored: for another shape or dtype, and for what ``append`` refuses.
         """
         step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
-        self._unstacker.add(self, step)
+        add_step(self, step)
 
     def observations(self) -> Any:
-        """Return the current observation of each environment: a new array ``(num_envs, stack, *frame)``.
+        """Return the current observation of each environment: a new array, as ``add`` takes it.
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
@@ -356,11 +395,12 @@ class ReplayMemory(Closing):
         >>> memory.observations()[0, :, 0, 0].tolist()
         [7, 7, 7]
 
-        With a ``Dict`` or ``Tuple`` space, one such array for each key or part. After the end of an episode, its last
-        observation until the next ``begin``; zeros before the first one.
+        The array is ``(num_envs, *space.shape)``, or ``(num_envs, stack, *frame)`` if the memory was built with
+        ``stack``. With a ``Dict`` or ``Tuple`` space, one such array for each key or part. After the end of an episode,
+        its last observation until the next one begins; zeros before the first one.
         """
         with self._lock:
-            return self._settings.frame.rebuild(self._parts.stacker.stacks())
+            return self._settings.layout.join(self._stacks_of_envs())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
@@ -375,7 +415,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, seed=0)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
         >>> batch = memory.sample(32)
@@ -394,7 +434,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, Prioritized, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, sampler=Prioritized(), seed=0)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, sampler=Prioritized(), seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(2):
         ...     memory.append([step], [0.0], [False], [False], np.ones((1, 2, 2), np.uint8))
@@ -438,7 +478,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, seed=0)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(10):
         ...     memory.append([0], [float(step)], [False], [step == 9], np.ones((1, 2, 2), np.uint8))
@@ -473,7 +513,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
         ...     memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
@@ -494,7 +534,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(5):
         ...     memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
@@ -520,7 +560,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
         ...     memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
@@ -540,7 +580,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
         ...     memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
@@ -563,7 +603,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
         ...     memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
@@ -596,7 +636,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(2, FrameSpec((2, 2)), 4)
+        >>> memory = ReplayMemory(2, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(5):
         ...     memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
@@ -611,7 +651,7 @@ class ReplayMemory(Closing):
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
         ...     memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
@@ -631,7 +671,7 @@ class ReplayMemory(Closing):
         >>> import tempfile
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, seed=0)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -662,7 +702,7 @@ class ReplayMemory(Closing):
 
         >>> import tempfile
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4)
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     first = memory.save(folder)
         ...     second = memory.save(folder, keep_previous=True)
@@ -695,7 +735,7 @@ class ReplayMemory(Closing):
         >>> import tempfile
         >>> from framestow import FrameSpec, ReplayMemory
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     generation = ReplayMemory(100, FrameSpec((2, 2)), 4).save(folder)
+        ...     generation = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4).save(folder)
         ...     ReplayMemory.load(folder, threads=4).capacity
         100
 
@@ -741,7 +781,7 @@ class ReplayMemory(Closing):
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with ReplayMemory(100, FrameSpec((2, 2)), 4, directory=folder) as memory:
+        ...     with ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, directory=folder) as memory:
         ...         memory.begin(np.zeros((1, 2, 2), np.uint8))
         ...         memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
         ...     float(ReplayMemory.open(folder).sample(1).reward[0])
@@ -831,7 +871,7 @@ class ReplayMemory(Closing):
         """Return the number of transitions, the bytes of each part of the memory, and the compression ratio.
 
         >>> from framestow import FrameSpec, ReplayMemory
-        >>> report = ReplayMemory(100, FrameSpec((2, 2)), 4).report()
+        >>> report = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4).report()
         >>> report.transitions, report.capacity, sorted(report.parts)[:2]
         (0, 100, ['frames', 'index'])
 
@@ -865,6 +905,13 @@ class ReplayMemory(Closing):
             )
 
     # For loaders, recorders and tests
+
+    _takes_lead_ins = True
+
+    def _stacks_of_envs(self) -> Arrays:
+        """Return copies of the current stacks of all environments, one array per array of an observation."""
+        stacks = self._parts.stacker.stacks()
+        return list(stacks) if isinstance(stacks, tuple) else [stacks]
 
     def _draw_ahead(self, batch_size: int) -> PendingBatch:
         """Draw now as ``sample`` does, and leave the unpacking to a loader's thread.
@@ -939,27 +986,6 @@ class ReplayMemory(Closing):
         with self._lock:
             self._parts.check()
 
-    def _make_empty(self, frame: AnySpec, stack: int, stack_padding: StackPadding) -> Self:
-        """Return an empty memory of other frames and stacks, and otherwise of the same settings."""
-        asked = self._asked_segment
-        settings = replace(
-            self._settings, frame=frame, stack=stack, stack_padding=stack_padding, frames_per_segment=asked
-        )
-        other = object.__new__(type(self))
-        other.__dict__ |= self.__dict__
-        other._use(self._make_parts(settings))
-        return other
-
-    def _adopt(self, other: Self) -> None:
-        """Take over the steps of ``other``, and keep the sampler and the generator."""
-        with self._lock:
-            sampler, parts = self.sampler, other._parts
-            self._parts.notified_sampler.release()
-            parts.switch_sampler(sampler)
-            parts.generator = self._parts.generator
-            parts.budget.reserve_output(self._budget.output_bytes)
-            self._use(parts)
-
     def _live_in(self, directory: OpenStore, flush_every: float | None) -> None:
         """Use ``directory`` from now on, and flush to it in the background."""
         self._directory = directory
@@ -999,3 +1025,16 @@ def _check_folder_and_generation(path: str | PathLike[str], generation: int | No
     if generation is not None:
         generation = whole_number("generation", generation, 0, rule=GENERATION_RULE)
     return folder_path("path", path), generation
+
+
+def _layout_of(observation_space: Any, stack: int | None, stack_axis: Any) -> ObservationLayout:
+    """Return the layout of ``stack`` frames of a space, or for ``None`` that of its whole observations."""
+    if stack is None:
+        return ObservationLayout.of_space(observation_space, stack_axis)
+    if stack_axis is not None:
+        raise InvalidSettingsError(
+            f"stack_axis is {stack_axis!r} and stack is {stack!r}: with stack, the space is that of one frame, and "
+            "stacks are on the first axis; give one of the two"
+        )
+    stack = whole_number("stack", stack, 1, MAX_STACK, rule=f"an observation has 1 to {MAX_STACK} frames")
+    return ObservationLayout.of_frames(observation_space, stack)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
-from framestow.frames.observation_spec import Frames, each_array
-from framestow.frames.stacking import FrameStacker
+from framestow.frames.observation_spec import Frames, ObservationSpec, each_array
+from framestow.frames.stacking import LEAD_INS, FrameStacker
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
@@ -50,7 +50,9 @@ class MemoryParts:
         self.settings = settings
         self.storage = _make_storage(settings)
         # The newest stack of every environment, for the policy.
-        self.stacker = FrameStacker(settings.frame, settings.stack, settings.num_envs, settings.stack_padding)
+        self.stacker = FrameStacker(
+            settings.frame, settings.stack, settings.num_envs, settings.stack_padding, settings.layout.depths
+        )
         # Bytes that evicting steps does not free.
         fixed_bytes = self.stacker.nbytes + _open_extras_bytes(settings, self.storage.frames_per_segment)
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
@@ -196,14 +198,18 @@ class MemoryParts:
         return np.append(numbers, number) if num_open else numbers
 
     def _restack(self, env_ids: npt.NDArray[np.int32]) -> None:
-        """Rebuild the stacks from the frames of each environment's newest run; skipped frames leave zeros."""
+        """Rebuild the stacks of environments as windows of their newest frames; skipped frames leave zeros."""
+        settings = self.settings
+        depths, specs = settings.layout.depths, settings.frame.frame_specs
         for env_id in env_ids:
             newest = self.steps.newest_positions[env_id]
-            count = min(newest - self.steps.run_starts[env_id], self.settings.stack - 1) + 1
-            window = self.settings.frame.empty(1, count)
+            count = min(newest - self.steps.run_starts[env_id], settings.stack - 1) + 1
+            parts = tuple(spec.empty(1, depth) for spec, depth in zip(specs, depths, strict=True))
+            window: Frames = parts if isinstance(settings.frame, ObservationSpec) else parts[0]
             one = np.array([env_id], np.int32)
             try:
-                self.storage.windows(one, np.array([newest]), np.array([count], np.int32), window)
+                last = np.array([newest])
+                self.storage.windows(one, last, np.array([count], np.int32), window, settings.stack_padding)
             except DamagedSegmentError as error:
                 self.damage.skip(error)
                 continue
@@ -211,9 +217,9 @@ class MemoryParts:
                 if newest - count + 1 < self.steps.unreadable_before[env_id]:
                     continue
                 raise
-            self.stacker.begin(one, _frame_of(window, 0))
-            for index in range(1, count):
-                self.stacker.append(one, _frame_of(window, index))
+            newest_frame = each_array(lambda part: part[:, -1], window)
+            older = each_array(lambda part: part[:, :-1], window)
+            self.stacker.append(one, newest_frame, np.array([LEAD_INS], np.uint8), older)
 
     def _check_room_for(self, sampler: Sampler | None) -> None:
         """Raise ``InvalidSettingsError`` if the table of the sampler's slots may take half of the budget."""
@@ -240,10 +246,6 @@ class MemoryParts:
         self.storage.charge_steps(_step_bytes(self.settings) + math.ceil(sampler.bytes_a_step))
 
 
-def _frame_of(window: Frames, index: int) -> Frames:
-    return each_array(lambda part: part[:, index], window)
-
-
 def _open_extras_bytes(settings: MemorySettings, frames_per_segment: int) -> int:
     """Return the bytes of extras that no frame is charged for yet: a block is allocated whole with its first frame."""
     num_steps = settings.num_envs * frames_per_segment if settings.retention == "random" else 0
@@ -259,6 +261,7 @@ def _make_storage(settings: MemorySettings) -> FrameStorage:
         settings.threads,
         settings.frames_per_segment,
         _step_bytes(settings),
+        settings.layout.depths,
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from framestow.argument_checks import one_of, real_number, whole_number
@@ -22,10 +23,10 @@ from framestow.replay.eviction import (
     min_segment_frames,
     segment_frames,
 )
+from framestow.replay.observation_layout import MAX_STACK, ObservationLayout, Stacks
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
 from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_segment, usual_frames_per_segment
 
-MAX_STACK = 256  # frames; the history column keeps a byte a slot
 MAX_THREADS = 64
 MAX_CAPACITY = 2**62  # transitions; indices are int64
 MAX_N_STEP = 255  # steps
@@ -50,6 +51,8 @@ class MemorySettings:
     frames_per_segment: int | None = None  # replaced by a number in __post_init__
     extras: ExtrasSpec = NO_EXTRAS
     n_step: int = 1  # of saves without this setting, too
+    stacks: tuple[Stacks | None, ...] | None = None
+    """Stacks by array, of a memory built with the space of whole observations; ``None`` of one built with ``stack``."""
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -106,6 +109,13 @@ class MemorySettings:
         needs.check(self.max_bytes, frames)
         return frames
 
+    @cached_property
+    def layout(self) -> ObservationLayout:
+        """How observations consist of frames."""
+        if self.stacks is None:
+            return ObservationLayout.of_frames(self.frame, self.stack)
+        return ObservationLayout.of_stacks(self.frame, self.stacks)
+
     @property
     def num_tracks(self) -> int:
         """Number of tracks: one for each array of each environment, as in ``FrameStorage``."""
@@ -126,15 +136,21 @@ class MemorySettings:
         """Return the settings that ``state`` was called on."""
         frame = spec_from_state(state["frame"])
         extras = ExtrasSpec.from_state(state.get("extras", {}))
-        given = {"frame": frame, "action": ActionSpec(**state["action"]), "extras": extras}
+        given: dict[str, Any] = {"frame": frame, "action": ActionSpec(**state["action"]), "extras": extras}
+        stacks = state["stacks"]
+        if stacks is not None:
+            given["stacks"] = tuple(each and Stacks(*each) for each in stacks)
         return cls(**state | given | {"labels": tuple(state.get("labels", ()))})
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a ``ReplayMemory`` with these settings, without ``threads``."""
-        given = {"observation_space": self.frame, "action_space": self.action, "label": self.labels}
+        given = {"action_space": self.action, "label": self.labels}
+        if self.stacks is None:
+            given |= {"observation_space": self.frame, "stack": self.stack}
+        else:
+            given |= {"observation_space": self.layout.spec, "stack_axis": self.stacks}
         names = (
             "capacity",
-            "stack",
             "stack_padding",
             "num_envs",
             "discount",

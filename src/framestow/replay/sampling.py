@@ -20,11 +20,12 @@ import numpy.typing as npt
 from framestow.argument_checks import whole_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import Frames, ObservationSpec, each_array
+from framestow.frames.observation_spec import Frames
 from framestow.one_line import one_line
 from framestow.replay.batch import Batch, describe_batch
 from framestow.replay.eviction import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.observation_layout import Stacks
 from framestow.replay.samplers.sampler import Draw
 from framestow.replay.steps.step_store import StepFields
 from framestow.storage.frame_storage import FrameSnapshot
@@ -195,14 +196,14 @@ def read_pending(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
         pending.stop()
 
 
-def observation_parts(num_rows: int, num_windows: int, stack: int, n_step: int) -> tuple[Any, Any]:
+def observation_parts(num_rows: int, num_windows: int, n_step: int) -> tuple[Any, Any]:
     """Return which parts of a batch's frames are the observations and the next observations.
 
     Each row has one window of ``stack + n_step`` frames; or all observations' windows come before the next ones'. A
     batch has two windows for each row if one of its steps is a border.
     """
     if num_windows == num_rows:
-        return np.s_[:, :stack], np.s_[:, n_step:]
+        return np.s_[:, :-n_step], np.s_[:, n_step:]
     return np.s_[:num_rows], np.s_[num_rows:]
 
 
@@ -223,7 +224,13 @@ class BatchBuilder:
         self._has_budget = parts.budget.max_bytes is not None
         self._spec, self._padding = parts.settings.frame, parts.settings.stack_padding
         self._is_single = isinstance(self._spec, FrameSpec)
-        self._arrays = [(array.shape, array.dtype) for array in self._spec.frame_specs]
+        self._layout = layout = parts.settings.layout
+        self._is_as_stored = layout.stacks[0] == Stacks(0, layout.depth)  # of a single array
+        # Of each array: shape and dtype of its frames, and how many frames less than ``stack`` it has.
+        self._arrays = [
+            (array.shape, array.dtype, layout.depth - depth)
+            for array, depth in zip(self._spec.frame_specs, layout.depths, strict=True)
+        ]
         self._pool = OutputPool(max_buffers=MAX_BUFFERS * len(self._arrays))
         if self._has_budget:
             self._pool.max_bytes = parts.budget.output_bytes
@@ -317,16 +324,18 @@ class BatchBuilder:
     def buffers(self, num_windows: int, length: int) -> Frames:
         """Return an array of the pool for ``num_windows`` of ``length`` frames; of several arrays, one array each."""
         if self._is_single:
-            ((shape, dtype),) = self._arrays
+            ((shape, dtype, _),) = self._arrays
             return self._pool.take((num_windows, length, *shape), dtype)
-        return tuple(self._pool.take((num_windows, length, *shape), dtype) for shape, dtype in self._arrays)
+        return tuple(
+            self._pool.take((num_windows, length - missing, *shape), dtype) for shape, dtype, missing in self._arrays
+        )
 
     def batch(self, draw: Draw, fields: StepFields, frames: Frames) -> Batch:
         """Return the batch of a draw whose frames are unpacked."""
         action, reward, discount, terminated, truncated, extras = fields
         num_windows = len(frames[0] if isinstance(frames, tuple) else frames)
-        both = observation_parts(len(draw.indices), num_windows, self._stack, self._n_step)
-        if isinstance(frames, tuple):
+        both = observation_parts(len(draw.indices), num_windows, self._n_step)
+        if isinstance(frames, tuple) or not self._is_as_stored:
             observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
         else:
             observation, next_observation = frames[both[0]], frames[both[1]]
@@ -343,10 +352,12 @@ class BatchBuilder:
             extras,
         )
 
-    def as_observation(self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Any:
-        """Return ``part`` of each array in ``frames``, in the form of the observation space."""
-        parts = each_array(part, frames)
-        return self._spec.rebuild(parts) if isinstance(self._spec, ObservationSpec) else parts
+    def as_observation(
+        self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], num_leading: int = 1
+    ) -> Any:
+        """Return ``part`` of each array in ``frames``, ``(..., depth, *frame)``, as observations."""
+        parts = map(part, frames) if isinstance(frames, tuple) else [part(frames)]
+        return self._layout.join(list(parts), num_leading)
 
 
 class PendingBatch(PendingFrames[Batch]):

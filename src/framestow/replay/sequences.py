@@ -225,8 +225,8 @@ class PendingSequences(PendingFrames[SequenceBatch]):
         """Return observations and next observations, views of the frames; write what is masked."""
         mask, as_observation = self._mask, self._batches.as_observation
         each_array(self._write_masked, self.frames)
-        observation = as_observation(self.frames, lambda array: sequence_part(array, mask.shape, 0))
-        return observation, as_observation(self.frames, lambda array: sequence_part(array, mask.shape, 1))
+        observation = as_observation(self.frames, lambda array: sequence_part(array, mask.shape, 0), 2)
+        return observation, as_observation(self.frames, lambda array: sequence_part(array, mask.shape, 1), 2)
 
     def _write_masked(self, frames: Array) -> Array:
         mask = self._mask

@@ -330,7 +330,7 @@ class PaysSevenOrMinusSeven(NumberedEnv):
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_stored_rewards_are_clipped_one_by_one_and_returned_rewards_are_not(n_step: int) -> None:
     env = SerialVectorEnv([lambda: PaysSevenOrMinusSeven(0, (9,), ("truncated",))])
-    memory = ReplayMemory(20, env.single_observation_space, NUM_ACTIONS, n_step=n_step, discount=0.5)
+    memory = ReplayMemory(20, env.single_observation_space, NUM_ACTIONS, stack=4, n_step=n_step, discount=0.5)
     recorder = Recorder(env, memory, reward_limit=1.0)
     recorder.reset()
 
@@ -344,7 +344,7 @@ def test_stored_rewards_are_clipped_one_by_one_and_returned_rewards_are_not(n_st
 @pytest.mark.parametrize("limit", [0, -1.0, float("nan"), "1"])
 def test_a_reward_limit_that_is_no_number_above_0_is_refused(limit: object) -> None:
     env = SerialVectorEnv(numbered_envs())
-    memory = ReplayMemory(20, env.single_observation_space, NUM_ACTIONS, num_envs=3)
+    memory = ReplayMemory(20, env.single_observation_space, NUM_ACTIONS, stack=4, num_envs=3)
 
     with pytest.raises(InvalidSettingsError, match=r"reward_limit is .*the limit of stored rewards must be above 0"):
         Recorder(env, memory, reward_limit=limit)

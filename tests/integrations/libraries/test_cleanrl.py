@@ -81,7 +81,7 @@ def as_dqn_atari(step):
 
 def fed_with(play, num_rows, capacity=16):
     theirs = buffers.ReplayBuffer(capacity, STACKS, FOUR, "cpu", **AS_DQN_ATARI)
-    ours = ReplayBuffer(capacity, STACKS, FOUR, "cpu", **AS_DQN_ATARI)
+    ours = ReplayBuffer(capacity, STACKS, FOUR, "cpu", **AS_DQN_ATARI, frame_stack=4)
     for _ in range(num_rows):
         step = as_dqn_atari(play.step())
         theirs.add(*step)

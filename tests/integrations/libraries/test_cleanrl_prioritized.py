@@ -60,7 +60,10 @@ def test_the_same_seed_samples_the_same_batches_after_wrapping_and_priority_upda
     priorities = np.random.default_rng(1)
     play = Play(2, terminated=terminated)
     # Integers, so that CleanRL's float32 sums are exact.
-    theirs, ours = AsInRainbow(capacity, n_step, GAMMA, 1.0, 0.4, 0.0), buffer_of(capacity, n_step, 1.0, 0.4, 0.0)
+    theirs, ours = (
+        AsInRainbow(capacity, n_step, GAMMA, 1.0, 0.4, 0.0),
+        buffer_of(capacity, n_step, 1.0, 0.4, 0.0, frame_stack=4),
+    )
     for row in range(90):
         step = play.step()
         theirs.add(step)

@@ -314,7 +314,7 @@ def test_a_memory_accepts_lazy_frames_like_arrays():
 
 def test_a_drop_in_accepts_lazy_frames_like_arrays():
     env = VectorFrameStack(SyncVectorEnv([lambda: NumberedEnv(lengths=(50,))] * 2), 3)
-    feeds = [PairedSteps(env.single_observation_space, capacity=100, action_space=3, num_envs=2) for _ in range(2)]
+    feeds = [PairedSteps(env.single_observation_space, 3, capacity=100, action_space=3, num_envs=2) for _ in range(2)]
     observations, _ = env.reset()
     for _ in range(20):
         following, rewards, terminated, truncated, _ = env.step([0, 1])

@@ -134,6 +134,16 @@ def test_pixels_of_other_dtypes_are_returned_as_float32_as_in_nnabla_rl(dtype):
         assert_equal_experiences(plain[index], buffer[index])
 
 
+def test_an_episode_with_an_unpadded_first_stack_is_restored():
+    play, buffer = Play(3), MemoryEfficientAtariBuffer(12, 3)
+    for _ in range(9):
+        play.step(buffer)
+    play.frames = [play.frame() for _ in range(3)]  # as where the first steps of an episode are not recorded
+    for _ in range(9):
+        play.step(buffer)
+    assert_holds_the_newest(play, buffer)
+
+
 @pytest.mark.parametrize("num_steps", [1, 3])
 def test_num_steps_returns_the_following_experiences(num_steps):
     play, buffer = Play(2), MemoryEfficientAtariBuffer(10, 2, seed=3)

@@ -46,7 +46,7 @@ def buffer_of(storage, sampler=RandomSampler, **options):
     [(1, "frames", "constant"), (2, "stacks", "same")],
 )
 def test_batches_equal_those_of_stacks_in_a_tensor_storage(sampler, ndim, come_as, padding):
-    play = Play(seed=0, num_envs=3, padding=padding)
+    play = Play(seed=0, num_envs=3, padding=padding, shape=(1, 32, 33))
     stacking = {"frame_stack": 4, "padding": padding} if come_as == "frames" else {}
     theirs = buffer_of(LazyTensorStorage(45, ndim=ndim), sampler)
     ours = buffer_of(FramestowStorage(45, ndim=ndim, **stacking), sampler)
@@ -59,7 +59,7 @@ def test_batches_equal_those_of_stacks_in_a_tensor_storage(sampler, ndim, come_a
         assert_equal(theirs.sample(), ours.sample())
         assert_equal(theirs[:], ours[:])
     ours.storage.memory._check()
-    assert ((1, 5, 6) if stacking else (5, 6)) == ours.storage.memory._settings.frame.shape
+    assert ((1, 32, 33) if stacking else (32, 33)) == ours.storage.memory._settings.frame.shape
     assert 4 == ours.storage.memory.stack
 
 

@@ -23,6 +23,7 @@ from integrations.libraries.torchrl_play import Play, assert_equal
 from oracles.wrong_values import Call, assert_wrong_values_are_refused, each_argument
 
 SIZE = 45
+PICTURE = (1, 32, 33)  # four of them along the first axis are taken for a stack
 
 
 def buffer_of(storage, **options):
@@ -51,8 +52,8 @@ def extend(theirs, ours, play, num_steps=5, come_as="frames", is_by_time=False):
     data=st.data(),
 )
 def test_all_stored_steps_equal_the_added_ones(seed, num_envs, end, padding, come_as, is_by_time, data):
-    play = Play(seed, num_envs, padding=padding, end=end)
-    theirs, ours = both(17, **({"frame_stack": 4, "padding": padding} if come_as == "frames" else {}))
+    play = Play(seed, num_envs, padding=padding, end=end, shape=PICTURE)
+    theirs, ours = both(24, **({"frame_stack": 4, "padding": padding} if come_as == "frames" else {}))
     for _ in range(data.draw(st.integers(2, 9))):
         extend(theirs, ours, play, data.draw(st.integers(1, 6)), come_as, is_by_time)
 
@@ -62,7 +63,7 @@ def test_all_stored_steps_equal_the_added_ones(seed, num_envs, end, padding, com
 
 @pytest.mark.parametrize("come_as", ["frames", "stacks"])
 def test_any_number_of_environments_may_take_turns(come_as):
-    play = Play(0, 9)
+    play = Play(0, 9, shape=PICTURE)
     theirs, ours = both(50, **({"frame_stack": 4} if come_as == "frames" else {}))
     for _ in range(9):
         for env in range(9):
@@ -79,7 +80,7 @@ def test_any_number_of_environments_may_take_turns(come_as):
 
 
 def test_stacks_from_the_middle_of_episodes_are_returned_unchanged():
-    play = Play(0, 3, end=0.02)
+    play = Play(0, 3, end=0.02, shape=PICTURE)
     theirs, ours = both()
     play.batch(3)  # not stored
     for number in range(8):
@@ -94,22 +95,18 @@ def test_stacks_from_the_middle_of_episodes_are_returned_unchanged():
     assert theirs.sample().batch_size == ours.sample().batch_size
 
 
-def test_pixels_that_turn_out_not_to_be_stacks_are_stored_whole():
+def test_pixels_with_the_shape_of_stacks_that_are_none_are_returned_unchanged():
     theirs, ours = both()
-    play = Play(0, 2, depth=3, values=1)  # black: may be three grey frames
-    extend(theirs, ours, play, come_as="stacks")
-    assert 3 == ours.storage.memory.stack
-
-    colours = torch.Generator().manual_seed(0)
-    for _ in range(5):
+    play, unrelated = Play(0, 2, shape=PICTURE), torch.Generator().manual_seed(0)
+    for number in range(6):
         _, data = play.batch(5)
-        for part in (data, data["next"]):
-            part["pixels"] = torch.randint(256, part["pixels"].shape, generator=colours).to(torch.uint8)
+        for part in (data, data["next"]) if number % 2 else ():
+            part["pixels"] = torch.randint(256, part["pixels"].shape, generator=unrelated).to(torch.uint8)
         theirs.extend(data.reshape(-1).clone())
         ours.extend(data.reshape(-1))
 
         assert_equal(theirs[:], ours[:])
-    assert 1 == ours.storage.memory.stack
+    assert 4 == ours.storage.memory.stack
 
 
 def test_several_keys_and_scaled_floats_are_packed_together():
@@ -250,6 +247,37 @@ def test_an_interrupted_batch_changes_no_stored_step_and_frees_its_positions(mon
         assert len(theirs) == len(ours)
         extend(theirs, ours, play)
     assert_equal(theirs[:], ours[:])
+
+
+@pytest.mark.parametrize("come_as", ["frames", "stacks"])
+def test_many_interrupted_batches_change_no_stored_step(monkeypatch, come_as):
+    play = Play(0, 3, shape=PICTURE)
+    theirs, ours = both(**({"frame_stack": 4} if come_as == "frames" else {}))
+    for _ in range(4):
+        extend(theirs, ours, play, come_as=come_as)
+    held, calls = theirs[:].clone(), []
+    method = "append" if come_as == "frames" else "add"
+    store = getattr(type(ours.storage.memory), method)
+
+    def broken(memory, *step):
+        store(memory, *step)
+        calls.append(step)
+        if len(calls) % 6 == 0:
+            raise KeyboardInterrupt
+
+    frames, stacks = play.batch(2)
+    with monkeypatch.context() as patched:
+        patched.setattr(type(ours.storage.memory), method, broken)
+        for _ in range(100):
+            with pytest.raises(KeyboardInterrupt):
+                ours.extend((frames if come_as == "frames" else stacks).reshape(-1).clone())
+        assert 600 == len(calls)
+
+    cells = torch.cat([torch.arange(15), torch.arange(21, 45)])
+    assert_equal(held[cells], ours[cells])
+    theirs.extend(stacks.reshape(-1).clone())
+    ours.extend((frames if come_as == "frames" else stacks).reshape(-1).clone())
+    assert_equal(theirs[cells], ours[cells])
 
 
 def test_unsupported_writers_and_settings_are_refused():

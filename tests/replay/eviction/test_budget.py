@@ -100,7 +100,7 @@ def check_samples(memory, content):
 )
 def test_a_memory_never_takes_more_than_its_budget(storage, retention, content, num_envs, max_bytes, num_steps):
     settings = {"num_envs": num_envs, "storage": storage, "retention": retention}
-    memory = ReplayMemory(10**8, SPEC, 4, **settings, max_bytes=max_bytes, seed=0)
+    memory = ReplayMemory(10**8, SPEC, 4, **{"stack": 4} | settings, max_bytes=max_bytes, seed=0)
     feed, taken, counts, shares = Feed(memory, content), [], [], []
 
     for step in range(num_steps):
@@ -133,7 +133,7 @@ def assert_same(expected, actual):
 @pytest.mark.parametrize(("storage", "retention"), [("packed", "fifo"), ("packed", "random"), ("raw", "fifo")])
 def test_evictions_are_the_same_after_saving_and_loading(storage, retention, tmp_path):
     settings = {"num_envs": 3, "storage": storage, "retention": retention}
-    one = ReplayMemory(10**6, SPEC, 4, **settings, max_bytes=2_500_000, seed=0)
+    one = ReplayMemory(10**6, SPEC, 4, **{"stack": 4} | settings, max_bytes=2_500_000, seed=0)
     feed = Feed(one, turning)
     for _ in range(2_500):
         list(feed.step())
@@ -156,7 +156,7 @@ def test_evictions_are_the_same_after_saving_and_loading(storage, retention, tmp
 
 
 def test_a_saved_memory_can_be_loaded_with_another_budget(tmp_path):
-    memory = ReplayMemory(10**6, SPEC, 4, num_envs=2, max_bytes=5_000_000, seed=0)
+    memory = ReplayMemory(10**6, SPEC, 4, stack=4, num_envs=2, max_bytes=5_000_000, seed=0)
     feed = Feed(memory, noise)
     for _ in range(3_000):
         list(feed.step())
@@ -181,7 +181,7 @@ def test_a_saved_memory_can_be_loaded_with_another_budget(tmp_path):
 
 @pytest.mark.skipif("sys.platform != 'linux'", reason="other systems may not map more than they have")
 def test_a_capacity_far_above_the_ram_takes_no_more_than_the_budget():
-    memory = ReplayMemory(10**11, SPEC, 4, max_bytes=2_000_000, seed=0)
+    memory = ReplayMemory(10**11, SPEC, 4, stack=4, max_bytes=2_000_000, seed=0)
     feed = Feed(memory, noise)
 
     for _ in range(3_000):
@@ -193,7 +193,7 @@ def test_a_capacity_far_above_the_ram_takes_no_more_than_the_budget():
 
 
 def test_arrays_of_coming_batches_count_against_the_budget():
-    memory = ReplayMemory(10**6, SPEC, 4, max_bytes=4_000_000, seed=0)
+    memory = ReplayMemory(10**6, SPEC, 4, stack=4, max_bytes=4_000_000, seed=0)
     feed = Feed(memory, noise)
     for _ in range(5_000):
         list(feed.step())
@@ -221,7 +221,7 @@ def test_a_batch_that_evicts_every_sampleable_transition_raises():
 
 
 def test_a_batch_too_large_for_the_budget_is_sampled_but_its_arrays_are_not_reused():
-    memory = ReplayMemory(10**6, SPEC, 4, max_bytes=2_000_000, seed=0)
+    memory = ReplayMemory(10**6, SPEC, 4, stack=4, max_bytes=2_000_000, seed=0)
     feed = Feed(memory, noise)
     for _ in range(2_000):
         list(feed.step())
@@ -236,23 +236,23 @@ def test_a_batch_too_large_for_the_budget_is_sampled_but_its_arrays_are_not_reus
 @pytest.mark.parametrize(("num_envs", "max_bytes"), [(1, "100 kB"), (8, "1 MiB"), (256, 10**7)])
 def test_a_budget_too_small_for_open_segments_is_refused_with_the_smallest_allowed_one(num_envs, max_bytes):
     with pytest.raises(InvalidSettingsError, match=r"may need .* for their open segments") as refused:
-        ReplayMemory(1000, SPEC, 4, num_envs=num_envs, max_bytes=max_bytes)
+        ReplayMemory(1000, SPEC, 4, stack=4, num_envs=num_envs, max_bytes=max_bytes)
 
     enough = int(re.search(r"give at least ([0-9_]+)", str(refused.value))[1])
 
-    memory = ReplayMemory(10**6, SPEC, 4, num_envs=num_envs, max_bytes=enough, seed=0)
+    memory = ReplayMemory(10**6, SPEC, 4, stack=4, num_envs=num_envs, max_bytes=enough, seed=0)
     feed = Feed(memory, noise)
     for _ in range(3 * memory._settings.frames_per_segment):
         for _ in feed.step():
             assert memory.nbytes <= enough
     assert len(memory) > 0
     with pytest.raises(InvalidSettingsError):
-        ReplayMemory(1000, SPEC, 4, num_envs=num_envs, max_bytes=enough - 1)
+        ReplayMemory(1000, SPEC, 4, stack=4, num_envs=num_envs, max_bytes=enough - 1)
 
 
 def test_segments_are_shorter_when_open_segments_would_fill_the_budget():
     def frames(max_bytes, num_envs):
-        memory = ReplayMemory(10**6, FrameSpec((84, 84)), 4, num_envs=num_envs, max_bytes=max_bytes)
+        memory = ReplayMemory(10**6, FrameSpec((84, 84)), 4, stack=4, num_envs=num_envs, max_bytes=max_bytes)
         return memory._settings.frames_per_segment
 
     assert (320, 320, 80, 40) == (
@@ -264,7 +264,7 @@ def test_segments_are_shorter_when_open_segments_would_fill_the_budget():
 
 
 def test_a_large_capacity_takes_no_memory_with_a_small_budget():
-    memory = ReplayMemory(100_000_000, SPEC, 4, max_bytes="4 MiB", seed=0)
+    memory = ReplayMemory(100_000_000, SPEC, 4, stack=4, max_bytes="4 MiB", seed=0)
     feed = Feed(memory, noise)
     for _ in range(4_000):
         list(feed.step())
@@ -295,9 +295,10 @@ def record(memory, num_steps, frames, watch=lambda: None):
         if step % 250 == 0:
             watch()
 
-record(ReplayMemory(1000, FrameSpec((84, 84)), 4, num_envs=environments, storage=storage), 400, noise)
+record(ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4, num_envs=environments, storage=storage), 400, noise)
 before, most = live_bytes(), 0  # without freed memory, which the memory would reuse
-memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, num_envs=environments, storage=storage, max_bytes=max_bytes)
+settings = {"num_envs": environments, "storage": storage, "max_bytes": max_bytes}
+memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, stack=4, **settings)
 
 def watch():
     global most
@@ -332,7 +333,7 @@ def bytes_in(folder):
 )
 def test_the_files_of_a_memory_on_disk_stay_within_the_budget(retention, content, max_bytes, tmp_path):
     settings = {"num_envs": 2, "retention": retention, "max_bytes": max_bytes, "directory": tmp_path, "seed": 0}
-    with ReplayMemory(10**8, SPEC, 4, **settings, flush_every=None) as memory:
+    with ReplayMemory(10**8, SPEC, 4, **{"stack": 4} | settings, flush_every=None) as memory:
         feed, most, segment_bytes = Feed(memory, content), 0, memory._settings.frames_per_segment * SPEC.nbytes
         for step in range(9_000):
             list(feed.step())
@@ -347,12 +348,12 @@ def test_the_files_of_a_memory_on_disk_stay_within_the_budget(retention, content
 
 def test_a_memory_on_disk_can_be_resumed_with_another_budget(tmp_path):
     settings = {"num_envs": 2, "directory": tmp_path, "seed": 0}
-    with ReplayMemory(10**6, SPEC, 4, **settings, flush_every=None) as memory:
+    with ReplayMemory(10**6, SPEC, 4, **{"stack": 4} | settings, flush_every=None) as memory:
         feed = Feed(memory, noise)
         for _ in range(3_000):
             list(feed.step())
 
-    with ReplayMemory(10**6, SPEC, 4, **settings, max_bytes=4_000_000) as smaller:
+    with ReplayMemory(10**6, SPEC, 4, **{"stack": 4} | settings, max_bytes=4_000_000) as smaller:
         assert 0 < len(smaller) < len(memory)
         assert smaller._settings.frames_per_segment == memory._settings.frames_per_segment
         assert smaller.sampleable_indices()[-1] == memory.sampleable_indices()[-1]

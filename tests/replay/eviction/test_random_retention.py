@@ -275,8 +275,8 @@ def test_segments_that_a_capacity_has_no_room_for_are_refused_with_the_smallest_
         match=f"^capacity is {needed - 1}: .* and segments of {frames} frames needs at least {needed} transitions, to "
         "choose from 16 segments; raise it, give a smaller frames_per_segment or use 'fifo'$",
     ):
-        ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **arguments)
-    assert needed == ReplayMemory(needed, FrameSpec(SHAPE), 4, **arguments).capacity
+        ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **{"stack": 4} | arguments)
+    assert needed == ReplayMemory(needed, FrameSpec(SHAPE), 4, **{"stack": 4} | arguments).capacity
 
 
 @pytest.mark.parametrize(("num_envs", "stack"), [(1, 4), (8, 4), (1, 1), (2, 64)])
@@ -285,5 +285,5 @@ def test_a_capacity_without_enough_segments_is_refused_with_the_smallest_allowed
     arguments = {"stack": stack, "num_envs": num_envs, "retention": "random"}
 
     with pytest.raises(InvalidSettingsError, match=re.escape(f"needs at least {needed} transitions")):
-        ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **arguments)
-    assert needed == ReplayMemory(needed, FrameSpec(SHAPE), 4, **arguments).capacity
+        ReplayMemory(needed - 1, FrameSpec(SHAPE), 4, **{"stack": 4} | arguments)
+    assert needed == ReplayMemory(needed, FrameSpec(SHAPE), 4, **{"stack": 4} | arguments).capacity

@@ -81,7 +81,7 @@ def test_a_wrong_sampler_is_refused_before_anything_changes(wrong):
     with pytest.raises(InvalidSettingsError, match=re.escape(f"sampler is {wrong!r}: it must be a sampler object; ")):
         memory.sampler = wrong
     with pytest.raises(InvalidSettingsError, match=re.escape(f"sampler is {wrong!r}: it must be a sampler object; ")):
-        ReplayMemory(10, FrameSpec(SHAPE), 4, sampler=wrong)
+        ReplayMemory(10, FrameSpec(SHAPE), 4, stack=4, sampler=wrong)
 
     assert_draws_all_that_is_held(memory)
 
@@ -193,7 +193,7 @@ def test_a_memory_that_cannot_be_built_or_read_releases_the_sampler(tmp_path):
         lambda: ReplayMemory.load(tmp_path / "memory", sampler=sampler),
         lambda: ReplayMemory.open(tmp_path / "memory", sampler=sampler),
         lambda: ReplayMemory.open(tmp_path / "memory", sampler=sampler, read_only=False),
-        lambda: ReplayMemory(41, FrameSpec(SHAPE), 4, sampler=sampler, directory=tmp_path / "memory"),
+        lambda: ReplayMemory(41, FrameSpec(SHAPE), 4, stack=4, sampler=sampler, directory=tmp_path / "memory"),
     ]
     for fail in failures:
         try:

@@ -226,7 +226,7 @@ def test_a_failed_preparation_raises_and_the_next_batch_follows():
 
 
 def test_a_loader_of_an_empty_memory_raises_and_works_after_the_first_steps():
-    memory = ReplayMemory(10, FrameSpec((4, 4)), 4)
+    memory = ReplayMemory(10, FrameSpec((4, 4)), 4, stack=4)
     with loader_of(memory) as loader:
         with pytest.raises(NothingToSampleError):
             next(loader)
@@ -352,7 +352,7 @@ from framestow.replay.batches_ahead import BatchesAhead
 from framestow.replay.sampling import PendingBatch
 from framestow.replay.memory import ReplayMemory
 
-memory = ReplayMemory(100, FrameSpec((84, 84)), 4)
+memory = ReplayMemory(100, FrameSpec((84, 84)), 4, stack=4)
 memory.begin(np.zeros((1, 84, 84), np.uint8))
 for step in range(100):
     memory.append([0], [0.0], [False], [False], np.full((1, 84, 84), step, np.uint8))
@@ -379,4 +379,4 @@ def test_a_loader_that_is_left_open_lets_the_process_end(argument, code):
 @pytest.mark.parametrize(("setting", "told"), [({"ahead": 0}, "ahead is 0"), ({"threads": 0}, "threads is 0")])
 def test_settings_that_cannot_work_are_refused(setting, told):
     with pytest.raises(InvalidSettingsError, match=told):
-        loader_of(ReplayMemory(10, FrameSpec((4, 4)), 4), **setting)
+        loader_of(ReplayMemory(10, FrameSpec((4, 4)), 4, stack=4), **setting)

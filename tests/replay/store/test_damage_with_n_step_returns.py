@@ -19,7 +19,7 @@ SHAPE = (4, 5)
 def played(retention: str) -> ReplayMemory:
     random = np.random.default_rng(0)
     settings = {"stack": 3, "num_envs": 2, "n_step": 5, "retention": retention, "frames_per_segment": 64, "seed": 0}
-    memory = ReplayMemory(3000, FrameSpec(SHAPE), 4, **settings)
+    memory = ReplayMemory(3000, FrameSpec(SHAPE), 4, **{"stack": 4} | settings)
     memory.begin(random.integers(0, 256, (2, *SHAPE), dtype=np.uint8))
     for _ in range(2500):
         terminated, truncated, cut_off = random.random((3, 2)) < 0.01

@@ -293,7 +293,7 @@ def test_a_disk_slower_than_the_writer_slows_it_instead_of_filling_ram(tmp_path,
     noise = np.random.default_rng(0).integers(0, 256, (64, *spec.shape)).astype(spec.dtype)
     largest = 0
 
-    with ReplayMemory(10_000, spec, 4, directory=tmp_path / "memory", flush_every=0.01) as memory:
+    with ReplayMemory(10_000, spec, 4, stack=4, directory=tmp_path / "memory", flush_every=0.01) as memory:
         memory.begin(noise[:1])
         for step in range(1_500):  # 6 MB
             memory.append([0], [0.0], [False], [False], noise[step % 64][None])

@@ -170,7 +170,7 @@ class DirectoryMachine(RuleBasedStateMachine):
     def new_memory(self) -> ReplayMemory:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            return ReplayMemory(self.capacity, FrameSpec(SHAPE), NUM_ACTIONS, **self.arguments)
+            return ReplayMemory(self.capacity, FrameSpec(SHAPE), NUM_ACTIONS, **{"stack": 4} | self.arguments)
 
     def new_frames(self, count: int) -> np.ndarray:
         frames = np.zeros((count, *SHAPE), np.uint8)

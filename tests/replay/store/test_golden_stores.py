@@ -86,7 +86,7 @@ CALLS: dict[str, Callable] = {
     "load": ReplayMemory.load,
     "open": ReplayMemory.open,
     "resume": lambda folder: ReplayMemory.open(folder, read_only=False),
-    "live in": lambda folder: ReplayMemory(700, FrameSpec((20, 30)), 4, num_envs=2, directory=folder),
+    "live in": lambda folder: ReplayMemory(700, FrameSpec((20, 30)), 4, stack=4, num_envs=2, directory=folder),
     "inspect": inspect_memory,
     "verify": verify_store,
     "repair": repair_store,

@@ -162,7 +162,7 @@ def test_a_custom_sampler_is_passed_to_load(tmp_path):
 
 
 def test_an_environment_without_stored_steps_resumes_at_its_position(tmp_path):
-    memory = ReplayMemory(50, FrameSpec(SHAPE), 4, num_envs=2, seed=0)
+    memory = ReplayMemory(50, FrameSpec(SHAPE), 4, stack=4, num_envs=2, seed=0)
     oracle = ListMemory(50, 2, 4, 0.99)
     blank = np.zeros((1, *SHAPE), np.uint8)
     for target in (memory, oracle):
@@ -192,7 +192,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 def record(num_steps):
-    memory = ReplayMemory(num_steps, FrameSpec((84, 84)), 4)
+    memory = ReplayMemory(num_steps, FrameSpec((84, 84)), 4, stack=4)
     noise = np.random.default_rng(0).integers(0, 256, (256, 84, 84), dtype=np.uint8)
     memory.begin(noise[:1])
     for step in range(num_steps):

@@ -23,7 +23,7 @@ def new_memory(**settings) -> ReplayMemory:
         retention="random",
         frames_per_segment=20,
         seed=3,
-        **settings,
+        **{"stack": 4} | settings,
     )
 
 

@@ -70,7 +70,7 @@ def recorded(
 ) -> Recorded:
     """Record episodes of two environments; save twice."""
     random, frames = np.random.default_rng(0), np.zeros((ENVS, NUM_BYTES), np.uint8)
-    inner = ReplayMemory(capacity, SPACE, 4, retention=retention, **LIKE)
+    inner = ReplayMemory(capacity, SPACE, 4, retention=retention, **{"stack": 4} | LIKE)
     memory = MemoryOfBytes(inner)
     memory.begin(frames)
     for step in range(num_steps):

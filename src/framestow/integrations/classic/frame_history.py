@@ -16,7 +16,8 @@ from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memor
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
-from framestow.replay.memory_settings import MAX_STACK, check_unpacking
+from framestow.replay.memory_settings import check_unpacking
+from framestow.replay.observation_layout import MAX_STACK
 from framestow.replay.sampling import OutputPool
 from framestow.replay.step_checks import LARGEST_REWARD
 from framestow.storage.frame_storage import Storage

@@ -21,8 +21,8 @@ from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, describe_memory
-from framestow.replay.memory_settings import MAX_STACK, check_unpacking
-from framestow.replay.observation_layouts import ObservationLayout, Stacks
+from framestow.replay.memory_settings import check_unpacking
+from framestow.replay.observation_layout import MAX_STACK
 from framestow.replay.step_checks import LARGEST_REWARD
 from framestow.storage.frame_storage import Storage
 
@@ -143,9 +143,8 @@ class MemoryEfficientAtariBuffer:
     original truncates them. In ``float16`` and ``float64`` such values are refused.
 
     **Episodes.** A new episode starts where ``s`` is not the previous ``s_next``. The original only uses
-    ``non_terminal == 0``, so after a time limit it stacks frames of two episodes. If an episode starts with a stack
-    that is not padded by its first frame or zeros, the buffer stores whole observations from then on. The original
-    returns another stack there.
+    ``non_terminal == 0``, so after a time limit it stacks frames of two episodes. It also returns another stack where
+    an episode starts with one that is not padded by its first frame.
 
     **Other fields.** ``a`` is a number or an array, always of the same shape and dtype. ``r`` and ``non_terminal`` are
     returned as Python floats. The fields after ``s_next`` are returned equal. An ``info`` with the same numeric keys at
@@ -223,7 +222,8 @@ class MemoryEfficientAtariBuffer:
         self._store_pending_extras()
         self._pending_extras = encoded
         exact = np.array([reward])
-        self._paired_steps.add(
+        add = self._paired_steps.add if self._is_stacked else self._paired_steps.add_frames
+        add(
             observation[None],
             action[None],
             exact.astype(np.float32) if abs(reward) <= LARGEST_REWARD else exact,  # which the memory refuses
@@ -309,8 +309,6 @@ class MemoryEfficientAtariBuffer:
             raise NothingToSampleError(f"index is {wrong[0]}: it must be from 0 to {count - 1}; check len(buffer)")
         rows = steps.oldest_row + indices
         batch = steps.memory.get(steps.indices(rows, 0))
-        if self._is_stacked:
-            batch = steps.to_library(batch)
         for observations in (batch.observation, batch.next_observation):
             observations.flags.writeable = False
         actions = batch.action.tolist() if self._has_plain_actions else batch.action
@@ -336,17 +334,11 @@ class MemoryEfficientAtariBuffer:
         self._check_action(action)
         frame = FrameSpec(shape, np.float32, is_scaled=len(shape) > 1)
         self._is_stacked = len(shape) > 2 and shape[0] == self._stacked_frames
-        layouts = [ObservationLayout.of_depth(frame, 1)]
-        if self._is_stacked:
-            stacks = (Stacks(0, self._stacked_frames),)
-            layouts = [
-                *(ObservationLayout(frame, stacks[0].depth, padding, stacks) for padding in ("first_frame", "zeros")),
-                *layouts,
-            ]
+        depth = self._stacked_frames
         self._steps = PairedSteps(
             frame,
-            layouts=layouts,
-            least_stack=1 if self._is_stacked else self._stacked_frames,
+            stack=None if self._is_stacked else depth,
+            stack_axis=(0, depth) if self._is_stacked else None,
             capacity=self._capacity,
             action_space=self._action,
             threads=self._threads,

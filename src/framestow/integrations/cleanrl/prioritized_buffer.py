@@ -158,7 +158,7 @@ class PrioritizedReplayBuffer:
 
     Arguments:
         num_envs: number of environments. ``add`` then takes arrays of ``num_envs`` rows. They share the ``capacity``.
-        frame_stack: frames per observation; ``None`` detects it.
+        frame_stack: frames per observation; ``None`` decides by shape.
         threads: number of threads that unpack a batch.
         storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
 

@@ -74,7 +74,7 @@ class ReplayBuffer(RowBuffer):
     which needs ``infos`` as a list of dicts, one per environment.
 
     Arguments:
-        frame_stack: frames per observation; ``None`` detects it.
+        frame_stack: frames per observation; ``None`` decides by shape.
         threads: number of threads that unpack a batch.
         storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -12,13 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.argument_checks import check_indices, whole_number
-from framestow.frames.observation_spec import map_arrays
+from framestow.errors import InvalidSettingsError
+from framestow.frames.observation_spec import map_arrays, observation_spec
+from framestow.replay.added_steps import equal_rows
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.memory_settings import MAX_STACK
-from framestow.replay.observation_layouts import ObservationLayout, layouts_of_depth, layouts_to_try
+from framestow.replay.observation_layout import MAX_STACK, Arrays, Stacks, stacks_on
 from framestow.replay.sampling import OutputPool
-from framestow.replay.unstacking import Unstacker
+from framestow.replay.step_checks import check_frames
 
 
 def memory_to_bytes(memory: ReplayMemory) -> dict[str, bytes]:
@@ -51,10 +51,37 @@ def num_steps_taken(memory: ReplayMemory) -> int:
 
 
 def check_frame_stack(frame_stack: Any) -> None:
-    """Raise ``InvalidSettingsError`` unless ``frame_stack`` is a number of frames, or ``None`` to detect it."""
+    """Raise ``InvalidSettingsError`` unless ``frame_stack`` is a number of frames, or ``None`` to decide by shape."""
     if frame_stack is not None:
-        rule = f"an observation has 1 to {MAX_STACK} frames; leave frame_stack out to detect them"
+        rule = f"an observation has 1 to {MAX_STACK} frames; leave frame_stack out to decide by shape"
         whole_number("frame_stack", frame_stack, 1, MAX_STACK, rule=rule)
+
+
+def stacks_of_depth(space: Any, depth: int) -> tuple[Stacks | None, ...]:
+    """Return the stacks of ``depth`` frames in observations of ``space``, by array.
+
+    Pictures are stacked on the shorter of their first and last axis, with more than three axes on the first. Vectors
+    are stacked too, unless there are pictures and a vector has no multiple of ``depth`` entries.
+
+    Raises:
+        InvalidSettingsError: an axis has no multiple of ``depth`` entries.
+    """
+    shapes = [frame.shape for frame in observation_spec(space).frame_specs]
+    if depth == 1:
+        return (None,) * len(shapes)
+    stacks: list[Stacks | None] = []
+    for shape in shapes:
+        axis = 0 if len(shape) > 3 or shape[0] <= shape[-1] else -1
+        if shape[axis] % depth == 0:
+            stacks.append(stacks_on(shape, axis, depth))
+        elif len(shape) < 3 and any(len(other) > 2 for other in shapes):
+            stacks.append(None)
+        else:
+            raise InvalidSettingsError(
+                f"frame_stack is {depth}: observations of shape {shape} have {shape[axis]} channels, which must be a "
+                "multiple of it; give 1 to store each observation as one frame"
+            )
+    return tuple(stacks)
 
 
 class PairedSteps:
@@ -68,46 +95,22 @@ class PairedSteps:
     (Ctrl-C) a row is stored completely or not at all.
     """
 
-    def __init__(
-        self,
-        space: Any,
-        frame_stack: int | None = None,
-        *,
-        layouts: Sequence[ObservationLayout] = (),
-        least_stack: int = 1,
-        **arguments: Any,
-    ) -> None:
+    def __init__(self, space: Any, frame_stack: int | None = None, **arguments: Any) -> None:
         """Create the memory.
 
         Arguments:
             space: the observation space.
-            frame_stack: frames per observation; ``None`` detects it.
-            layouts: layouts to try instead, if the library defines how observations are stacked.
-            least_stack: the memory's stack, if ``add`` takes single frames.
+            frame_stack: frames per observation; ``None`` decides by shape, as ``ReplayMemory`` does.
             arguments: other arguments of the memory, which must store whole rows: ``retention="fifo"``, no budget,
                 ``n_step=1``, and a capacity that is a multiple of the number of environments.
 
         Raises:
             InvalidSettingsError: observations of ``space`` cannot be stacks of ``frame_stack`` frames.
         """
-        layouts = layouts or (layouts_to_try(space) if frame_stack is None else layouts_of_depth(space, frame_stack))
-        first = layouts[0]
-        self.memory = ReplayMemory(
-            observation_space=first.frame_space,
-            stack=max(first.depth, least_stack),
-            stack_padding=first.padding,
-            seed=0,  # unused: the library draws
-            **arguments,
-        )
-        self.memory._unstacker = Unstacker(frame_stack, layouts=layouts, least_stack=least_stack, restores_next=True)
-        # Layout before the first step, which may choose another one.
-        self._first_layout = first
+        if frame_stack is not None:
+            arguments["stack_axis"] = stacks_of_depth(space, frame_stack)
+        self.memory = ReplayMemory(observation_space=space, seed=0, **arguments)  # unused seed: the library draws
         self.copies = BatchCopies()
-
-    @property
-    def layout(self) -> ObservationLayout:
-        """Current layout of observations."""
-        return self.memory._unstacker.layout or self._first_layout
 
     @property
     def num_rows(self) -> int:
@@ -129,6 +132,35 @@ class PairedSteps:
         """Store one step of every environment, given as the arguments of ``ReplayMemory.add``."""
         self.memory.add(*step, **extras)
 
+    def add_frames(self, frames: Any, action: Any, reward: Any, next_frames: Any, *ends: Any, **extras: Any) -> None:
+        """Store one step of every environment, given with single frames, in a memory with ``stack``."""
+        stacks, join = self._stacks_on(frames), self.memory._settings.layout.join
+        following = [
+            np.concatenate([stack[:, 1:], frame[:, None]], 1)
+            for stack, frame in zip(stacks, self._checked(next_frames), strict=True)
+        ]
+        self.add(join(stacks), action, reward, join(following), *ends, **extras)
+
+    def stacks_on(self, frames: Any) -> Any:
+        """Return the observations whose newest frames are ``frames``, of every environment.
+
+        A frame that is the newest one of an open episode belongs to it. Any other one begins an episode.
+        """
+        return self.memory._settings.layout.join(self._stacks_on(frames))
+
+    def _stacks_on(self, frames: Any) -> Arrays:
+        parts, stacks = self._checked(frames), self.memory._stacks_of_envs()
+        continues = self.memory.open_episodes
+        for stack, frame in zip(stacks, parts, strict=True):
+            continues &= equal_rows(stack[:, -1], frame)
+        for stack, frame in zip(stacks, parts, strict=True):
+            stack[~continues] = frame[~continues, None]
+        return stacks
+
+    def _checked(self, frames: Any) -> tuple[npt.NDArray[Any], ...]:
+        checked = check_frames(frames, self.memory.num_envs, self.memory._settings.frame)
+        return checked if isinstance(checked, tuple) else (checked,)
+
     def indices(self, rows: npt.ArrayLike, environments: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the memory's indices of the steps in these rows and environments, which broadcast."""
         return np.asarray(np.asarray(rows, np.int64) * self.memory.num_envs + np.asarray(environments, np.int64))
@@ -140,29 +172,22 @@ class PairedSteps:
         if a transition is not stored.
         """
         batches = self.memory._batches
-        return self.to_library(batches.read(batches.as_draw, check_indices(indices, most_axes=1), shares_frames))
+        return batches.read(batches.as_draw, check_indices(indices, most_axes=1), shares_frames)
 
     def own(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return observations that share no memory in C order; a copy if they are not."""
         return observations if observations.flags.c_contiguous else self.copies.of(observations)
 
-    def to_library(self, batch: Batch) -> Batch:
-        """Return a batch of the memory with observations in the library's shape."""
-        return self.memory._unstacker.to_library(batch)
-
     def start_new_episodes(self) -> None:
         """Start a new episode with the next step of every environment."""
-        self.memory._unstacker.begin_anew(self.memory.num_envs)
+        with self.memory._lock:
+            self.memory._steps.close_episodes()
 
     def __getstate__(self) -> dict[str, Any]:
-        memory = self.memory
-        saved = memory_to_bytes(memory), memory._settings.threads, memory._unstacker
-        return {**self.__dict__, "memory": saved}
+        return {**self.__dict__, "memory": (memory_to_bytes(self.memory), self.memory._settings.threads)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        files, threads, unstacker = state["memory"]
-        self.__dict__ |= {**state, "memory": memory_from_bytes(files, threads)}
-        self.memory._unstacker = unstacker
+        self.__dict__ |= {**state, "memory": memory_from_bytes(*state["memory"])}
 
 
 class BatchCopies:

@@ -27,7 +27,7 @@ from framestow.integrations.drop_in.paired_steps import check_frame_stack
 from framestow.integrations.tianshou.observation_store import ObservationStep, ObservationStore
 from framestow.one_line import one_line
 from framestow.replay.memory import ReplayMemory, describe_memory
-from framestow.replay.memory_settings import MAX_STACK
+from framestow.replay.observation_layout import MAX_STACK
 from framestow.storage.frame_storage import Storage
 
 
@@ -492,7 +492,7 @@ class ReplayBuffer(NumberedSlots):
     also with ``ignore_obs_next``, which saves no memory here.
 
     Arguments:
-        frame_stack: frames per observation with ``stack_num=1``; ``None`` detects it.
+        frame_stack: frames per observation with ``stack_num=1``; ``None`` decides by shape.
         threads: number of threads that unpack a batch.
         storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
 

@@ -6,7 +6,7 @@ others, each environment gets its own group.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,11 +16,9 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
-from framestow.frames.observation_spec import ObservationSpec, map_arrays
-from framestow.frames.stacking import StackPadding
+from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import BatchCopies, PairedSteps
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layouts import ObservationLayout, layouts_of_depth, layouts_to_try
 from framestow.storage.frame_storage import Storage
 
 Indices = npt.NDArray[np.int64]
@@ -53,19 +51,17 @@ class EnvGroupSettings:
     space: Any
     size: int  # rows
     stack: int  # frames that the buffer stacks itself; 1 if observations are stacks already
-    frame_stack: int | None  # frames of an observation; None detects them
+    frame_stack: int | None  # frames of an observation; None decides by shape
     threads: int
     storage: Storage
     num_envs: int
 
-    def steps(self, first_layout: ObservationLayout | None = None) -> PairedSteps:
+    def steps(self) -> PairedSteps:
         """Return a memory for ``size`` steps of each environment, with observations and flags only."""
-        depth = 1 if self.stack > 1 else self.frame_stack
-        layouts = layouts_to_try(self.space) if depth is None else layouts_of_depth(self.space, depth)
         return PairedSteps(
             self.space,
-            layouts=sorted(layouts, key=lambda layout: layout != first_layout),
-            least_stack=self.stack,
+            self.frame_stack if self.stack == 1 else None,
+            stack=None if self.stack == 1 else self.stack,
             capacity=self.size * self.num_envs,
             action_space=1,
             num_envs=self.num_envs,
@@ -85,12 +81,10 @@ class EnvGroup:
     repeated.
     """
 
-    def __init__(
-        self, settings: EnvGroupSettings, first_row: int = 0, first_layout: ObservationLayout | None = None
-    ) -> None:
+    def __init__(self, settings: EnvGroupSettings, first_row: int = 0) -> None:
         self._settings, self._first_row = settings, first_row
         # The stored rows, numbered from 0; ``_first_row`` is the number of its row 0 here.
-        self._steps = settings.steps(first_layout)
+        self._steps = settings.steps()
         # The newest row, if its next observations are not known yet; it is not in ``_steps``.
         self._waiting: ObservationStep | None = None
 
@@ -136,50 +130,25 @@ class EnvGroup:
         """Return a new group with one of the environments and all its stored rows, under the same numbers."""
         oldest = self._steps.oldest_row
         rows = np.arange(oldest, self._steps.num_rows)
-        group = EnvGroup(replace(self._settings, num_envs=1), self._first_row + oldest, self._steps.layout)
-        for first in range(0, len(rows), 64):
-            indices = self._steps.indices(rows[first : first + 64], env_id)
-            batch = self.memory.get(indices)
-            group._copy_steps(batch.observation, batch.next_observation, batch.terminated, batch.truncated, self)
+        group = EnvGroup(replace(self._settings, num_envs=1), self._first_row + oldest)
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            batch = self.memory.get(self._steps.indices(rows[first : first + ROWS_AT_ONCE], env_id))
+            copied = ObservationStep(batch.observation, batch.next_observation, batch.terminated, batch.truncated)
+            for at in range(len(batch.reward)):
+                group._store(copied.of([at]), group._steps.add)
         group._waiting = None if self._waiting is None else self._waiting.of([env_id])
         return group
 
-    def _copy_steps(
-        self, observation: Any, next_observation: Any, terminated: Flags, truncated: Flags, old: EnvGroup
-    ) -> None:
-        """Store steps of one environment read from the memory of group ``old``, ``(n, stack, *frame)`` each."""
-        if not self._steps.num_rows:
-            self._copy_history(observation, old)
-        observations, next_observations = map(old._steps.layout.to_library, (observation, next_observation))
-        for at in range(len(terminated)):
-            one = np.s_[at : at + 1]
-            self._feed(ObservationStep(observations, next_observations, terminated, truncated).of(one))
-
-    def _copy_history(self, observation: Any, old: EnvGroup) -> None:
-        """Store the frames before the first copied step, as steps without a number."""
-        depth = old.memory.stack
-        for num_frames in range(1, depth):
-            windows = [
-                map_arrays(lambda part, n=n: _pad_stacks(part[:1], n, old._steps.layout.padding), observation)
-                for n in (num_frames, num_frames + 1)
-            ]
-            ongoing = np.zeros(1, bool)
-            before, after = map(old._steps.layout.to_library, windows)
-            self._feed(ObservationStep(before, after, ongoing, ongoing))
-        self._first_row -= depth - 1
-
     def _feed(self, step: ObservationStep) -> None:
+        self._store(step, self._steps.add if self._settings.stack == 1 else self._steps.add_frames)
+
+    def _store(self, step: ObservationStep, add: Callable[..., None]) -> None:
         zeros = np.zeros(self._settings.num_envs)
-        self._steps.add(
-            step.observation, zeros.astype(int), zeros, step.next_observation, step.terminated, step.truncated
-        )
+        add(step.observation, zeros.astype(int), zeros, step.next_observation, step.terminated, step.truncated)
 
     def _find_pairs(self, rows: Indices, env_ids: Indices) -> Pair:
         batch = self.memory.get(self._steps.indices(rows - self._first_row, env_ids))
-        if self._settings.stack > 1:
-            return batch.observation, batch.next_observation
-        layout = self._steps.layout
-        return layout.to_library(batch.observation), layout.to_library(batch.next_observation)
+        return batch.observation, batch.next_observation
 
     def _next_observation_of(self, waiting: ObservationStep, observation: Any) -> Any:
         """Return the next observations of a waiting row: ``observation``, unless an environment's episode ended."""
@@ -192,24 +161,17 @@ class EnvGroup:
 
     def _repeat_newest_frame(self, waiting: ObservationStep) -> Any:
         """Return the observation shifted by one frame, with its newest frame repeated."""
-        layout = self._steps.layout
-        stacks = layout.stacks_of(layout.arrays_of(waiting.observation, self._settings.num_envs))
-        shifted = [np.concatenate([part[:, 1:], part[:, -1:]], 1) for part in stacks]
-        if isinstance(layout.spec, ObservationSpec):
-            return layout.to_library(layout.spec.arrange(shifted))
-        return layout.to_library(shifted[0])
+        if self._settings.stack > 1:
+            return waiting.observation
+        layout = self.memory._settings.layout
+        stacks = layout.split(layout.check(waiting.observation, self._settings.num_envs))
+        return layout.join([np.concatenate([part[:, 1:], part[:, -1:]], 1) for part in stacks])
 
     def _waiting_observation(self) -> Any:
         """Return the observation of the waiting row, of every environment."""
         assert self._waiting is not None
         observation = self._waiting.observation
-        if self._settings.stack == 1:
-            return observation
-        is_open = self.memory.open_episodes
-        first = map_arrays(lambda part: np.repeat(part[:, None], self._settings.stack, 1), observation)
-        return map_arrays(
-            lambda new, now: _merge_rows(is_open, now[is_open], new[~is_open]), first, self.memory.observations()
-        )
+        return observation if self._settings.stack == 1 else self._steps.stacks_on(observation)
 
 
 def _merge_rows(at: Flags, these: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -217,15 +179,6 @@ def _merge_rows(at: Flags, these: npt.NDArray[Any], others: npt.NDArray[Any]) ->
     merged = np.empty((len(at), *these.shape[1:]), these.dtype)
     merged[at], merged[~at] = these, others
     return merged
-
-
-def _pad_stacks(stack: npt.NDArray[Any], num_frames: int, padding: StackPadding) -> npt.NDArray[Any]:
-    """Return stacks ``(n, depth, *frame)`` as they were after the first ``num_frames`` of their frames."""
-    depth = stack.shape[1]
-    padded = np.empty_like(stack)
-    padded[:, depth - num_frames :] = stack[:, :num_frames]
-    padded[:, : depth - num_frames] = stack[:, :1] if padding == "first_frame" else 0
-    return padded
 
 
 Numbers = npt.NDArray[np.uint32]
@@ -246,7 +199,7 @@ class ObservationStore:
         sizes: number of steps to store, per environment.
         stack: frames per observation if single frames are added; the first frame of an episode pads its first stacks.
             1 if observations are added.
-        frame_stack: frames per added observation, if ``stack`` is 1; ``None`` detects it.
+        frame_stack: frames per added observation, if ``stack`` is 1; ``None`` decides by shape.
         threads: number of threads that unpack a batch.
         storage: ``"packed"`` or ``"raw"``.
     """
@@ -263,7 +216,7 @@ class ObservationStore:
         placeholder = FrameSpec((1,))
         self._settings = EnvGroupSettings(placeholder, max(sizes), stack, frame_stack, threads, storage, len(sizes))
         if max(sizes):
-            self._settings.steps()  # raises for invalid settings before the first step
+            replace(self._settings, frame_stack=None).steps()  # raises for invalid settings before the first step
         self.clear()
 
     def clear(self) -> None:

@@ -1,11 +1,10 @@
 """Reads TensorDicts as steps: finds the pixel keys, the episode flags, and the order of steps.
 
-``PixelKeys.steps_of`` converts a TensorDict to a ``StepBatch``. ``PixelLayout`` describes how pixels are stacked.
+``PixelKeys.steps_of`` converts a TensorDict to a ``StepBatch``. ``PixelForm`` describes how pixels are stacked.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,15 +16,7 @@ from tensordict import TensorDictBase
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, observation_spec
-from framestow.frames.stacking import StackPadding
-from framestow.replay.observation_layouts import (
-    RGB_CHANNELS,
-    Arrays,
-    ObservationLayout,
-    Stacks,
-    equal_rows,
-    layouts_of_depth,
-)
+from framestow.replay.observation_layout import Arrays, Stacks
 
 Indices = npt.NDArray[np.int64]
 
@@ -117,61 +108,53 @@ def rewards_of(values: npt.NDArray[Any] | None, num_steps: int) -> npt.NDArray[n
 
 
 @dataclass(frozen=True)
-class PixelLayout:
-    """Layout of added pixels (``taken``) and of sampled ones (``given``): equal, or single frames and their stacks."""
+class PixelForm:
+    """The form of pixels: those of ``spec`` are added, and returned like that or as ``stacks`` of them."""
 
-    taken: ObservationLayout
-    given: ObservationLayout
+    spec: AnySpec
+    stacks: tuple[Stacks, ...] | None
 
-    @property
-    def depth(self) -> int:
-        """Frames per stack of the memory."""
-        return self.given.depth
+    @classmethod
+    def of_space(cls, space: Any, frame_stack: int | None, dim: int) -> PixelForm:
+        """Return the form of pixels of ``space``, with ``frame_stack`` single frames stacked along ``dim`` if given."""
+        spec = observation_spec(space)
+        if frame_stack is None:
+            return cls(spec, None)
+        return cls(spec, tuple(_stacks_of_frames(array.shape, frame_stack, dim) for array in spec.frame_specs))
+
+    def arrange(self, parts: Arrays, rows: Any) -> Any:
+        """Return these rows of arrays, one per key, in the form that a memory takes."""
+        some = tuple(part[rows] for part in parts)
+        return self.spec.rebuild(some) if isinstance(self.spec, ObservationSpec) else some[0]
 
     def parts_of(self, observations: Any) -> Arrays:
-        """Return a memory's observations as stacks ``(n, depth, *frame)``, one array per key."""
-        spec = self.given.spec
-        return spec.flatten(observations) if isinstance(spec, ObservationSpec) else [observations]
+        """Return a memory's observations as one array per key."""
+        return self.spec.flatten(observations) if isinstance(self.spec, ObservationSpec) else [observations]
 
-    def are_shifted(self, seen: Arrays, seen_next: Arrays) -> bool:
-        """Return whether every next stack is its stack shifted by one frame; always true for single frames."""
-        if self.taken.depth == 1:
-            return True
-        return all(
-            bool(equal_rows(now[:, 1:], after[:, :-1]).all()) for now, after in zip(seen, seen_next, strict=True)
-        )
+    def newest(self, observations: Any) -> Arrays:
+        """Return the newest added pixels in a memory's observations, ``(n, *shape)`` per key."""
+        parts = self.parts_of(observations)
+        return parts if self.stacks is None else [part[:, -1] for part in parts]
 
+    def sampled(self, observations: Any) -> Arrays:
+        """Return a memory's observations as the pixels of samples, one array per key."""
+        parts = self.parts_of(observations)
+        if self.stacks is None:
+            return parts
+        return [stacks.join(part) for stacks, part in zip(self.stacks, parts, strict=True)]
 
-def possible_layouts(space: Any, frame_stack: int | None, padding: StackPadding, dim: int) -> list[PixelLayout]:
-    """Return the layouts to try, the most compact first; the last one fits all pixels.
-
-    ``frame_stack``: number of single frames to stack along ``dim``; ``None`` to return pixels as they were added.
-    """
-    spec = observation_spec(space)
-    whole = ObservationLayout.of_depth(spec, 1)
-    if frame_stack is not None:
-        stacks = tuple(_stacks_of_frames(array.shape, frame_stack, dim) for array in spec.frame_specs)
-        return [PixelLayout(whole, ObservationLayout(spec, frame_stack, padding, stacks))]
-    layouts = []
-    for depth in _possible_depths(spec):
-        with suppress(InvalidSettingsError):  # a key is not a stack of this depth
-            layouts += layouts_of_depth(spec, depth)
-    return [PixelLayout(layout, layout) for layout in [*layouts, whole]]
+    def no_pixels(self) -> Arrays:
+        """Return empty pixels as sampled, ``(0, *shape)`` per key."""
+        shapes = [frame.shape for frame in self.spec.frame_specs]
+        if self.stacks is not None:
+            shapes = [each.observation_shape(shape) for each, shape in zip(self.stacks, shapes, strict=True)]
+        return [np.empty((0, *shape), frame.dtype) for shape, frame in zip(shapes, self.spec.frame_specs, strict=True)]
 
 
 def spec_of_frames(frames: npt.NDArray[Any]) -> FrameSpec:
     """Return the spec of the first frames, ``(n, *frame)``; floats from 0 to 1 are scaled pixels."""
     is_scaled = frames.dtype.kind == "f" and bool(((frames >= 0) & (frames <= 1)).all())
     return FrameSpec(frames.shape[1:], frames.dtype, is_scaled)
-
-
-def _possible_depths(spec: AnySpec) -> list[int]:
-    """Return the possible depths of grey and RGB stacks, the deepest first."""
-    depths = set()
-    for shape in (array.shape for array in spec.frame_specs if len(array.shape) > 2):
-        channels = shape[0] if len(shape) > 3 or shape[0] <= shape[-1] else shape[-1]
-        depths |= {channels, channels // RGB_CHANNELS} if channels % RGB_CHANNELS == 0 else {channels}
-    return sorted(depths - {1}, reverse=True)
 
 
 def _stacks_of_frames(shape: tuple[int, ...], depth: int, dim: int) -> Stacks:

@@ -36,7 +36,7 @@ from framestow.integrations.drop_in.paired_steps import (
     memory_to_bytes,
 )
 from framestow.integrations.torchrl.pixel_steps import PixelSteps
-from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, num_envs_for, possible_layouts
+from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelForm, PixelKeys, num_envs_for
 from framestow.one_line import one_line
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.memory_settings import check_unpacking
@@ -118,7 +118,7 @@ class StoredPixels:
 
     def read_packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
         """Return the same as ``PackedPixels``."""
-        nothing = [torch.from_numpy(part) for part in self.steps.no_pixels()]
+        nothing = [torch.from_numpy(part) for part in self.steps.form.no_pixels()]
         return {
             key: PackedPixels(partial(self._read_key, key), numbers, part)
             for key, part in zip(self.keys.all_keys, 2 * nothing, strict=True)
@@ -269,8 +269,8 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         max_size: maximum number of steps, as in ``LazyTensorStorage``.
         device: device of batches and of the other keys.
         ndim: number of dimensions; with 2 the first is time and the second the environment.
-        frame_stack: number of single frames to stack along ``dim``. ``None`` returns pixels as they were added; stacks
-            are detected, and each of their frames is stored once.
+        frame_stack: number of single frames to stack along ``dim``. ``None`` returns pixels as they were added. Those
+            with the shape of stacks share their frames.
         dim: channel axis of the frames, -3 or -1, as in ``CatFrames``.
         padding: padding of an episode's first stacks: ``"same"`` repeats the first frame, ``"constant"`` uses zeros.
         pixels: pixel keys. Default: keys named ``"pixels"``, and keys with at least two axes and 256 bytes per step.
@@ -279,8 +279,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
 
     ``memory.report()`` shows the memory use. The memory stores rewards and episode ends, but not actions. Its indices
-    differ from storage positions. It has spare capacity for some hundreds of steps, for stacks from the middle of an
-    episode.
+    differ from storage positions. It has spare capacity for some hundreds of steps of interrupted batches.
 
     Any number of environments may take turns. A step continues the previous step of its environment if the pixels
     match. The order of a batch, ``("collector", "traj_ids")`` and ``"is_init"`` identify the environment.
@@ -362,12 +361,13 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         is_one = isinstance(cursor, int | np.integer) or (isinstance(cursor, torch.Tensor) and not cursor.ndim)
         batch = steps.unsqueeze(0) if is_one else steps
         size, length = self._max_size_along_dim0(batched_data=batch), len(self)
+        number = 0 if self._pixels is None else self._pixels.steps.next_number
         cells = self._check_cells(cursor, len(batch), size)
         try:
             self._set_next(cursor, steps, batch, size)
         except BaseException:  # Ctrl-C, a full disk or a refused step: the writer counts none of the batch
             if self._pixels is not None:
-                self._pixels.steps.hide_unfinished()
+                self._pixels.steps.hide_from(number)
             self._len = length
             self._rewind_writers(len(batch))
             raise
@@ -473,28 +473,17 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         return self._pixels
 
     def _make_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> StoredPixels:
-        layouts = possible_layouts(keys.space, self._frame_stack, self._padding, self._dim)
-        return StoredPixels(keys, PixelSteps(layouts, num_steps, num_envs, self._make_memory, self._renumber))
-
-    def _make_memory(self, capacity: int, space: Any, stack: int, padding: StackPadding, num_envs: int) -> ReplayMemory:
-        return ReplayMemory(
-            capacity,
-            space,
-            1,
-            stack=stack,
-            stack_padding=padding,
-            num_envs=num_envs,
+        make_memory = partial(
+            ReplayMemory,
+            observation_space=keys.space,
+            action_space=1,
+            stack=self._frame_stack,
+            stack_padding=self._padding,
             threads=self.threads,
             storage=self._storage_kind,
         )
-
-    def _renumber(self, stored: Indices, moved: Indices) -> None:
-        """Update step indices after the memory was rebuilt: ``stored`` became ``moved``, others were evicted."""
-        column = self._storage[STEP]
-        numbers = column.cpu().numpy()
-        at = np.searchsorted(stored, numbers).clip(max=max(len(stored) - 1, 0))
-        is_stored = stored[at] == numbers if len(stored) else np.zeros(numbers.shape, bool)
-        column.copy_(torch.from_numpy(np.where(is_stored, moved[at] if len(stored) else numbers, NONE)))
+        form = PixelForm.of_space(keys.space, self._frame_stack, self._dim)
+        return StoredPixels(keys, PixelSteps(form, num_steps, num_envs, make_memory))
 
     def _check_cells(self, cursor: Index, num_cells: int, size: int) -> Indices:
         """Return the positions of ``cursor`` along the first dimension; raise unless they are the next ones."""

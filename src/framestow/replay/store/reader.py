@@ -204,7 +204,8 @@ class StoredMemory(Closing):
     def _append_blank_segment(self, storage: FrameStorage, track: int, number: int) -> None:
         """Continue a track after a sealed segment that was damaged and skipped."""
         frame, length = self.settings.frame.frame_specs[track // self.settings.num_envs], storage.frames_per_segment
-        blank = FrameStorage(frame, 1, frames_per_segment=length)
+        depth = self.settings.layout.depths[track // self.settings.num_envs]
+        blank = FrameStorage(frame, 1, frames_per_segment=length, depths=[depth])
         blank.begin_at(0, number)
         for _ in range(length):
             blank.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))

@@ -418,7 +418,8 @@ def _add_blank_frame(arrays: Arrays, track: int, settings: MemorySettings, frame
     next_position = int(arrays[NEXT_POSITIONS][track])
     number = next_position // frames_per_segment
     frame = settings.frame.frame_specs[track // settings.num_envs]
-    storage = FrameStorage(frame, 1, frames_per_segment=frames_per_segment)
+    depth = settings.layout.depths[track // settings.num_envs]
+    storage = FrameStorage(frame, 1, frames_per_segment=frames_per_segment, depths=[depth])
     storage.begin_at(0, number)
     storage.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
     segment = np.frombuffer(storage.segment(0, number), np.uint8)

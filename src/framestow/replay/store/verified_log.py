@@ -218,7 +218,8 @@ class SegmentCheck:
         array = key.track // settings.num_envs
         frame, unpacked = settings.frame.frame_specs[array], self._unpacked[array]
         # A new storage for each segment: a segment must not depend on others.
-        storage = FrameStorage(frame, 1, frames_per_segment=self._frames_per_segment)
+        depths = [settings.layout.depths[array]]
+        storage = FrameStorage(frame, 1, frames_per_segment=self._frames_per_segment, depths=depths)
         try:
             storage.restore(0, key.number, segment)
             if (found := storage.stored_positions(0)) != positions:

@@ -1,0 +1,323 @@
+"""How observations consist of frames: which axis of which array is a stack, decided by shape alone.
+
+``Stacks`` says it of one array, ``ObservationLayout`` of a whole observation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.argument_checks import as_array, whole_number
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec, ArraySpec, ObservationSpec, observation_spec
+
+MAX_STACK = 256  # frames; a stored step keeps its history in one byte
+PICTURE_SIDE = 32  # pixels; a picture has two axes of at least as many
+MOST_DETECTED = 16  # entries of an axis that is taken for a stack without being told
+COLOURS = 3  # entries of an axis that is taken for one colour picture
+
+Arrays: TypeAlias = "list[npt.NDArray[Any]]"
+"""One array per array of an observation, in the order of ``ObservationSpec``."""
+
+AxisChoice: TypeAlias = "int | Literal['none'] | tuple[int, int]"
+"""Axis of the stacked frames, 0 or -1, alone or with the number of frames on it; ``"none"``: no stack."""
+
+
+class Stacks(NamedTuple):
+    """Stack of ``depth`` frames along ``axis`` of an observation, 0 or -1, oldest frame first.
+
+    With ``channels=None`` the frames have no such axis. Otherwise each frame has ``channels`` entries along it.
+
+    >>> Stacks(0, 4).frame_shape((4, 84, 84)), Stacks(-1, 4, channels=3).frame_shape((84, 84, 12))
+    ((84, 84), (84, 84, 3))
+    """
+
+    axis: int
+    depth: int
+    channels: int | None = None
+
+    def frame_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of one frame of an observation of ``shape``."""
+        own = () if self.channels is None else (self.channels,)
+        return (*own, *shape[1:]) if self.axis == 0 else (*shape[:-1], *own)
+
+    def observation_shape(self, frame: tuple[int, ...]) -> tuple[int, ...]:
+        """Return the shape of an observation of frames of shape ``frame``: the inverse of ``frame_shape``."""
+        if self.channels is None:
+            return (self.depth, *frame) if self.axis == 0 else (*frame, self.depth)
+        entries = self.depth * self.channels
+        return (entries, *frame[1:]) if self.axis == 0 else (*frame[:-1], entries)
+
+    def split(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return observations ``(n, *shape)`` as frames ``(n, depth, *frame)``, as a view if possible."""
+        if self.channels is None:
+            return observations if self.axis == 0 else np.moveaxis(observations, -1, 1)
+        n, *shape = observations.shape
+        if self.axis == 0:
+            return observations.reshape(n, self.depth, self.channels, *shape[1:])
+        return np.moveaxis(observations.reshape(n, *shape[:-1], self.depth, self.channels), -2, 1)
+
+    def join(self, frames: npt.NDArray[Any], num_leading: int = 1) -> npt.NDArray[Any]:
+        """Return frames ``(..., depth, *frame)`` as observations ``(..., *shape)``: the inverse of ``split``.
+
+        A view, except of channels joined on the last axis. ``num_leading``: number of axes before the frames.
+
+        >>> stacks = Stacks(-1, 4, channels=3)
+        >>> observations = np.arange(2 * 5 * 12).reshape(2, 5, 12)
+        >>> bool((stacks.join(stacks.split(observations)) == observations).all())
+        True
+        """
+        leading = frames.shape[:num_leading]
+        if self.channels is None:
+            return frames if self.axis == 0 else np.moveaxis(frames, num_leading, -1)
+        if self.axis == 0:
+            return frames.reshape(*leading, self.depth * self.channels, *frames.shape[num_leading + 2 :])
+        side_by_side = np.moveaxis(frames, num_leading, -2)
+        return side_by_side.reshape(*side_by_side.shape[:-2], self.depth * self.channels)
+
+    def piece_bytes(self, frame: FrameSpec) -> int:
+        """Return the bytes that lie together of one frame in an observation of the spec ``frame``."""
+        channels = frame.dtype.itemsize * (self.channels or 1)
+        return channels if self.axis < 0 else frame.nbytes // self.depth
+
+
+@dataclass(frozen=True)
+class ObservationLayout:
+    """Observations of ``spec`` as stacks of frames; ``stacks`` has an entry per array, ``None`` where it is no stack.
+
+    The layout is decided when a memory is built, and never changes:
+
+    ==========================================  =================================================================
+    arrays of a space                           frames
+    ==========================================  =================================================================
+    ``(4, 84, 84)``, ``(84, 84, 4)``            4 frames ``(84, 84)``
+    ``(84, 84, 12)``, ``(12, 84, 84)``          4 colour frames, ``(84, 84, 3)`` and ``(3, 84, 84)``
+    ``(84, 84, 3, 4)``, ``(3, 84, 84, 4)``      4 frames ``(84, 84, 3)`` and ``(3, 84, 84)``
+    ``(84, 84, 3)``, ``(84, 84)``, ``(17,)``    no stack: the whole array is a frame
+    ==========================================  =================================================================
+
+    >>> ObservationLayout.of_space(FrameSpec((84, 84, 12))).frame_space.shape
+    (84, 84, 3)
+    """
+
+    spec: AnySpec
+    stacks: tuple[Stacks | None, ...]
+    takes_frames: bool = False
+    """Whether the memory was built with the space of one frame: ``begin`` and ``append`` take single frames."""
+
+    @classmethod
+    def of_space(
+        cls, space: Any, stack_axis: AxisChoice | Mapping[str, AxisChoice] | Sequence[Stacks | None] | None = None
+    ) -> ObservationLayout:
+        """Return the layout of observations of ``space``.
+
+        Arguments:
+            space: Space of whole observations.
+            stack_axis: Axis of the stacked frames in every picture, or of the arrays that a dict names. ``None``
+                decides by shape.
+
+        Raises:
+            InvalidSettingsError: an array has no such axis, or the number of frames does not divide it.
+        """
+        spec = observation_spec(space)
+        arrays = _arrays_of(spec)
+        if isinstance(stack_axis, tuple) and all(isinstance(one, Stacks | None) for one in stack_axis):
+            return cls(spec, tuple(stack_axis))  # of a saved memory
+        return cls(spec, tuple(map(_as_stacks, arrays, _choices(arrays, stack_axis))))
+
+    @classmethod
+    def of_frames(cls, space: Any, stack: int) -> ObservationLayout:
+        """Return the layout with stacks of ``stack`` frames of ``space`` on the first axis, in all arrays."""
+        frames = observation_spec(space)
+        specs = [replace(frame, shape=(stack, *frame.shape)) for frame in frames.frame_specs]
+        return cls(_with_frames(frames, specs), (Stacks(0, stack),) * len(specs), takes_frames=True)
+
+    @classmethod
+    def of_stacks(cls, frames: AnySpec, stacks: tuple[Stacks | None, ...]) -> ObservationLayout:
+        """Return the layout with these ``stacks`` of ``frames``."""
+        specs = [
+            frame if each is None else replace(frame, shape=each.observation_shape(frame.shape))
+            for frame, each in zip(frames.frame_specs, stacks, strict=True)
+        ]
+        return cls(_with_frames(frames, specs), stacks)
+
+    @cached_property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """Arrays of an observation, in the order of ``stacks``."""
+        return _arrays_of(self.spec)
+
+    @cached_property
+    def depths(self) -> tuple[int, ...]:
+        """Number of frames in each array."""
+        return tuple(1 if stacks is None else stacks.depth for stacks in self.stacks)
+
+    @property
+    def depth(self) -> int:
+        """Number of frames in the deepest array: the memory's ``stack``."""
+        return max(self.depths)
+
+    @cached_property
+    def frame_space(self) -> AnySpec:
+        """Spec of one frame of each array."""
+        frames = [
+            frame if stacks is None else replace(frame, shape=stacks.frame_shape(frame.shape))
+            for stacks, frame in zip(self.stacks, self.spec.frame_specs, strict=True)
+        ]
+        return _with_frames(self.spec, frames)
+
+    @cached_property
+    def pieces(self) -> tuple[tuple[int, int], ...]:
+        """Number of stacked frames and bytes of their pieces, of each array, for the native ``unstack``."""
+        return tuple(
+            (1, frame.nbytes) if stacks is None else (stacks.depth, stacks.piece_bytes(frame))
+            for stacks, frame in zip(self.stacks, self.spec.frame_specs, strict=True)
+        )
+
+    def check(self, observations: Any, num_envs: int, name: str = "observation") -> Arrays:
+        """Return observations as one C-contiguous array ``(num_envs, *shape)`` per array, copied only if necessary.
+
+        Raises:
+            InvalidStepError: missing or extra arrays, wrong shapes or dtypes.
+        """
+        if isinstance(self.spec, FrameSpec):
+            return [self._check_array(observations, num_envs, self.arrays[0], name)]
+        parts = self.spec.flatten(observations, name)
+        return [
+            self._check_array(part, num_envs, array_spec, name)
+            for part, array_spec in zip(parts, self.arrays, strict=True)
+        ]
+
+    def split(self, arrays: Arrays) -> Arrays:
+        """Return views of n observations as frames, ``(n, depth, *frame)`` per array."""
+        return [
+            array[:, None] if stacks is None else stacks.split(array)
+            for stacks, array in zip(self.stacks, arrays, strict=True)
+        ]
+
+    def join(self, frames: Sequence[npt.NDArray[Any]], num_leading: int = 1) -> Any:
+        """Return frames ``(..., depth, *frame)``, one array per array, as observations ``(..., *shape)``."""
+        newest: tuple[Any, ...] = (*(slice(None),) * num_leading, -1)
+        parts = [
+            part[newest] if stacks is None else stacks.join(part, num_leading)
+            for stacks, part in zip(self.stacks, frames, strict=True)
+        ]
+        return self.spec.rebuild(tuple(parts)) if isinstance(self.spec, ObservationSpec) else parts[0]
+
+    def _check_array(self, given: Any, num_envs: int, array_spec: ArraySpec, name: str) -> npt.NDArray[Any]:
+        frame = array_spec.frame
+        array: npt.NDArray[Any] = given
+        expected = num_envs, *frame.shape
+        is_usual = type(array) is np.ndarray and array.shape == expected and array.dtype == frame.dtype
+        if is_usual and array.flags.c_contiguous:
+            return array
+        array = as_array(f"{name}{array_spec.subscript}", given, InvalidStepError)
+        observed = expected if array_spec.has_axes else expected[:-1]
+        if array.shape not in (expected, observed):
+            way_out = "with the environments as the first axis; give one observation per environment"
+            if self.takes_frames and array.shape == (num_envs, *frame.shape[1:]):
+                way_out = "stacks of frames; give whole stacks, leave out stack= (it stacks frames of that space), or "
+                way_out += "give single frames to begin and append"
+            raise InvalidStepError(
+                f"{name}{array_spec.subscript} has shape {array.shape}: {num_envs} environments take {observed}, "
+                f"{way_out}"
+            )
+        if array.dtype != frame.dtype:
+            raise InvalidStepError(
+                f"{name}{array_spec.subscript} has dtype {array.dtype}: the observation space requires {frame.dtype}, "
+                "and nothing is cast; convert it"
+            )
+        return np.ascontiguousarray(array).reshape(expected)
+
+
+def find_stack(shape: tuple[int, ...]) -> Stacks | None:
+    """Return the stack that an array of ``shape`` is taken for; ``None`` if it is a single frame.
+
+    A picture has at least three axes, two of them of 32 or more. Its first or last axis is a stack if it has 2 to 16
+    entries, but not 3, which are colours; the shorter one if both are. With three axes, 6, 9, 12 and 15 entries are
+    colour frames of three channels.
+
+    >>> find_stack((84, 84, 4)), find_stack((84, 84, 12)), find_stack((84, 84, 3)), find_stack((17,))
+    (Stacks(axis=-1, depth=4, channels=None), Stacks(axis=-1, depth=4, channels=3), None, None)
+    """
+    if not is_picture(shape):
+        return None
+    fitting = [axis for axis in (0, -1) if 2 <= shape[axis] <= MOST_DETECTED and shape[axis] != COLOURS]
+    return stacks_on(shape, min(fitting, key=lambda axis: shape[axis])) if fitting else None
+
+
+def is_picture(shape: tuple[int, ...]) -> bool:
+    """Return whether an array of ``shape`` is taken for a picture, alone or stacked."""
+    return len(shape) > 2 and sum(side >= PICTURE_SIDE for side in shape) >= 2
+
+
+def stacks_on(shape: tuple[int, ...], axis: int, depth: int | None = None) -> Stacks:
+    """Return the stack of ``depth`` frames on ``axis``; of colour frames if ``None`` and three axes allow them."""
+    size = shape[axis]
+    if depth is None:
+        is_colour = len(shape) == 3 and size > COLOURS and size % COLOURS == 0
+        depth = size // COLOURS if is_colour else size
+    is_vector = len(shape) == 1  # whose frames are vectors too
+    return Stacks(axis, depth, None if depth == size and not is_vector else size // depth)
+
+
+def _choices(arrays: Sequence[ArraySpec], stack_axis: Any) -> list[Any]:
+    """Return the choice for each array; ``None`` decides by shape."""
+    if isinstance(stack_axis, Mapping):
+        keys = [array.key for array in arrays]
+        unknown = [key for key in stack_axis if key not in keys]
+        if unknown:
+            raise InvalidSettingsError(
+                f"stack_axis has the key {unknown[0]!r}: the observation space has {', '.join(keys)}; use these"
+            )
+        return [stack_axis.get(key) for key in keys]
+    if len(arrays) == 1:
+        return [stack_axis]
+    return [stack_axis if is_picture(array.frame.shape) else None for array in arrays]
+
+
+def _as_stacks(array: ArraySpec, choice: Any) -> Stacks | None:
+    """Return the stack that ``choice`` makes of an array."""
+    shape, name = array.frame.shape, f"stack_axis{array.subscript}"
+    if choice is None:
+        return find_stack(shape)
+    if choice == "none":
+        return None
+    axis, depth = choice if isinstance(choice, tuple) and len(choice) == 2 else (choice, None)
+    if axis not in (0, -1) or isinstance(axis, bool):
+        raise InvalidSettingsError(
+            f"{name} is {choice!r}: it must be 0, -1, 'none', or a pair of an axis and a number of frames; leave it "
+            "out to decide by shape"
+        )
+    if depth is not None:
+        depth = whole_number(name, depth, 1, shape[axis], rule=f"axis {axis} of {shape} has {shape[axis]} entries")
+        if shape[axis] % depth:
+            raise InvalidSettingsError(
+                f"{name} is {choice!r}: axis {axis} of {shape} has {shape[axis]} entries, which must be a multiple of "
+                "the number of frames; give a number that divides it"
+            )
+    stacks = stacks_on(shape, axis, depth)
+    if stacks.depth > MAX_STACK:
+        raise InvalidSettingsError(
+            f"{name} is {choice!r}: axis {axis} of {shape} has {stacks.depth} frames, and an observation has at most "
+            f"{MAX_STACK}; give 'none'"
+        )
+    return None if stacks.depth == 1 else stacks
+
+
+def _arrays_of(spec: AnySpec) -> tuple[ArraySpec, ...]:
+    return spec.arrays if isinstance(spec, ObservationSpec) else (ArraySpec((), spec),)
+
+
+def _with_frames(spec: AnySpec, frames: Sequence[FrameSpec]) -> AnySpec:
+    """Return ``spec`` with other frames for its arrays."""
+    if isinstance(spec, FrameSpec):
+        return frames[0]
+    arrays = [replace(array, frame=frame) for array, frame in zip(spec.arrays, frames, strict=True)]
+    return ObservationSpec(spec.structure, tuple(arrays))
