@@ -226,3 +226,13 @@ def test_actions_of_several_integers_are_refused(tmp_path):
 
     with pytest.raises(InvalidSettingsError, match="the layout needs single numbers from 0 on"):
         export_dqn_replay(memory, tmp_path / "logs")
+
+
+def test_an_episode_that_begins_in_its_middle_is_refused_and_nothing_is_written(tmp_path):
+    memory = ReplayMemory(10, FrameSpec((84, 84)), 4, stack=4)
+    stacks = np.random.default_rng(0).integers(0, 256, (5, 84, 84), np.uint8)
+    memory.add(stacks[:4], 0, 0.0, stacks[1:], False, True)
+
+    with pytest.raises(InvalidSettingsError, match="of environment 0 begins with an observation that is not padded"):
+        export_dqn_replay(memory, tmp_path / "dataset")
+    assert not (tmp_path / "dataset").exists()
