@@ -358,30 +358,30 @@ bool StepRing::surely_continues_after(std::size_t env_id, std::int64_t position,
 
 // Adds the steps before `first` whose returns may reach a placeholder from `first` up to, excluding, `behind`.
 void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::vector<std::int64_t>& found) const {
-    struct Course {
+    struct Search {
         std::int64_t num_left;            // number of steps that may still be found
         std::int64_t next_position = -1;  // position of the last one found
     };
-    std::vector<Course> courses(num_envs(), Course{rules_.n_step - 1});
+    std::vector<Search> searches(num_envs(), Search{rules_.n_step - 1});
     std::size_t num_done = 0;
-    for (std::int64_t index = first - 1; index >= oldest_ && num_done < courses.size(); --index) {
+    for (std::int64_t index = first - 1; index >= oldest_ && num_done < searches.size(); --index) {
         const std::uint8_t* record = slot(index);
         const std::size_t env_id = records_.env_of(record);
-        Course& course = courses[env_id];
-        if (course.num_left == 0 || records_.is_forgotten(record)) {
+        Search& search = searches[env_id];
+        if (search.num_left == 0 || records_.is_forgotten(record)) {
             continue;
         }
         const std::int64_t position = records_.position_of(record, env_id);
-        const bool is_newest = course.next_position < 0;
+        const bool is_newest = search.next_position < 0;
         const bool leads_on =
             !StepRecords::ends_episode(record) &&
-            (is_newest ? !surely_continues_after(env_id, position, behind) : position + 1 == course.next_position);
-        course.num_left = leads_on ? course.num_left - 1 : 0;
-        course.next_position = position;
+            (is_newest ? !surely_continues_after(env_id, position, behind) : position + 1 == search.next_position);
+        search.num_left = leads_on ? search.num_left - 1 : 0;
+        search.next_position = position;
         if (leads_on) {
             found.push_back(index);
         }
-        num_done += course.num_left == 0 ? 1 : 0;
+        num_done += search.num_left == 0 ? 1 : 0;
     }
 }
 

@@ -122,7 +122,7 @@ class _OpenChunk:
         self.actions = np.zeros((length, *settings.action.shape), settings.action.stored_dtype)
         self.rewards = np.zeros(length, np.float32)
         self.extras = {spec.name: np.zeros((length, *spec.shape), spec.dtype) for spec in settings.extras.extras}
-        # Q of the chosen action and the largest Q, of each step; NaN where no actor told them.
+        # Q of the chosen action and the largest Q, of each step; NaN where no actor gave them.
         self.chosen, self.best = np.full(length, np.nan, np.float32), np.full(length, np.nan, np.float32)
         # The frames of the open episode before this chunk, ``stack`` at most; by array.
         self.context: Arrays = ()
@@ -346,9 +346,7 @@ class ShardWriter:
         values, self._values = self._values, None
         self._is_open[envs] = ends == 0
         self.counts.appended += num
-        for rows, store in ((~begins_run, self._stacker.append), (begins_run, self._stacker.begin)):
-            if rows.any():
-                store(envs[rows], self._as_stored(tuple(part[rows] for part in arrays)))
+        self._stacker.append(envs, self._as_stored(arrays), None if starts is None else starts.paddings)
         for row, env in enumerate(envs.tolist()):
             of_step = (np.nan, np.nan) if values is None else (values[0][env], values[1][env])
             chunk = self._chunks[env]
@@ -391,13 +389,11 @@ class ShardWriter:
         self._values = pair
 
     def _stacks_of_envs(self) -> list[npt.NDArray[Any]]:
-        stacks = self._stacker.stacks()
-        return list(stacks) if isinstance(stacks, tuple) else [stacks]
+        return self._stacker.parts()
 
     def observations(self) -> Any:
         """Return the current observation of each environment, ``(num_envs, stack, *frame)``."""
-        stacks = self._stacker.stacks()
-        return self._settings.frame.rebuild(stacks) if isinstance(self._settings.frame, ObservationSpec) else stacks
+        return self._settings.layout.join(self._stacker.parts())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:

@@ -131,7 +131,12 @@ class FrameStacker:
         After the end of an episode, its last stack stays until the next ``begin``. An environment without frames is all
         zeros.
         """
-        written = tuple(np.empty_like(recent) for recent in self._recent)
+        parts = self.parts()
+        return tuple(parts) if self._is_tuple else parts[0]
+
+    def parts(self) -> list[npt.NDArray[Any]]:
+        """Return the current stacks as a list with a new array for each key, ``(num_envs, depth, *frame)``."""
+        written = [np.empty_like(recent) for recent in self._recent]
         for stacks, out in zip(self.native, written, strict=True):
             stacks.write(out)
-        return written if self._is_tuple else written[0]
+        return written

@@ -79,9 +79,9 @@ class RunStarts(NamedTuple):
     lead_ins: Frames | None  # the older frames of each row, ``(n, depth - 1, *frame)``, if any row needs them
 
     @classmethod
-    def of_stacks(cls, stacks: Arrays, begins: npt.NDArray[np.bool_], padding: StackPadding) -> RunStarts:
+    def of_stacks(cls, stacks: Arrays, padding: StackPadding, begins: npt.NDArray[np.bool_] | bool = True) -> RunStarts:
         """Return how the stacks ``(n, depth, *frame)`` of the rows in ``begins`` are padded, in all arrays."""
-        is_padded = {by: np.ones(len(begins), np.bool_) for by in ("first_frame", "zeros")}
+        is_padded = {by: np.ones(len(stacks[0]), np.bool_) for by in ("first_frame", "zeros")}
         for part in stacks:
             older = part[:, :-1]
             is_padded["zeros"] &= equal_rows(older, np.broadcast_to(np.zeros_like(part[:1, :1]), older.shape))
@@ -114,8 +114,8 @@ class StepTarget(Protocol):
         """Store one step of each environment; ``starts``: the runs that next observations begin."""
 
 
-def add_step(target: StepTarget, step: Step) -> int:
-    """Store a step given with whole observations; return how many of them begin a run within an episode.
+def add_step(target: StepTarget, step: Step) -> None:
+    """Store a step given with whole observations.
 
     An observation that is the environment's current one, bit for bit, continues its episode if that is open. Any other
     one begins an episode. A next observation that is not the observation shifted by one frame begins a run.
@@ -148,17 +148,19 @@ def add_step(target: StepTarget, step: Step) -> int:
     given = env_ids, step.action, step.reward, step.terminated, step.truncated, new_frames, step.extras
     if is_usual:
         target._append(given)
-        return 0
+        return
     _check_values(settings, step, len(env_ids))
     begins, is_border = flags & CONTINUES == 0, flags & SHIFTED == 0
     first = layout.split([part[begins] for part in observations])
-    starts = RunStarts.of_stacks(layout.split(next_observations), is_border, settings.stack_padding)
+    episodes = RunStarts.of_stacks(first, settings.stack_padding)
+    runs = None
+    if is_border.any():
+        runs = RunStarts.of_stacks(layout.split(next_observations), settings.stack_padding, is_border)
     if not target._takes_lead_ins:
-        _check_paddings(first, starts, settings.stack_padding)
+        _check_paddings(episodes, runs, settings.stack_padding)
     if begins.any():
-        _begin_with(target, first, env_ids[begins])
-    target._append(given, starts if is_border.any() else None)
-    return int(is_border.sum())
+        target._begin(_newest_frames(first), env_ids[begins], episodes)
+    target._append(given, runs)
 
 
 def begin_episodes(target: StepTarget, observations: Any, env_ids: npt.NDArray[np.int32]) -> None:
@@ -167,12 +169,13 @@ def begin_episodes(target: StepTarget, observations: Any, env_ids: npt.NDArray[n
     Raises:
         InvalidStepError: an observation breaks a rule; nothing is stored.
     """
-    layout = target._settings.layout
-    _begin_with(target, layout.split(layout.check(observations, len(env_ids))), env_ids)
+    settings = target._settings
+    stacks = settings.layout.split(settings.layout.check(observations, len(env_ids)))
+    target._begin(_newest_frames(stacks), env_ids, RunStarts.of_stacks(stacks, settings.stack_padding))
 
 
-def append_observations(target: StepTarget, step: Step) -> int:
-    """Store a step whose observation is the environment's current one; return as ``add_step`` does.
+def append_observations(target: StepTarget, step: Step) -> None:
+    """Store a step whose observation is the environment's current one.
 
     Raises:
         InvalidStepError: an argument that breaks a rule, or an environment without an open episode; nothing is stored.
@@ -181,14 +184,12 @@ def append_observations(target: StepTarget, step: Step) -> int:
     chosen = check_env_ids(step.env_ids, env_ids)
     check_episodes_are_open(is_open, chosen)
     current = target._settings.layout.join([part[chosen] for part in target._stacks_of_envs()])
-    return add_step(target, step._replace(observation=current))
+    add_step(target, step._replace(observation=current))
 
 
-def _begin_with(target: StepTarget, stacks: Arrays, env_ids: npt.NDArray[np.int32]) -> None:
-    """Start episodes whose first observations are ``stacks``, ``(n, depth, *frame)`` per array."""
-    starts = RunStarts.of_stacks(stacks, np.ones(len(env_ids), np.bool_), target._settings.stack_padding)
+def _newest_frames(stacks: Arrays) -> Frames:
     newest = tuple(np.ascontiguousarray(part[:, -1]) for part in stacks)
-    target._begin(newest if len(newest) > 1 else newest[0], env_ids, starts)
+    return newest if len(newest) > 1 else newest[0]
 
 
 def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
@@ -215,11 +216,10 @@ def _as_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
     return flat.view(f"u{next(word for word in WORD_BYTES if row_bytes % word == 0)}")
 
 
-def _check_paddings(first: Arrays, starts: RunStarts, padding: StackPadding) -> None:
-    """Raise ``InvalidStepError`` if a run that begins has another padding than ``padding``."""
-    of_first = RunStarts.of_stacks(first, np.ones(len(first[0]), np.bool_), padding)
-    for name, paddings in (("observation", of_first.paddings), ("next_observation", starts.paddings)):
-        if not np.isin(paddings, (0, BY_SETTING)).all():
+def _check_paddings(episodes: RunStarts, runs: RunStarts | None, padding: StackPadding) -> None:
+    """Raise ``InvalidStepError`` if an episode or run that begins has another padding than ``padding``."""
+    for name, starts in (("observation", episodes), ("next_observation", runs)):
+        if starts is not None and not np.isin(starts.paddings, (0, BY_SETTING)).all():
             raise InvalidStepError(
                 f"{name} neither continues an episode nor is padded as its first one ({padding}): a shard stores "
                 "stacks of consecutive frames; add steps from a reset on, and give the true last observation of an "

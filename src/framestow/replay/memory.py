@@ -910,8 +910,7 @@ class ReplayMemory(Closing):
 
     def _stacks_of_envs(self) -> Arrays:
         """Return copies of the current stacks of all environments, one array per array of an observation."""
-        stacks = self._parts.stacker.stacks()
-        return list(stacks) if isinstance(stacks, tuple) else [stacks]
+        return self._parts.stacker.parts()
 
     def _draw_ahead(self, batch_size: int) -> PendingBatch:
         """Draw now as ``sample`` does, and leave the unpacking to a loader's thread.

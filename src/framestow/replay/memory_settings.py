@@ -137,7 +137,7 @@ class MemorySettings:
         frame = spec_from_state(state["frame"])
         extras = ExtrasSpec.from_state(state.get("extras", {}))
         given: dict[str, Any] = {"frame": frame, "action": ActionSpec(**state["action"]), "extras": extras}
-        stacks = state["stacks"]
+        stacks = state.get("stacks")
         if stacks is not None:
             given["stacks"] = tuple(each and Stacks(*each) for each in stacks)
         return cls(**state | given | {"labels": tuple(state.get("labels", ()))})

@@ -20,7 +20,7 @@ from framestow.frames.observation_spec import AnySpec, ArraySpec, ObservationSpe
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte
 PICTURE_SIDE = 32  # pixels; a picture has two axes of at least as many
-MOST_DETECTED = 16  # entries of an axis that is taken for a stack without being told
+MOST_DETECTED = 16  # entries of an axis that is taken for a stack without ``stack_axis``
 COLOURS = 3  # entries of an axis that is taken for one colour picture
 
 Arrays: TypeAlias = "list[npt.NDArray[Any]]"
@@ -128,7 +128,7 @@ class ObservationLayout:
         """
         spec = observation_spec(space)
         arrays = _arrays_of(spec)
-        if isinstance(stack_axis, tuple) and all(isinstance(one, Stacks | None) for one in stack_axis):
+        if isinstance(stack_axis, tuple) and stack_axis and all(isinstance(one, Stacks | None) for one in stack_axis):
             return cls(spec, tuple(stack_axis))  # of a saved memory
         return cls(spec, tuple(map(_as_stacks, arrays, _choices(arrays, stack_axis))))
 
