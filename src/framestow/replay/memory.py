@@ -906,6 +906,14 @@ class ReplayMemory(Closing):
 
     # For loaders, recorders and tests
 
+    @property
+    def parts(self) -> MemoryParts:
+        """Storage, step store, sampler, lock and settings: the inner door, for framestow's own modules.
+
+        Shards, exports and inspection read them here. Hold ``parts.lock`` to read more than one of them.
+        """
+        return self._parts
+
     _takes_lead_ins = True
 
     def _stacks_of_envs(self) -> Arrays:
