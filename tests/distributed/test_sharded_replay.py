@@ -128,7 +128,7 @@ ALPHA = 0.5
 
 def rows_of(replay, num_batches: int, batch_size: int = 256):
     """Draw batches ahead, so that all of them are drawn by the masses of the reports before them."""
-    pending = [replay._draw_ahead(batch_size) for _ in range(num_batches)]
+    pending = [replay.draw_ahead(batch_size) for _ in range(num_batches)]
     batches = [each.unpack() for each in pending]
     return np.concatenate([batch.reward for batch in batches]), np.concatenate([batch.weight for batch in batches])
 
@@ -321,12 +321,12 @@ def test_a_batch_that_is_never_unpacked_is_refused_before_shards_keep_too_many()
     replay, steps = local_replay(), NumberedSteps()
     steps.play(replay, 0, 20)
     replay.flush()
-    pending = [replay._draw_ahead(4) for _ in range(64)]
+    pending = [replay.draw_ahead(4) for _ in range(64)]
 
     with pytest.raises(InvalidSettingsError, match="64 batches were drawn and not unpacked"):
-        replay._draw_ahead(4)
+        replay.draw_ahead(4)
     pending[0].stop()
-    assert len(replay._draw_ahead(4).unpack()) == 4
+    assert len(replay.draw_ahead(4).unpack()) == 4
 
 
 def test_a_loader_gives_the_same_batches_as_tensors():

@@ -175,11 +175,11 @@ def test_a_batch_size_that_is_no_whole_number_is_refused_everywhere(value):
 
     for call in (
         memory.sample,
-        memory._draw_ahead,
+        memory.draw_ahead,
         memory.sample_episodes,
         memory.batches,
         lambda size: memory.sample_sequences(size, 2),
-        lambda size: memory._draw_sequences_ahead(size, 2),
+        lambda size: memory.draw_sequences_ahead(size, 2),
     ):
         with refused("batch_size", value):
             call(value)

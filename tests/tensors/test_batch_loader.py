@@ -62,7 +62,7 @@ def test_the_next_batches_are_unpacked_while_the_learner_is_busy():
 
     class Watched:
         def __init__(self, batch_size: int) -> None:
-            self._pending = memory._draw_ahead(batch_size)
+            self._pending = memory.draw_ahead(batch_size)
             threads.add(("draw", threading.current_thread()))
             self.redraw, self.stop = self._pending.redraw, self._pending.stop
 

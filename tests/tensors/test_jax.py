@@ -166,7 +166,7 @@ def test_a_loader_on_a_named_device_and_with_another_draw():
 
     def draw(batch_size: int):
         sizes.append(batch_size)
-        return memory._draw_ahead(batch_size)
+        return memory.draw_ahead(batch_size)
 
     with BatchLoader(memory, 8, jax.devices("cpu")[0], ahead=1, draw=draw) as loader:
         assert_same(sampled.sample(8), next(loader))

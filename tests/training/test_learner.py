@@ -49,7 +49,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         monkeypatch.setattr(owner, name, noted)
 
-    for name in ("_draw_ahead", "sample", "update_priorities"):
+    for name in ("draw_ahead", "sample", "update_priorities"):
         note(ReplayMemory, name)
     note(DQN, "learn")
     return calls
@@ -74,7 +74,7 @@ def test_an_update_is_yielded_and_gives_priorities_after_as_many_later_ones_as_a
     with Learner(agent, _memory(), 8, gives_priorities=True, ahead=2) as learner:
         yielded = [[event.num_updates for event in learner.update(1)] for _ in range(4)]
 
-    draw, learn, give = "_draw_ahead", "learn", "update_priorities"
+    draw, learn, give = "draw_ahead", "learn", "update_priorities"
     assert yielded == [[], [], [1], [2]]
     assert calls == [draw, draw, draw, learn, draw, learn, draw, learn, give, draw, learn, give]
 

@@ -272,7 +272,7 @@ class Shard:
         """
         self._prepare_draw(epoch, updates, num_draws, insert_limit)
         try:
-            pending = self.memory._draw_ahead(num_rows)
+            pending = self.memory.draw_ahead(num_rows)
         except NothingToSampleError:
             return self.report()
         batch = pending.read()
@@ -292,7 +292,7 @@ class Shard:
         """Sample sequences as ``sample`` does rows; their start is drawn, and all steps are of this shard."""
         self._prepare_draw(epoch, updates, num_draws, insert_limit)
         try:
-            pending = self.memory._draw_sequences_ahead(
+            pending = self.memory.draw_sequences_ahead(
                 num_rows, shape.length, overlap=shape.overlap, burn_in=shape.burn_in, borders=shape.borders
             )
         except NothingToSampleError:

@@ -319,7 +319,7 @@ class ShardedReplay(Closing):
         Raises:
             NothingToSampleError: no shard has any.
         """
-        batch: Batch = _unpack(self._draw_ahead(batch_size))
+        batch: Batch = _unpack(self.draw_ahead(batch_size))
         return batch
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
@@ -374,11 +374,11 @@ class ShardedReplay(Closing):
         borders: Borders = "mask",
     ) -> SequenceBatch:
         """Sample sequences, each of one shard, as ``ReplayMemory.sample_sequences`` does."""
-        drawn = self._draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
+        drawn = self.draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
         batch: SequenceBatch = _unpack(drawn)
         return batch
 
-    def _draw_sequences_ahead(
+    def draw_sequences_ahead(
         self,
         batch_size: int,
         length: int,
@@ -392,7 +392,7 @@ class ShardedReplay(Closing):
         shape.check()
         return self._draw(check_batch_size(batch_size), shape)
 
-    def _draw_ahead(self, batch_size: int) -> PendingRows:
+    def draw_ahead(self, batch_size: int) -> PendingRows:
         """Ask the shards for a batch, and leave waiting for the answers to a loader's thread.
 
         Waits while the rate limiter forbids a sample.

@@ -198,6 +198,6 @@ def check_batch(given: Any) -> Batch | SequenceBatch:
     if not isinstance(given, (Batch, SequenceBatch)):
         raise InvalidSettingsError(
             f"a batch is {given!r}: it must be a Batch or a SequenceBatch; give what sample() returns, or unpack what "
-            "memory._draw_ahead(...) returns"
+            "memory.draw_ahead(...) returns"
         )
     return given

@@ -44,7 +44,7 @@ class Pending(Protocol[Drawn_co]):
 class DrawsAhead(Protocol[Drawn_co]):
     """A source of draws for a loader: ``ReplayMemory``."""
 
-    def _draw_ahead(self, batch_size: int) -> Pending[Drawn_co]:
+    def draw_ahead(self, batch_size: int) -> Pending[Drawn_co]:
         """Draw now, to unpack later."""
 
 
@@ -156,12 +156,12 @@ class _BatchInProgress(Generic[Drawn, Ready]):
 
 
 def draw_function(memory: Any, draw: Any = None) -> Callable[[int], Pending[Any]]:
-    """Return ``draw``, or the memory's ``_draw_ahead``; raise ``InvalidSettingsError`` if neither can be called."""
+    """Return ``draw``, or the memory's ``draw_ahead``; raise ``InvalidSettingsError`` if neither can be called."""
     if draw is not None:
-        check_callable("draw", draw, "a function of the batch size that returns memory._draw_ahead(batch_size)")
-    elif not callable(getattr(memory, "_draw_ahead", None)):
+        check_callable("draw", draw, "a function of the batch size that returns memory.draw_ahead(batch_size)")
+    elif not callable(getattr(memory, "draw_ahead", None)):
         raise InvalidSettingsError(f"memory is {memory!r}: it must be a ReplayMemory; give one")
-    function: Callable[[int], Pending[Any]] = memory._draw_ahead if draw is None else draw
+    function: Callable[[int], Pending[Any]] = memory.draw_ahead if draw is None else draw
     return function
 
 
@@ -170,7 +170,7 @@ def sequence_draw_function(memory: Any, batch_size: int, shape: SequenceShape) -
     draw_function(memory)
     batch_size = check_batch_size(batch_size)
     shape.check()
-    draw: Any = partial(memory._draw_sequences_ahead, overlap=shape.overlap, burn_in=shape.burn_in)
+    draw: Any = partial(memory.draw_sequences_ahead, overlap=shape.overlap, burn_in=shape.burn_in)
     return partial(draw, batch_size, shape.length, borders=shape.borders)
 
 
@@ -178,7 +178,7 @@ def check_is_pending(given: Any) -> None:
     """Raise ``InvalidSettingsError`` unless ``given`` is a ``Pending``."""
     if not all(callable(getattr(given, name, None)) for name in ("unpack", "redraw", "stop")):
         raise InvalidSettingsError(
-            f"draw returned {given!r}: it must return a draw that is not unpacked yet; return memory._draw_ahead(...)"
+            f"draw returned {given!r}: it must return a draw that is not unpacked yet; return memory.draw_ahead(...)"
         )
 
 

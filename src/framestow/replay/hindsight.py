@@ -136,7 +136,7 @@ class HindsightGoals:
         """Return a batch as it was recorded, the rows to relabel, and their new goals."""
         with ExitStack() as stopping:
             with self._parts.lock:  # no eviction between the draw and the choice of goals
-                pending = self._memory._draw_ahead(batch_size)
+                pending = self._memory.draw_ahead(batch_size)
                 stopping.callback(pending.stop)
                 rows = self._rows(batch_size)
                 env_ids, positions = self._choose_frames(pending.draw.indices[rows])

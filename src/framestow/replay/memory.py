@@ -920,7 +920,7 @@ class ReplayMemory(Closing):
         """Return copies of the current stacks of all environments, one array per array of an observation."""
         return self._parts.stacker.parts()
 
-    def _draw_ahead(self, batch_size: int) -> PendingBatch:
+    def draw_ahead(self, batch_size: int) -> PendingBatch:
         """Draw now as ``sample`` does, and leave the unpacking to a loader's thread.
 
         The same draws give the same batches, in any thread and at any time. The caller owes a ``read`` or a ``stop``
@@ -964,7 +964,7 @@ class ReplayMemory(Closing):
             return False
         return self._storage.next_position(env_id) % length == 0
 
-    def _draw_sequences_ahead(
+    def draw_sequences_ahead(
         self,
         batch_size: int,
         length: int,

@@ -34,7 +34,7 @@ FIELDS = ("observation", "action", "reward", "discount", "next_observation", "in
 
 
 def loader_of(memory: ReplayMemory, ahead: int = 2, threads: int = 1, batch_size: int = BATCH_SIZE) -> BatchesAhead:
-    return BatchesAhead(lambda: memory._draw_ahead(batch_size), lambda batch: batch, ahead, threads)
+    return BatchesAhead(lambda: memory.draw_ahead(batch_size), lambda batch: batch, ahead, threads)
 
 
 def copied(batch: Batch) -> dict[str, np.ndarray]:
@@ -142,7 +142,7 @@ def test_sequences_are_drawn_ahead_as_batches_are_damage_and_all(tmp_path):
 
     for threads in (1, 3):
         memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
-        draw = partial(memory._draw_sequences_ahead, 200, 6, burn_in=1)
+        draw = partial(memory.draw_sequences_ahead, 200, 6, burn_in=1)
         with BatchesAhead(draw, lambda batch: batch, threads=threads) as loader:
             runs.append([copied(next(loader)) for _ in range(4)])
         assert 1 == memory.report().skipped_segments
@@ -218,7 +218,7 @@ def test_a_failed_preparation_raises_and_the_next_batch_follows():
             raise IndexError("no room on the device")
         return batch
 
-    with BatchesAhead(lambda: memory._draw_ahead(BATCH_SIZE), fail_at_the_second) as loader:
+    with BatchesAhead(lambda: memory.draw_ahead(BATCH_SIZE), fail_at_the_second) as loader:
         next(loader)
         with pytest.raises(IndexError, match="no room on the device"):
             next(loader)
@@ -243,7 +243,7 @@ def test_ctrl_c_while_the_caller_waits_loses_no_batch():
         may_go_on.wait()
         return batch
 
-    with BatchesAhead(lambda: loaded._draw_ahead(BATCH_SIZE), prepare_when_allowed) as loader:
+    with BatchesAhead(lambda: loaded.draw_ahead(BATCH_SIZE), prepare_when_allowed) as loader:
         press = threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT))
         press.start()
         with pytest.raises(KeyboardInterrupt):
@@ -290,7 +290,7 @@ def snapshots_out() -> list[PendingBatch]:
 @pytest.mark.usefixtures("_few_objects")
 def test_a_batch_that_is_drawn_ahead_is_a_snapshot_until_it_is_unpacked_or_stopped():
     memory = filled_with_noise(12, 30)
-    first, second = memory._draw_ahead(4), memory._draw_ahead(4)
+    first, second = memory.draw_ahead(4), memory.draw_ahead(4)
     assert 2 == len(snapshots_out())
 
     first.unpack()
@@ -356,7 +356,7 @@ memory = ReplayMemory(100, FrameSpec((84, 84)), 4, stack=4)
 memory.begin(np.zeros((1, 84, 84), np.uint8))
 for step in range(100):
     memory.append([0], [0.0], [False], [False], np.full((1, 84, 84), step, np.uint8))
-loader = BatchesAhead(lambda: memory._draw_ahead(32), lambda batch: batch, threads=2)
+loader = BatchesAhead(lambda: memory.draw_ahead(32), lambda batch: batch, threads=2)
 for number, batch in enumerate(loader):
     if number == 3 and "interrupt" in sys.argv:
         signal.raise_signal(signal.SIGINT)
