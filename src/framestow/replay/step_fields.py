@@ -110,6 +110,8 @@ class ExtrasSpec:
 
         NaN and infinity are allowed. Values are cast if the cast loses nothing but float precision.
         """
+        if extras is None and not self.extras:
+            return None
         if extras is not None and not isinstance(extras, Mapping):
             raise InvalidStepError(f"extras is {extras!r}: it must map names to arrays; give a dict")
         given = {} if extras is None else extras

@@ -16,7 +16,7 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from framestow import ReplayMemory
 from framestow.envs import Recorder, SerialVectorEnv
-from framestow.envs.recording.recordable import take_row, take_rows
+from framestow.envs.recording.step_recording import take_row, take_rows
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import PairedSteps

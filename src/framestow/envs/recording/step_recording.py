@@ -21,8 +21,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.recording.recordable import replace_rows, take_row, take_rows
 from framestow.errors import InvalidStepError
+from framestow.frames.observation_spec import map_arrays
 
 EnvArrays = Sequence[int] | npt.NDArray[np.integer[Any]]
 
@@ -97,6 +97,7 @@ def final_frames(infos: Mapping[str, Any], rows: npt.NDArray[np.intp]) -> dict[i
 
 
 Flags = npt.NDArray[np.bool_]
+Extras = dict[str, npt.NDArray[Any]]
 
 
 class RecordedStep(NamedTuple):
@@ -108,7 +109,7 @@ class RecordedStep(NamedTuple):
     terminated: npt.NDArray[Any]
     truncated: npt.NDArray[Any]
     infos: dict[str, Any]
-    extras: dict[str, npt.NDArray[Any]] | None = None
+    extras: Extras | None = None
     """Extra fields of the step; ``None`` if the memory stores none."""
 
     @property
@@ -131,10 +132,10 @@ Recording = Callable[[StepSink, RecordedStep, Flags], dict[str, Any]]
 
 def record_next_step(memory: StepSink, step: RecordedStep, has_ended: Flags) -> dict[str, Any]:
     """Append the steps, and begin an episode of each environment that was reset."""
-    lost, was_reset = step.lost, has_ended.copy()
-    append(memory, step, ~(was_reset | lost), step.frames)
-    begin(memory, step, was_reset & ~step.ended)  # an episode lost in its reset step still needs one
-    has_ended[:] = step.ended
+    was_reset, ended = has_ended, step.ended
+    append(memory, step, ~(was_reset | step.lost), step.frames)
+    begin(memory, step, was_reset & ~ended)  # an episode lost in its reset step still needs one
+    has_ended[:] = ended
     return step.infos
 
 
@@ -171,20 +172,42 @@ RECORDINGS: Mapping[AutoresetMode, Recording] = {
 
 def begin(memory: StepSink, step: RecordedStep, mask: Flags) -> None:
     """Begin an episode of each environment in ``mask`` with its frame."""
-    if mask.all():
+    (env_ids,) = mask.nonzero()
+    if env_ids.size == mask.size:
         memory.begin(step.frames)
-    elif mask.any():
-        env_ids = np.flatnonzero(mask)
+    elif env_ids.size:
         memory.begin(take_rows(step.frames, env_ids), env_ids)
 
 
 def append(memory: StepSink, step: RecordedStep, mask: Flags, next_frames: Any) -> None:
     """Append the steps of the environments in ``mask``; the arrays of all environments are passed without a copy."""
-    env_ids = None if mask.all() else np.flatnonzero(mask)
+    (env_ids,) = mask.nonzero()
     fields: tuple[Any, ...] = (step.actions, step.rewards, step.terminated, step.truncated, next_frames)
     extras: dict[str, Any] = {} if step.extras is None else {"extras": step.extras}
-    if env_ids is None:
+    if env_ids.size == mask.size:
         memory.append(*fields, **extras)
     elif env_ids.size:
         actions, rewards, terminated, truncated, frames = take_rows(fields, env_ids)
         memory.append(actions, rewards, terminated, truncated, frames, env_ids, **take_rows(extras, env_ids))
+
+
+def take_rows(frames: Any, rows: npt.NDArray[np.intp]) -> Any:
+    """Return a copy of some rows of ``frames``, ``(n, *frame)`` or dicts and tuples of such arrays."""
+    return map_arrays(lambda array: array[rows], frames)
+
+
+def take_row(frames: Any, row: Any) -> Any:
+    """Return one row of ``frames``, a view."""
+    return map_arrays(lambda array: array[row], frames)
+
+
+def replace_rows(frames: Any, rows: Mapping[int, Any]) -> Any:
+    """Return a copy of ``frames`` with the ``rows`` replaced."""
+
+    def replace_in_array(array: Any, *of_rows: Any) -> Any:
+        copy = np.array(array)
+        for row, frame in zip(rows, of_rows, strict=True):
+            copy[row] = frame
+        return copy
+
+    return map_arrays(replace_in_array, frames, *rows.values())

@@ -17,6 +17,9 @@ from framestow.argument_checks import as_array, check_callable, real_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.one_line import plural
 
+VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]
+"""Observations, rewards, terminated, truncated and infos: the result of a vector environment's ``step``."""
+
 
 class ClosedError(InvalidStepError, ClosedEnvironmentError):
     """A call to a vector environment that is closed."""
