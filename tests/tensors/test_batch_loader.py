@@ -165,7 +165,7 @@ def test_a_draw_that_unpacks_to_no_batch_is_refused_and_the_loader_can_be_closed
         ({"device": "gpu"}, "device is 'gpu': PyTorch does not know this device ("),
         ({"device": 1.5}, "device is 1.5: PyTorch does not know this device ("),
         ({"pin_memory": "yes"}, "pin_memory is 'yes': it must be True or False"),
-        ({"draw": 5}, "draw is 5: it must be a function; give a function of the batch size that returns memory._draw_"),
+        ({"draw": 5}, "draw is 5: it must be a function; give a function of the batch size that returns memory.draw_"),
         ({"memory": None}, "memory is None: it must be a ReplayMemory; give one"),
     ],
 )
