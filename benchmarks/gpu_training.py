@@ -34,7 +34,6 @@ from framestow.process_memory import resident_bytes
 from framestow.training import RunFolder, Settings, start_run
 from framestow.training.events import Event, StepTaken
 from framestow.training.learner import Learner
-from framestow.training.loop import training_events
 from framestow.training.report import RunRecord
 from framestow.training.run import Run
 from framestow.training.scores import RANDOM_AND_HUMAN
@@ -107,7 +106,7 @@ def measure(variant: str, game: str, seconds: float) -> dict[str, Any]:
             run.learner.close()
             run.learner = Learner(run.agent, run.memory, settings.batch_size, True, ahead=0)
         try:
-            events = training_events(run)
+            events = run.events()
             _train(events, lambda: run.agent.num_updates >= FIRST_UPDATES)
             steps, updates, start = run.tally.agent_steps, run.agent.num_updates, time.perf_counter()
             _train(events, lambda: time.perf_counter() - start >= seconds)

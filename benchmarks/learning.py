@@ -26,9 +26,9 @@ import numpy as np
 from framestow.benchmarking.result_files import write_result
 from framestow.training.recipes import RECIPES
 from framestow.training.report import RunRecord, rolling_mean, runs_by_settings
-from framestow.training.run import NUM_RECENT
 from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN
 from framestow.training.settings import MAY_CHANGE_LEARNING
+from framestow.training.training_run import NUM_RECENT
 
 matplotlib.use("Agg")
 from matplotlib import pyplot

@@ -49,7 +49,6 @@ def hash_of(state: Any) -> str:
 def train(memory_name: str, steps: int, capacity: int) -> dict[str, Any]:
     """Train in this process and return its figures."""
     from framestow.training import Settings
-    from framestow.training.loop import training_events
     from framestow.training.run import Run
     from plain_replay import use_plain_replay
     from saving import peak_bytes
@@ -58,7 +57,7 @@ def train(memory_name: str, steps: int, capacity: int) -> dict[str, Any]:
     run = Run(settings)
     memory: Any = use_plain_replay(run) if memory_name == PLAIN else run.memory
     start, processor_start = time.perf_counter(), time.process_time()
-    for _ in training_events(run):
+    for _ in run.events():
         pass
     seconds, processor_seconds = time.perf_counter() - start, time.process_time() - processor_start
     run.close()

@@ -60,12 +60,11 @@ class FramestowTrainer:
         if not spins_long:
             limit_spinning()
         from framestow.training import RunFolder, start_run
-        from framestow.training.loop import training_events
 
         self._folder = tempfile.TemporaryDirectory()
         settings = make_settings()
         self.run = start_run(RunFolder.create(Path(self._folder.name) / "run", settings))
-        self._events = training_events(self.run)
+        self._events = self.run.events()
 
     def train(self, steps: int) -> int:
         """As `Trainer` has it."""

@@ -43,6 +43,26 @@ def test_the_mean_returns_priority_is_the_unclipped_error() -> None:
     assert loss.priority.tolist() == [5.0, 0.5]
 
 
+@pytest.mark.parametrize(
+    ("returns", "outputs", "num_targets"),
+    [
+        (MeanReturn(), torch.zeros(1, 1), 1),
+        (HistogramReturn(10, 10.0, CPU), torch.zeros(1, 10), 1),  # the mean is 0
+        (QuantileReturn(5, are_drawn=False, device=CPU), torch.zeros(1, 5), 5),
+    ],
+)
+@pytest.mark.parametrize("error", [-3.0, 0.5])
+def test_the_priority_of_an_error_is_that_of_a_prediction_without_spread(returns, outputs, num_targets, error) -> None:
+    learnt = returns.loss(outputs, torch.full((1, num_targets), error), None).priority
+
+    torch.testing.assert_close(returns.priority(torch.tensor([error])), learnt)
+    assert returns.priority(torch.tensor([math.nan])).isnan().all()
+
+
+def test_an_error_gives_c51_no_priority() -> None:
+    assert CategoricalReturn(51, 10.0, CPU).priority(torch.tensor([1.0, math.nan])).isnan().tolist() == [True, True]
+
+
 def test_a_return_between_two_atoms_is_split_by_nearness() -> None:
     # Atoms -2, -1, 0, 1, 2. A return of 0.25 is three quarters at 0; 9 lies outside and goes to the end.
     projected = project(torch.tensor([[0.6, 0.4]]), torch.tensor([[0.25, 9.0]]), support=2.0, num_atoms=5)

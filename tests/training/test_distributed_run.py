@@ -13,7 +13,7 @@ from distributed.thread_calls import start_rollouts_in_threads, start_shards_in_
 from framestow.distributed.shard import Shard
 from framestow.errors import InvalidSettingsError
 from framestow.training.checkpoint import newest_checkpoint
-from framestow.training.distributed import ActorPolicy, DistributedRun, actor_epsilons, priority_of
+from framestow.training.distributed import ActorPolicy, DistributedRun, actor_epsilons
 from framestow.training.events import EpisodeEnded, Learned
 from framestow.training.listeners import ProgressTable
 from framestow.training.loop import train
@@ -34,6 +34,10 @@ def settings_of_run(**given) -> Settings:
     return catch_settings(steps=STEPS, num_envs=2, workers=0, actors=2, shards=2, warmup=100, **given)
 
 
+def weights_of(run: DistributedRun) -> dict[str, np.ndarray]:
+    return {name: tensor.numpy() for name, tensor in run.agent.state_dict()["online"].items()}
+
+
 class Noted:
     """A listener that keeps the events."""
 
@@ -51,7 +55,7 @@ class Noted:
 def test_a_run_is_saved_with_its_shards_and_resumed_at_the_same_step(tmp_path, on_disk):
     folder = RunFolder.create(tmp_path / "run", settings_of_run(recipe="laptop", memory_on_disk=on_disk))
     run, noted = distributed_run(folder), Noted()
-    train(run, folder, [noted], events=DistributedRun.events)
+    train(run, folder, [noted])
     num_inserted, num_stored, num_updates = run.memory.counts.inserted, len(run.memory), run.agent.num_updates
     run.close()
     folder.remove_unfinished()
@@ -69,8 +73,8 @@ def test_a_run_is_saved_with_its_shards_and_resumed_at_the_same_step(tmp_path, o
         resumed.agent.num_updates,
     )
     assert num_inserted == resumed.memory.counts.inserted
-    for name, array in run._weights().items():
-        np.testing.assert_array_equal(array, resumed._weights()[name])
+    for name, array in weights_of(run).items():
+        np.testing.assert_array_equal(array, weights_of(resumed)[name])
     resumed.close()
 
 
@@ -112,7 +116,7 @@ def test_samples_stay_within_the_band_if_learner_or_actors_are_slow(
 def test_the_report_of_a_run_shows_transitions_of_a_shard(tmp_path):
     folder = RunFolder.create(tmp_path / "run", settings_of_run(recipe="dqn"))
     run = distributed_run(folder)
-    train(run, folder, [ProgressTable(run, folder.progress, pytest.fail)], events=DistributedRun.events)
+    train(run, folder, [ProgressTable(run, folder.progress, pytest.fail)])
     shown = run.parts()
     run.close()
 
@@ -138,7 +142,7 @@ def test_an_actor_acts_greedily_with_the_learners_values(recipe, tmp_path):
     frames = np.random.default_rng(0).integers(0, 256, (50, settings.stack, 24, 24), dtype=np.uint8)
     policy = ActorPolicy((settings.stack, 24, 24), 3, run.agent.settings, np.zeros(50), seed=0)
 
-    policy.load(run._weights())
+    policy.load(weights_of(run))
     step = policy.act(frames)
 
     values = run.agent.values(frames)
@@ -146,19 +150,6 @@ def test_an_actor_acts_greedily_with_the_learners_values(recipe, tmp_path):
     np.testing.assert_allclose(values.max(axis=1), step.best, rtol=1e-5)
     np.testing.assert_array_equal(step.best, step.chosen)
     run.close()
-
-
-def test_initial_priorities_are_those_of_the_learner_for_a_prediction_without_spread():
-    errors = np.array([-3.0, 0.5, np.nan], np.float32)
-
-    of_dqn, of_qr = (priority_of(Settings("Pong", recipe=name).agent()) for name in ("dqn", "laptop"))
-    atoms = Settings("Pong", recipe="laptop").atoms
-
-    np.testing.assert_array_equal([3.0, 0.5, np.nan], of_dqn(errors))
-    of_hl_gauss = priority_of(Settings("Pong", recipe="laptop", distribution="hl-gauss").agent())
-    np.testing.assert_array_equal([3.0, 0.5, np.nan], of_hl_gauss(errors))
-    np.testing.assert_allclose([2.5 * atoms / 2, 0.125 * atoms / 2, np.nan], of_qr(errors))
-    assert priority_of(Settings("Pong", recipe="rainbow-lite").agent()) is None
 
 
 def test_shards_without_an_environment_are_refused():

@@ -9,7 +9,6 @@ import torch
 from gymnasium.wrappers import TimeLimit
 
 from framestow.envs import SerialVectorEnv
-from framestow.training.loop import training_events
 from framestow.training.run import Run
 from framestow.training.settings import Settings
 from oracles.catch import Catch
@@ -36,7 +35,7 @@ def _tensors(state: Any, name: str = "agent") -> dict[str, torch.Tensor]:
 
 
 def _trained(run: Run) -> Run:
-    for _ in training_events(run):
+    for _ in run.events():
         pass
     run.close()
     return run

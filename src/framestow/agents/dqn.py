@@ -66,6 +66,7 @@ class DQN:
     ) -> None:
         network_seed, exploration_seed = np.random.SeedSequence(seed).spawn(2)
         self.settings = settings
+        self.observation_shape, self.num_actions = tuple(observation_shape), num_actions
         self.device = torch.device(device)
         self.num_updates = 0
         self._returns = returns_of(settings, self.device)

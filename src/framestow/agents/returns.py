@@ -64,6 +64,20 @@ class Returns(ABC):
         expected = (step.policy.unsqueeze(2) * next_outputs).sum(dim=1)
         return step.reward.unsqueeze(1) + step.discount.unsqueeze(1) * expected
 
+    def priority(self, errors: Tensor) -> Tensor:
+        """Return the priority of transitions that have these TD errors, before the first update from them.
+
+        ============  ======================================================================================
+        distribution  priority
+        ============  ======================================================================================
+        none          the absolute TD error, as in ``loss``
+        hl-gauss      the same
+        qr, iqn       the loss of a prediction without spread: half the Huber loss for each quantile
+        c51           NaN, for unknown: a new transition gets the largest priority so far
+        ============  ======================================================================================
+        """
+        return errors.abs()
+
     @abstractmethod
     def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:
         """Return the loss of the outputs ``(batch, n)`` of the actions taken.
@@ -84,7 +98,7 @@ class MeanReturn(Returns):
     def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:  # noqa: ARG002
         """Return the loss of the outputs ``(batch, n)`` of the actions taken."""
         each = huber(target - outputs).squeeze(1)
-        return Loss(each, (target - outputs).detach().squeeze(1).abs())
+        return Loss(each, self.priority((target - outputs).detach().squeeze(1)))
 
 
 class HistogramReturn(Returns):
@@ -119,7 +133,7 @@ class HistogramReturn(Returns):
         aim = within / (below[:, -1:] - below[:, :1])
         each = -(aim * outputs.log_softmax(dim=1)).sum(dim=1)
         value = outputs.detach().softmax(dim=1) @ self._centers
-        return Loss(each, (target.squeeze(1) - value).abs())
+        return Loss(each, self.priority(target.squeeze(1) - value))
 
 
 class CategoricalReturn(Returns):
@@ -143,6 +157,10 @@ class CategoricalReturn(Returns):
         probabilities = (step.policy.unsqueeze(2) * next_outputs.softmax(dim=2)).sum(dim=1)
         returns = step.reward.unsqueeze(1) + step.discount.unsqueeze(1) * self._atoms
         return project(probabilities, returns, self._support, self.num_outputs)
+
+    def priority(self, errors: Tensor) -> Tensor:
+        """Return NaN: a TD error says nothing of the cross-entropy."""
+        return torch.full_like(errors, math.nan)
 
     def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:  # noqa: ARG002
         """Return the loss of the outputs ``(batch, n)`` of the actions taken."""
@@ -179,6 +197,10 @@ class QuantileReturn(Returns):
     def values(self, outputs: Tensor) -> Tensor:
         """Return the mean return of every action ``(batch, num_actions)``."""
         return outputs.mean(dim=2)
+
+    def priority(self, errors: Tensor) -> Tensor:
+        """Return the loss of a prediction without spread; NaN stays NaN."""
+        return 0.5 * len(self._midpoints) * huber(errors)
 
     def loss(self, outputs: Tensor, target: Tensor, fractions: Tensor | None) -> Loss:
         """Return the loss of the outputs ``(batch, n)`` of the actions taken."""

@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import typing
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import tyro
 from rich.console import Console
@@ -73,7 +73,19 @@ def train_command(arguments: list[str]) -> type[Any]:
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
 
 
-def _run(arguments: Any, console: Console) -> int:
+class _Arguments(Protocol):
+    """What the class of ``train_command`` has beside the settings."""
+
+    run_dir: Path | None
+    resume: Path | None
+    seeds: int | None
+    parallel: int | None
+    distributed: bool
+    address: str | None
+    wandb: bool
+
+
+def _run(arguments: _Arguments, console: Console) -> int:
     with ProgressDisplay(console, "loading PyTorch"):
         from framestow.cli.train_seeds import train_seeds  # noqa: PLC0415
         from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415

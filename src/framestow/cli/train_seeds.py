@@ -34,7 +34,7 @@ from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.listeners import last_scores
 from framestow.training.loop import Interruption
-from framestow.training.run import NUM_RECENT, num_cores
+from framestow.training.run import num_cores
 from framestow.training.run_folder import RunFolder, default_run_path, seed_runs
 from framestow.training.scores import (
     bootstrap_interval,
@@ -44,6 +44,7 @@ from framestow.training.scores import (
     random_and_human_scores,
 )
 from framestow.training.settings import Settings
+from framestow.training.training_run import NUM_RECENT
 
 FAILED = 1  # exit code if any run failed
 POLL_INTERVAL_S = 0.1

@@ -11,7 +11,6 @@ import shutil
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
 
 import torch
 from rich.console import Console
@@ -25,7 +24,6 @@ from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
-from framestow.training.distributed import DistributedRun, start_distributed_run
 from framestow.training.events import Listener
 from framestow.training.listeners import (
     Checkpointing,
@@ -50,10 +48,11 @@ from framestow.training.memory_expectation import (
     expect_from_play,
 )
 from framestow.training.report import write_report
-from framestow.training.run import Run, check_memory, choose_device, num_actions_of
+from framestow.training.run import check_memory, choose_device
 from framestow.training.run_folder import RunFolder, default_run_path
 from framestow.training.scores import random_and_human_scores
 from framestow.training.settings import Settings
+from framestow.training.training_run import TrainingRun
 
 MIN_FRAMES = 640  # two segments; fewer frames give no estimate
 
@@ -77,7 +76,7 @@ def expect_for_new_run(
     return _describe_if_it_fits(_measure(settings, console), settings, path, space)
 
 
-def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str:
+def expect_for_resumed_run(run: TrainingRun, folder: RunFolder, console: Console) -> str:
     """Return a line about the expected size of a resumed run's memory, estimated from its stored transitions.
 
     With too few sealed frames the game is played as for a new run. Raises as ``expect_for_new_run``.
@@ -86,8 +85,8 @@ def expect_for_resumed_run(run: Run, folder: RunFolder, console: Console) -> str
     if report.sealed_frames < MIN_FRAMES:
         expectation = _measure(run.settings, console)
     else:
-        observation_shape = run.env.single_observation_space.shape or ()
-        checkpoint_bytes = estimate_state_bytes(observation_shape, num_actions_of(run.env), run.settings.agent())
+        agent = run.agent
+        checkpoint_bytes = estimate_state_bytes(agent.observation_shape, agent.num_actions, agent.settings)
         expectation = expect_from_memory(report, checkpoint_bytes)
     space = FreeSpace.for_run(folder.path, report.nbytes, folder.count_saved_bytes())
     return _describe_if_it_fits(expectation, run.settings, folder.path, space)
@@ -132,12 +131,10 @@ def train(options: TrainOptions, console: Console) -> int:
             folder.change_settings(settings)
         else:
             unless_started.callback(folder.discard)
-        run: Any = _start_on_cluster(folder, options, console) if settings.actors else _start(folder, console)
+        run = _start(folder, options.address, console)
         unless_started.pop_all()
         try:
-            expected = expected or (
-                "resumed from the shards" if settings.actors else expect_for_resumed_run(run, folder, console)
-            )
+            expected = expected or expect_for_resumed_run(run, folder, console)
             for line in _opening_line(run, folder), f"memory: {expected}":
                 console.print(line, soft_wrap=not console.is_terminal, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console, options.wandb)
@@ -152,15 +149,13 @@ def train(options: TrainOptions, console: Console) -> int:
     return 0 if signal_number is None else 128 + signal_number
 
 
-def _start(folder: RunFolder, console: Console) -> Run:
-    with ProgressDisplay(console, "starting the environments and the agent"):
-        return loop.start_run(folder)
-
-
-def _start_on_cluster(folder: RunFolder, options: TrainOptions, console: Console) -> DistributedRun:
-    where = f"joining the Ray cluster at {options.address}" if options.address else "starting a local Ray cluster"
-    with ProgressDisplay(console, f"{where}, then its shards"):
-        return start_distributed_run(folder, options.address)
+def _start(folder: RunFolder, address: str | None, console: Console) -> TrainingRun:
+    what = "starting the environments and the agent"
+    if folder.settings().actors:
+        where = f"joining the Ray cluster at {address}" if address else "starting a local Ray cluster"
+        what = f"{where}, then its shards"
+    with ProgressDisplay(console, what):
+        return loop.start_run(folder, address=address)
 
 
 def check_options(options: TrainOptions) -> Settings:
@@ -183,7 +178,7 @@ def check_options(options: TrainOptions) -> Settings:
     return dataclasses.replace(settings, game=title(find_rom(settings.game)))
 
 
-def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: bool) -> int | None:
+def _train_until_stopped(run: TrainingRun, folder: RunFolder, console: Console, wandb: bool) -> int | None:
     """Train with all listeners and save; return the number of the signal that stopped it, or ``None``."""
 
     def warn(message: str) -> None:
@@ -204,13 +199,11 @@ def _train_until_stopped(run: Run, folder: RunFolder, console: Console, wandb: b
             Checkpointing(run, folder.checkpoints, warn),
             LostEpisodeWarnings(warn),
             Progress(run, console),
+            InactiveLayerWarning(run, warn),
         ]
-        if not run.settings.actors:  # actors have the observations in their own processes
-            listeners.append(InactiveLayerWarning(run, warn))
         if wandb:
             listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))
-        events = DistributedRun.events if run.settings.actors else loop.training_events
-        loop.train(run, folder, listeners, is_stop_requested, events)
+        loop.train(run, folder, listeners, is_stop_requested)
     return interruption.signal_number
 
 
@@ -218,20 +211,17 @@ def _print_line(console: Console, name: str, text: str) -> None:
     console.print(f"[bold]{name:<10}[/]  {escape(text)}", soft_wrap=True, highlight=False)
 
 
-def _opening_line(run: Run, folder: RunFolder) -> str:
+def _opening_line(run: TrainingRun, folder: RunFolder) -> str:
     settings, done = run.settings, run.tally.agent_steps
     beginning = f"resuming {settings.game} at step {done:,}" if done else f"training on {settings.game}"
-    environments = f"{settings.num_envs} environments"
-    if settings.actors:
-        environments = f"{settings.actors} actors of {environments}, {settings.shards} shards"
     return (
         f"{beginning} (recipe {settings.recipe}, preset {settings.preset}) to {settings.steps:,} agent steps, "
-        f"{environments}, on {run.device}, CPU threads {torch.get_num_threads()}, "
+        f"{run.describe_players()}, on {run.device}, CPU threads {torch.get_num_threads()}, "
         f"run folder {folder.path}"
     )
 
 
-def _closing_lines(run: Run, folder: RunFolder, is_stopped: bool) -> dict[str, str]:
+def _closing_lines(run: TrainingRun, folder: RunFolder, is_stopped: bool) -> dict[str, str]:
     """Return the result of the run and the commands for the next step, by name."""
     tally, report = run.tally, run.memory.report()
     name, command = shlex.quote(str(folder.path)), shell_command()

@@ -42,7 +42,7 @@ class Policy(Protocol):
         """Return an action for each row of ``observations``, ``(n, stack, *frame)``."""
 
 
-MakeEnv = Callable[[int, int], "VectorEnv[Any, Any, Any]"]  # of the actor's number and a seed
+MakeActorEnv = Callable[[int, int], "VectorEnv[Any, Any, Any]"]  # of the actor's number and a seed
 MakePolicy = Callable[[int, int], Policy]  # likewise
 
 
@@ -51,7 +51,7 @@ class RolloutSettings:
     """What an actor is built from, in any process."""
 
     number: int  # of the actor
-    make_env: MakeEnv
+    make_env: MakeActorEnv
     make_policy: MakePolicy
     writer: ShardWriter
     seed: int = 0  # of the run; the actor derives its own
@@ -166,7 +166,7 @@ class Rollouts(Closing):
     def __init__(
         self,
         replay: ShardedReplay,
-        make_env: MakeEnv,
+        make_env: MakeActorEnv,
         make_policy: MakePolicy,
         num_actors: int,
         *,

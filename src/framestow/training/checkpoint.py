@@ -27,7 +27,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
@@ -46,6 +46,7 @@ from framestow.storage.files.manifest import (
     write_checked,
     write_manifest,
 )
+from framestow.training.training_run import RunMemory
 
 KIND, VERSION = "framestow checkpoint", 1  # of the manifest; others are refused
 AGENT, STATE, MEMORY = "agent.pt", "state.npz", "memory"  # names in the folder of a checkpoint
@@ -54,13 +55,17 @@ _NAME = re.compile(r"step-(\d{12})")
 _TREE = "tree"  # name of the JSON text among the arrays of a packed state
 
 
+Memory = TypeVar("Memory", bound=RunMemory)
+Memory_co = TypeVar("Memory_co", bound=RunMemory, covariant=True)
+
+
 @dataclasses.dataclass(frozen=True)
-class RunState:
+class RunState(Generic[Memory_co]):
     """The complete state of a run."""
 
     agent_steps: int
     agent: dict[str, Any]  # tensors, numbers and strings
-    memory: ReplayMemory
+    memory: Memory_co
     rest: dict[str, Any]  # everything else, for pack_state
 
 
@@ -69,7 +74,7 @@ def memory_store(checkpoints: Path) -> Path:
     return checkpoints.parent / MEMORY
 
 
-def write_checkpoint(folder: Path, state: RunState) -> Path:
+def write_checkpoint(folder: Path, state: RunState[RunMemory]) -> Path:
     """Write ``state`` into ``folder``, remove the previous checkpoint, and return the path of the new one.
 
     Of the memory only new steps are written. If a checkpoint of this agent step exists, nothing is written. After a
@@ -110,7 +115,7 @@ def check_loss(loss: float, agent_steps: int, folder: Path) -> None:
         raise _make_diverged_error(f"the loss is {loss}", agent_steps, folder)
 
 
-def _check_finite(folder: Path, state: RunState) -> None:
+def _check_finite(folder: Path, state: RunState[RunMemory]) -> None:
     for name, tensor in _tensors(state.agent):
         if not bool(torch.isfinite(tensor).all()):
             raise _make_diverged_error(f"{name} is not finite", state.agent_steps, folder)
@@ -183,19 +188,22 @@ def read_agent(checkpoint: Path, device: str) -> dict[str, Any]:
     return state
 
 
-def read_checkpoint(
-    checkpoint: Path,
-    device: str,
-    memory_on_disk: bool = False,
-    open_memory: Callable[[Path, int], Any] | None = None,
-) -> RunState:
-    """Return the state of a checkpoint.
+def read_checkpoint(checkpoint: Path, device: str, memory_on_disk: bool = False) -> RunState[ReplayMemory]:
+    """Return the state of a checkpoint of a run in one process.
 
     Arguments:
         checkpoint: The folder of the checkpoint.
         device: Where the agent's tensors go.
         memory_on_disk: Open the memory in its files, as its only writer, instead of reading it into RAM.
-        open_memory: Returns the memory of a folder and generation instead, such as a ``ShardedReplay``.
+
+    Raises:
+        DamagedDataError: a file is damaged; the message names it.
+    """
+    return read_run_state(checkpoint, device, _open_in_files if memory_on_disk else _load_into_ram)
+
+
+def read_run_state(checkpoint: Path, device: str, open_memory: Callable[[Path, int], Memory]) -> RunState[Memory]:
+    """Return the state of a checkpoint, with the memory that ``open_memory`` returns for a folder and generation.
 
     Raises:
         DamagedDataError: a file is damaged; the message names it.
@@ -204,7 +212,7 @@ def read_checkpoint(
     return RunState(
         agent_steps=int(manifest["agent_steps"]),
         agent=read_agent(checkpoint, device),
-        memory=_read_memory(checkpoint, memory_on_disk, open_memory),
+        memory=open_memory(memory_store(checkpoint.parent), _generation(checkpoint)),
         rest=unpack_state(_read_checked(checkpoint, STATE)),
     )
 
@@ -214,13 +222,11 @@ def read_agent_steps(checkpoint: Path) -> int:
     return int(_read_manifest(checkpoint)["agent_steps"])
 
 
-def _read_memory(checkpoint: Path, on_disk: bool, open_memory: Callable[[Path, int], Any] | None) -> Any:
-    generation = _generation(checkpoint)
-    store = memory_store(checkpoint.parent)
-    if open_memory is not None:
-        return open_memory(store, generation)
-    if on_disk:
-        return ReplayMemory.open(store, read_only=False, generation=generation, flush_every=None)
+def _open_in_files(store: Path, generation: int) -> ReplayMemory:
+    return ReplayMemory.open(store, read_only=False, generation=generation, flush_every=None)
+
+
+def _load_into_ram(store: Path, generation: int) -> ReplayMemory:
     return ReplayMemory.load(store, generation=generation)
 
 
@@ -228,7 +234,7 @@ def _checkpoints(folder: Path) -> list[Path]:
     return [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)] if folder.is_dir() else []
 
 
-def _write_parts(partial: Path, state: RunState, store: Path) -> int:
+def _write_parts(partial: Path, state: RunState[RunMemory], store: Path) -> int:
     """Write the files of a checkpoint into ``partial`` and the memory into ``store``; return its generation.
 
     The agent is written before the memory: a full disk then fails before a generation is written in vain.

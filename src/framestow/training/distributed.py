@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from gymnasium.spaces import Space
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from framestow.agents.dqn import DQN, fixed_fractions
 from framestow.agents.networks import build_network
-from framestow.agents.returns import returns_of
+from framestow.agents.returns import Returns, returns_of
 from framestow.agents.settings import AgentSettings, EpsilonGreedy, LinearSchedule
 from framestow.distributed.rate_limiter import SampleToInsertRatio
-from framestow.distributed.ray_actors import start_cluster
 from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, StartRollouts
 from framestow.distributed.sharded_replay import ShardedReplay, StartShards
 from framestow.envs import find_preset
@@ -31,19 +31,18 @@ from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import observation_spec
 from framestow.storage.frame_storage import usual_frames_per_segment
 from framestow.torch.tensor_batch import pixels_to_device
-from framestow.training.checkpoint import RunState, newest_checkpoint, read_checkpoint, write_checkpoint
+from framestow.training.checkpoint import RunState, read_run_state, write_checkpoint
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, StepTaken
 from framestow.training.learner import Learner
-from framestow.training.run import Tally, choose_device, make_game, num_actions_of, set_up_learning
+from framestow.training.run import choose_device, make_game, num_actions_of, set_up_learning
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
+from framestow.training.training_run import MakeEnv, Tally
 
 WEIGHTS_EVERY = 25  # updates between two versions of the actors' weights
 STEPS_PER_CALL = 50  # of each environment; an actor loads new weights between two calls
 BATCHES_AHEAD = 2  # that a loader's thread asks the shards for
 MIN_CHUNK_FRAMES = 16  # shortest chunk, however short the warm-up is
-
-MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]
 
 
 def actor_epsilons(num_envs: int) -> npt.NDArray[np.float64]:
@@ -90,34 +89,16 @@ class ActorPolicy:
         return PolicyStep(actions, values[np.arange(len(values)), actions], values.max(axis=1))
 
 
-def priority_of(settings: AgentSettings) -> Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None:
-    """Return the learner's priority of a transition, from its TD error on the actor; ``None`` if it is unknown.
-
-    ============  ==========================================================================================
-    distribution  initial priority
-    ============  ==========================================================================================
-    none          the absolute TD error, as of the learner
-    hl-gauss      the same
-    qr, iqn       the quantile Huber loss of a prediction without spread: half the Huber loss of each quantile
-    c51           unknown: a new transition gets the largest priority so far, as in one process
-    ============  ==========================================================================================
-    """
-    if settings.distribution in ("none", "hl-gauss"):
-        return np.abs
-    return None if settings.distribution == "c51" else partial(quantile_priority, settings.atoms)
-
-
-def quantile_priority(num_quantiles: int, errors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """Return the quantile Huber loss of predictions without spread; NaN stays NaN."""
-    size = np.abs(errors)
-    huber: npt.NDArray[np.float32] = np.where(size <= 1.0, 0.5 * size**2, size - 0.5)
-    return huber * np.float32(0.5 * num_quantiles)
+def _compute_priorities(returns: Returns, errors: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Return ``Returns.priority`` of TD errors that actors computed."""
+    priorities: npt.NDArray[np.float32] = returns.priority(torch.from_numpy(errors)).numpy()
+    return priorities
 
 
 class DistributedRun:
-    """Learner, replay shards, actors and counts of a training run on a cluster.
+    """Learner, replay shards, actors and counts of a training run on a cluster: a ``TrainingRun``.
 
-    It has the attributes of a ``Run`` that listeners and checkpoints use. Steps count when a shard has stored them, so
+    Steps count when a shard has stored them, so
     that a checkpoint covers shards and learner at the same step. Steps that are still in an actor when the run stops
     are lost, and played again. Shards take steps while the checkpoint is written, so a resumed run may begin some steps
     after the one that names the checkpoint.
@@ -156,13 +137,12 @@ class DistributedRun:
         if checkpoint is None:
             self.memory = make_replay()
         else:
-            saved = read_checkpoint(
-                checkpoint, self.device, open_memory=lambda store, number: make_replay((store, number))
-            )
-            self.memory = saved.memory  # type: ignore[assignment]
+            saved = read_run_state(checkpoint, self.device, lambda store, number: make_replay((store, number)))
+            self.memory = saved.memory
             self.agent.load_state_dict(saved.agent)
             self.tally = Tally.from_state(saved.rest["tally"])
             self.tally.agent_steps = self.memory.counts.inserted  # shards stored steps while the agent was saved
+        returns = returns_of(agent_settings, torch.device("cpu"))
         with contextlib.ExitStack() as unless_built:
             unless_built.callback(self.memory.close)
             self.rollouts = Rollouts(
@@ -174,13 +154,12 @@ class DistributedRun:
                 weights=self._weights(),
                 seed=settings.seed + self.tally.agent_steps,  # a resumed run plays new episodes
                 reward_limit=1.0 if settings.clip_rewards else None,
-                priority=priority_of(agent_settings) if settings.priority_exponent else None,
+                priority=partial(_compute_priorities, returns) if settings.priority_exponent else None,
                 start=start_rollouts,
             )
             unless_built.pop_all()
-        memory: Any = self.memory
         gives_priorities = settings.priority_exponent > 0
-        self.learner = Learner(self.agent, memory, settings.batch_size, gives_priorities, BATCHES_AHEAD)
+        self.learner = Learner(self.agent, self.memory, settings.batch_size, gives_priorities, BATCHES_AHEAD)
         # Updates of the weights that the actors have.
         self._published = self.agent.num_updates
 
@@ -220,6 +199,11 @@ class DistributedRun:
     def _weights(self) -> dict[str, npt.NDArray[Any]]:
         return {name: tensor.cpu().numpy() for name, tensor in self.agent.state_dict()["online"].items()}
 
+    def describe_players(self) -> str:
+        """Return the numbers of actors, of their environments, and of shards."""
+        settings = self.settings
+        return f"{settings.actors} actors of {settings.num_envs} environments, {settings.shards} shards"
+
     def parts(self) -> dict[str, str]:
         """Return how many actors and shards are alive, and who waits for whom, for the display of the progress."""
         shards = self.settings.shards
@@ -233,12 +217,11 @@ class DistributedRun:
         """Return nothing: the learner has no stored observations beside its batches."""
         return []
 
-    def state(self) -> RunState:
+    def state(self) -> RunState[ShardedReplay]:
         """Return the state that a checkpoint saves; the device completes the updates that were begun."""
         self.learner.settle()
         rest = {"tally": self.tally.state_dict()}
-        memory: Any = self.memory
-        return RunState(self.tally.agent_steps, self.agent.state_dict(), memory, rest)
+        return RunState(self.tally.agent_steps, self.agent.state_dict(), self.memory, rest)
 
     def save(self, checkpoints: Path) -> Path:
         """Write a checkpoint and return its path; raises ``CheckpointError`` if it could not, or a shard is lost."""
@@ -251,23 +234,11 @@ class DistributedRun:
         self.memory.close()
 
 
-def start_distributed_run(
-    folder: RunFolder, address: str | None = None, make_env: MakeEnv = make_game
-) -> DistributedRun:
-    """Return the run of ``folder`` on the cluster at ``address``, resumed from its newest checkpoint if there is one.
-
-    ``None`` starts a cluster on this machine, which ends with this process. Call it inside ``folder.lock()``.
-    """
-    start_cluster(address)
-    folder.remove_unfinished()
-    return DistributedRun(folder.settings(), folder, make_env, checkpoint=newest_checkpoint(folder.checkpoints))
-
-
 def _make_replay(
     settings: Settings,
     folder: RunFolder,
-    frame_space: Any,
-    action_space: Any,
+    frame_space: Space[Any],
+    action_space: Space[Any],
     start: StartShards | None,
     saved: tuple[Path, int] | None = None,
 ) -> ShardedReplay:

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from framestow.agents.dqn import DQN
 from framestow.closing import Closing
-from framestow.replay.memory import ReplayMemory
 from framestow.torch.batch_loader import BatchLoader
 from framestow.training.events import Learned
+from framestow.training.training_run import RunMemory
 
 
 class Learner(Closing):
@@ -32,7 +32,7 @@ class Learner(Closing):
             their priorities. The order of all draws and priorities is fixed, so the same seed gives the same run.
     """
 
-    def __init__(self, agent: DQN, memory: ReplayMemory, batch_size: int, gives_priorities: bool, ahead: int) -> None:
+    def __init__(self, agent: DQN, memory: RunMemory, batch_size: int, gives_priorities: bool, ahead: int) -> None:
         self._agent, self._memory, self._batch_size = agent, memory, batch_size
         self._gives_priorities, self._ahead = gives_priorities, ahead
         # None if nothing is drawn ahead.

@@ -25,8 +25,8 @@ from framestow.process_memory import processor_seconds, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
 from framestow.training.event_file import EventFile
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
-from framestow.training.run import NUM_RECENT, Run
 from framestow.training.run_folder import new_version
+from framestow.training.training_run import NUM_RECENT, TrainingRun
 
 LIVE_INTERVAL_S = 0.25  # between two displays on a terminal
 PLAIN_INTERVAL_S = 10.0  # between two lines elsewhere
@@ -40,7 +40,7 @@ class Progress:
     The time left is that of the steps with updates: it begins a moment after the warm-up, whose steps are faster.
     """
 
-    def __init__(self, run: Run, console: Console) -> None:
+    def __init__(self, run: TrainingRun, console: Console) -> None:
         self._run = run
         self._console = console
         self._loss: Learned | None = None  # the last update; None before the first
@@ -281,7 +281,7 @@ class ProgressTable:
     after that line, the start of the process, and the time between two parts.
     """
 
-    def __init__(self, run: Run, path: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, run: TrainingRun, path: Path, warn: Callable[[str], None]) -> None:
         self._run = run
         self._table = CsvTable(path, PROGRESS_COLUMNS, run.tally.agent_steps, warn)
         before = self._table.last_row or {"wall_s": "0", "cpu_s": "0"}
@@ -345,7 +345,7 @@ class WandbPoints:
     A resumed run gets a further Weights & Biases run, in the same group. The curves are over ``agent_steps``.
     """
 
-    def __init__(self, run: Run, folder: Path) -> None:
+    def __init__(self, run: TrainingRun, folder: Path) -> None:
         self._run = import_wandb().init(
             project="framestow",
             name=folder.resolve().name,
@@ -392,7 +392,9 @@ class Curves:
     ``warn`` and stops writing; training continues.
     """
 
-    def __init__(self, run: Run, folder: Path, warn: Callable[[str], None], writer: PointWriter | None = None) -> None:
+    def __init__(
+        self, run: TrainingRun, folder: Path, warn: Callable[[str], None], writer: PointWriter | None = None
+    ) -> None:
         self._run = run
         # None once writing has failed.
         self._file: PointWriter | None = writer or EventFile(folder, run.tally.agent_steps)
@@ -454,7 +456,7 @@ class Checkpointing:
     After a failure it calls ``warn`` and tries again at the next multiple; the last checkpoint stays.
     """
 
-    def __init__(self, run: Run, checkpoints: Path, warn: Callable[[str], None]) -> None:
+    def __init__(self, run: TrainingRun, checkpoints: Path, warn: Callable[[str], None]) -> None:
         self._run = run
         self._checkpoints = checkpoints
         self._warn = warn
@@ -480,7 +482,7 @@ class InactiveLayerWarning:
     every ``checkpoint_every`` agent steps.
     """
 
-    def __init__(self, run: Run, warn: Callable[[str], None]) -> None:
+    def __init__(self, run: TrainingRun, warn: Callable[[str], None]) -> None:
         self._run = run
         self._warn = warn
         self._is_due = _EveryCheckpoint(run)
@@ -506,7 +508,7 @@ class InactiveLayerWarning:
 class _EveryCheckpoint:
     """Whether an event is the first step after another multiple of ``checkpoint_every``."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: TrainingRun) -> None:
         self._every = run.settings.checkpoint_every  # agent steps
         self._num_passed = run.tally.agent_steps // self._every  # multiples of checkpoint_every that the run has passed
 

@@ -4,70 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
-from framestow.envs import finished_games, lost_episodes
+from framestow.distributed.ray_actors import start_cluster
 from framestow.training.checkpoint import check_loss, newest_checkpoint
-from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, Listener, StepTaken
-from framestow.training.run import MakeEnv, Run, make_game
+from framestow.training.distributed import DistributedRun
+from framestow.training.events import Learned, Listener, StepTaken
+from framestow.training.run import Run, make_game
 from framestow.training.run_folder import RunFolder
-
-
-def training_events(run: Run) -> Iterator[Event]:
-    """Train ``run`` up to ``settings.steps`` agent steps and yield its events.
-
-    Deep Q-learning as in algorithm 1 of Mnih et al. 2015, with several environments. They step while the agent learns
-    from the steps stored before. The run can be saved after each ``StepTaken``.
-    """
-    agent, env, tally = run.agent, run.env, run.tally
-    observations = run.memory.observations()
-    while tally.agent_steps < run.settings.steps:
-        actions = agent.act(observations, tally.agent_steps)
-        env.step_async(actions)
-
-        yield from run.learner.update(_updates_due(run))
-        observations, _, terminated, truncated, infos = env.step_wait()  # stores the step in the memory
-        lost = lost_episodes(infos)
-        tally.agent_steps += run.settings.num_envs - len(lost)  # the step of a lost episode is not stored
-        if run.resets_itself:
-            tally.agent_steps -= int(run.has_ended.sum())  # these environments were reset instead of stepped
-        run.has_ended = terminated | truncated
-
-        yield from _count_finished_episodes(run, infos)
-        yield from _list_lost_episodes(tally.agent_steps, lost)
-        yield StepTaken(tally.agent_steps)
-    yield from run.learner.finish()
-
-
-def _updates_due(run: Run) -> int:
-    """Return the number of updates that are due after the agent steps so far."""
-    settings = run.settings
-    steps_after_warmup = run.tally.agent_steps - settings.warmup
-    return max(0, steps_after_warmup // settings.train_every - run.agent.num_updates)
-
-
-def _count_finished_episodes(run: Run, infos: dict[str, Any]) -> list[EpisodeEnded]:
-    """Count all finished games, then return their events. So each listener sees the complete tally."""
-    games = finished_games(infos)
-    first = run.tally.episodes + 1
-    for game in games:
-        run.tally.add_episode(game.score)
-    return [
-        EpisodeEnded(number, run.tally.agent_steps, game.env_id, game.score, game.agent_steps)
-        for number, game in enumerate(games, start=first)
-    ]
-
-
-def _list_lost_episodes(agent_steps: int, lost: dict[int, str]) -> list[EpisodesLost]:
-    """Return one event per reason for which episodes were lost."""
-    reasons = dict.fromkeys(lost.values())
-    return [
-        EpisodesLost(agent_steps, tuple(env_id for env_id in lost if lost[env_id] == reason), reason)
-        for reason in reasons
-    ]
-
+from framestow.training.training_run import MakeEnv, TrainingRun
 
 STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -108,23 +55,31 @@ class Interruption:
             signal.signal(number, handler)
 
 
-def start_run(folder: RunFolder, make_env: MakeEnv = make_game) -> Run:
+def start_run(folder: RunFolder, make_env: MakeEnv = make_game, address: str | None = None) -> TrainingRun:
     """Return the run of ``folder``, resumed from its newest checkpoint if there is one.
 
     Removes unfinished files of a killed process. Call it inside ``folder.lock()``.
+
+    Arguments:
+        folder: The run folder. If its settings have actors, the run is on a Ray cluster.
+        make_env: Returns the environments; for a run with actors, those of one actor.
+        address: Of the Ray cluster; ``None`` starts one on this machine, which ends with this process.
     """
+    settings = folder.settings()
+    if settings.actors:
+        start_cluster(address)
     folder.remove_unfinished()
     newest = newest_checkpoint(folder.checkpoints)
-    settings = folder.settings()
+    if settings.actors:
+        return DistributedRun(settings, folder, make_env, checkpoint=newest)
     return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env, store=folder.memory)
 
 
 def train(
-    run: Run,
+    run: TrainingRun,
     folder: RunFolder,
     listeners: Sequence[Listener] = (),
     is_stop_requested: Callable[[], bool] = lambda: False,
-    events: Callable[[Any], Iterator[Event]] = training_events,
 ) -> None:
     """Train ``run`` to ``settings.steps`` agent steps and save it.
 
@@ -133,7 +88,6 @@ def train(
         folder: The run folder; the last checkpoint is written there.
         listeners: Receive every event in order, and are closed at the end.
         is_stop_requested: Called after each step; ``True`` saves and stops.
-        events: Trains the run and yields its events; ``DistributedRun.events`` for a run on a cluster.
 
     Raises:
         CheckpointError: the last checkpoint could not be written.
@@ -143,7 +97,7 @@ def train(
     with contextlib.ExitStack() as closing:
         for listener in listeners:
             closing.callback(listener.close)
-        for event in events(run):
+        for event in run.events():
             for listener in listeners:
                 listener.take(event)
             if isinstance(event, Learned):

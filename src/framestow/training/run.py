@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from framestow.agents.dqn import DQN
-from framestow.envs import Recorder, find_preset, make_atari
+from framestow.envs import Recorder, find_preset, finished_games, lost_episodes, make_atari
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import keep_freed_bytes
@@ -25,47 +23,15 @@ from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
 from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
+from framestow.training.events import EpisodeEnded, EpisodesLost, Event, StepTaken
 from framestow.training.learner import Learner
 from framestow.training.settings import Settings, memory_errors_name_options
+from framestow.training.training_run import MakeEnv, Tally
 
-NUM_RECENT = 20  # games in the mean score
 NUM_MEASURED = 64  # observations that measure how many units are dormant
 BATCHES_AHEAD_ON_CUDA = 2  # batches that a thread prepares; 0 on other devices
 KEPT_BYTES = 64 * 2**20  # an update's tensors; without, 700 page faults took a tenth of an update of laptop
 
-
-@dataclasses.dataclass
-class Tally:
-    """Steps, games and scores of a run since its first step, including all resumed parts."""
-
-    agent_steps: int = 0  # of all environments together
-    episodes: int = 0
-    best_score: float | None = None  # unclipped; None before the first game
-    # Of the last games.
-    recent_scores: deque[float] = dataclasses.field(default_factory=lambda: deque(maxlen=NUM_RECENT))
-
-    def add_episode(self, score: float) -> None:
-        """Count a finished game with its ``score``."""
-        self.episodes += 1
-        self.recent_scores.append(score)
-        self.best_score = score if self.best_score is None else max(self.best_score, score)
-
-    @property
-    def mean_recent_score(self) -> float | None:
-        """Mean score of the last 20 games at most; ``None`` before the first."""
-        return sum(self.recent_scores) / len(self.recent_scores) if self.recent_scores else None
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the tally as numbers and lists that JSON takes."""
-        return {**vars(self), "recent_scores": list(self.recent_scores)}
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Tally:
-        """Return the tally that ``state_dict`` described."""
-        return cls(**{**state, "recent_scores": deque(state["recent_scores"], maxlen=NUM_RECENT)})
-
-
-MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]
 
 _MEMORY_SEED, _AGENT_SEED = 1_000_001, 1_000_002  # spawn keys; the environments use 0, 1, 2, …
 
@@ -89,7 +55,7 @@ def set_up_learning(settings: Settings) -> None:
 
 
 class Run:
-    """Environments, memory, agent and counts of one training run.
+    """Environments, memory, agent and counts of a training run in this process: a ``TrainingRun``.
 
     Arguments:
         settings: The settings of the run.
@@ -104,7 +70,7 @@ class Run:
         self,
         settings: Settings,
         make_env: MakeEnv = make_game,
-        saved: RunState | None = None,
+        saved: RunState[ReplayMemory] | None = None,
         store: Path | None = None,
     ) -> None:
         if saved:
@@ -154,6 +120,51 @@ class Run:
         ahead = BATCHES_AHEAD_ON_CUDA if on_cuda else 0
         return Learner(self.agent, self.memory, settings.batch_size, gives_priorities, ahead)
 
+    def events(self) -> Iterator[Event]:
+        """Train up to ``settings.steps`` agent steps and yield the events.
+
+        Deep Q-learning as in algorithm 1 of Mnih et al. 2015, with several environments. They step while the agent
+        learns from the steps stored before. The run can be saved after each ``StepTaken``.
+        """
+        agent, env, tally = self.agent, self.env, self.tally
+        observations = self.memory.observations()
+        while tally.agent_steps < self.settings.steps:
+            actions = agent.act(observations, tally.agent_steps)
+            env.step_async(actions)
+
+            yield from self.learner.update(self._updates_due())
+            observations, _, terminated, truncated, infos = env.step_wait()  # stores the step in the memory
+            lost = lost_episodes(infos)
+            tally.agent_steps += self.settings.num_envs - len(lost)  # the step of a lost episode is not stored
+            if self.resets_itself:
+                tally.agent_steps -= int(self.has_ended.sum())  # these environments were reset instead of stepped
+            self.has_ended = terminated | truncated
+
+            yield from self._count_finished_episodes(infos)
+            yield from _list_lost_episodes(tally.agent_steps, lost)
+            yield StepTaken(tally.agent_steps)
+        yield from self.learner.finish()
+
+    def _updates_due(self) -> int:
+        """Return the number of updates that are due after the agent steps so far."""
+        steps_after_warmup = self.tally.agent_steps - self.settings.warmup
+        return max(0, steps_after_warmup // self.settings.train_every - self.agent.num_updates)
+
+    def _count_finished_episodes(self, infos: dict[str, Any]) -> list[EpisodeEnded]:
+        """Count all finished games, then return their events. So each listener sees the complete tally."""
+        games = finished_games(infos)
+        first = self.tally.episodes + 1
+        for game in games:
+            self.tally.add_episode(game.score)
+        return [
+            EpisodeEnded(number, self.tally.agent_steps, game.env_id, game.score, game.agent_steps)
+            for number, game in enumerate(games, start=first)
+        ]
+
+    def describe_players(self) -> str:
+        """Return the number of environments."""
+        return f"{self.settings.num_envs} environments"
+
     def parts(self) -> dict[str, str]:
         """Return what the display of the progress says about other processes: nothing."""
         return {}
@@ -166,7 +177,7 @@ class Run:
         spread = np.linspace(0, len(stored) - 1, NUM_MEASURED).astype(np.int64)
         return self.agent.dormant_units(self.memory.get(stored[spread]).observation)
 
-    def state(self) -> RunState:
+    def state(self) -> RunState[ReplayMemory]:
         """Return the state that a checkpoint saves, without copying it. Call it between two steps.
 
         The device completes the updates that were begun.
@@ -199,12 +210,21 @@ class Run:
             with contextlib.suppress(OSError):  # no checkpoint needs this last flush
                 self.memory.close()
 
-    def _restore(self, saved: RunState) -> None:
+    def _restore(self, saved: RunState[ReplayMemory]) -> None:
         self.agent.load_state_dict(saved.agent)
         self.env.load_state_dict(saved.rest["environment"])
         self.tally = Tally.from_state(saved.rest["tally"])
         self.has_ended = saved.rest["has_ended"]
         torch.set_rng_state(torch.from_numpy(saved.rest["torch_generator"]))
+
+
+def _list_lost_episodes(agent_steps: int, lost: dict[int, str]) -> list[EpisodesLost]:
+    """Return one event per reason for which episodes were lost."""
+    reasons = dict.fromkeys(lost.values())
+    return [
+        EpisodesLost(agent_steps, tuple(env_id for env_id in lost if lost[env_id] == reason), reason)
+        for reason in reasons
+    ]
 
 
 def choose_device(asked: str) -> str:

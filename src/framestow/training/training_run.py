@@ -1,0 +1,130 @@
+"""What a training run is to the command line, the loop, the listeners and the checkpoints: ``TrainingRun``.
+
+``Run`` trains in one process (``framestow.training.run``), ``DistributedRun`` on a cluster.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium.vector import VectorEnv
+
+from framestow.agents.dqn import DQN
+from framestow.replay.batch import Batch
+from framestow.replay.batches_ahead import DrawsAhead
+from framestow.replay.memory_report import MemoryReport
+from framestow.training.events import Event
+from framestow.training.settings import Settings
+
+NUM_RECENT = 20  # games in the mean score
+
+MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]
+"""Returns ``settings.num_envs`` environments, whose seed is ``settings.seed``."""
+
+
+class RunMemory(DrawsAhead[Batch], Protocol):
+    """The memory of a run, for learner, reports and checkpoints: a ``ReplayMemory`` or a ``ShardedReplay``."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in RAM."""
+
+    def report(self) -> MemoryReport:
+        """Return the numbers of transitions and bytes."""
+
+    def sample(self, batch_size: int) -> Batch:
+        """Return a batch."""
+
+    def update_priorities(self, indices: npt.NDArray[np.int64], priorities: npt.NDArray[np.float32]) -> None:
+        """Give the sampler new priorities."""
+
+    def save(self, path: Path, *, keep_previous: bool = False) -> int:
+        """Save to a folder; return the generation."""
+
+    def prune(self, path: Path, generation: int) -> None:
+        """Delete the generations before ``generation``."""
+
+
+class TrainingRun(Protocol):
+    """Environments, memory, agent and counts of one training run, wherever they are."""
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the run."""
+
+    @property
+    def device(self) -> str:
+        """Where the agent learns: cpu, cuda or mps."""
+
+    @property
+    def agent(self) -> DQN:
+        """The agent that learns."""
+
+    @property
+    def memory(self) -> RunMemory:
+        """The memory that the agent learns from."""
+
+    @property
+    def tally(self) -> Tally:
+        """Steps, games and scores so far."""
+
+    def events(self) -> Iterator[Event]:
+        """Train up to ``settings.steps`` agent steps and yield the events; the run can be saved after a StepTaken."""
+
+    def describe_players(self) -> str:
+        """Return which environments play, for the first line of the command."""
+
+    def parts(self) -> dict[str, str]:
+        """Return what the display of the progress says about other processes, by name."""
+
+    def dormant_units(self) -> list[float]:
+        """Return the share of dormant units of each layer; nothing where no observations are at hand."""
+
+    def save(self, checkpoints: Path) -> Path:
+        """Write a checkpoint and return its path. Call it after a ``StepTaken``, or after the last event.
+
+        Raises:
+            CheckpointError: the checkpoint could not be written; the last one stays.
+        """
+
+    def close(self) -> None:
+        """End the environments and all processes of the run."""
+
+
+@dataclasses.dataclass
+class Tally:
+    """Steps, games and scores of a run since its first step, including all resumed parts."""
+
+    agent_steps: int = 0  # of all environments together
+    episodes: int = 0
+    best_score: float | None = None  # unclipped; None before the first game
+    # Of the last games.
+    recent_scores: deque[float] = dataclasses.field(default_factory=lambda: deque(maxlen=NUM_RECENT))
+
+    def add_episode(self, score: float) -> None:
+        """Count a finished game with its ``score``."""
+        self.episodes += 1
+        self.recent_scores.append(score)
+        self.best_score = score if self.best_score is None else max(self.best_score, score)
+
+    @property
+    def mean_recent_score(self) -> float | None:
+        """Mean score of the last 20 games at most; ``None`` before the first."""
+        return sum(self.recent_scores) / len(self.recent_scores) if self.recent_scores else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the tally as numbers and lists that JSON takes."""
+        return {**vars(self), "recent_scores": list(self.recent_scores)}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Tally:
+        """Return the tally that ``state_dict`` described."""
+        return cls(**{**state, "recent_scores": deque(state["recent_scores"], maxlen=NUM_RECENT)})
