@@ -63,7 +63,7 @@ def actors_below(process: psutil.Process) -> list[psutil.Process]:
 
 def check_wrong_address(folder: Path) -> None:
     process = start(folder, *NEW, "--address", "127.0.0.1:9", "--run-dir", "wrong")
-    finished(folder, process, 2, "error: address is 127.0.0.1:9: no Ray cluster answers there")
+    finished(folder, process, 2, "error: --address is 127.0.0.1:9: no Ray cluster answers there")
     assert not (folder / "wrong").exists()
 
 
