@@ -9,10 +9,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from framestow.distributed import start_cluster
 from framestow.training.checkpoint import newest_checkpoint, read_agent, read_agent_steps
-from framestow.training.distributed import DistributedRun
 from framestow.training.events import StepTaken
+from framestow.training.loop import start_run
 from framestow.training.run_folder import RunFolder
 from training.catch_runs import catch_settings, make_catch
 
@@ -26,10 +25,8 @@ def main(path: Path, address: str) -> None:
     settings = replace(settings, priority_exponent=0.5, double=False)
     folder = RunFolder.open(path) if path.exists() else RunFolder.create(path, settings)
     with folder.lock():
-        start_cluster(address)
-        folder.remove_unfinished()
+        run = start_run(folder, make_catch, address)
         newest = newest_checkpoint(folder.checkpoints)
-        run = DistributedRun(folder.settings(), folder, make_catch, checkpoint=newest)
         saved = read_agent_steps(newest) if newest else 0
         updates = int(read_agent(newest, "cpu")["num_updates"]) if newest else 0
         print("resumed", run.tally.agent_steps, run.memory.counts.inserted, run.agent.num_updates, saved, updates)
