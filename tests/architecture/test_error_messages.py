@@ -46,7 +46,7 @@ STATES = {
 # Whole messages from elsewhere, whose own parts are checked where they are built, or have no semicolon.
 PASSED_ON = {
     "--{_flag(name)} {rest}",
-    "{self._stepping.broken}",
+    "{self._replacer.broken}",
     "{self.dataset.id}: episode {number}: {error}",
     "{refusals[0]}",
     "{shorten(printed.getvalue(), command)}",

@@ -234,7 +234,7 @@ def test_a_masked_reset_begins_only_the_masked_and_keeps_the_callers_options():
     assert list(options) == ["reset_mask"]
     assert np.array_equal(before[:2], after[:2])
     assert np.array_equal([frame_of(2, 1, 0)] * 4, after[2])
-    with pytest.raises(InvalidStepError, match="must hold 3 booleans"):
+    with pytest.raises(InvalidStepError, match="must have 3 booleans"):
         recorder.reset(options={"reset_mask": np.array([True])})
 
 

@@ -25,14 +25,13 @@ from framestow.envs.recording.restarted_episodes import NO_STATE, NOT_IN_MEMORY,
 from framestow.envs.recording.step_recording import (
     RECORDINGS,
     Extras,
-    Flags,
     RecordedStep,
     StepSink,
     open_episodes,
     take_rows,
 )
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
-from framestow.envs.vector.calls import ClosedError, VectorStep, check_options, check_timeout
+from framestow.envs.vector.calls import ClosedError, VectorStep, check_timeout, split_options
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.one_line import one_line
 
@@ -176,19 +175,17 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
             InvalidStepError: a step of ``step_async`` is in flight.
         """
         self._require_idle()
-        mask = self._check_mask(options)
-        # Copied, because Gymnasium's vector environments remove the mask from the dictionary.
-        env_options = None if options is None else dict(options)
+        mask, env_options = split_options(options, self.num_envs)
         if self._restarted is not None:
-            mask = np.ones(self.num_envs, np.bool_)
-        if mask.all() and env_options is not None:
-            env_options.pop("reset_mask", None)
+            mask[:] = True
+        if not mask.all():
+            env_options = {**(env_options or {}), "reset_mask": mask.copy()}
         self._has_begun[mask] = False  # until the reset is done: an interrupt may occur anywhere
-        frames, infos = self.env.reset(seed=seed, options=env_options or None)  # type: ignore[arg-type]
+        frames, infos = self.env.reset(seed=seed, options=env_options)  # type: ignore[arg-type]
         with self._interrupts:
             if mask.all():
                 self.memory.begin(frames)
-            elif mask.any():
+            else:
                 envs = np.flatnonzero(mask)
                 self.memory.begin(take_rows(frames, envs), envs)
             self._has_ended[mask], self._has_begun[mask] = False, True
@@ -346,17 +343,6 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 f"actions have shape {copied.shape}: {self.num_envs} environments need one each; give exactly so many"
             )
         return copied
-
-    def _check_mask(self, options: Mapping[str, Any] | None) -> Flags:
-        check_options(options)
-        if options is None or "reset_mask" not in options:
-            return np.ones(self.num_envs, np.bool_)
-        mask = as_array("reset_mask", options["reset_mask"], InvalidStepError).copy()
-        if mask.shape != (self.num_envs,) or mask.dtype != np.bool_:
-            raise InvalidStepError(
-                f"reset_mask is {mask.tolist()}: it must hold {self.num_envs} booleans; leave it out to reset all"
-            )
-        return mask
 
     def _require_idle(self) -> None:
         if self.closed:

@@ -168,7 +168,7 @@ def _check_array(actions: Any, batched_space: gymnasium.Space[Any]) -> npt.NDArr
     return array
 
 
-def check_options(options: Any) -> None:
+def _check_options(options: Any) -> None:
     """Raise ``InvalidStepError`` unless ``options`` of a reset are a dict, or ``None``."""
     if options is not None and not isinstance(options, Mapping):
         raise InvalidStepError(
@@ -193,7 +193,7 @@ def split_options(
     Raises:
         InvalidStepError: ``options["reset_mask"]`` is not an array of ``num_envs`` booleans, or all are False.
     """
-    check_options(options)
+    _check_options(options)
     if options is None or "reset_mask" not in options:
         return np.ones(num_envs, np.bool_), None if options is None else dict(options)
     mask = as_array("reset_mask", options["reset_mask"], InvalidStepError)
@@ -206,14 +206,18 @@ def split_options(
     return mask.copy(), others or None
 
 
-def require_none_left_idle(mask: npt.NDArray[np.bool_], needs_reset: npt.NDArray[np.bool_]) -> None:
-    """Raise ``InvalidStepError`` if ``mask`` leaves out an environment that has no episode, so no observation."""
-    untouched = needs_reset & ~mask
-    if untouched.any():
+def one_value_each(values: Any, num_envs: int) -> list[Any]:
+    """Return a value for each environment: those of a list or tuple, or any other value repeated.
+
+    Raises:
+        InvalidStepError: a list or tuple of another length.
+    """
+    each = list(values) if isinstance(values, (list, tuple)) else [values] * num_envs
+    if len(each) != num_envs:
         raise InvalidStepError(
-            f"reset_mask leaves out environments {np.flatnonzero(untouched).tolist()}, which have no episode: "
-            "step() needs one in every environment; reset all environments first"
+            f"there are {len(each)} values: {num_envs} environments need one each; give exactly so many"
         )
+    return each
 
 
 def tile_images(pictures: Sequence[npt.NDArray[np.uint8]]) -> npt.NDArray[np.uint8]:

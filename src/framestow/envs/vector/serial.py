@@ -13,8 +13,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
 from framestow.argument_checks import check_seed
-from framestow.envs.seeding import seed_of_each
-from framestow.envs.vector.autoreset import POLICIES, AutoresetName, StepOutcome, find_mode, make_lost_outcome
+from framestow.envs.vector.autoreset import AutoresetName, StepOutcome, find_mode, make_lost_outcome
 from framestow.envs.vector.calls import (
     ClosedError,
     EnvSpaces,
@@ -24,19 +23,13 @@ from framestow.envs.vector.calls import (
     describe_vector_env,
     error_text,
     one_action_each,
-    require_none_left_idle,
+    one_value_each,
     split_options,
     tile_images,
 )
 from framestow.envs.vector.env_state import env_entry, restore_env
-from framestow.envs.vector.infos import batch_infos
-from framestow.envs.vector.vector_state import (
-    PendingLosses,
-    check_vector_state,
-    restart_stateless_envs,
-    vector_state,
-)
-from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError
+from framestow.envs.vector.vector_state import EpisodeStates
+from framestow.errors import EnvironmentFailedError, IncompatibleError
 from framestow.one_line import one_line
 
 EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
@@ -77,9 +70,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         seed: int | None = None,
     ) -> None:
         mode = find_mode(autoreset_mode)
-        self._policy = POLICIES[mode]  # what a step does in an environment whose episode has ended
-        # Seed of the first reset that gives none; None after any reset.
-        self._pending_seed = check_seed(seed)
+        seed = check_seed(seed)
         factories = check_factories(env_fns)
         self.envs: list[gymnasium.Env[Any, Any]] = []
         try:
@@ -96,10 +87,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.num_envs = len(self.envs)
         self.metadata = {**self.envs[0].metadata, "autoreset_mode": mode}
         self.render_mode = self.envs[0].render_mode
-        # By environment: its episode ended in the last step. The policy says what the next step does then.
-        self._has_ended = np.zeros(self.num_envs, np.bool_)
-        self._needs_reset = np.ones(self.num_envs, np.bool_)  # never reset, or after a failure
-        self._lost = PendingLosses(self._pending_seed, self.num_envs)
+        # Which episodes run, have ended or were lost, and the seeds of the next resets.
+        self._states = EpisodeStates(mode, self.num_envs, seed)
         # The last observation of each environment; None before its first reset.
         self._observations: list[Any] = [None] * self.num_envs
 
@@ -121,15 +110,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_open()
         mask, env_options = split_options(options, self.num_envs)
-        require_none_left_idle(mask, self._needs_reset)
-        if seed is None and self._needs_reset.all():
-            seed = self._pending_seed
-        seeds = seed_of_each(seed, self.num_envs)
-        if isinstance(seed, (int, np.integer)):
-            self._lost.seed_from(int(seed))
-        numbers, infos = np.flatnonzero(mask).tolist(), []
-        for number in numbers:
-            env_seed = self._lost.first_seeds.get(number) if seeds[number] is None else seeds[number]
+        seeds, infos = self._states.begin_reset(mask, seed), []
+        for number, env_seed in seeds.items():
             each_options = None if env_options is None else dict(env_options)  # an environment may change its copy
             try:
                 self._observations[number], info = self.envs[number].reset(seed=env_seed, options=each_options)
@@ -137,11 +119,9 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 self._fail(number, "its reset", error)
                 raise
             infos.append(info)
-        self._lost.mark_reset(numbers)
-        self._needs_reset[mask] = False
-        self._has_ended[mask] = False
-        self._pending_seed = None
-        return self._batch_observations(), self._batch_infos(infos, numbers)
+        numbers = list(seeds)
+        self._states.mark_reset(numbers)
+        return self._batch_observations(), self._states.batch_infos(infos, numbers)
 
     def step(
         self, actions: Any
@@ -156,15 +136,13 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             EnvironmentFailedError: an environment raised.
         """
         self._require_open()
-        if self._needs_reset.any():
-            raise InvalidStepError("environments have no running episode: step() needs one; call reset()")
+        self._states.check_step()
         each = one_action_each(actions, self.single_action_space, self.action_space, self.num_envs)
-        self._policy.check(self._has_ended)
         observations, rewards, terminated, truncated, infos = zip(*self._outcomes(each), strict=True)
         self._observations = list(observations)
         terminations, truncations = np.array(terminated, np.bool_), np.array(truncated, np.bool_)
-        self._has_ended = terminations | truncations
-        batched = self._batch_infos(infos, range(self.num_envs))
+        np.logical_or(terminations, truncations, out=self._states.has_ended)
+        batched = self._states.batch_infos(infos, range(self.num_envs))
         return self._batch_observations(), np.array(rewards, np.float64), terminations, truncations, batched
 
     def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
@@ -191,12 +169,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             values: A list or tuple with a value for each environment; any other value is for all.
         """
         self._require_open()
-        each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
-        if len(each) != self.num_envs:
-            raise InvalidStepError(
-                f"there are {len(each)} values: {self.num_envs} environments need one each; give exactly so many"
-            )
-        for env, value in zip(self.envs, each, strict=True):
+        for env, value in zip(self.envs, one_value_each(values, self.num_envs), strict=True):
             env.set_wrapper_attr(name, value)
 
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
@@ -218,15 +191,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         (``framestow.envs.vector.env_state.StatefulEnv``). The entry of any other has only the reason.
         """
         self._require_open()
-        return vector_state(
-            self._policy.mode,
-            [env_entry(env) for env in self.envs],
-            has_ended=self._has_ended,
-            needs_reset=self._needs_reset,
-            observations=self._observations,
-            pending_seed=self._pending_seed,
-            lost=self._lost,
-        )
+        return self._states.state_dict([env_entry(env) for env in self.envs], self._observations)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a state of ``state_dict``, also one of a ``WorkerVectorEnv`` or of another process.
@@ -240,8 +205,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             EnvironmentFailedError: an environment raised another error; all environments then need a reset.
         """
         self._require_open()
-        check_vector_state(state, self._policy.mode, self.num_envs)
-        self._needs_reset[:] = True
+        self._states.check_state(state)
+        self._states.require_reset()
         for number, (env, entry) in enumerate(zip(self.envs, state["envs"], strict=True)):
             try:
                 if entry["state"] is not None:
@@ -250,15 +215,12 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 raise
             except Exception as error:
                 raise _failure(number, "the loading of its state", error) from error
-        self._has_ended, self._needs_reset = np.array(state["has_ended"]), np.array(state["needs_reset"])
         self._observations = deepcopy(list(state["observations"]))
-        self._pending_seed = state["pending_seed"]
-        self._lost.load_state_dict(state["lost"])
-        restart_stateless_envs(state, self._lost)
+        self._states.load_state_dict(state)
 
     def _outcomes(self, actions: Sequence[Any] | npt.NDArray[Any]) -> list[StepOutcome]:
-        step, has_ended = self._policy.step, self._has_ended.tolist()
-        has_losses = bool(self._lost.unreported or self._lost.first_seeds)
+        step, has_ended = self._states.policy.step, self._states.has_ended.tolist()
+        has_losses = self._states.lost.has_any
         outcomes = []
         for number, action in enumerate(actions):
             try:
@@ -273,8 +235,8 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     def _outcome_after_losses(self, number: int, action: Any) -> StepOutcome:
         """Step an environment while some have a lost episode to report or a replacement seed to use."""
-        mode, lost, env = self._policy.mode, self._lost, self.envs[number]
-        has_ended, seed = bool(self._has_ended[number]), lost.first_seeds.get(number)
+        mode, lost, env = self._states.mode, self._states.lost, self.envs[number]
+        has_ended, seed = bool(self._states.has_ended[number]), lost.first_seeds.get(number)
         if number in lost.unreported:
             why = lost.unreported.pop(number)
             outcome = make_lost_outcome(mode, self._observations[number], why, lambda: env.reset(seed=seed))
@@ -285,20 +247,13 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             observation, info = env.reset(seed=seed)
             lost.mark_reset([number])
             return StepOutcome(observation, 0.0, False, False, info)
-        return self._policy.step(env, action, has_ended)
-
-    def _batch_infos(self, infos: Sequence[dict[str, Any]], numbers: Sequence[int]) -> dict[str, Any]:
-        try:
-            return batch_infos(infos, numbers, self.num_envs)
-        except InvalidStepError:
-            self._needs_reset[:] = True  # the environments have stepped, but the caller gets no result
-            raise
+        return self._states.policy.step(env, action, has_ended)
 
     def _batch_observations(self) -> Any:
         try:
             return _concatenate(self.single_observation_space, self._observations)
         except Exception as error:
-            self._needs_reset[:] = True  # as above
+            self._states.require_reset()
             misfit = _misfit(self.single_observation_space, self._observations)
             if misfit is None:
                 raise
@@ -306,7 +261,7 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     def _fail(self, number: int, doing: str, error: BaseException) -> None:
         """Require a reset of all environments, and raise an error that names the failed one."""
-        self._needs_reset[:] = True
+        self._states.require_reset()
         if isinstance(error, Exception):
             raise _failure(number, doing, error) from error
 

@@ -1,4 +1,7 @@
-"""Save the state of a vector environment, in one format for ``SerialVectorEnv`` and ``WorkerVectorEnv``."""
+"""Episodes, seeds and losses of the environments of a vector environment, and the format in which they are saved.
+
+``SerialVectorEnv`` and ``WorkerVectorEnv`` share all of it.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,10 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
 from framestow.argument_checks import check_seed
-from framestow.envs.seeding import replacement_seed
-from framestow.errors import IncompatibleError
+from framestow.envs.seeding import replacement_seed, seed_of_each
+from framestow.envs.vector.autoreset import POLICIES
+from framestow.envs.vector.infos import batch_infos
+from framestow.errors import IncompatibleError, InvalidStepError
 
 
 class PendingLosses:
@@ -31,6 +36,11 @@ class PendingLosses:
         # By environment: how often it was replaced, so that no replacement plays an earlier game again.
         self._num_replacements = [0] * num_envs
         self.seed_from(seed)
+
+    @property
+    def has_any(self) -> bool:
+        """Whether a step must report a loss, or a reset must take the seed of a replacement."""
+        return bool(self.unreported or self.first_seeds)
 
     def seed_from(self, seed: int | None) -> None:
         """Derive the seeds of replacements from ``seed``; ``None`` takes a random one."""
@@ -70,71 +80,137 @@ class PendingLosses:
 _KEYS = ("autoreset_mode", "envs", "has_ended", "needs_reset", "observations", "pending_seed", "lost")
 
 
-def vector_state(
-    mode: AutoresetMode,
-    envs: list[dict[str, Any]],
-    *,
-    has_ended: npt.NDArray[np.bool_],
-    needs_reset: npt.NDArray[np.bool_],
-    observations: Sequence[Any],
-    pending_seed: int | None,
-    lost: PendingLosses,
-) -> dict[str, Any]:
-    """Return the state of a vector environment; all values are copies.
+class EpisodeStates:
+    """Which environments have a running, ended or lost episode, and the seeds of their next resets."""
 
-    Arguments:
-        mode: autoreset mode.
-        envs: the entry of each environment, from ``framestow.envs.vector.env_state.env_entry``.
-        has_ended: environments whose episode has ended without a reset yet, ``(n,)``.
-        needs_reset: environments that were never reset, or need it after a failure, ``(n,)``.
-        observations: the last observation of each environment.
-        pending_seed: seed for the first reset without a seed.
-        lost: lost episodes that were not reported yet.
-    """
-    return {
-        "autoreset_mode": mode.value,
-        "envs": envs,
-        "has_ended": has_ended.copy(),
-        "needs_reset": needs_reset.copy(),
-        "observations": deepcopy(list(observations)),
-        "pending_seed": pending_seed,
-        "lost": lost.state_dict(),
-    }
+    def __init__(self, mode: AutoresetMode, num_envs: int, seed: int | None) -> None:
+        self.num_envs = num_envs
+        self.policy = POLICIES[mode]
+        """What a step does in an environment whose episode has ended."""
+        self.has_ended = np.zeros(num_envs, np.bool_)
+        """By environment: its episode ended in the last step. The policy says what the next step does then."""
+        self.needs_reset = np.ones(num_envs, np.bool_)
+        """By environment: it was never reset, or needs it after a failure."""
+        self.lost = PendingLosses(seed, num_envs)
+        # Seed of the first reset that gives none; None after any reset.
+        self._pending_seed = check_seed(seed)
 
+    @property
+    def mode(self) -> AutoresetMode:
+        """The autoreset mode."""
+        return self.policy.mode
 
-def check_vector_state(state: dict[str, Any], mode: AutoresetMode, num_envs: int) -> None:
-    """Raise ``IncompatibleError`` unless the state is of the same number of environments and the same mode."""
-    missing = [key for key in _KEYS if key not in state]
-    if missing:
-        raise IncompatibleError(
-            f"state has no {missing}: it is not of a vector environment; give what state_dict() returned"
-        )
-    if state["autoreset_mode"] != mode.value or len(state["envs"]) != num_envs:
-        raise IncompatibleError(
-            f"state is of {len(state['envs'])} environments with {state['autoreset_mode']}: these are "
-            f"{num_envs} with {mode.value}; use the same number and mode"
-        )
+    def begin_reset(
+        self, mask: npt.NDArray[np.bool_], seed: int | Sequence[int | None] | None
+    ) -> dict[int, int | None]:
+        """Return the seed for the reset of each environment in ``mask``; ``None`` keeps its generators as they are.
 
+        Arguments:
+            mask: The environments to reset, ``(num_envs,)``.
+            seed: One number from which each environment gets a seed, or one for each. Without it, the first reset takes
+                the constructor's, and a replaced environment takes that of its replacement.
 
-def restart_stateless_envs(state: dict[str, Any], lost: PendingLosses) -> None:
-    """Mark the running episodes of environments without a saved state as lost, with a ``UserWarning``.
+        Raises:
+            InvalidStepError: ``mask`` leaves out an environment that has no episode, so no observation.
+            InvalidSettingsError: the seed is no seed, or not one for each environment.
+        """
+        left_idle = self.needs_reset & ~mask
+        if left_idle.any():
+            raise InvalidStepError(
+                f"reset_mask leaves out environments {np.flatnonzero(left_idle).tolist()}, which have no episode: "
+                "step() needs one in every environment; reset all environments first"
+            )
+        if seed is None and self.needs_reset.all():
+            seed = self._pending_seed
+        seeds = seed_of_each(seed, self.num_envs)
+        if isinstance(seed, (int, np.integer)):
+            self.lost.seed_from(int(seed))
+        return {
+            env_id: self.lost.first_seeds.get(env_id) if seeds[env_id] is None else seeds[env_id]
+            for env_id in np.flatnonzero(mask).tolist()
+        }
 
-    All environments without a saved state are seeded like replacements.
-    """
-    whys = {number: entry["why"] for number, entry in enumerate(state["envs"]) if entry["state"] is None}
-    if not whys or np.all(state["needs_reset"]):
-        return
-    lost.mark_replaced(whys)
-    is_over = np.asarray(state["needs_reset"])
-    if state["autoreset_mode"] != AutoresetMode.SAME_STEP.value:  # SAME_STEP has already begun the next episode
-        is_over = is_over | state["has_ended"]
-    running = [number for number in whys if not is_over[number]]
-    for number in running:
-        lost.unreported.setdefault(number, f"resumed without a state: {whys[number]}")
-    if running:
-        warnings.warn(
-            f"environments {running} restart, and their episodes count as truncated: they have no saved state, "
-            f"{', '.join(sorted({whys[number] for number in running}))}",
-            UserWarning,
-            stacklevel=3,
-        )
+    def mark_reset(self, env_ids: Sequence[int]) -> None:
+        """Note that a reset of these environments is complete."""
+        self.lost.mark_reset(env_ids)
+        self.needs_reset[env_ids], self.has_ended[env_ids] = False, False
+        self._pending_seed = None
+
+    def check_step(self) -> None:
+        """Raise ``InvalidStepError`` unless every environment can step now."""
+        if self.needs_reset.any():
+            raise InvalidStepError("environments have no running episode: step() needs one; call reset()")
+        self.policy.check(self.has_ended)
+
+    def require_reset(self) -> None:
+        """Take no step before a reset of all environments: some have stepped, and the caller gets no result."""
+        self.needs_reset[:] = True
+
+    def batch_infos(self, infos: Sequence[dict[str, Any]], env_ids: Sequence[int]) -> dict[str, Any]:
+        """Combine the infos of ``env_ids`` as Gymnasium does; if it cannot, all environments need a reset.
+
+        Raises:
+            InvalidStepError: Gymnasium cannot combine them.
+        """
+        try:
+            return batch_infos(infos, env_ids, self.num_envs)
+        except InvalidStepError:
+            self.require_reset()
+            raise
+
+    def state_dict(self, envs: list[dict[str, Any]], observations: Sequence[Any]) -> dict[str, Any]:
+        """Return the state of the vector environment; all values are copies.
+
+        Arguments:
+            envs: The entry of each environment, from ``framestow.envs.vector.env_state.env_entry``.
+            observations: The last observation of each environment.
+        """
+        return {
+            "autoreset_mode": self.mode.value,
+            "envs": envs,
+            "has_ended": self.has_ended.copy(),
+            "needs_reset": self.needs_reset.copy(),
+            "observations": deepcopy(list(observations)),
+            "pending_seed": self._pending_seed,
+            "lost": self.lost.state_dict(),
+        }
+
+    def check_state(self, state: dict[str, Any]) -> None:
+        """Raise ``IncompatibleError`` unless the state is of the same number of environments and the same mode."""
+        missing = [key for key in _KEYS if key not in state]
+        if missing:
+            raise IncompatibleError(
+                f"state has no {missing}: it is not of a vector environment; give what state_dict() returned"
+            )
+        if state["autoreset_mode"] != self.mode.value or len(state["envs"]) != self.num_envs:
+            raise IncompatibleError(
+                f"state is of {len(state['envs'])} environments with {state['autoreset_mode']}: these are "
+                f"{self.num_envs} with {self.mode.value}; use the same number and mode"
+            )
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from a checked state of ``state_dict``, whose environments are restored already.
+
+        The running episodes of environments without a saved state are lost, with a ``UserWarning``. All environments
+        without a saved state are seeded like replacements.
+        """
+        self.has_ended[:], self.needs_reset[:] = state["has_ended"], state["needs_reset"]
+        self._pending_seed = state["pending_seed"]
+        self.lost.load_state_dict(state["lost"])
+        whys = {env_id: entry["why"] for env_id, entry in enumerate(state["envs"]) if entry["state"] is None}
+        if not whys or self.needs_reset.all():
+            return
+        self.lost.mark_replaced(whys)
+        is_over = self.needs_reset.copy()
+        if self.mode is not AutoresetMode.SAME_STEP:  # SAME_STEP has already begun the next episode
+            is_over |= self.has_ended
+        running = [env_id for env_id in whys if not is_over[env_id]]
+        for env_id in running:
+            self.lost.unreported.setdefault(env_id, f"resumed without a state: {whys[env_id]}")
+        if running:
+            warnings.warn(
+                f"environments {running} restart, and their episodes count as truncated: they have no saved state, "
+                f"{', '.join(sorted({whys[env_id] for env_id in running}))}",
+                UserWarning,
+                stacklevel=3,
+            )

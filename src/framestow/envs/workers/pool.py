@@ -83,12 +83,12 @@ class WorkerPool:
         self._selector = make_selector()
         # Memory of ``shared``; its size is known once the workers have made their environments.
         self._block = block = SharedBlock()
-        factories = [Factories([env_fns[number] for number in numbers]) for numbers in split]
+        factories = [Factories([env_fns[env_id] for env_id in env_ids]) for env_ids in split]
         self.workers = [
-            Worker(each, numbers.tolist(), factories[each], mode, block, context, daemon, self._selector)
-            for each, numbers in enumerate(split)
+            Worker(each, env_ids.tolist(), factories[each], mode, block, context, daemon, self._selector)
+            for each, env_ids in enumerate(split)
         ]
-        self.worker_of = [worker for worker in self.workers for _ in worker.numbers]
+        self.worker_of = [worker for worker in self.workers for _ in worker.env_ids]
         """Worker of each environment."""
         _pools.add(self)
         try:
@@ -199,7 +199,7 @@ class WorkerPool:
         self._ask_at_start(workers, Command.MAP, pickle_value((self.made.spaces, self.num_envs)))
 
     def _ask_at_start(self, workers: Sequence[Worker], command: Command, payload: bytes) -> list[bytes]:
-        requests = [Request(worker, command, worker.numbers, payload) for worker in workers]
+        requests = [Request(worker, command, worker.env_ids, payload) for worker in workers]
         usual_s, self.step_timeout_s = self.step_timeout_s, max(self.step_timeout_s, _START_TIMEOUT_S)
         try:
             self.wait_for(requests)
@@ -218,7 +218,7 @@ class WorkerPool:
     def _ask_to_close(self, deadline_s: float) -> list[Request]:
         """Ask every working worker to close; return the answered requests."""
         self.drop_requests()
-        requests = [Request(each, Command.CLOSE, each.numbers, b"") for each in self.workers if each.lost is None]
+        requests = [Request(each, Command.CLOSE, each.env_ids, b"") for each in self.workers if each.lost is None]
         for request in requests:
             request.worker.send(request)
         while any(request.is_open for request in requests) and (left_s := deadline_s - monotonic()) > 0:

@@ -182,8 +182,8 @@ class InfoColumns:
         # Layout of the last infos and its packed bytes, since most steps have the same; None before the first.
         self._last_layout: tuple[Layout, bytes] | None = None
 
-    def write(self, numbers: Sequence[int], infos: Sequence[dict[str, Any]]) -> bytes | None:
-        """Write the infos of environments ``numbers``; return the packed layout, or ``None`` if they do not fit."""
+    def write(self, env_ids: Sequence[int], infos: Sequence[dict[str, Any]]) -> bytes | None:
+        """Write the infos of environments ``env_ids``; return the packed layout, or ``None`` if they do not fit."""
         keys, kinds = tuple(infos[0]), tuple(map(type, infos[0].values()))
         if self._last_layout is None or self._last_layout[0] != (keys, kinds):
             if not _fits(keys, kinds):
@@ -194,8 +194,8 @@ class InfoColumns:
         try:
             for column, (key, kind) in enumerate(zip(keys, kinds, strict=True)):
                 rows = self._floats[column] if kind is float else self._integers[column]
-                for number, info in zip(numbers, infos, strict=True):
-                    rows[number] = info[key]
+                for env_id, info in zip(env_ids, infos, strict=True):
+                    rows[env_id] = info[key]
         except OverflowError:  # an integer of more than 64 bits
             return None
         return self._last_layout[1]
@@ -210,13 +210,13 @@ class InfoColumns:
             mask.fill(True)
         return infos
 
-    def of_each(self, packed_layout: bytes, numbers: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the info of each of the environments ``numbers``; ``packed_layout`` is the packed layout."""
+    def of_each(self, packed_layout: bytes, env_ids: Sequence[int]) -> list[dict[str, Any]]:
+        """Return the info of each of the environments ``env_ids``; ``packed_layout`` is the packed layout."""
         keys, kinds = layout_of(packed_layout)
         columns = []
         for column, kind in enumerate(kinds):
             rows = self._floats[column] if kind is float else self._integers[column]
-            columns.append([kind(rows[number]) for number in numbers])
+            columns.append([kind(rows[env_id]) for env_id in env_ids])
         return [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
@@ -263,8 +263,8 @@ class SharedArrays:
         self.actions: npt.NDArray[Any] | None = arrays[-1] if is_array_space(spaces.action_space) else None
         """Actions of an array space; ``None`` if actions are sent in messages."""
 
-    def write(self, number: int, observation: Any) -> list[Any]:
-        """Write the observation of environment ``number``; return the parts that are no arrays.
+    def write(self, env_id: int, observation: Any) -> list[Any]:
+        """Write the observation of environment ``env_id``; return the parts that are no arrays.
 
         Raises:
             InvalidStepError: a part has another shape or kind of dtype than its space; nothing is written.
@@ -272,7 +272,7 @@ class SharedArrays:
         arrays, others = self.parts.split(observation)
         checked = [_as_part(*each) for each in zip(arrays, self.parts.arrays, strict=True)]
         for rows, array in zip(self.observations, checked, strict=True):
-            rows[number] = array
+            rows[env_id] = array
         return others
 
 

@@ -88,7 +88,7 @@ class Message(NamedTuple):
 class StepOf(NamedTuple):
     """Step of one environment."""
 
-    number: int
+    env_id: int
     """Number of the environment."""
     has_ended: bool
     """Whether its episode ended before this step."""
@@ -118,7 +118,7 @@ def unpack_header(head: bytes) -> tuple[int, int, int]:
 
 def pack_steps(steps: Sequence[StepOf], actions: Sequence[Any] | None) -> bytes:
     """Return the payload of a STEP: 4 bytes for each environment, and ``actions`` if they are not shared arrays."""
-    codes = [number << 1 | has_ended for number, has_ended in steps]
+    codes = [env_id << 1 | has_ended for env_id, has_ended in steps]
     head = struct.pack(f"<H{len(codes)}I", len(codes), *codes)
     return head if actions is None else head + pickle_value(actions)
 

@@ -36,12 +36,12 @@ class Request:
     """A request to a worker and its outcome: an answer, a failure, or the loss of the worker."""
 
     __slots__ = (
-        *("worker", "command", "numbers", "payload"),
+        *("worker", "command", "env_ids", "payload"),
         *("answer", "failed", "is_sent", "generation", "lost", "sequence"),
     )
 
-    def __init__(self, worker: Worker, command: Command, numbers: Sequence[int], payload: bytes) -> None:
-        self.worker, self.command, self.numbers, self.payload = worker, command, numbers, payload
+    def __init__(self, worker: Worker, command: Command, env_ids: Sequence[int], payload: bytes) -> None:
+        self.worker, self.command, self.env_ids, self.payload = worker, command, env_ids, payload
         # ``generation`` is the worker's at the request; it is another one after the worker was replaced.
         self.sequence, self.generation = worker.next_sequence(), worker.generation
         self.answer: bytes | None = None
@@ -68,7 +68,7 @@ class Worker:
 
     Arguments:
         number: number of the worker.
-        numbers: numbers of its environments.
+        env_ids: numbers of its environments.
         factories: functions that make the environments.
         mode: autoreset mode.
         block: memory shared with the process.
@@ -80,7 +80,7 @@ class Worker:
     def __init__(
         self,
         number: int,
-        numbers: Sequence[int],
+        env_ids: Sequence[int],
         factories: Factories,
         mode: AutoresetMode,
         block: SharedBlock,
@@ -88,7 +88,7 @@ class Worker:
         daemon: bool,
         selector: selectors.BaseSelector,
     ) -> None:
-        self.number, self.numbers = number, numbers
+        self.number, self.env_ids = number, env_ids
         self.lost: str | None = "it was never started"
         """Why the process is lost; ``None`` while it works."""
         self.generation = 0
@@ -116,7 +116,7 @@ class Worker:
         self._end = ParentEnd(ours)
         self.socket_number, self._has_unsent = self._end.fileno(), False
         arguments = WorkerArguments(
-            self.numbers, self._factories, self._mode, self._block, theirs, parent_pipe, gc.isenabled()
+            self.env_ids, self._factories, self._mode, self._block, theirs, parent_pipe, gc.isenabled()
         )
         process = self._context.Process(  # type: ignore[attr-defined]
             target=run_worker, args=(arguments,), name=f"framestow-worker-{self.number}", daemon=self._daemon
@@ -137,7 +137,7 @@ class Worker:
     @property
     def name(self) -> str:
         """Number of the worker and of its environments, for messages."""
-        first, last = self.numbers[0], self.numbers[-1]
+        first, last = self.env_ids[0], self.env_ids[-1]
         envs = f"environment {first}" if first == last else f"environments {first} to {last}"
         return f"worker {self.number} ({envs})"
 

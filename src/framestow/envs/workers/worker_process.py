@@ -110,11 +110,11 @@ class EnvRaisedError(Exception):
 
 
 class EnvHost:
-    """The environments of a worker; ``numbers`` are their numbers among those of all workers."""
+    """The environments of a worker; ``env_ids`` are their numbers among those of all workers."""
 
-    def __init__(self, numbers: Sequence[int], factories: Factories, mode: AutoresetMode, block: SharedBlock) -> None:
-        self._numbers, self._factories, self._policy, self._block = numbers, factories, POLICIES[mode], block
-        self._envs: dict[int, gymnasium.Env[Any, Any]] = {}  # by number; empty before MAKE
+    def __init__(self, env_ids: Sequence[int], factories: Factories, mode: AutoresetMode, block: SharedBlock) -> None:
+        self._env_ids, self._factories, self._policy, self._block = env_ids, factories, POLICIES[mode], block
+        self._envs: dict[int, gymnasium.Env[Any, Any]] = {}  # by their number; empty before MAKE
         self._shared: SharedArrays | None = None  # None before MAP
 
     def answer(self, command: int, payload: bytes) -> bytes:
@@ -127,13 +127,13 @@ class EnvHost:
 
     def make(self, payload: bytes) -> bytes:  # noqa: ARG002
         """Make the environments; return their spaces, and metadata and render mode of the first."""
-        with _ReportingErrors(self._numbers[0], "the reading of its function"):
+        with _ReportingErrors(self._env_ids[0], "the reading of its function"):
             make_each = self._factories.functions()
-        for number, make in zip(self._numbers, make_each, strict=True):
-            with _ReportingErrors(number, "its construction"):
-                self._envs[number] = make()
+        for env_id, make in zip(self._env_ids, make_each, strict=True):
+            with _ReportingErrors(env_id, "its construction"):
+                self._envs[env_id] = make()
         spaces = [EnvSpaces(env.observation_space, env.action_space) for env in self._envs.values()]
-        first = self._envs[self._numbers[0]]
+        first = self._envs[self._env_ids[0]]
         return pickle_value((spaces, dict(first.metadata), first.render_mode))
 
     def map(self, payload: bytes) -> bytes:
@@ -147,75 +147,75 @@ class EnvHost:
         shared = self._require_mapped()
         resets = pickle.loads(payload)
         infos, others = [], []
-        for number, seed, options in resets:
-            with _ReportingErrors(number, "its reset"):
-                observation, info = self._envs[number].reset(
+        for env_id, seed, options in resets:
+            with _ReportingErrors(env_id, "its reset"):
+                observation, info = self._envs[env_id].reset(
                     seed=seed,
                     options=None if options is None else dict(options),  # an environment may change its copy
                 )
-                others.append(shared.write(number, observation))
-            shared.rewards[number], shared.terminated[number], shared.truncated[number] = 0.0, False, False
+                others.append(shared.write(env_id, observation))
+            shared.rewards[env_id], shared.terminated[env_id], shared.truncated[env_id] = 0.0, False, False
             infos.append(info)
-        return self._pack([number for number, *_ in resets], infos, others)
+        return self._pack([env_id for env_id, *_ in resets], infos, others)
 
     def step(self, payload: bytes) -> bytes:
         """Step environments; return the same as ``reset``."""
         shared = self._require_mapped()
         steps, actions = unpack_steps(payload)
         infos, others = [], []
-        for row, (number, has_ended) in enumerate(steps):
-            action = _action(shared, number) if actions is None else actions[row]
+        for row, (env_id, has_ended) in enumerate(steps):
+            action = _action(shared, env_id) if actions is None else actions[row]
             try:
-                outcome = self._policy.step(self._envs[number], action, has_ended)
-                others.append(shared.write(number, outcome.observation))
+                outcome = self._policy.step(self._envs[env_id], action, has_ended)
+                others.append(shared.write(env_id, outcome.observation))
             except BaseException as error:
-                raise EnvRaisedError(_failure(number, f"action {action}", error)) from error
-            shared.rewards[number], shared.terminated[number], shared.truncated[number] = outcome[1:4]
+                raise EnvRaisedError(_failure(env_id, f"action {action}", error)) from error
+            shared.rewards[env_id], shared.terminated[env_id], shared.truncated[env_id] = outcome[1:4]
             infos.append(outcome.info)
-        return self._pack([step.number for step in steps], infos, others)
+        return self._pack([step.env_id for step in steps], infos, others)
 
     def call(self, payload: bytes) -> bytes:
         """Call a method of each environment, or read an attribute."""
-        numbers, name, arguments, keywords = pickle.loads(payload)
+        env_ids, name, arguments, keywords = pickle.loads(payload)
         answers = []
-        for number in numbers:
-            with _ReportingErrors(number, f"{name!r}"):
-                found = self._envs[number].get_wrapper_attr(name)
+        for env_id in env_ids:
+            with _ReportingErrors(env_id, f"{name!r}"):
+                found = self._envs[env_id].get_wrapper_attr(name)
                 answers.append(found(*arguments, **keywords) if callable(found) else found)
-            with _ReportingErrors(number, f"the pickling of the result of {name!r}"):
+            with _ReportingErrors(env_id, f"the pickling of the result of {name!r}"):
                 answers[-1] = pickle_value(answers[-1])
         return pickle_value(answers)
 
     def set(self, payload: bytes) -> bytes:
         """Set an attribute of each environment."""
-        numbers, name, values = pickle.loads(payload)
-        for number, value in zip(numbers, values, strict=True):
-            with _ReportingErrors(number, f"the setting of {name!r}"):
-                self._envs[number].set_wrapper_attr(name, value)
+        env_ids, name, values = pickle.loads(payload)
+        for env_id, value in zip(env_ids, values, strict=True):
+            with _ReportingErrors(env_id, f"the setting of {name!r}"):
+                self._envs[env_id].set_wrapper_attr(name, value)
         return b""
 
     def render(self, payload: bytes) -> bytes:
         """Render each environment."""
         pictures = []
-        for number in pickle.loads(payload):
-            with _ReportingErrors(number, "render"):
-                pictures.append(self._envs[number].render())
+        for env_id in pickle.loads(payload):
+            with _ReportingErrors(env_id, "render"):
+                pictures.append(self._envs[env_id].render())
         return pickle_value(pictures)
 
     def take_states(self, payload: bytes) -> bytes:
         """Return the entry of each environment in the state of the vector environment."""
         entries = []
-        for number in pickle.loads(payload):
-            with _ReportingErrors(number, "the reading of its state"):
-                entries.append(env_entry(self._envs[number]))
+        for env_id in pickle.loads(payload):
+            with _ReportingErrors(env_id, "the reading of its state"):
+                entries.append(env_entry(self._envs[env_id]))
         return pickle_value(entries)
 
     def put_states(self, payload: bytes) -> bytes:
         """Restore states; return the message of the first one that does not fit, if any."""
-        for number, state in pickle.loads(payload):
-            with _ReportingErrors(number, "the loading of its state"):
+        for env_id, state in pickle.loads(payload):
+            with _ReportingErrors(env_id, "the loading of its state"):
                 try:
-                    restore_env(self._envs[number], state)
+                    restore_env(self._envs[env_id], state)
                 except IncompatibleError as error:
                     return pickle_value([str(error)])
         return pickle_value([])
@@ -224,23 +224,23 @@ class EnvHost:
         """Close every environment; return the errors."""
         failures = []
         while self._envs:
-            number, env = self._envs.popitem()
+            env_id, env = self._envs.popitem()
             try:
                 env.close()
             except BaseException as error:
-                failures.append(_failure(number, "its close", error))
+                failures.append(_failure(env_id, "its close", error))
         return pickle_value(failures)
 
-    def _pack(self, numbers: Sequence[int], infos: list[dict[str, Any]], others: list[list[Any]]) -> bytes:
+    def _pack(self, env_ids: Sequence[int], infos: list[dict[str, Any]], others: list[list[Any]]) -> bytes:
         if not any(infos) and not any(others):
             return b""
-        if not any(others) and (layout := self._require_mapped().infos.write(numbers, infos)) is not None:
+        if not any(others) and (layout := self._require_mapped().infos.write(env_ids, infos)) is not None:
             return layout
         try:
             return pickle_value((infos, others))
         except Exception:
-            for number, info in zip(numbers, infos, strict=True):
-                with _ReportingErrors(number, f"the pickling of its info {sorted(info)}"):
+            for env_id, info in zip(env_ids, infos, strict=True):
+                with _ReportingErrors(env_id, f"the pickling of its info {sorted(info)}"):
                     pickle_value(info)
             raise
 
@@ -264,34 +264,34 @@ _HANDLERS: dict[Command, Callable[[EnvHost, bytes], bytes]] = {
 }
 
 
-def _action(shared: SharedArrays, number: int) -> Any:
-    action = shared.actions[number]  # type: ignore[index]
+def _action(shared: SharedArrays, env_id: int) -> Any:
+    action = shared.actions[env_id]  # type: ignore[index]
     return action.copy() if isinstance(action, np.ndarray) else action  # the next step overwrites the row
 
 
 class _ReportingErrors:
     """Context manager that raises ``EnvRaisedError`` for an exception of an environment."""
 
-    def __init__(self, number: int, doing: str) -> None:
-        self._number, self._doing = number, doing
+    def __init__(self, env_id: int, doing: str) -> None:
+        self._env_id, self._doing = env_id, doing
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
         if error is not None:
-            raise EnvRaisedError(_failure(self._number, self._doing, error)) from error
+            raise EnvRaisedError(_failure(self._env_id, self._doing, error)) from error
 
 
-def _failure(number: int, doing: str, error: BaseException) -> EnvFailure:
+def _failure(env_id: int, doing: str, error: BaseException) -> EnvFailure:
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return EnvFailure(number, type(error).__name__, doing, error_text(error), text)
+    return EnvFailure(env_id, type(error).__name__, doing, error_text(error), text)
 
 
 class WorkerArguments(NamedTuple):
     """Arguments of a worker process."""
 
-    numbers: Sequence[int]
+    env_ids: Sequence[int]
     """Numbers of its environments."""
     factories: Factories
     mode: AutoresetMode
@@ -312,7 +312,7 @@ def run_worker(arguments: WorkerArguments) -> None:
     _reset_signals()
     die_with_parent(arguments.parent_pipe)
     end = WorkerEnd(arguments.end)
-    host = EnvHost(arguments.numbers, arguments.factories, arguments.mode, arguments.block)
+    host = EnvHost(arguments.env_ids, arguments.factories, arguments.mode, arguments.block)
     with suppress(EOFError, OSError):  # the parent has ended
         while _answer_one(end, host):
             pass

@@ -12,34 +12,28 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
 from framestow.argument_checks import check_seed, truth_value
-from framestow.envs.seeding import seed_of_each
-from framestow.envs.vector.autoreset import POLICIES, AutoresetName, find_mode
+from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.envs.vector.calls import (
     ClosedError,
     NoStepPendingError,
     StepPendingError,
+    VectorStep,
     check_factories,
     check_timeout,
     describe_vector_env,
     one_action_each,
-    require_none_left_idle,
+    one_value_each,
     split_options,
     tile_images,
 )
-from framestow.envs.vector.infos import batch_infos
-from framestow.envs.vector.vector_state import (
-    check_vector_state,
-    restart_stateless_envs,
-    vector_state,
-)
+from framestow.envs.vector.vector_state import EpisodeStates
 from framestow.envs.workers.pool import OnWorkerLost, StartMethod, WorkerPool, check_worker_settings, failure_as_error
-from framestow.envs.workers.stepping import Infos, Stepping
+from framestow.envs.workers.replacement import WorkerReplacer
+from framestow.envs.workers.stepping import Stepping
 from framestow.envs.workers.wire import Command, EnvFactory, pickle_value
 from framestow.envs.workers.worker import Request
 from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, WorkerLostError
 from framestow.one_line import one_line, plural
-
-VectorStep = tuple[Any, npt.NDArray[np.float64], npt.NDArray[np.bool_], npt.NDArray[np.bool_], dict[str, Any]]
 
 
 class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
@@ -104,9 +98,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     ) -> None:
         self.closed = True  # until the workers exist
         mode = find_mode(autoreset_mode)
-        self._policy = POLICIES[mode]  # what a step does in an environment whose episode has ended
-        # Seed of the first reset that gives none; None after any reset.
-        self._pending_seed = check_seed(seed)
+        seed = check_seed(seed)
         check_worker_settings(start_method, step_timeout, on_worker_lost)
         daemon = truth_value("daemon", daemon)
         self._pool = WorkerPool(
@@ -120,7 +112,11 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         # Ends the workers when this object is collected without ``close``.
         self._finalizer = weakref.finalize(self, self._pool.close, 1.0)
         self._finalizer.atexit = False  # the pool has its own exit handler, which runs before multiprocessing's
-        self._stepping = Stepping(self._pool, mode, on_worker_lost, seed)
+        # Which episodes run, have ended or were lost, and the seeds of the next resets.
+        self._states = EpisodeStates(mode, self._pool.num_envs, seed)
+        # Replaces lost workers; says why only ``close`` works once it cannot.
+        self._replacer = WorkerReplacer(self._pool, on_worker_lost, self._states.lost)
+        self._stepping = Stepping(self._pool, self._states, self._replacer)
         self.closed = False
         made = self._pool.made
         self.num_envs = self._pool.num_envs
@@ -164,19 +160,12 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_working()
         mask, env_options = split_options(options, self.num_envs)
-        numbers = np.flatnonzero(mask).tolist()
-        require_none_left_idle(mask, self._stepping.needs_reset)
-        if seed is None and self._stepping.needs_reset.all():
-            seed = self._pending_seed
-        seeds = seed_of_each(seed, self.num_envs)
-        if mask.all():
-            self._discard_in_flight()
-        self._require_not_stepping()
-        if isinstance(seed, (int, np.integer)):
-            self._stepping.lost.seed_from(int(seed))
-        infos = self._stepping.reset(numbers, [seeds[number] for number in numbers], env_options)
-        self._pending_seed = None
-        return self._stepping.last.of_all(self.copies_observations), self._batch_infos(infos, numbers)
+        if not mask.all():
+            self._require_not_stepping()
+        seeds = self._states.begin_reset(mask, seed)
+        self._discard_in_flight()
+        infos = self._stepping.reset(seeds, env_options)
+        return self._stepping.last.of_all(self.copies_observations), self._states.batch_infos(infos, list(seeds))
 
     def step(self, actions: Any) -> VectorStep:
         """Step every environment with its action; all actions are checked before any environment steps.
@@ -197,10 +186,8 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Start a step of every environment; ``step_wait`` returns it. Invalid actions raise as in ``step``."""
         self._require_working()
         self._require_not_stepping()
-        if self._stepping.needs_reset.any():
-            raise InvalidStepError("environments have no running episode: step() needs one; call reset()")
+        self._states.check_step()
         each = one_action_each(actions, self.single_action_space, self.action_space, self.num_envs)
-        self._policy.check(self._stepping.has_ended)
         requests = self._stepping.step_requests(self._write_actions(each))
         self._in_flight = requests  # set before sending, so that an interrupted step can be waited for
         self._pool.send(requests)
@@ -228,7 +215,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
         """Return the result of each environment's ``render``; with ``tiled`` one image with all of them in a grid."""
-        pictures = tuple(self._ask_workers(Command.RENDER, lambda numbers: numbers))
+        pictures = tuple(self._ask_workers(Command.RENDER, lambda env_ids: env_ids))
         return tile_images(pictures) if tiled else pictures
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
@@ -238,7 +225,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             EnvironmentFailedError: a call raised, or its result cannot be pickled; the environments can still be
                 stepped.
         """
-        answers = self._ask_workers(Command.CALL, lambda numbers: (numbers, name, args, kwargs))
+        answers = self._ask_workers(Command.CALL, lambda env_ids: (env_ids, name, args, kwargs))
         return tuple(pickle.loads(each) for each in answers)
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
@@ -252,12 +239,8 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             name: Name of the attribute.
             values: A list or tuple with a value for each environment; any other value is for all.
         """
-        each = list(values) if isinstance(values, (list, tuple)) else [values] * self.num_envs
-        if len(each) != self.num_envs:
-            raise InvalidStepError(
-                f"there are {len(each)} values: {self.num_envs} environments need one each; give exactly so many"
-            )
-        self._ask_workers(Command.SET, lambda numbers: (numbers, name, [each[number] for number in numbers]))
+        each = one_value_each(values, self.num_envs)
+        self._ask_workers(Command.SET, lambda env_ids: (env_ids, name, [each[env_id] for env_id in env_ids]))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all environments as plain values; a ``SerialVectorEnv`` can load it too.
@@ -265,17 +248,8 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         An environment takes part if it has the methods ``state`` and ``restore``
         (``framestow.envs.vector.env_state.StatefulEnv``). The entry of any other has only the reason.
         """
-        entries = self._ask_workers(Command.TAKE_STATES, lambda numbers: numbers)
-        stepping = self._stepping
-        return vector_state(
-            self._policy.mode,
-            entries,
-            has_ended=stepping.has_ended,
-            needs_reset=stepping.needs_reset,
-            observations=[stepping.last.of(number) for number in range(self.num_envs)],
-            pending_seed=self._pending_seed,
-            lost=stepping.lost,
-        )
+        entries = self._ask_workers(Command.TAKE_STATES, lambda env_ids: env_ids)
+        return self._states.state_dict(entries, [self._stepping.last.of(env_id) for env_id in range(self.num_envs)])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a state of ``state_dict``, also one of a ``SerialVectorEnv`` or of another process.
@@ -289,22 +263,18 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             EnvironmentFailedError: an environment raised another error; all environments then need a reset.
         """
         self._require_working()
-        check_vector_state(state, self._policy.mode, self.num_envs)
+        self._states.check_state(state)
         self._require_not_stepping()
-        states = {number: entry["state"] for number, entry in enumerate(state["envs"]) if entry["state"] is not None}
-        stepping = self._stepping
-        stepping.needs_reset[:] = True
+        states = {env_id: entry["state"] for env_id, entry in enumerate(state["envs"]) if entry["state"] is not None}
+        self._states.require_reset()
         refusals = self._ask_workers(
-            Command.PUT_STATES, lambda numbers: [(number, states[number]) for number in numbers if number in states]
+            Command.PUT_STATES, lambda env_ids: [(env_id, states[env_id]) for env_id in env_ids if env_id in states]
         )
         if refusals:
             raise IncompatibleError(refusals[0])
-        for number, observation in enumerate(state["observations"]):
-            stepping.last.restore(number, observation)
-        stepping.has_ended, stepping.needs_reset = np.array(state["has_ended"]), np.array(state["needs_reset"])
-        self._pending_seed = state["pending_seed"]
-        stepping.lost.load_state_dict(state["lost"])
-        restart_stateless_envs(state, stepping.lost)
+        for env_id, observation in enumerate(state["observations"]):
+            self._stepping.last.restore(env_id, observation)
+        self._states.load_state_dict(state)
 
     def close_extras(self, timeout: float = 5.0, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the environments and end the workers within about ``timeout`` seconds.
@@ -327,7 +297,7 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_working()
         self._require_not_stepping()
         requests = [
-            Request(worker, command, worker.numbers, pickle_value(payload_of(list(worker.numbers))))
+            Request(worker, command, worker.env_ids, pickle_value(payload_of(list(worker.env_ids))))
             for worker in self._pool.workers
         ]
         return [each for answer in self._stepping.answers(requests) for each in answer or ()]
@@ -340,21 +310,12 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         rows[:] = actions
         return None
 
-    def _batch_infos(self, infos: Infos, numbers: Sequence[int]) -> dict[str, Any]:
-        try:
-            return batch_infos([infos[number] for number in numbers], numbers, self.num_envs)
-        except InvalidStepError:
-            self._stepping.needs_reset[:] = True  # the environments have stepped, but the caller gets no result
-            self._discard_in_flight()
-            raise
-
     def _finish_step(self, requests: list[Request]) -> dict[str, Any]:
         try:
-            infos = self._stepping.finish_step(requests)
-        except EnvironmentFailedError:
-            self._in_flight = None
+            return self._states.batch_infos(self._stepping.finish_step(requests), range(self.num_envs))
+        except (EnvironmentFailedError, InvalidStepError):
+            self._discard_in_flight()  # the environments have stepped, but the caller gets no result
             raise
-        return self._batch_infos(infos, range(self.num_envs))
 
     def _discard_in_flight(self) -> None:
         self._pool.drop_requests()
@@ -367,8 +328,8 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             raise ClosedError(
                 "vector environment belongs to another process: this process was forked from it; make a new one here"
             )
-        if self._stepping.broken is not None:
-            raise WorkerLostError(self._stepping.broken)
+        if self._replacer.broken is not None:
+            raise WorkerLostError(self._replacer.broken)
 
     def _require_not_stepping(self) -> None:
         if self._in_flight is not None:
