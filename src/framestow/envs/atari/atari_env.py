@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, TypeAlias
 
 import ale_py
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from ale_py import roms
 
 from framestow.argument_checks import check_seed
+from framestow.envs.atari.emulator import FIRE, NOOP, Emulator
 from framestow.envs.atari.games import GAMES_NOT_RESTORED, find_rom, title
 from framestow.envs.atari.presets import Preset, PresetName, differing_fields, find_preset
-from framestow.envs.atari.screen import Screen
-from framestow.envs.seeding import emulator_seed
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
 from framestow.one_line import one_line
 
@@ -49,9 +46,6 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
     With some presets a lost life ends the episode but not the game. The next ``reset`` then continues the game, with
     the preset's no-op steps and opening. Without these it returns the frame of the lost life. Any other ``reset``, and
     every reset with a seed, starts a new game.
-
-    This class draws the sticky actions, not the emulator. The emulator's saved state leaves out the last action, so a
-    restored game would take a different course (seen with ale-py 0.12.1).
 
     ``info`` holds ``lives`` and ``episode_frame_number`` (emulator frames of this game). When the game ends, it also
     holds ``episode``: ``{"r": unclipped score, "l": agent steps}``, over all lives. A game that ends within the steps
@@ -88,25 +82,16 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             "render_modes": ["rgb_array"],
             "render_fps": EMULATOR_FRAMES_PER_SECOND / self.preset.frame_skip,
         }
-        self._ale: Any = _new_emulator(self.preset)
-        # Seed that the emulator was given and has not used, because no game began since; None otherwise. Setting a seed
-        # loads the ROM again.
-        self._unused_emulator_seed: int | None = None
-        self._seed_emulator(self._pending_seed)
-        self._screen = Screen(self._ale, self.preset)
-        in_full = self.preset.action_set == "full"
-        actions = self._ale.getLegalActionSet() if in_full else self._ale.getMinimalActionSet()
+        # The emulator and what it displays; None once the environment is closed.
+        self._emulator: Any = Emulator(self.rom, self.preset, self._pending_seed)
         # By action of the action space, the number that the emulator takes.
-        self._emulator_actions = tuple(int(action.value) for action in actions)
+        self._emulator_actions = self._emulator.actions()
         # Emulator actions of the steps that begin an episode; empty with most presets.
         self._opening_steps = self._find_opening_steps()
         self.action_space = gymnasium.spaces.Discrete(len(self._emulator_actions))
         self.observation_space = gymnasium.spaces.Box(0, 255, self.preset.frame_shape, np.uint8)
         self._phase: Phase = "unstarted"
-        # Emulator action of the last raw frame, which a sticky action repeats.
-        self._last_action = int(ale_py.Action.NOOP.value)
-        # Of the game, over all lives: the sum of unclipped rewards, and the steps.
-        self._score, self._agent_steps = 0.0, 0
+        self._agent_steps = 0  # of the game, over all lives
         # ``info["episode"]`` of a game that ended within the steps of the last reset; None if none did.
         self._ended_in_reset: dict[str, float] | None = None
 
@@ -144,14 +129,14 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             self._play_noop_steps()
         else:
             if seed is not None:
-                self._seed_emulator(seed)
+                self._emulator.seed(seed)
             self._start_game()
         self._play_opening_steps()
         self._phase = "running"
         info = self._info()
         if self._ended_in_reset:
             info["episode"] = self._ended_in_reset
-        return self._screen.frame(), info
+        return self._emulator.screen.frame(), info
 
     def step(self, action: np.int64 | int) -> tuple[npt.NDArray[np.uint8], float, bool, bool, dict[str, Any]]:
         """Repeat an action for the preset's frame skip; return frame, reward, terminated, truncated and ``info``.
@@ -161,21 +146,21 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         """
         emulator_action = self._emulator_actions[self._action_index(action)]
         self._require_running()
-        ale = self._ale
+        emulator, ale = self._emulator, self._emulator.ale
         lives = ale.lives()
-        reward = self._repeat(emulator_action)
+        reward = emulator.play(emulator_action, self.np_random)
         self._agent_steps += 1
         terminated, truncated = ale.game_over(False), ale.game_truncated()
         info = self._info()
         if terminated or truncated:
             self._phase = "over"
-            info["episode"] = {"r": self._score, "l": self._agent_steps}
-        elif self._has_lost_life(lives):
+            info["episode"] = {"r": emulator.score, "l": self._agent_steps}
+        elif emulator.ends_episode(lives):
             self._phase = "life_lost"
             terminated = True
         limit = self.preset.reward_limit
         clipped = reward if limit is None else min(max(reward, -limit), limit)
-        return self._screen.frame(), clipped, terminated, truncated, info
+        return emulator.screen.frame(), clipped, terminated, truncated, info
 
     def render(self) -> npt.NDArray[np.uint8] | None:
         """Return the screen in colour, ``uint8`` of about ``(210, 160, 3)``, or ``None`` without a render mode.
@@ -184,12 +169,12 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         while it runs.
         """
         self._require_open()
-        return self._ale.getScreenRGB() if self.render_mode == "rgb_array" else None
+        return self._emulator.ale.getScreenRGB() if self.render_mode == "rgb_array" else None
 
     def close(self) -> None:
         """Release the emulator; a second call does nothing."""
         self._phase = "unstarted"
-        self._ale = None
+        self._emulator = None
 
     def state(self) -> dict[str, Any]:
         """Return the state of the game as ints, floats, strings, bytes, arrays and dicts of them.
@@ -204,10 +189,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             "rom": self.rom,
             "preset": self.preset.to_dict(),
             "phase": self._phase,
-            "emulator": self._ale.cloneState(include_rng=True).serialize(),
-            "held_action": self._last_action,
-            "frame": self._screen.frame(),
-            "score": self._score,
+            **self._emulator.state(),
             "agent_steps": self._agent_steps,
             "pending_seed": self._pending_seed,
             "generator": None if self._phase == "unstarted" else dict(self.np_random.bit_generator.state),
@@ -231,111 +213,45 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             )
         if state["generator"] is not None:
             self.np_random = _generator_from(state["generator"])
-        self._ale.restoreState(ale_py.ALEState(state["emulator"]))
-        self._unused_emulator_seed = None
+        self._emulator.restore(state)
         self._phase = state["phase"]
-        self._last_action = int(state["held_action"])
-        self._screen.restore(state["frame"])
-        self._score, self._agent_steps = float(state["score"]), int(state["agent_steps"])
+        self._agent_steps = int(state["agent_steps"])
         self._pending_seed = state["pending_seed"]
 
-    def _seed_emulator(self, seed: int) -> None:
-        of_emulator = emulator_seed(seed)
-        if of_emulator != self._unused_emulator_seed:
-            self._ale.setInt("random_seed", of_emulator)
-            self._ale.loadROM(roms.get_rom_path(self.rom))  # the emulator reads its seed only here; takes about 50 ms
-            self._unused_emulator_seed = of_emulator
-
     def _find_opening_steps(self) -> tuple[int, ...]:
-        has_fire = int(ale_py.Action.FIRE.value) in self._emulator_actions
+        has_fire = FIRE in self._emulator_actions
         if self.preset.opening != "fire_steps" or not has_fire or len(self._emulator_actions) < 3:
             return ()
-        return int(ale_py.Action.FIRE.value), self._emulator_actions[2]
+        return FIRE, self._emulator_actions[2]
 
     def _start_game(self) -> None:
-        self._score, self._agent_steps = 0.0, 0
-        self._unused_emulator_seed = None
-        self._restart_emulator()
-        preset = self.preset
-        num_noops = int(self.np_random.integers(1, preset.max_noops + 1)) if preset.max_noops else 0
-        fires = preset.opening == "fire_frame" and int(ale_py.Action.FIRE.value) in self._emulator_actions
-        for _ in range(num_noops - fires):
-            self._run_one_frame(ale_py.Action.NOOP)
-        if fires:
-            self._run_one_frame(ale_py.Action.FIRE)
+        self._agent_steps = 0
+        self._emulator.start(self.np_random, has_fire=FIRE in self._emulator_actions)
 
     def _play_opening_steps(self) -> None:
         for action in self._opening_steps:
-            lives = self._ale.lives()
-            if self._play_step_in_reset(action) and self._has_lost_life(lives):
+            lives = self._emulator.ale.lives()
+            if self._play_step_in_reset(action) and self._emulator.ends_episode(lives):
                 self._play_noop_steps()
 
     def _play_noop_steps(self) -> None:
         for _ in range(self.preset.noop_steps_after_life_loss):
-            if not self._play_step_in_reset(int(ale_py.Action.NOOP.value)):
+            if not self._play_step_in_reset(NOOP):
                 return
 
     def _play_step_in_reset(self, emulator_action: int) -> bool:
         """Play an agent step within a reset; if it ends the game, start a new one and return False."""
-        self._repeat(emulator_action)
-        if not self._ale.game_over():
+        self._emulator.play(emulator_action, self.np_random)
+        if not self._emulator.ale.game_over():
             return True
         if self._agent_steps:
-            self._ended_in_reset = {"r": self._score, "l": self._agent_steps}
+            self._ended_in_reset = {"r": self._emulator.score, "l": self._agent_steps}
         self._start_game()
         return False
 
-    def _has_lost_life(self, lives_before: int) -> bool:
-        lives, rule = self._ale.lives(), self.preset.life_loss
-        return (lives < lives_before) and (rule == "terminates" or (rule == "terminates_after_step" and lives > 0))
-
-    def _restart_emulator(self) -> None:
-        self._ale.reset_game()
-        self._last_action = int(ale_py.Action.NOOP.value)
-        self._screen.begin_step()
-        self._screen.read()
-
-    def _run_one_frame(self, action: ale_py.Action) -> None:
-        self._last_action = int(action.value)
-        self._score += self._ale.act(self._last_action)
-        if self.preset.reset_frame == "last":
-            self._screen.begin_step()
-        self._screen.read()
-        if self._ale.game_over():
-            self._score = 0.0
-            self._restart_emulator()
-
-    def _repeat(self, emulator_action: int) -> float:
-        """Run the emulator for one agent step, or until the episode ends; return the unclipped reward."""
-        ale, read = self._ale, self._screen.read
-        act, game_over = ale.act, ale.game_over
-        ends_with_life, lives = self.preset.life_loss == "terminates", ale.lives()
-        last_action, reward = self._last_action, 0
-        self._screen.begin_step()
-        for sticks in self._draw_sticks():
-            if not sticks:
-                last_action = emulator_action
-            reward += act(last_action)
-            read()
-            if game_over() or (ends_with_life and ale.lives() < lives):
-                break
-        self._last_action = last_action
-        self._score += reward
-        return float(reward)
-
-    def _draw_sticks(self) -> Sequence[bool]:
-        """Draw for each emulator frame whether it repeats the previous action (Machado et al. 2018).
-
-        A step that ends early draws for all frames, so that the draws of the next step do not depend on it.
-        """
-        probability, frame_skip = self.preset.sticky_probability, self.preset.frame_skip
-        if probability == 0.0:
-            return (False,) * frame_skip
-        draw = self.np_random.random
-        return [draw() < probability for _ in range(frame_skip)]  # drawing an array of four takes twice as long
-
     def _info(self) -> dict[str, Any]:
-        return {"lives": self._ale.lives(), "episode_frame_number": self._ale.getEpisodeFrameNumber()}
+        ale = self._emulator.ale
+        return {"lives": ale.lives(), "episode_frame_number": ale.getEpisodeFrameNumber()}
 
     def _action_index(self, action: np.int64 | int) -> int:
         count = len(self._emulator_actions)
@@ -357,16 +273,8 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
             raise InvalidStepError(f"episode of {self.game} is {self._phase}: step() needs a running one; call reset()")
 
     def _require_open(self) -> None:
-        if self._ale is None:
+        if self._emulator is None:
             raise InvalidStepError(f"environment of {self.game} is closed: it cannot be used; make a new one")
-
-
-def _new_emulator(preset: Preset) -> ale_py.ALEInterface:
-    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-    ale = ale_py.ALEInterface()
-    ale.setFloat("repeat_action_probability", 0.0)
-    ale.setInt("max_num_frames_per_episode", preset.max_episode_frames)
-    return ale
 
 
 def _check_state(state: dict[str, Any], rom: str, preset: Preset) -> None:
