@@ -38,7 +38,7 @@ import psutil
 from framestow import FrameSpec, Prioritized, ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.distributed import ShardedReplay, start_cluster, start_local_shards
-from framestow.distributed.chunks import Chunk, ShardReport, ShardWriter, Taken
+from framestow.distributed.chunks import Chunk, ShardReport, ShardWriter, Taken, WriterSettings
 from framestow.torch import BatchLoader
 from recorded_frames import frames_path
 from saving import FRAME_SIDE, GAME, NUM_ENVS, NUM_FRAMES, Player
@@ -81,8 +81,8 @@ class Subject:
         """Return the processor time of this process and of the shards so far."""
         pids = []
         if isinstance(self.memory, ShardedReplay):
-            calls = self.memory._shards
-            pids = [calls.result(calls.call(number, "process_id"), 300.0) for number in range(calls.num_objects)]
+            calls = self.memory.group.calls
+            pids = [calls.process_id(number, 300.0) for number in range(calls.num_objects)]
         of_shards = [psutil.Process(pid).cpu_times() for pid in pids]
         return time.process_time(), sum(times.user + times.system for times in of_shards)
 
@@ -137,12 +137,12 @@ class UnsentCalls:
 def parts_of_a_step() -> dict[str, dict[str, float]]:
     """Return the bytes that a step sends, and the processor time of the parts of storing it, each alone."""
     replay, calls = ShardedReplay(start=start_local_shards, **arguments()), UnsentCalls()
-    writer = ShardWriter(calls, replay.writer()._settings)  # type: ignore[arg-type]
+    writer = ShardWriter(calls, WriterSettings(replay.settings, tuple(range(NUM_ENVS))))  # type: ignore[arg-type]
     player = Player()
     start = time.process_time()
     player.play(writer, FED)
     packing = time.process_time() - start
-    chunks, shard = calls.chunks, replay._shards.objects[0]  # type: ignore[attr-defined]
+    chunks, shard = calls.chunks, replay.group.calls.objects[0]  # type: ignore[attr-defined]
     steps, frames = sum(chunk.steps.num_steps for chunk in chunks), sum(chunk.num_frames for chunk in chunks)
     start = time.process_time()
     for chunk in chunks:

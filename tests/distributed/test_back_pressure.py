@@ -34,9 +34,9 @@ def test_a_slow_shard_has_no_more_chunks_to_take_than_a_writer_may_send_ahead(ma
 
     steps.play(writer, 0, 40 * LENGTH)
     writer.flush()
-    replay.refresh()
+    replay.group.refresh()
 
-    assert max_in_flight == replay._shards.most_unanswered
+    assert max_in_flight == replay.group.calls.most_unanswered
     assert replay.counts.inserted == 40 * LENGTH
     assert writer.counts.blocked_s > 0
     replay.close()
@@ -51,12 +51,12 @@ def test_a_learner_that_never_samples_stops_all_actors_at_the_band():
     inserted = []
     while len(inserted) < 40 or inserted[-1] > inserted[-40]:
         rollouts.poll(0.02)
-        replay.refresh()
+        replay.group.refresh()
         inserted.append(replay.counts.inserted)
 
     assert 40 <= inserted[-1] <= most, inserted
     assert replay.who_waits == "actors"
-    assert rollouts._calls.most_unanswered == 1
-    assert replay._shards.most_unanswered <= 2 * 2 + 2 + 1  # chunks and a report of two writers, and of the replay
+    assert rollouts.calls.most_unanswered == 1
+    assert replay.group.calls.most_unanswered <= 2 * 2 + 2 + 1  # chunks and a report of two writers, and of the replay
     rollouts.close()
     replay.close()

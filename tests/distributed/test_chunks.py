@@ -216,7 +216,7 @@ def test_frames_of_a_context_are_never_sampled_as_transitions(n_step):
     rows = shard.sample(512)
 
     assert len(set(rows.indices.tolist())) == len(shard.memory)
-    assert (rows.reward > 1.0).all()  # a context has rewards of 0
+    assert (rows.fields["reward"] > 1.0).all()  # a context has rewards of 0
     shard.memory._check()
 
 
@@ -365,7 +365,7 @@ def test_a_writer_that_was_sent_to_another_process_starts_empty():
 
 
 def replay_rewards(replay) -> list[int]:
-    replay.refresh()
+    replay.group.refresh()
     return replay.sample(256).reward.astype(int).tolist()
 
 

@@ -76,23 +76,23 @@ def test_a_writer_waits_at_the_limit_of_its_shard_until_rows_are_sampled(monkeyp
     for _ in range(60):
         steps.play(writer, 0, 1)
     writer.flush()
-    replay.refresh()
+    replay.group.refresh()
 
     assert len(slept) > 1
     assert writer.counts.waited_s > 0
     difference = replay.counts.inserted * 4.0 - replay.counts.sampled
     assert difference <= limiter.high + 4.0 * 3 * 5  # and the chunks in flight
-    assert np.isfinite(replay._shards.objects[0].report().insert_limit)
+    assert np.isfinite(replay.group.calls.objects[0].report().insert_limit)
 
 
 @pytest.mark.parametrize("shares", [(1, 9), (9, 1), (1, 1)], ids=["slow learner", "slow actors", "equal"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_limits_of_all_shards_together_stay_within_the_band(monkeypatch, seed, shares):
-    monkeypatch.setattr("framestow.distributed.sharded_replay.REFRESH_S", 1e9)  # the replay's reports are old
+    monkeypatch.setattr("framestow.distributed.shard_group.REFRESH_S", 1e9)  # the replay's reports are old
     limiter = SampleToInsertRatio(samples_per_insert=4.0, min_size=60, error=100.0)
     replay, steps = local_replay(rate_limiter=limiter, shards=3, num_envs=3, capacity=9_000), NumberedSteps(3)
     writers = [replay.writer([env_id]) for env_id in range(3)]
-    shards, generator, most = replay._shards.objects, np.random.default_rng(seed), 0.0
+    shards, generator, most = replay.group.calls.objects, np.random.default_rng(seed), 0.0
 
     for _ in range(1_500):
         shard = int(generator.integers(3))
@@ -100,8 +100,8 @@ def test_the_limits_of_all_shards_together_stay_within_the_band(monkeypatch, see
         if is_sampling and replay.may_sample(8):
             replay.sample(8)
         elif is_sampling:
-            replay._ask(shard)
-            replay._answer(shard, 1.0)
+            replay.group.ask(shard)
+            replay.group.take_answer(shard)
         elif shards[shard]._inserted < shards[shard]._insert_limit:
             steps.play(writers[shard], shard, 1, number=0)
             writers[shard].flush()

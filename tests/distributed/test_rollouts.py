@@ -78,9 +78,9 @@ def test_every_step_of_all_actors_is_stored_in_its_shard(mode):
 
     reports = [report for _ in range(6) for report in rollouts.poll()[0]]
     rollouts.flush()
-    replay.refresh()
+    replay.group.refresh()
 
-    stored = [shard.memory for shard in replay._shards.objects]
+    stored = [shard.memory for shard in replay.group.calls.objects]
     assert sum(report.steps for report in reports) == 12 * 20 - (12 * 2 if mode is AutoresetMode.NEXT_STEP else 0)
     for memory in stored:
         memory._check()
@@ -104,7 +104,7 @@ def test_actors_load_new_weights_with_their_next_call_and_only_then():
     rollouts.poll()
     rollouts.poll()
 
-    policies = [actor._policy for actor in rollouts._calls.objects]
+    policies = [actor._policy for actor in rollouts.calls.objects]
     assert [["first", "second"], ["first", "second"]] == [policy.loaded for policy in policies]
 
 
@@ -113,17 +113,17 @@ def test_a_lost_actor_is_counted_and_its_next_episode_closes_the_open_one():
     rollouts = rollouts_of(replay)
     rollouts.poll()
     rollouts.flush()
-    rollouts._calls.down.add(1)
+    rollouts.calls.down.add(1)
 
     lost = [number for _ in range(2) for number in rollouts.poll()[1]]
-    rollouts._calls.down.clear()
-    rollouts._calls.replace(1)
+    rollouts.calls.down.clear()
+    rollouts.calls.replace(1)
     for _ in range(3):
         rollouts.poll()
     rollouts.flush()
-    replay.refresh()
+    replay.group.refresh()
 
-    memory = replay._shards.objects[0].memory
+    memory = replay.group.calls.objects[0].memory
     memory._check()
     batch = memory.get(memory.sampleable_indices())
     of_lost = batch.reward[batch.action == 1].astype(int).tolist()
@@ -139,7 +139,7 @@ def test_values_of_the_policy_become_initial_priorities():
     rollouts.poll()
     rollouts.flush()
 
-    memory = replay._shards.objects[0].memory
+    memory = replay.group.calls.objects[0].memory
     indices = memory.sampleable_indices()
     masses = priorities_in(memory)
     reward = memory.get(indices).reward
@@ -170,9 +170,9 @@ def test_an_actor_that_gave_up_a_shard_plays_on_with_new_episodes():
 
     lost = [len(rollouts.poll()[1]) for _ in range(5)]
     rollouts.flush()
-    replay.refresh()
+    replay.group.refresh()
 
-    memory = replay._shards.objects[0].memory
+    memory = replay.group.calls.objects[0].memory
     memory._check()
     assert [0, 2, 0, 0, 0] == lost
     assert replay.counts.inserted == memory.get(memory.sampleable_indices()).reward.size
@@ -183,17 +183,17 @@ def test_an_actor_that_waits_for_a_lost_shard_is_not_taken_for_a_silent_one(monk
     replay = local_replay(num_envs=4)
     rollouts = rollouts_of(replay, silent_s=0.0)
     rollouts.poll()
-    monkeypatch.setattr(rollouts._calls, "wait", lambda handles, timeout_s=0.0: [])
+    monkeypatch.setattr(rollouts.calls, "wait", lambda handles, timeout_s=0.0: [])
     replaced = []
-    monkeypatch.setattr(rollouts._calls, "replace", replaced.append)
-    replay._shards.down.add(0)
-    replay.refresh()
+    monkeypatch.setattr(rollouts.calls, "replace", replaced.append)
+    replay.group.calls.down.add(0)
+    replay.group.refresh()
 
     rollouts.poll()
     rollouts.poll()
     while_down = list(replaced)
-    replay._shards.down.clear()
-    replay.refresh()
+    replay.group.calls.down.clear()
+    replay.group.refresh()
     rollouts.poll()
 
     assert ([], [0, 1]) == (while_down, replaced)

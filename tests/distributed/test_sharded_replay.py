@@ -10,9 +10,9 @@ import pytest
 
 from distributed.env_steps import NumberedSteps, arguments, local_replay, memory
 from framestow import EmphasizeRecent, Prioritized, Uniform
-from framestow.distributed import SampleToInsertRatio, ShardedReplay, sharded_replay
+from framestow.distributed import SampleToInsertRatio, ShardedReplay, shard_group
 from framestow.distributed.calls import LocalCalls
-from framestow.distributed.pending_rows import counts_of
+from framestow.distributed.merging import counts_of
 from framestow.distributed.shard import Shard
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.torch import BatchLoader
@@ -48,7 +48,7 @@ def test_one_shard_gives_the_batches_of_one_memory_bit_for_bit(kind, n_step, set
                 errors = np.random.default_rng(part).normal(size=32)
                 one.update_priorities(expected.index, errors)
                 replay.update_priorities(batch.index, errors)
-    replay._shards.objects[0].memory._check()
+    replay.group.calls.objects[0].memory._check()
     assert len(one) == len(replay)
 
 
@@ -100,7 +100,7 @@ def test_rows_of_shards_with_and_without_borders_make_one_batch(n_step, borders)
         for env_id in range(3):
             steps.play(target, env_id, 60)
     writer.flush()
-    replay.refresh()
+    replay.group.refresh()
     held = one.get(one.sampleable_indices())
 
     def keys_of(batch) -> list[tuple[float, float, int]]:
@@ -135,13 +135,13 @@ def rows_of(replay, num_batches: int, batch_size: int = 256):
 
 def with_unequal_shards(sampler, monkeypatch):
     """Return a replay with 60 and 20 transitions, whose report is kept although 100 more come to the first shard."""
-    monkeypatch.setattr(sharded_replay, "REFRESH_S", np.inf)
+    monkeypatch.setattr(shard_group, "REFRESH_S", np.inf)
     replay, steps = local_replay(shards=2, num_envs=2, sampler=sampler), NumberedSteps(2)
     writer = replay.writer()
     steps.play(writer, 0, 60)
     steps.play(writer, 1, 20)
     writer.flush()
-    replay.refresh()
+    replay.group.refresh()
     return replay, steps, writer
 
 
@@ -211,13 +211,13 @@ def test_a_shard_that_is_lost_gives_no_rows_until_it_is_back_empty():
     for env_id in (0, 1):
         steps.play(replay, env_id, 50)
     replay.flush()
-    shards = replay._shards
+    shards = replay.group.calls
     shards.down.add(0)
 
     during = replay.sample(64)
     shards.replace(0)
     shards.down.clear()
-    replay.refresh()
+    replay.group.refresh()
     steps.play(replay, 0, 30)
     replay.flush()
     after = replay.sample(256)
@@ -233,7 +233,7 @@ def test_rows_of_a_shard_that_dies_after_the_draw_are_replaced_by_right_ones():
     for env_id in range(3):
         steps.play(replay, env_id, 40)
     replay.flush()
-    replay._shards.down.add(2)  # the replay has not noticed
+    replay.group.calls.down.add(2)  # the replay has not noticed
 
     batches = [replay.sample(64) for _ in range(50)]
 
@@ -256,8 +256,8 @@ def test_priorities_of_evicted_and_lost_transitions_are_ignored_and_counted():
     replay.flush()
     evicted = replay.counts.ignored_updates
     newer = replay.sample(16).index
-    replay._shards.replace(0)
-    replay.refresh()
+    replay.group.calls.replace(0)
+    replay.group.refresh()
     replay.update_priorities(newer, np.ones(16))
 
     assert (evicted, replay.counts.ignored_updates) == (32, 48)
@@ -281,7 +281,7 @@ def test_a_resumed_replay_gives_the_batches_of_the_saved_one(tmp_path):
 
 def test_the_saved_counts_are_those_of_the_saved_steps_though_shards_take_more_meanwhile(tmp_path):
     replay, steps = local_replay(shards=2, num_envs=2), NumberedSteps(2)
-    writer, second = replay.writer(), replay._shards.objects[1]
+    writer, second = replay.writer(), replay.group.calls.objects[1]
     save = second.save
 
     def insert_into_the_first_before(*arguments):
@@ -296,7 +296,7 @@ def test_the_saved_counts_are_those_of_the_saved_steps_though_shards_take_more_m
 
     generation = replay.save(tmp_path)
     resumed = local_replay(saved=(tmp_path, generation), shards=2, num_envs=2)
-    replay.refresh()
+    replay.group.refresh()
 
     assert (120, 120, 130) == (resumed.counts.inserted, len(resumed), replay.counts.inserted)
 
@@ -305,8 +305,8 @@ def test_a_shard_that_was_restarted_meanwhile_uses_no_priorities_and_limits_of_i
     replay, steps = local_replay(sampler=Prioritized(), rate_limiter=SampleToInsertRatio(1.0, 10, 100)), NumberedSteps()
     steps.play(replay, 0, 50)
     replay.flush()
-    replay._shards.replace(0)
-    shard = replay._shards.objects[0]
+    replay.group.calls.replace(0)
+    shard = replay.group.calls.objects[0]
     NumberedSteps().play(replay.writer([0]), 0, 50)
 
     shard.sample(4, 0, (np.arange(4), np.ones(4)), 1, 1e6)

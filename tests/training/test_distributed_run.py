@@ -88,7 +88,7 @@ def test_samples_stay_within_the_band_if_learner_or_actors_are_slow(
         def take(self, chunks):
             taken = super().take(chunks)
             for memory in memories:
-                inserted = sum(shard._inserted for shard in memory._shards.objects)
+                inserted = sum(shard._inserted for shard in memory.group.calls.objects)
                 moments.append((inserted, memory.counts.sampled))
             return taken
 
@@ -103,8 +103,9 @@ def test_samples_stay_within_the_band_if_learner_or_actors_are_slow(
             time.sleep(pause_of_learner)
     run.close()
 
-    limiter, ratio = run.memory._limiter, run.memory._limiter.samples_per_insert
-    in_flight = 2 * 4 * run.memory._settings.frames_per_segment  # chunks of 4 environments
+    limiter = run.memory.limiter.ratio
+    ratio = limiter.samples_per_insert
+    in_flight = 2 * 4 * run.memory.settings.frames_per_segment  # chunks of 4 environments
     inserted, sampled = np.array(moments).T
     difference = inserted * ratio - sampled
     assert difference.max() <= limiter.high + in_flight * ratio

@@ -25,9 +25,10 @@ from framestow.lazy_names import lazy_names
 if TYPE_CHECKING:
     from framestow.distributed.chunks import ShardWriter
     from framestow.distributed.rate_limiter import SampleToInsertRatio
-    from framestow.distributed.ray_actors import ActorPlacement, start_cluster, start_ray_rollouts, start_ray_shards
-    from framestow.distributed.rollouts import PolicyStep, Rollouts
-    from framestow.distributed.sharded_replay import ShardedReplay, start_local_shards
+    from framestow.distributed.ray_actors import ActorPlacement, start_cluster
+    from framestow.distributed.replay import ShardedReplay
+    from framestow.distributed.rollouts import PolicyStep, Rollouts, start_ray_rollouts
+    from framestow.distributed.shard import start_local_shards, start_ray_shards
 
 __all__ = [
     "ActorPlacement",
@@ -48,11 +49,11 @@ _MODULES = {
     "Rollouts": "rollouts",
     "SampleToInsertRatio": "rate_limiter",
     "ShardWriter": "chunks",
-    "ShardedReplay": "sharded_replay",
+    "ShardedReplay": "replay",
     "start_cluster": "ray_actors",
-    "start_local_shards": "sharded_replay",
-    "start_ray_rollouts": "ray_actors",
-    "start_ray_shards": "ray_actors",
+    "start_local_shards": "shard",
+    "start_ray_rollouts": "rollouts",
+    "start_ray_shards": "shard",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES, extra="ray")

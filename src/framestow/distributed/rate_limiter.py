@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from framestow.argument_checks import real_number, whole_number
@@ -77,3 +78,101 @@ class SampleToInsertRatio:
         """
         within_band = math.floor((self.high + samples) / self.samples_per_insert) - inserts
         return max(self.min_size - size, within_band)
+
+
+@dataclass
+class ReplayCounts:
+    """What a replay has counted since it was built, or since the run that it resumes began."""
+
+    inserted: int = 0  # steps that shards reported
+    sampled: int = 0  # rows
+    batches: int = 0
+    ignored_updates: int = 0  # priorities of transitions that were evicted or lost with a shard
+    lost_shards: int = 0  # shards that died or did not answer
+    lost_transitions: int = 0  # that a shard had before, and did not have after its restart
+    replaced_rows: int = 0  # drawn again from other shards
+    waited_s: float = 0.0  # for inserts
+
+
+class RateLimiter:
+    """Holds the counts of a replay within the band of ``ratio``; without a ratio it holds back nobody.
+
+    Each shard has an *insert limit*: the number of steps that it may have inserted. Writers wait at that number. A
+    limit travels to its shard with a question or a draw, and counts for one epoch of the shard. The limits of all
+    shards together stay within the band, however old the reports are: a limit that was sent counts until the shard has
+    answered a later question.
+    """
+
+    def __init__(self, ratio: SampleToInsertRatio | None, counts: ReplayCounts, num_shards: int) -> None:
+        self.ratio, self._counts = ratio, counts
+        self._largest = [0.0] * num_shards  # by shard: the largest insert limit that may be in force
+        self._newest = [0.0] * num_shards  # the same, without those that the pending question replaces
+
+    @property
+    def is_active(self) -> bool:
+        """Whether there is a ratio."""
+        return self.ratio is not None
+
+    @property
+    def first_limit(self) -> float:
+        """Insert limit of a shard that starts."""
+        return math.inf if self.ratio is None else 0.0
+
+    def may_sample(self, num_rows: int, size: int) -> bool:
+        """Return whether ``num_rows`` may be sampled now from ``size`` transitions."""
+        if self.ratio is None:
+            return size > 0
+        return size > 0 and self.ratio.may_sample(num_rows, self._counts.inserted, self._counts.sampled, size)
+
+    def who_waits(self, size: int) -> str:
+        """Return ``"learner"``, ``"actors"`` or ``"nobody"`` of a replay of ``size`` transitions."""
+        if self.ratio is None:
+            return "nobody"
+        if self._inserts_left(size) <= 0:
+            return "actors"
+        can_sample = self.ratio.may_sample(1, self._counts.inserted, self._counts.sampled, size)
+        return "nobody" if can_sample else "learner"
+
+    def limit_with_question(self, shard: int, inserted: Sequence[int | None], size: int) -> float:
+        """Return the insert limit that a question gives to a shard.
+
+        Arguments:
+            shard: Number of the shard.
+            inserted: By shard, the steps that it has inserted; ``None`` while it is lost.
+            size: Transitions of all shards.
+        """
+        return self._send(shard, self._limit(shard, inserted, size))
+
+    def limit_with_draw(self, shard: int, inserted: Sequence[int | None], size: int) -> float:
+        """Return the insert limit that a draw gives to a shard; it never lowers the last one."""
+        return self._send(shard, max(self._limit(shard, inserted, size), self._newest[shard]))
+
+    def question_answered(self, shard: int) -> None:
+        """Forget the limits from before the question: calls are executed in order."""
+        self._largest[shard] = self._newest[shard]
+
+    def epoch_began(self, shard: int, limit: float) -> None:
+        """Take over the limit that a shard reports after its start."""
+        self._largest[shard] = self._newest[shard] = limit
+
+    def _send(self, shard: int, limit: float) -> float:
+        self._newest[shard] = limit
+        self._largest[shard] = max(self._largest[shard], limit)
+        return limit
+
+    def _limit(self, shard: int, inserted: Sequence[int | None], size: int) -> float:
+        """Return an equal part of what all may insert, but no more than the limits of the other shards leave."""
+        mine = inserted[shard]
+        if self.ratio is None or mine is None:
+            return self.first_limit
+        left = self._inserts_left(size)
+        others = (
+            max(0, limit - each)
+            for number, (limit, each) in enumerate(zip(self._largest, inserted, strict=True))
+            if number != shard and each is not None
+        )
+        return mine + max(0, min(math.ceil(left / len(inserted)), left - sum(others)))
+
+    def _inserts_left(self, size: int) -> int:
+        assert self.ratio is not None
+        return self.ratio.inserts_left(self._counts.inserted, self._counts.sampled, size)

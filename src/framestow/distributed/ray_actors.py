@@ -1,4 +1,4 @@
-"""Shards and rollouts as Ray actors: the only module that calls Ray.
+"""Objects in Ray actors: the only module that calls Ray.
 
 ``start_cluster`` joins a running cluster, or starts a local one whose processes listen on the loopback address only.
 """
@@ -15,12 +15,9 @@ from importlib import import_module
 from typing import Any
 
 from framestow.distributed.calls import Calls
-from framestow.distributed.rollouts import RolloutActor, RolloutSettings
-from framestow.distributed.shard import Shard, ShardSettings
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.lazy_names import missing_extra
 from framestow.one_line import one_line
-from framestow.replay.batch import Batch
 
 LOCAL_STORE_BYTES = 2**30  # of a local cluster's object store
 LOCAL_ENVIRONMENT = {  # of a local cluster, unless it is set already; Ray reads it when it is imported
@@ -108,7 +105,7 @@ class RayCalls(Calls):
 
     def call(self, number: int, method: str, *arguments: Any) -> Any:
         """Submit a call and return its reference."""
-        return getattr(self._actors[number], method).remote(*arguments)
+        return self._actors[number].call.remote(method, *arguments)
 
     def result(self, handle: Any, timeout_s: float) -> Any:
         """Wait for the answer; arrays of it are read-only views of the object store."""
@@ -141,6 +138,10 @@ class RayCalls(Calls):
     def replace(self, number: int) -> None:
         """Kill an actor; Ray restarts it."""
         ray().kill(self._actors[number], no_restart=False)
+
+    def process_id(self, number: int, timeout_s: float) -> int:
+        """Return the id of an actor's process."""
+        return int(ray().get(self._actors[number].process_id.remote(), timeout=timeout_s))
 
     def close(self) -> None:
         """End all actors."""
@@ -176,28 +177,23 @@ class ActorPlacement:
         }
 
 
-def start_ray_shards(settings: Sequence[ShardSettings], placement: ActorPlacement | None = None) -> RayCalls:
-    """Start a Ray actor for each shard, spread over the nodes."""
+def start_actors(
+    make: Callable[[Any, int], Any], settings: Sequence[Any], placement: ActorPlacement | None = None
+) -> RayCalls:
+    """Start a Ray actor for each of ``settings``, spread over the nodes; each has the object that ``make`` returns.
+
+    Arguments:
+        make: Takes the settings of an object, and 0 or, after a restart, a number that grows with each restart.
+        settings: Of each object.
+        placement: Where the actors run.
+    """
     start_cluster()
     options = (placement or ActorPlacement()).options()
-    make = _remote_class(_RayShard)
-    return RayCalls([make.options(**options).remote(one) for one in settings])
+    actor, pickle = _remote_class(), import_module("ray.cloudpickle")
+    return RayCalls([actor.options(**options).remote(pickle.dumps((make, one))) for one in settings])
 
 
-def start_ray_rollouts(settings: Sequence[RolloutSettings], placement: ActorPlacement | None = None) -> RayCalls:
-    """Start a Ray actor for each rollout, spread over the nodes."""
-    start_cluster()
-    options = (placement or ActorPlacement()).options()
-    make, pickle = _remote_class(_RayRolloutActor), import_module("ray.cloudpickle")
-    return RayCalls([make.options(**options).remote(pickle.dumps(one)) for one in settings])
-
-
-def with_placement(start: Callable[..., RayCalls], placement: ActorPlacement) -> Callable[..., Calls]:
-    """Return ``start`` with a placement, for the argument ``start`` of a replay or of rollouts."""
-    return lambda settings: start(settings, placement)
-
-
-def num_restarts() -> int:
+def _num_restarts() -> int:
     """Return 0 in an actor that runs for the first time, and a number that grows with each restart otherwise."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray 2.60 warns of a name that its own property uses
@@ -205,30 +201,24 @@ def num_restarts() -> int:
     return int(time.time()) if is_restarted else 0
 
 
-class _RayShard(Shard):
-    def __init__(self, settings: ShardSettings) -> None:
-        super().__init__(settings, num_restarts())
+class _RayActor:
+    """An object in a process of its own."""
 
-    def process_id(self) -> int:
-        """Return the id of the shard's process."""
-        return os.getpid()
-
-    def read_all(self) -> Batch:
-        """Return all transitions, for tests."""
-        return self.memory.get(self.memory.sampleable_indices())
-
-
-class _RayRolloutActor(RolloutActor):
     # Bytes: Ray puts an argument with actor handles into the object store, and could not restart the actor after the
     # loss of the node that stores it.
-    def __init__(self, settings: bytes) -> None:
-        super().__init__(import_module("ray.cloudpickle").loads(settings), num_restarts())
+    def __init__(self, pickled: bytes) -> None:
+        make, settings = import_module("ray.cloudpickle").loads(pickled)
+        self._object = make(settings, _num_restarts())
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method of the object."""
+        return getattr(self._object, method)(*arguments)
 
     def process_id(self) -> int:
-        """Return the id of the actor's process."""
+        """Return the id of this process."""
         return os.getpid()
 
 
 @lru_cache
-def _remote_class(cls: type[Any]) -> Any:
-    return ray().remote(cls)
+def _remote_class() -> Any:
+    return ray().remote(_RayActor)

@@ -14,13 +14,14 @@ from framestow.argument_checks import whole_number
 from framestow.closing import Closing
 from framestow.distributed.calls import START_S, Calls
 from framestow.distributed.chunks import ShardWriter, WriterCounts
+from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.one_line import one_line, plural
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv
 
-    from framestow.distributed.sharded_replay import ShardedReplay
+    from framestow.distributed.replay import ShardedReplay
     from framestow.envs import FinishedGame
 
 
@@ -133,6 +134,11 @@ class RolloutActor:
 StartRollouts = Callable[[Sequence[RolloutSettings]], Calls]
 
 
+def start_ray_rollouts(settings: Sequence[RolloutSettings], placement: ActorPlacement | None = None) -> RayCalls:
+    """Start a Ray actor for each rollout, spread over the nodes."""
+    return start_actors(RolloutActor, settings, placement)
+
+
 @dataclass
 class RolloutCounts:
     """What all actors did."""
@@ -199,7 +205,7 @@ class Rollouts(Closing):
         ]
         self.envs_per_actor, self.counts = envs, RolloutCounts()
         # Calls to the actors.
-        self._calls = (_start_ray_rollouts if start is None else start)(settings)
+        self.calls = (start or start_ray_rollouts)(settings)
         # By actor: its call and the time since when it may be silent, by ``time.monotonic``.
         self._in_flight: dict[int, tuple[Any, float]] = {}
         self._has_answered: set[int] = set()  # actors since their last start
@@ -209,7 +215,7 @@ class Rollouts(Closing):
 
     def __repr__(self) -> str:
         def details() -> Iterator[str]:
-            yield plural(self._calls.num_objects, "actor")
+            yield plural(self.calls.num_objects, "actor")
             yield f"{plural(self.envs_per_actor, 'environment')} each"
             yield repr(self._replay)
 
@@ -222,7 +228,7 @@ class Rollouts(Closing):
 
     def set_weights(self, weights: Any) -> None:
         """Give the policies new weights; each actor loads them with its next call."""
-        self._weights = self._calls.share(weights)
+        self._weights = self.calls.share(weights)
         self.counts.weights += 1
 
     def poll(self, timeout_s: float = 0.0) -> tuple[list[RolloutReport], list[int]]:
@@ -231,11 +237,11 @@ class Rollouts(Closing):
         While the rate limiter holds actors back, calls are not submitted again.
         """
         if self._replay.who_waits != "actors":
-            for number in range(self._calls.num_objects):
+            for number in range(self.calls.num_objects):
                 if number not in self._in_flight:
                     self._in_flight[number] = self._run(number), time.monotonic()
         handles = {number: handle for number, (handle, _) in self._in_flight.items()}
-        done = {id(handle) for handle in self._calls.wait(list(handles.values()), timeout_s)}
+        done = {id(handle) for handle in self.calls.wait(list(handles.values()), timeout_s)}
         reports, lost = [], []
         for number, handle in handles.items():
             if id(handle) in done:
@@ -246,17 +252,17 @@ class Rollouts(Closing):
                 else:
                     reports.append(report)
             elif self._is_silent(number):
-                self._calls.replace(number)  # its call raises, and the next poll counts it as lost
+                self.calls.replace(number)  # its call raises, and the next poll counts it as lost
                 self._has_answered.discard(number)
                 self._in_flight[number] = handle, time.monotonic()
         return reports, lost
 
     def _run(self, number: int) -> Any:
-        return self._calls.call(number, "run", self._steps, self._weights, self.counts.weights)
+        return self.calls.call(number, "run", self._steps, self._weights, self.counts.weights)
 
     def _result(self, number: int, handle: Any) -> RolloutReport | None:
         try:
-            report: RolloutReport = self._calls.result(handle, self._silent_s)
+            report: RolloutReport = self.calls.result(handle, self._silent_s)
         except ActorLostError:
             self.counts.lost_actors += 1
             self._has_answered.discard(number)
@@ -269,7 +275,9 @@ class Rollouts(Closing):
 
     def _is_silent(self, number: int) -> bool:
         since = self._in_flight[number][1]
-        if self._replay.who_waits == "actors" or self._replay.lost_now:  # an actor waits for its shard to come back
+        if (
+            self._replay.who_waits == "actors" or self._replay.group.num_lost
+        ):  # an actor waits for its shard to come back
             self._in_flight[number] = self._in_flight[number][0], time.monotonic()
             return False
         return time.monotonic() - since > (self._silent_s if number in self._has_answered else START_S)
@@ -278,16 +286,10 @@ class Rollouts(Closing):
         """Finish the calls in flight, and send all steps to the shards; the next ``poll`` plays on."""
         for number in list(self._in_flight):
             self._result(number, self._in_flight.pop(number)[0])
-        handles = [self._calls.call(number, "flush") for number in range(self._calls.num_objects)]
+        handles = [self.calls.call(number, "flush") for number in range(self.calls.num_objects)]
         for handle in handles:
-            self._calls.result(handle, timeout_s)
+            self.calls.result(handle, timeout_s)
 
     def close(self) -> None:
         """End the actors; steps that they have not sent are lost."""
-        self._calls.close()
-
-
-def _start_ray_rollouts(settings: Sequence[RolloutSettings]) -> Calls:
-    from framestow.distributed.ray_actors import start_ray_rollouts  # noqa: PLC0415 -- imports Ray
-
-    return start_ray_rollouts(settings)
+        self.calls.close()

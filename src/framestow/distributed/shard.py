@@ -6,14 +6,16 @@ import contextlib
 import struct
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.distributed.calls import Calls, LocalCalls
 from framestow.distributed.chunks import (
     DUPLICATE,
     GAP,
@@ -25,59 +27,40 @@ from framestow.distributed.chunks import (
     arrange_frames,
     unpack_arrays,
 )
+from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.stacking import BY_SETTING
 from framestow.replay.added_steps import RunStarts
+from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.prioritized import SETTINGS, Prioritized
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.sampling import PendingFrames
 from framestow.replay.sequences import SequenceShape
 from framestow.replay.step_checks import BEGINS
 
-# Fields of a ``SequenceBatch`` that a shard sends besides frames, indices, weights and extras.
-SEQUENCE_FIELDS = ("action", "reward", "discount", "terminated", "truncated", "is_first", "mask")
+# Fields of a ``Batch`` and of a ``SequenceBatch`` that a shard sends by name.
+BATCH_FIELDS = ("action", "reward", "discount", "terminated", "truncated")
+SEQUENCE_FIELDS = (*BATCH_FIELDS, "is_first", "mask")
 Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]  # indices and priorities
 
 
 class Rows(NamedTuple):
-    """Sampled rows of one shard, as arrays that own their memory, and the shard's report as of the draw.
+    """Sampled transitions or sequences of one shard, and its report as of the draw.
 
-    ``frames`` has one array per key, ``(B, stack + n_step, *frame)`` or ``(2 B, stack, *frame)``, whose parts
-    ``observation_parts`` names.
+    ``frames`` has one array for each array of the space, which ``observation_parts`` of transitions, and
+    ``sequence_part`` of sequences, splits.
     """
 
     report: ShardReport
     frames: tuple[npt.NDArray[Any], ...]
-    action: npt.NDArray[Any]
-    reward: npt.NDArray[np.float32]
-    discount: npt.NDArray[np.float32]
-    terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
+    fields: dict[str, npt.NDArray[Any]]  # the other fields of a ``Batch`` or a ``SequenceBatch``
     extras: dict[str, npt.NDArray[Any]]
-    indices: npt.NDArray[np.int64]  # of the shard's memory
+    indices: npt.NDArray[np.int64]  # of the shard's memory, of each step; -1 where masked
     weight: npt.NDArray[np.float32]  # relative to the transition of the shard with the smallest mass
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows."""
-        return len(self.indices)
-
-
-class SequenceRows(NamedTuple):
-    """Sampled sequences of one shard. ``frames`` has one array per key, with all frames of each sequence.
-
-    They are what ``sequence_part`` takes. ``fields`` are the other fields of a ``SequenceBatch``, by name.
-    """
-
-    report: ShardReport
-    frames: tuple[npt.NDArray[Any], ...]
-    fields: dict[str, npt.NDArray[Any]]
-    extras: dict[str, npt.NDArray[Any]]
-    indices: npt.NDArray[np.int64]
-    weight: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -260,6 +243,7 @@ class Shard:
         updates: Updates | None = None,
         num_draws: int = 0,
         insert_limit: float = float("inf"),
+        shape: SequenceShape | None = None,
     ) -> Rows | ShardReport:
         """Update priorities, then sample ``num_rows`` rows; return the report alone if there is none to sample.
 
@@ -269,40 +253,8 @@ class Shard:
             updates: Priorities to update first.
             num_draws: Number of batches that the whole replay has given, which β follows.
             insert_limit: Number of steps that the shard may have inserted, as in ``report``.
+            shape: Of sequences, whose start is drawn; ``None`` samples transitions.
         """
-        self._prepare_draw(epoch, updates, num_draws, insert_limit)
-        try:
-            pending = self.memory.draw_ahead(num_rows)
-        except NothingToSampleError:
-            return self.report()
-        batch = pending.read()
-        frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
-        fields = batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated
-        return Rows(self.report(), frames, *fields, dict(batch.extras), batch.index, batch.weight)
-
-    def sample_sequences(
-        self,
-        num_rows: int,
-        epoch: int,
-        updates: Updates | None,
-        num_draws: int,
-        insert_limit: float,
-        shape: SequenceShape,
-    ) -> SequenceRows | ShardReport:
-        """Sample sequences as ``sample`` does rows; their start is drawn, and all steps are of this shard."""
-        self._prepare_draw(epoch, updates, num_draws, insert_limit)
-        try:
-            pending = self.memory.draw_sequences_ahead(
-                num_rows, shape.length, overlap=shape.overlap, burn_in=shape.burn_in, borders=shape.borders
-            )
-        except NothingToSampleError:
-            return self.report()
-        batch = pending.read()
-        frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
-        fields = {name: getattr(batch, name) for name in SEQUENCE_FIELDS}
-        return SequenceRows(self.report(), frames, fields, dict(batch.extras), batch.index, batch.weight)
-
-    def _prepare_draw(self, epoch: int, updates: Updates | None, num_draws: int, insert_limit: float) -> None:
         if updates is not None:
             self.update(epoch, updates)
         if epoch == self._epoch:
@@ -310,6 +262,21 @@ class Shard:
         sampler = self.memory.sampler
         if isinstance(sampler, Prioritized):
             sampler.num_draws = num_draws
+        try:
+            pending: PendingFrames[Any] = (
+                self.memory.draw_ahead(num_rows)
+                if shape is None
+                else self.memory.draw_sequences_ahead(
+                    num_rows, shape.length, overlap=shape.overlap, burn_in=shape.burn_in, borders=shape.borders
+                )
+            )
+        except NothingToSampleError:
+            return self.report()
+        batch = pending.read()
+        frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
+        names = BATCH_FIELDS if shape is None else SEQUENCE_FIELDS
+        fields = {name: getattr(batch, name) for name in names}
+        return Rows(self.report(), frames, fields, dict(batch.extras), batch.index, batch.weight)
 
     def update(self, epoch: int, updates: Updates) -> None:
         """Update priorities; those of evicted transitions, and of another epoch, are ignored and counted."""
@@ -317,14 +284,14 @@ class Shard:
         if epoch != self._epoch:
             self._ignored += len(indices)
             return
-        self._ignored += int(np.count_nonzero(~self.memory._steps.is_sampleable(indices)))
+        self._ignored += int(np.count_nonzero(~self.memory.parts.steps.is_sampleable(indices)))
         self.memory.update_priorities(indices, priorities)
 
     def report(self, epoch: int = -1, insert_limit: float = 0.0) -> ShardReport:
         """Return what the shard has now, after a change of the steps that this ``epoch`` may have inserted."""
         if epoch == self._epoch:
             self._insert_limit = insert_limit
-        mass = self.memory._parts.notified_sampler.total_mass()
+        mass = self.memory.parts.notified_sampler.total_mass()
         assert mass is not None, "sampler_settings takes only samplers with a mass"
         return ShardReport(
             self._epoch,
@@ -340,6 +307,10 @@ class Shard:
     def memory_report(self) -> MemoryReport:
         """Return the report of the shard's memory."""
         return self.memory.report()
+
+    def read_all(self) -> Batch:
+        """Return all transitions, for tests."""
+        return self.memory.get(self.memory.sampleable_indices())
 
     def flush(self) -> None:
         """Write everything to the directory, if there is one."""
@@ -365,6 +336,19 @@ class Shard:
         self.memory.close()
         if self._log is not None:
             self._log.close()
+
+
+StartShards = Callable[[Sequence[ShardSettings]], Calls]
+
+
+def start_ray_shards(settings: Sequence[ShardSettings], placement: ActorPlacement | None = None) -> RayCalls:
+    """Start a Ray actor for each shard, spread over the nodes."""
+    return start_actors(Shard, settings, placement)
+
+
+def start_local_shards(settings: Sequence[ShardSettings]) -> LocalCalls:
+    """Return shards in this process, for tests and to debug a program without a cluster."""
+    return LocalCalls([partial(Shard, one) for one in settings])
 
 
 def chunk_log_path(directory: Path) -> Path:

@@ -24,8 +24,9 @@ from framestow.agents.networks import build_network
 from framestow.agents.returns import Returns, returns_of
 from framestow.agents.settings import AgentSettings, EpsilonGreedy, LinearSchedule
 from framestow.distributed.rate_limiter import SampleToInsertRatio
+from framestow.distributed.replay import ShardedReplay
 from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, StartRollouts
-from framestow.distributed.sharded_replay import ShardedReplay, StartShards
+from framestow.distributed.shard import StartShards
 from framestow.envs import find_preset
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import observation_spec
@@ -209,7 +210,7 @@ class DistributedRun:
         shards = self.settings.shards
         return {
             "actors": f"{self.rollouts.num_playing}/{self.settings.actors}",
-            "shards": f"{shards - self.memory.lost_now}/{shards}",
+            "shards": f"{shards - self.memory.group.num_lost}/{shards}",
             "waiting": self.memory.who_waits,
         }
 

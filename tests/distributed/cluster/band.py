@@ -40,7 +40,7 @@ def check_band(pause_of_learner: float, pause_of_actors: float, who_waits: str) 
         try:
             while replay.counts.batches < BATCHES:
                 rollouts.poll(0.01)
-                replay.refresh()
+                replay.group.refresh()
                 counts = replay.counts
                 difference = counts.inserted * LIMITER.samples_per_insert - counts.sampled
                 most = max(most, difference)

@@ -33,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,7 @@ from distributed.cluster.counted_play import (
     steps_played,
 )
 from framestow.benchmarking.result_files import source, write_result
-from framestow.distributed import ActorPlacement, Rollouts, ShardedReplay, start_ray_rollouts, start_ray_shards
-from framestow.distributed.ray_actors import with_placement
+from framestow.distributed import ActorPlacement, Rollouts, start_ray_rollouts, start_ray_shards
 from framestow.errors import NothingToSampleError
 
 REPOSITORY = Path(__file__).parents[3]
@@ -84,7 +84,7 @@ class Play:
         self.replay = counted_replay(
             directory=folder / "memory" if on_disk else None,
             flush_every=FLUSH_EVERY_S,
-            start=with_placement(start_ray_shards, ON_WORKER),
+            start=partial(start_ray_shards, placement=ON_WORKER),
         )
         self.rollouts = Rollouts(
             self.replay,
@@ -92,7 +92,7 @@ class Play:
             AnyPolicy,
             ACTORS,
             steps_per_call=25,
-            start=with_placement(start_ray_rollouts, ON_WORKER),
+            start=partial(start_ray_rollouts, placement=ON_WORKER),
         )
         self.rows = 0
 
@@ -130,7 +130,8 @@ class Play:
         self.rollouts.flush(BACK_S)
         found: list[tuple[int, int]] = []
         for shard in range(SHARDS):
-            batch = ray.get(ray_shards(self.replay)[shard].read_all.remote(), timeout=BACK_S)
+            calls = self.replay.group.calls
+            batch = calls.result(calls.call(shard, "read_all"), BACK_S)
             check_batch(batch)
             found += env_and_step(batch)
         if len(set(found)) != len(found):
@@ -142,23 +143,19 @@ class Play:
         self.replay.close()
 
 
-def ray_shards(replay: ShardedReplay) -> list[Any]:
-    return replay._shards._actors
-
-
 def missing(stored: set[tuple[int, int]], env_id: int, played: int) -> list[int]:
     return [step for step in range(1, played + 1) if (env_id, step) not in stored]
 
 
-def kill(actor: Any) -> None:
-    os.kill(ray.get(actor.process_id.remote(), timeout=BACK_S), signal.SIGKILL)
+def kill(calls: Any, number: int) -> None:
+    os.kill(calls.process_id(number, BACK_S), signal.SIGKILL)
 
 
 def kill_actor(play: Play, chance: random.Random) -> dict[str, float]:
     number, before = chance.randrange(ACTORS), play.rollouts.counts.lost_actors
     lost_before = [set(missing_of) for missing_of in all_missing(play)]
     play.go_on(chance.uniform(0.1, 1.0))
-    kill(play.rollouts._calls._actors[number])
+    kill(play.rollouts.calls, number)
     since = time.monotonic()
     play.go_on(BACK_S, lambda: play.rollouts.counts.lost_actors > before)
     play.wait_for_steps(40)
@@ -184,9 +181,9 @@ def kill_shard(play: Play, chance: random.Random) -> dict[str, float]:
     played_at_flush = play.played()
     if play.on_disk:
         play.go_on(FLUSH_EVERY_S + 2.0)
-    kill(ray_shards(play.replay)[number])  # on a busy machine it takes a while to learn the process: actors play on
+    kill(play.replay.group.calls, number)  # on a busy machine it takes a while to learn the process: actors play on
     at_kill, since = play.played(), time.monotonic()
-    longest = play.go_on(BACK_S, lambda: play.replay.counts.lost_shards > before and play.replay.lost_now == 0)
+    longest = play.go_on(BACK_S, lambda: play.replay.counts.lost_shards > before and play.replay.group.num_lost == 0)
     back_s = time.monotonic() - since
     play.wait_for_steps(40)
     lost = 0
@@ -217,7 +214,7 @@ def kill_node(play: Play, chance: random.Random, cluster: Cluster, nodes: list[A
     since = time.monotonic()
     cluster.remove_node(node, allow_graceful=False)
     nodes.append(add_worker(cluster))
-    play.go_on(BACK_S, lambda: play.replay.lost_now == 0)
+    play.go_on(BACK_S, lambda: play.replay.group.num_lost == 0)
     play.wait_for_steps(40)
     back_s = time.monotonic() - since
     lost, in_actors = 0, (IN_FLIGHT + 1) * LENGTH

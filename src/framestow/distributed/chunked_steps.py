@@ -1,0 +1,116 @@
+"""``ChunkedSteps``: the calls of a memory that store steps, for a memory that is in shards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.argument_checks import whole_number
+from framestow.distributed.calls import START_S, Calls
+from framestow.distributed.chunks import ShardWriter, WriterSettings, check_writer_env_ids
+from framestow.replay.memory_settings import MemorySettings
+
+
+class ChunkedSteps:
+    """Stores the steps of ``num_envs`` environments in shards: by writers in actors, or by its own calls.
+
+    Arguments:
+        calls: Calls to the shards.
+        settings: Of each shard's memory.
+        num_envs: Number of environments of all shards.
+        timeout_s: Seconds until a shard that does not answer counts as lost.
+    """
+
+    def __init__(self, calls: Calls, settings: MemorySettings, num_envs: int, timeout_s: float) -> None:
+        self._calls, self._settings, self.num_envs, self._timeout_s = calls, settings, num_envs, timeout_s
+        # Of this object's own ``begin``, ``append`` and ``add``; None before the first of them.
+        self._writer: ShardWriter | None = None
+
+    def writer(
+        self,
+        env_ids: Sequence[int] | None = None,
+        *,
+        max_in_flight: int = 2,
+        priority: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = np.abs,
+    ) -> ShardWriter:
+        """Return an object that stores the steps of ``env_ids``, for an actor: give it to a ``Recorder``.
+
+        It numbers its environments from 0. It can be sent to another process as long as it is not used. Each
+        environment has one writer; a later one replaces an earlier one.
+
+        Arguments:
+            env_ids: Numbers of environments of the replay; ``None`` means all.
+            max_in_flight: Calls to each shard before the writer waits.
+            priority: Initial priorities of transitions from their n-step TD errors (``ShardWriter.note_values``);
+                ``None`` gives new transitions the largest priority so far.
+        """
+        return self._new_writer(env_ids, max_in_flight, priority, waits_for_limiter=True)
+
+    def _new_writer(
+        self, env_ids: Sequence[int] | None, max_in_flight: int, priority: Any, waits_for_limiter: bool
+    ) -> ShardWriter:
+        envs = check_writer_env_ids(range(self.num_envs) if env_ids is None else env_ids, self.num_envs)
+        rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
+        whole_number("max_in_flight", max_in_flight, 1, rule=rule)
+        settings = WriterSettings(
+            self._settings, envs, max_in_flight, self._timeout_s, START_S, waits_for_limiter, priority
+        )
+        return ShardWriter(self._calls, settings)
+
+    @property
+    def _own_writer(self) -> ShardWriter:
+        # It does not wait for the rate limiter: the process that samples would wait for itself.
+        if self._writer is None:
+            self._writer = self._new_writer(None, 2, None, waits_for_limiter=False)
+        return self._writer
+
+    def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+        """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
+        self._own_writer.begin(frames, env_ids)
+
+    def append(
+        self,
+        actions: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        frames: Any,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        extras: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> None:
+        """Store one step of each of ``env_ids``, as ``ReplayMemory.append`` does, in chunks."""
+        self._own_writer.append(actions, rewards, terminated, truncated, frames, env_ids, extras)
+
+    def add(
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        next_observation: Any,
+        terminated: Any,
+        truncated: Any,
+        env_ids: Any = None,
+        extras: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store one step of each of ``env_ids`` with its stacked observations, as ``ShardWriter.add`` does."""
+        self._own_writer.add(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
+
+    def observations(self) -> Any:
+        """Return the current observation of each environment that ``begin`` and ``append`` feed."""
+        return self._own_writer.observations()
+
+    @property
+    def open_episodes(self) -> npt.NDArray[np.bool_]:
+        """Whether each environment that ``begin`` and ``append`` feed has an open episode."""
+        return self._own_writer.open_episodes
+
+    def _check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
+        return self._settings.extras.check_extras(extras, num_steps)
+
+    def send(self) -> None:
+        """Send all steps of ``begin``, ``append`` and ``add``, and wait until the shards have stored them."""
+        if self._writer is not None:
+            self._writer.flush()

@@ -1,0 +1,322 @@
+"""``ShardedReplay``: several shards, each with a part of the environments, sampled as one replay memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.argument_checks import check_seed, folder_path, real_number, whole_number
+from framestow.closing import Closing
+from framestow.distributed.chunked_steps import ChunkedSteps
+from framestow.distributed.merging import MAX_SHARDS
+from framestow.distributed.pending_rows import PendingRows, ShardDraws
+from framestow.distributed.priority_updates import PriorityUpdates
+from framestow.distributed.rate_limiter import RateLimiter, ReplayCounts, SampleToInsertRatio
+from framestow.distributed.saved_shards import prune_before, read_generation, shard_folder, write_generation
+from framestow.distributed.shard import ShardSettings, StartShards, sampler_settings, start_ray_shards
+from framestow.distributed.shard_group import ShardGroup
+from framestow.errors import ActorLostError, InvalidSettingsError
+from framestow.frames.observation_spec import observation_spec
+from framestow.frames.stacking import StackPadding
+from framestow.one_line import one_line, plural
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.batch import Batch, SequenceBatch
+from framestow.replay.byte_amounts import format_bytes, parse_bytes
+from framestow.replay.eviction import Retention
+from framestow.replay.memory import check_batch_size
+from framestow.replay.memory_report import MemoryReport
+from framestow.replay.memory_settings import MemorySettings, labels_of
+from framestow.replay.samplers.prioritized import Prioritized
+from framestow.replay.samplers.sampler import Sampler, check_priorities
+from framestow.replay.sequences import Borders, SequenceShape
+from framestow.replay.step_fields import ExtrasSpec
+from framestow.storage.frame_storage import Storage
+
+
+class ShardedReplay(ChunkedSteps, Closing):
+    """Replay memory in several shards, each of which owns a ``ReplayMemory`` with a part of the environments.
+
+    Environment e belongs to shard ``e % shards``. The calls are those of ``ReplayMemory``; differences:
+
+    - ``add``, ``begin`` and ``append`` collect chunks of ``frames_per_segment`` frames, and a chunk can be sampled when
+      it was sent. ``flush`` sends the rest. ``writer`` returns an object with the same calls for an actor.
+    - ``sampler`` is ``Uniform()`` or ``Prioritized()``, with one weight normalisation over all shards.
+    - ``Batch.index`` has the shard, its restarts, and the index there. ``update_priorities`` ignores and counts those
+      that were evicted or lost. Updates are sent with the next draw of their shard.
+    - After the loss of a shard, batches come from the others, with the probabilities that this gives. The shard is
+      restarted: with a ``directory`` it has what it had flushed, otherwise it is empty.
+
+    >>> import numpy as np
+    >>> from framestow import FrameSpec
+    >>> from framestow.distributed import ShardedReplay, start_local_shards
+    >>> replay = ShardedReplay(100, FrameSpec((2, 2)), 4, shards=2, num_envs=2, seed=0, start=start_local_shards)
+    >>> replay.begin(np.zeros((2, 2, 2), np.uint8))
+    >>> replay.append([1, 3], [0.5, 0.5], [False, False], [True, True], np.ones((2, 2, 2), np.uint8))
+    >>> replay.flush()
+    >>> sorted(set(replay.sample(32).action.tolist()))
+    [1, 3]
+
+    Arguments:
+        capacity: Maximum number of transitions of all shards together.
+        shards: Number of shards.
+        directory: Folder for the shards' memories, which all nodes must share if a shard may restart elsewhere.
+        flush_every: Seconds between two flushes of each shard, with a ``directory``.
+        rate_limiter: Holds back ``sample`` and writers; ``None`` holds back neither.
+        timeout_s: Seconds until a shard that does not answer counts as lost.
+        start: Starts the shards: ``framestow.distributed.start_ray_shards``, or ``start_local_shards`` in this process.
+        max_bytes: Budget of all shards together.
+        saved: Folder and generation of a ``save`` that the shards start with.
+
+    The other arguments are those of ``ReplayMemory``. One thread samples, and a loader's threads unpack.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        shards: int = 1,
+        stack: int = 4,
+        stack_padding: StackPadding = "first_frame",
+        num_envs: int = 1,
+        n_step: int = 1,
+        discount: float = 0.99,
+        sampler: Sampler | None = None,
+        storage: Storage = "packed",
+        retention: Retention = "fifo",
+        seed: int | None = None,
+        threads: int = 1,
+        max_bytes: int | str | None = None,
+        label: str = "",
+        frames_per_segment: int | None = None,
+        directory: str | Path | None = None,
+        flush_every: float = 5.0,
+        extras: Mapping[str, npt.DTypeLike] | ExtrasSpec | None = None,
+        rate_limiter: SampleToInsertRatio | None = None,
+        timeout_s: float = 30.0,
+        start: StartShards | None = None,
+        saved: tuple[Path, int] | None = None,
+    ) -> None:
+        seed = check_seed(seed)
+        whole_number("num_envs", num_envs, 1, rule="a replay has at least 1 environment")
+        rule = f"a replay has 1 to {MAX_SHARDS} shards, and each needs an environment of the {num_envs}"
+        self.num_shards = shards = whole_number("shards", shards, 1, min(MAX_SHARDS, num_envs), rule=rule)
+        real_number("flush_every", flush_every, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
+        real_number("timeout_s", timeout_s, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
+        envs_per_shard = -(-num_envs // shards)
+        self.settings = MemorySettings(
+            capacity=-(-capacity // shards),
+            frame=observation_spec(observation_space),
+            action=ActionSpec.from_space(action_space),
+            stack=stack,
+            num_envs=envs_per_shard,
+            discount=discount,
+            storage=storage,
+            stack_padding=stack_padding,
+            labels=labels_of(label, envs_per_shard),
+            retention=retention,
+            max_bytes=None if max_bytes is None else parse_bytes(max_bytes) // shards,
+            frames_per_segment=frames_per_segment,
+            extras=ExtrasSpec.from_declared(extras),
+            n_step=n_step,
+        )
+        """Settings of each shard's memory."""
+        self.capacity, self.stack = self.settings.capacity * shards, self.settings.stack
+        _check_min_size(rate_limiter, self.capacity)
+        priorities = sampler_settings(sampler)
+        folder = None if directory is None else folder_path("directory", directory).resolve()
+        generation = None if saved is None else read_generation(*saved, shards)
+        state = {} if generation is None else generation.state
+        self.counts = ReplayCounts(**state.get("counts", {}))
+        self.limiter = RateLimiter(rate_limiter, self.counts, shards)
+        settings = [
+            ShardSettings(
+                self.settings,
+                _seed_of_shard(seed, number),
+                priorities,
+                None if folder is None else shard_folder(folder, number),
+                flush_every,
+                None if generation is None or saved is None else generation.of_shard(saved[0], number),
+                self.limiter.first_limit,
+                threads,
+            )
+            for number in range(shards)
+        ]
+        self.group = ShardGroup((start or start_ray_shards)(settings), self.limiter, self.counts, timeout_s)
+        """The shards, for framestow's own modules."""
+        super().__init__(self.group.calls, self.settings, num_envs, timeout_s)
+        self._updates = PriorityUpdates(self.group, self.counts)
+        self._priorities = None if priorities is None else Prioritized(**priorities)  # gives β; has no transitions
+        # Draws how many rows of a batch each shard gives.
+        self._generator = _make_generator(seed, state.get("generator"))
+        self._draws = ShardDraws(
+            self.group, self.limiter, self._updates, self.counts, self.settings, self._priorities, self._generator
+        )
+
+    def flush(self) -> None:
+        """Send all steps of ``begin`` and ``append``, send all priorities, and write shards to their ``directory``."""
+        self.send()
+        self._updates.send_all()
+        self.group.call_all("flush")
+        self.group.refresh()
+
+    # Sampling
+
+    def sample(self, batch_size: int) -> Batch:
+        """Sample ``batch_size`` transitions of all shards, as one memory would; wait if the rate limiter says so.
+
+        Raises:
+            NothingToSampleError: no shard has any.
+        """
+        return cast(Batch, _unpack(self.draw_ahead(batch_size)))
+
+    def sample_sequences(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+    ) -> SequenceBatch:
+        """Sample sequences, each of one shard, as ``ReplayMemory.sample_sequences`` does."""
+        drawn = self.draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
+        return cast(SequenceBatch, _unpack(drawn))
+
+    def draw_ahead(self, batch_size: int) -> PendingRows:
+        """Ask the shards for a batch, once the rate limiter allows it; a loader's thread waits for the answers."""
+        return self._draws.draw(check_batch_size(batch_size), None)
+
+    def draw_sequences_ahead(
+        self,
+        batch_size: int,
+        length: int,
+        *,
+        overlap: int | None = None,
+        burn_in: int = 0,
+        borders: Borders = "mask",
+    ) -> PendingRows:
+        """Ask the shards for sequences, and leave waiting for the answers to a loader's thread."""
+        shape = SequenceShape(length, overlap, burn_in, borders)
+        shape.check()
+        return self._draws.draw(check_batch_size(batch_size), shape)
+
+    def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
+        """Give new TD errors, as ``ReplayMemory.update_priorities`` does; sent with the next draw of their shards."""
+        numbers, values = check_priorities(indices, priorities)
+        if self._priorities is None:
+            raise InvalidSettingsError(
+                "sampler is a Uniform: it does not use priorities; build the replay with sampler=Prioritized()"
+            )
+        self._updates.add(numbers, values)
+
+    def may_sample(self, batch_size: int) -> bool:
+        """Return whether a batch can be sampled now without waiting for inserts."""
+        return self._draws.may_sample(batch_size)
+
+    @property
+    def who_waits(self) -> str:
+        """``"learner"``, ``"actors"`` or ``"nobody"``: whom the rate limiter holds back."""
+        return self.limiter.who_waits(len(self))
+
+    # Shards
+
+    def __repr__(self) -> str:
+        def details() -> Iterator[str]:
+            yield f"{len(self):,} of {self.capacity:,} transitions"
+            yield format_bytes(self.nbytes)
+            yield f"stack {self.stack}"
+            yield plural(self.num_envs, "environment")
+            yield plural(self.num_shards, "shard")
+
+        return one_line(self, details)
+
+    def __len__(self) -> int:
+        """Return the number of transitions that the shards reported last."""
+        return self.group.transitions
+
+    @property
+    def nbytes(self) -> int:
+        """Number of bytes in RAM of all shards' memories, as they reported last."""
+        return self.group.nbytes
+
+    def report(self) -> MemoryReport:
+        """Return the sum of the reports of all shards that answer."""
+        return self.group.memory_report(self.capacity)
+
+    # Saving
+
+    def save(self, path: str | Path, *, keep_previous: bool = False) -> int:
+        """Save all shards to the folder ``path``, with what a resumed replay needs; return the generation.
+
+        Each shard writes to ``path/shard-<number>``, so all nodes must share this folder. Steps that are still on the
+        way to a shard are not saved.
+
+        Arguments:
+            path: The folder.
+            keep_previous: Whether the generations before this one stay, until ``prune``.
+
+        Raises:
+            ActorLostError: a shard is lost; the previous generation stays.
+        """
+        folder = folder_path("path", path).resolve()
+        self._updates.send_all()
+        saved = self.group.call_each("save", lambda number: (shard_folder(folder, number), True))
+        with self.group.lock:
+            for number, (_, report) in enumerate(saved):
+                self.group.note(number, report)  # the counts are those of the saved steps
+            state = {"counts": vars(self.counts).copy(), "generator": self._generator.bit_generator.state}
+        generation = write_generation(folder, [generation for generation, _ in saved], state)
+        if not keep_previous:
+            self.prune(folder, generation)
+        return generation
+
+    def prune(self, path: str | Path, generation: int) -> None:
+        """Delete the generations before ``generation`` from the folder ``path``."""
+        folder = folder_path("path", path).resolve()
+        saved = read_generation(folder, generation, self.num_shards)
+        self.group.call_each("prune", lambda number: saved.of_shard(folder, number))
+        prune_before(folder, generation)
+
+    def close(self) -> None:
+        """Flush the shards and end them."""
+        with contextlib.suppress(ActorLostError):
+            self.send()
+        self.group.close()
+
+
+def _check_min_size(rate_limiter: SampleToInsertRatio | None, capacity: int) -> None:
+    """Raise ``InvalidSettingsError`` if the replay never has as many steps as the first sample needs."""
+    if rate_limiter is not None and rate_limiter.min_size > capacity:
+        raise InvalidSettingsError(
+            f"rate_limiter has min_size {rate_limiter.min_size}: the replay stores {capacity} transitions; lower it, "
+            "or raise capacity"
+        )
+
+
+def _unpack(pending: PendingRows) -> Any:
+    try:
+        return pending.unpack()
+    finally:
+        pending.stop()
+
+
+def _seed_of_shard(seed: int | None, number: int) -> int | None:
+    """Return the seed of a shard's memory; the first shard has that of the replay."""
+    if seed is None or number == 0:
+        return seed
+    return int(np.random.SeedSequence(seed, spawn_key=(number - 1,)).generate_state(1, np.uint32)[0])
+
+
+def _make_generator(seed: int | None, state: Any) -> np.random.Generator:
+    """Return a generator for the draws over shards, in a saved ``state`` if there is one."""
+    generator = np.random.default_rng(None if seed is None else [seed, 1])
+    if state is not None:
+        generator.bit_generator.state = state
+    return generator

@@ -1,0 +1,133 @@
+"""Rows of several shards as one batch: the weight of each, and the arrays, beside plain oracles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from distributed.env_steps import STACK, memory
+from framestow import FrameSpec
+from framestow.distributed.chunks import ShardReport
+from framestow.distributed.merging import handles_of, merge, split_handles, weights_of
+from framestow.distributed.shard import Rows
+from framestow.replay.sequences import SequenceShape
+
+
+def report(masses: list[float], epoch: int = 0) -> ShardReport:
+    """Return the report of a shard whose transitions have these masses."""
+    return ShardReport(epoch, len(masses), sum(masses), min(masses, default=math.inf), 0, math.inf, 0, 0, 0)
+
+
+def drawn(masses: list[float], indices: list[int], beta: float, epoch: int = 0) -> Rows:
+    """Return rows of these transitions as a shard weights them: relative to its least likely transition."""
+    weight = np.array([(min(masses) / masses[index]) ** beta for index in indices], np.float32)
+    return Rows(report(masses, epoch), (), {}, {}, np.array(indices), weight)
+
+
+@pytest.mark.parametrize("beta", [1.0, 0.4, 0.0])
+@pytest.mark.parametrize("growth", [1.0, 1.7, 0.3])
+def test_weights_are_those_of_the_known_probabilities_relative_to_the_smallest(beta, growth):
+    random = np.random.default_rng(0)
+    reported = [random.uniform(0.1, 5.0, num).tolist() for num in (3, 5, 2)]
+    at_draw = [(growth * np.array(each)).tolist() if shard else each for shard, each in enumerate(reported)]
+    indices = [[0, 2, 2], [4, 1], [1, 0]]
+
+    rows = [drawn(masses, chosen, beta) for masses, chosen in zip(at_draw, indices, strict=True)]
+    masses, smallest = np.array(list(map(sum, reported))), np.array(list(map(min, reported)))
+    weights = weights_of([0, 1, 2], rows, masses, smallest, beta)
+
+    total = sum(map(sum, reported))
+    probability = [
+        [sum(before) / total * mass / sum(now) for mass in now] for before, now in zip(reported, at_draw, strict=True)
+    ]
+    least = min(map(min, probability))
+    expected = [(least / probability[shard][index]) ** beta for shard, chosen in enumerate(indices) for index in chosen]
+    np.testing.assert_allclose(expected, weights, rtol=1e-6)
+
+
+def test_the_least_likely_transition_may_be_in_a_shard_that_gave_no_row():
+    likely, unlikely = [4.0, 4.0], [0.5, 7.5]
+
+    weights = weights_of([0], [drawn(likely, [0, 1], 1.0)], np.array([8.0, 8.0]), np.array([4.0, 0.5]), 1.0)
+    without_it = weights_of([0], [drawn(likely, [0, 1], 1.0)], np.array([8.0, 0.0]), np.array([4.0, 0.5]), 1.0)
+
+    assert [min(unlikely) / 4.0] * 2 == weights.tolist()
+    assert [1.0, 1.0] == without_it.tolist()  # it is lost
+
+
+def test_weights_of_one_shard_are_not_computed_anew():
+    rows = drawn([0.3, 0.7, 2.0], [2, 1, 0], 0.6)
+
+    weights = weights_of([0], [rows], np.array([9.0]), np.array([0.1]), 0.6)
+
+    assert weights is rows.weight
+
+
+def test_a_handle_names_its_shard_its_epoch_and_its_index_and_masked_steps_stay_masked():
+    indices = np.array([[0, 2**41 - 1], [7, -1]])
+
+    handles = handles_of(1023, 5 + 2**12, indices)
+
+    shards, epochs, found = split_handles(handles[indices >= 0])
+    assert ({1023}, {5}, [0, 2**41 - 1, 7]) == (set(shards), set(epochs), found.tolist())
+    assert -1 == handles[1, 1]
+    np.testing.assert_array_equal(indices, handles_of(0, 0, indices))
+
+
+def rows_with(frames: np.ndarray, steps: tuple[int, ...], first: int) -> Rows:
+    """Return rows whose fields are numbered from ``first``."""
+    numbers = first + np.arange(math.prod(steps)).reshape(steps)
+    fields = {name: numbers.astype(np.float32) for name in ("action", "reward", "discount", "terminated", "truncated")}
+    if len(steps) == 2:
+        fields |= {"is_first": numbers == 0, "mask": numbers >= 0}
+    return Rows(report([1.0]), (frames,), fields, {"extra": numbers + 0.5}, numbers, np.ones(steps[0], np.float32))
+
+
+SPEC = FrameSpec((2,))
+LENGTH = 4  # of a sequence
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("kind", ["transitions", "sequences", "crossing sequences"])
+@pytest.mark.parametrize("forms", [(1,), (2,), (1, 1), (2, 2), (1, 2), (2, 1, 1)], ids=str)
+def test_a_batch_has_the_observations_of_all_rows_whatever_windows_their_shards_gave(forms, kind, n_step):
+    """A form is the number of windows that a shard gave for a step, or for a sequence whose steps share one."""
+    random, settings = np.random.default_rng(1), memory(observation_space=SPEC, n_step=n_step).parts.settings
+    shape = None if kind == "transitions" else SequenceShape(LENGTH, None, 0, "mask")
+    later = n_step if shape is None else 1  # frames from an observation to the next one
+    rows, expected = [], ([], [])
+    for number, form in enumerate(forms):
+        num = number + 2
+        steps = (num,) if shape is None else (num, LENGTH)
+        if form == 2:
+            frames = random.integers(0, 256, (2, *steps, STACK, 2), np.uint8)
+            observations = frames
+            frames = frames.reshape(-1, STACK, 2)
+        elif kind == "sequences":
+            frames = random.integers(0, 256, (num, STACK + LENGTH, 2), np.uint8)
+            observations = [
+                [[window[step + which : step + which + STACK] for step in range(LENGTH)] for window in frames]
+                for which in (0, 1)
+            ]
+        else:
+            frames = random.integers(0, 256, (math.prod(steps), STACK + later, 2), np.uint8)
+            observations = [
+                np.array([window[which * later :][:STACK] for window in frames]).reshape(*steps, STACK, 2)
+                for which in (0, 1)
+            ]
+        rows.append(rows_with(frames, steps, 100 * number))
+        for which in (0, 1):
+            expected[which].extend(observations[which])
+
+    shards = list(range(len(forms)))
+    batch = merge(shards, rows, np.ones(len(expected[0]), np.float32), settings, shape)
+
+    np.testing.assert_array_equal(expected[0], batch.observation)
+    np.testing.assert_array_equal(expected[1], batch.next_observation)
+    numbers = np.concatenate([each.fields["reward"] for each in rows])
+    for name in ("action", "discount", "terminated", "truncated"):
+        np.testing.assert_array_equal(numbers, getattr(batch, name), name)
+    np.testing.assert_array_equal(numbers + 0.5, batch.extras["extra"])
+    np.testing.assert_array_equal(split_handles(batch.index)[2], numbers)
