@@ -156,7 +156,7 @@ def test_every_name_that_a_package_announces_is_there_when_asked_for(package):
         (
             "framestow",
             "ReplayMemory",
-            {"settings", "check", "draw_ahead", "draw_sequences_ahead", "checked_extras", "transitions"},
+            {"settings", "check", "checked_extras", "transitions"},
         ),
         ("framestow.integrations.torchrl", "FramestowStorage", {"saved_state", "restore_state"}),
         ("framestow.offline", "Transferred", {"leave_out"}),
