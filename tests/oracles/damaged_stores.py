@@ -112,7 +112,6 @@ class StoredRun:
         """Of each generation, the numbers of the transitions that could be drawn."""
         memory = kind.memory()
         with StoreWriter(folder, file_bytes=FILE_BYTES) as writer:
-            writer.read_generations()
             writer.begin(None)
             for num_steps in kind.steps:
                 self.play(memory, num_steps)

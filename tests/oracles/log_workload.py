@@ -14,12 +14,10 @@ from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
     Begun,
+    ManifestNames,
     begin_generation,
     end_generation,
     generations,
-    list_begun_generations,
-    list_superseded_generations,
-    next_generation,
     read_manifest,
     read_newest_manifest,
     remove_superseded,
@@ -53,12 +51,13 @@ def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: C
     ]
     old = [
         read_manifest(folder, KIND, VERSION, generation=number, is_superseded=True, files=files)
-        for number in list_superseded_generations(folder, files)
+        for number in ManifestNames.read(folder, files).superseded
     ]
-    for begun in list_begun_generations(folder, files):
+    for begun in ManifestNames.read(folder, files).begun:
         (folder / begun.unfinished_manifest).unlink(missing_ok=True)
-        for path in leftover_files(folder, "frames", *begun.first_files, [one["log"] for one in manifests], files):
-            files.remove(path)
+        states = [one["log"] for one in manifests]
+        for name in leftover_files(files.names(folder), "frames", *begun.first_files, states):
+            files.remove(folder / name)
     if manifests:
         state, *others = [one["log"] for one in (*manifests[::-1], *old)]
         first = manifests[-1]["commit"] + 1
@@ -73,7 +72,7 @@ def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: C
 
 
 def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSystem) -> None:
-    generation = next_generation(folder, files)
+    generation = ManifestNames.read(folder, files).next_generation
     begin_generation(folder, Begun(generation, (writer.next_file,)), files)
     blocks = blocks_at(commit)
     writer.retain(blocks)
@@ -88,9 +87,9 @@ def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSy
     files.sync_folder(folder)
     writer.remove_unneeded([state])
     files.sync_folder(folder)
-    for older in list_superseded_generations(folder, files):
+    for older in ManifestNames.read(folder, files).superseded:
         remove_superseded(folder, older, files)
-    for begun in list_begun_generations(folder, files):
+    for begun in ManifestNames.read(folder, files).begun:
         end_generation(folder, begun, files)
 
 

@@ -32,7 +32,6 @@ def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> Stor
     random = np.random.default_rng(0)
     windows = {}
     with StoreWriter(folder, file_bytes=FILE_BYTES) as writer:
-        writer.read_generations()
         writer.begin(None)
         for num_steps in (1_900, 700):
             play(memory, num_steps, random, len(memory.oracle.steps))

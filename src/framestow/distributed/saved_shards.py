@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from framestow.errors import DamagedDataError, IncompatibleError
-from framestow.replay.store.session import keep_only as keep_only_generation
-from framestow.replay.store.session import start_over as start_over_in_store
+from framestow.replay.store.open_store import keep_only as keep_only_generation
+from framestow.replay.store.open_store import start_over as start_over_in_store
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
+    ManifestNames,
     generations,
-    next_generation,
     read_manifest,
     remove_manifest,
     write_manifest,
@@ -53,7 +53,7 @@ class SavedReplay:
 def write_generation(folder: Path, of_shards: list[int], state: dict[str, Any]) -> int:
     """Write the next generation and return its number."""
     DISK.make_folder(folder)
-    number = next_generation(folder)
+    number = ManifestNames.read(folder).next_generation
     write_manifest(folder, KIND, VERSION, {"shards": of_shards, "state": state}, generation=number)
     return number
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from operator import index
 from typing import Any
 
@@ -95,22 +96,22 @@ class FrameSpec:
         """
         return len(self.shape) == 1 and self.dtype.itemsize > 1
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one uncompressed frame."""
         return math.prod(self.shape) * self.dtype.itemsize
 
-    @property
+    @cached_property
     def pixel_bytes(self) -> int:
         """Bytes of one pixel."""
         return self.dtype.itemsize * (self.shape[-1] if self._channels_last else 1)
 
-    @property
+    @cached_property
     def row_bytes(self) -> int:
         """Bytes of one row of the image."""
         return self.dtype.itemsize * (math.prod(self.shape[-2:]) if self._channels_last else self.shape[-1])
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """Number of rows, as the packer counts them."""
         return self.nbytes // self.row_bytes
@@ -143,7 +144,7 @@ class FrameSpec:
         dtype = np.dtype(state.get("dtype", "uint8"))
         return cls(tuple(state["shape"]), dtype, state.get("is_scaled", False))
 
-    @property
+    @cached_property
     def _channels_last(self) -> bool:
         return len(self.shape) == 3 and self.shape[-1] <= MAX_CHANNELS_LAST
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -100,7 +101,7 @@ class ActionSpec:
             )
         return self.high - self.low + 1
 
-    @property
+    @cached_property
     def stored_dtype(self) -> np.dtype[Any]:
         """Dtype that actions are stored in."""
         if not self.is_counted:
@@ -113,13 +114,13 @@ class ActionSpec:
         wide = np.promote_types(narrowest, np.min_scalar_type(high))
         return narrowest if self.shape or wide.kind == "f" else wide
 
-    @property
+    @cached_property
     def widest(self) -> tuple[int, int]:
         """The smallest and the largest value of any element of an integer action."""
         ranges = self.ranges
-        return min(low for low, _ in ranges), max(high for _, high in ranges)
+        return min(ranges)[0], max(high for _, high in ranges)
 
-    @property
+    @cached_property
     def ranges(self) -> list[tuple[int, int]]:
         """Inclusive bounds of each element of an integer action, in C order; empty for a ``Box``.
 

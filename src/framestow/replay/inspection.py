@@ -8,20 +8,21 @@ from __future__ import annotations
 import datetime
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedDataError, NothingToSampleError
+from framestow.errors import NothingToSampleError
 from framestow.replay.batch import Batch
 from framestow.replay.episodes import EpisodeRuns
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.store.folder_contents import newest_generation
+from framestow.replay.store.folder_contents import newest_generation, read_while_written
 from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, read_checked_manifest
 from framestow.storage.files.block_format import ENTRY_BYTES, FILE_HEADER_BYTES, INDEX, LOG, file_name
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -54,18 +55,13 @@ def find_files(folder: Path, generation: int | None = None, files: FileSystem = 
     Another process may write meanwhile. Raises ``FileNotFoundError`` if the folder holds no memory,
     ``DamagedDataError`` for a damaged manifest and ``IncompatibleError`` for another version.
     """
-    while True:
-        listed = generations(folder, files)
-        try:
-            if newest_generation(folder, files) is None:
-                read_manifest(folder, KIND, VERSION, files=files)  # raises: none exists, or it is of another kind
-            return _of_generations(folder, listed, generation, files)
-        except FileNotFoundError:  # a writer removed one between listing and reading
-            if generations(folder, files) == listed:
-                raise
+    return read_while_written(folder, partial(_read_files, folder, generation, files), files)
 
 
-def _of_generations(folder: Path, listed: list[int], generation: int | None, files: FileSystem) -> StoredFiles:
+def _read_files(folder: Path, generation: int | None, files: FileSystem) -> StoredFiles:
+    listed = generations(folder, files)
+    if newest_generation(folder, files) is None:
+        read_manifest(folder, KIND, VERSION, files=files)  # raises: none exists, or it is of another kind
     newest = read_checked_manifest(folder, listed[-1], files)
     kept = [read_checked_manifest(folder, number, files) for number in newest.kept if number in listed]
     sizes = _sizes(folder, files)
@@ -296,13 +292,7 @@ def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspect
     Opens the newest generation unless ``generation`` is given; its segments stay in their files. While another process
     writes, the result is a consistent snapshot of one commit. Raises the errors of ``ReplayMemory.open``.
     """
-    while True:
-        listed = generations(folder)
-        try:
-            return _read_inspection(folder, generation)
-        except (FileNotFoundError, DamagedDataError):  # a writer may have removed this generation meanwhile
-            if generation is not None or generations(folder) == listed:
-                raise
+    return read_while_written(folder, partial(_read_inspection, folder, generation))
 
 
 def _read_inspection(folder: Path, generation: int | None) -> tuple[Inspection, ReplayMemory]:

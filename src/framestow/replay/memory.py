@@ -56,17 +56,8 @@ from framestow.replay.step_checks import (
 )
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.steps.ring_steps import RingSteps
-from framestow.replay.store.session import (
-    OpenStore,
-    SavedFolders,
-    build_memory,
-    check_flush_every,
-    create_or_resume,
-    fill_read_only,
-    open_stored,
-    read_frames_per_segment,
-    resume,
-)
+from framestow.replay.store.open_store import OpenStore, check_flush_every
+from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
 from framestow.storage.frame_storage import Storage
 
 if TYPE_CHECKING:
@@ -221,13 +212,13 @@ class ReplayMemory(Closing):
         self._parts = parts = MemoryParts(settings, sampler, seed, on_damage)
         # The store that the memory lives in; None for a memory in RAM.
         self._directory: OpenStore | None = None
+        # Stores by folder: the directory, and folders of ``save`` and ``load``. A second save writes only what is new.
+        self._stores: dict[Path, OpenStore] = {}
         with parts.notified_sampler.release_on_error():
             check_flush_every(flush_every)
             if folder is not None:
-                self._live_in(create_or_resume(parts, folder.resolve()), flush_every)
+                self._live_in(OpenStore.create_or_resume(parts, folder.resolve()), flush_every)
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
-        # Folders of ``save``, so that a second save to one of them writes only what is new.
-        self._saves = SavedFolders(parts)
         # They draw, look up and unpack; loaders, drop-ins and sequences share them.
         self._batches = BatchBuilder(parts)
         self._sequences = SequenceBuilder(parts, self._batches)
@@ -693,9 +684,7 @@ class ReplayMemory(Closing):
             IncompatibleError: another process writes to the folder.
         """
         folder, keep_previous = folder_path("path", path), truth_value("keep_previous", keep_previous)
-        if self._directory is not None and folder.resolve() == self._directory.path:
-            return self._directory.save(keep_previous)
-        return self._saves.save(folder, keep_previous)
+        return self._store_in(folder).save(keep_previous)
 
     def prune(self, path: str | PathLike[str], generation: int) -> None:
         """Delete the generations before ``generation`` from the folder ``path``.
@@ -716,10 +705,7 @@ class ReplayMemory(Closing):
             FileNotFoundError: ``generation`` is not there.
         """
         folder, generation = folder_path("path", path), whole_number("generation", generation, 0, rule=GENERATION_RULE)
-        if self._directory is not None and folder.resolve() == self._directory.path:
-            self._directory.prune(generation)
-        else:
-            self._saves.prune(folder, generation)
+        self._store_in(folder).prune(generation)
 
     @classmethod
     def load(
@@ -753,14 +739,13 @@ class ReplayMemory(Closing):
         memory's minimum.
         """
         folder, generation = _check_folder_and_generation(path, generation)
-        with open_stored(folder, generation) as stored:
-            make: Callable[..., Self] = cls
-            settings = stored.settings.with_budget(max_bytes)
-            memory = build_memory(partial(make, sampler=sampler, threads=threads), settings, path)
+        any_memory: Callable[..., Self] = cls
+        with StoredMemory.open(folder, generation) as stored:
+            memory = stored.build(partial(any_memory, sampler=sampler, threads=threads), max_bytes)
             with memory._parts.notified_sampler.release_on_error():
                 stored.fill(memory._parts)
                 memory._parts.evict_to_fit()
-                memory._saves.remember(path, stored.commit)
+                memory._store_in(folder, stored.commit)
         return memory
 
     @classmethod
@@ -806,21 +791,17 @@ class ReplayMemory(Closing):
         folder = folder.resolve()
         any_memory: Callable[..., Self] = cls
         make = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage)
-        if not truth_value("read_only", read_only):
-            with resume(folder, generation) as (stored, take):
-                memory = build_memory(make, stored.settings, path)
+        is_read_only = truth_value("read_only", read_only)
+        while True:
+            with StoredMemory.open(folder, generation) as stored:
+                memory = stored.build(make)
                 with memory._parts.notified_sampler.release_on_error():
-                    memory._live_in(take(memory._parts), flush_every)
-            return memory
-        is_filled = False
-        while not is_filled:
-            with open_stored(folder, generation) as stored:
-                memory = build_memory(make, stored.settings, path)
-                with memory._parts.notified_sampler.release_on_error():
-                    is_filled = fill_read_only(memory._parts, stored, folder)
-                if not is_filled:
-                    memory._parts.notified_sampler.release()
-        return memory
+                    if not is_read_only:
+                        memory._live_in(OpenStore.resume(memory._parts, folder, generation), flush_every)
+                        return memory
+                    if stored.fill_read_only(memory._parts):
+                        return memory
+                memory._parts.notified_sampler.release()
 
     def flush(self) -> int:
         """Write everything that was appended so far to the memory's ``directory``; return the generation.
@@ -993,9 +974,14 @@ class ReplayMemory(Closing):
         with self._lock:
             self._parts.check()
 
+    def _store_in(self, folder: Path, commit: str = "") -> OpenStore:
+        """Return the store in ``folder``; ``commit`` wrote the data that the memory has of a store not seen before."""
+        path = folder.resolve()
+        return self._stores.setdefault(path, OpenStore(self._parts, path, commit))
+
     def _live_in(self, directory: OpenStore, flush_every: float | None) -> None:
         """Use ``directory`` from now on, and flush to it in the background."""
-        self._directory = directory
+        self._directory = self._stores[directory.path] = directory
         self._parts.budget.count_files(self._parts.settings.retention == "random")
         with self._parts.lock:
             self._parts.evict_to_fit()

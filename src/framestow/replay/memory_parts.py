@@ -83,7 +83,7 @@ class MemoryParts:
     def open_frames(self) -> int:
         """Number of frames in open segments, of all arrays."""
         length = self.storage.frames_per_segment
-        return sum(self.storage.stored_positions(array).stop % length for array in range(self.settings.num_tracks))
+        return sum(self.storage.next_position(array) % length for array in range(self.settings.num_tracks))
 
     @property
     def frame_bytes_by_key(self) -> dict[str, int]:
@@ -181,7 +181,7 @@ class MemoryParts:
         """
         for track in range(self.settings.num_tracks):
             env_id = track % self.settings.num_envs
-            if self.storage.stored_positions(track).stop != self.storage.stored_positions(env_id).stop:
+            if self.storage.next_position(track) != self.storage.next_position(env_id):
                 raise AssertionError(f"environment {env_id} has different frames in two arrays")
             if isinstance(self.steps, BlockSteps):
                 loaded = self._loaded_without_block.get(track, np.empty(0, np.int64))
@@ -190,7 +190,7 @@ class MemoryParts:
     def _segments_of(self, track: int) -> npt.NDArray[np.int64]:
         """Return the numbers of the segments of ``track`` that are not to be evicted, ascending."""
         frames = self.storage.frames_per_segment
-        number, num_open = divmod(self.storage.stored_positions(track).stop, frames)
+        number, num_open = divmod(self.storage.next_position(track), frames)
         numbers = self.storage.sealed_segments(track)
         for owner, first, before in self.steps.unreferenced_frames:
             if owner == track % self.settings.num_envs:

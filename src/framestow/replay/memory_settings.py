@@ -116,7 +116,7 @@ class MemorySettings:
             return ObservationLayout.of_frames(self.frame, self.stack)
         return ObservationLayout.of_stacks(self.frame, self.stacks)
 
-    @property
+    @cached_property
     def num_tracks(self) -> int:
         """Number of tracks: one for each array of each environment, as in ``FrameStorage``."""
         return self.num_envs * len(self.frame.frame_specs)

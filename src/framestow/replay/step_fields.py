@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -89,7 +90,7 @@ class ExtrasSpec:
         """Names of the extras, in the order of their bytes in a slot."""
         return tuple(spec.name for spec in self.extras)
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """Structured dtype of all extras of one step."""
         return np.dtype([(spec.name, spec.dtype, spec.shape) for spec in self.extras])

@@ -15,8 +15,8 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 
 SOURCE = str(Path(framestow.__file__).parent)
-MOST_CALLS_OF_A_FIRST_SAVE = 273
-MOST_CALLS_OF_A_LOAD = 451
+MOST_CALLS_OF_A_FIRST_SAVE = 207
+MOST_CALLS_OF_A_LOAD = 406
 
 
 def calls_of(action: Callable[[], object]) -> Counter[str]:

@@ -287,7 +287,7 @@ def test_a_relative_path_stays_relative_to_the_first_working_directory(name, tmp
 
 @pytest.mark.parametrize("spec", [FrameSpec((40, 100)), FrameSpec((1000,), np.float32)], ids=["pictures", "vectors"])
 def test_a_disk_slower_than_the_writer_slows_it_instead_of_filling_ram(tmp_path, monkeypatch, spec):
-    monkeypatch.setattr("framestow.replay.store.session.MAX_UNFLUSHED_BYTES", 2 * 2**20)
+    monkeypatch.setattr("framestow.replay.store.open_store.MAX_UNFLUSHED_BYTES", 2 * 2**20)
     sync = os.fsync
     monkeypatch.setattr(os, "fsync", lambda descriptor: (time.sleep(0.1), sync(descriptor)))
     noise = np.random.default_rng(0).integers(0, 256, (64, *spec.shape)).astype(spec.dtype)

@@ -15,7 +15,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.store.session import keep_only
+from framestow.replay.store.open_store import keep_only
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.recorded_play import SHAPE, play_on, recorded

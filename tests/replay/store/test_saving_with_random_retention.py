@@ -7,7 +7,7 @@ import pytest
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.session import OpenStore
+from framestow.replay.store.open_store import OpenStore
 from framestow.replay.store.writer import StoreWriter
 
 SHAPE = (8, 8)
@@ -82,11 +82,10 @@ def test_logs_stay_small_with_random_eviction(tmp_path):
     assert_equal(memory, ReplayMemory.load(tmp_path / "memory"))
 
 
-def test_segments_that_move_to_another_file_are_read_there(tmp_path):
+def test_segments_that_move_to_another_file_are_read_there(tmp_path, monkeypatch):
     memory, other = new_memory(), new_memory()
-    writer = StoreWriter(tmp_path / "memory", file_bytes=20_000)
-    writer.begin(None)
-    directory = OpenStore(memory._parts, writer)
+    monkeypatch.setattr("framestow.replay.store.writer.FILE_BYTES", 20_000)
+    directory = OpenStore.create_or_resume(memory._parts, tmp_path / "memory")
     for step in range(40):
         for target in (memory, other):
             play(target, 150, seed=step)

@@ -11,13 +11,11 @@ from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
     Begun,
+    ManifestNames,
     begin_generation,
     end_generation,
     generations,
-    list_begun_generations,
-    list_superseded_generations,
     manifest_path,
-    next_generation,
     read_checked,
     read_manifest,
     read_newest_manifest,
@@ -56,8 +54,8 @@ def test_the_number_of_an_interrupted_generation_is_not_reused(tmp_path: Path) -
     write_manifest(tmp_path, KIND, VERSION, {}, generation=3)
     (tmp_path / "MANIFEST.000004.new").touch()
 
-    assert next_generation(tmp_path) == 5
-    assert next_generation(tmp_path / "nowhere") == 1
+    assert ManifestNames.read(tmp_path).next_generation == 5
+    assert ManifestNames.read(tmp_path / "nowhere").next_generation == 1
 
 
 def test_a_damaged_newest_manifest_raises_even_if_an_older_one_is_intact(tmp_path: Path) -> None:
@@ -124,8 +122,8 @@ def test_a_begun_generation_announces_its_files_until_it_is_ended(tmp_path: Path
     begin_generation(tmp_path, begun)
 
     assert ["MANIFEST.000001", "MANIFEST.000002.begun.5.3"] == DISK.names(tmp_path)
-    assert [begun] == list_begun_generations(tmp_path)
-    assert (3, [1]) == (next_generation(tmp_path), generations(tmp_path))
+    assert [begun] == ManifestNames.read(tmp_path).begun
+    assert (3, [1]) == (ManifestNames.read(tmp_path).next_generation, generations(tmp_path))
     end_generation(tmp_path, begun)
     assert ["MANIFEST.000001"] == DISK.names(tmp_path)
 
@@ -133,7 +131,7 @@ def test_a_begun_generation_announces_its_files_until_it_is_ended(tmp_path: Path
 def test_a_file_with_content_announces_nothing(tmp_path: Path) -> None:
     (tmp_path / "MANIFEST.000002.begun.5.3").write_text("of somebody else")
 
-    assert [] == list_begun_generations(tmp_path)
+    assert [] == ManifestNames.read(tmp_path).begun
 
 
 def test_a_superseded_manifest_stays_readable_and_is_no_generation(tmp_path: Path) -> None:
@@ -142,7 +140,7 @@ def test_a_superseded_manifest_stays_readable_and_is_no_generation(tmp_path: Pat
 
     supersede_manifest(tmp_path, 1)
 
-    assert ([2], [1]) == (generations(tmp_path), list_superseded_generations(tmp_path))
+    assert ([2], [1]) == (generations(tmp_path), ManifestNames.read(tmp_path).superseded)
     assert 1 == read_manifest(tmp_path, KIND, VERSION, generation=1, is_superseded=True)["value"]
     remove_superseded(tmp_path, 1)
     assert ["MANIFEST.000002"] == DISK.names(tmp_path)

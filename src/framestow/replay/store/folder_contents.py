@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.codec import checksum
@@ -20,30 +21,85 @@ from framestow.replay.store.snapshot import MANIFEST_ARRAY, STATE_FILE, state_na
 from framestow.storage.files.block_format import INDEX, LOG, repair_hint
 from framestow.storage.files.block_log import leftover_files
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import (
-    Begun,
-    generations,
-    list_begun_generations,
-    list_superseded_generations,
-    manifest_path,
-    next_generation,
-)
+from framestow.storage.files.manifest import Begun, ManifestNames, generations, manifest_path
 
 STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|state\.\d+(\.repaired)?\.npz")
 """Logs, their indices, and state files."""
 
-
-def generations_by_state(folder: Path, files: FileSystem = DISK) -> list[int]:
-    """Return the generations that have a state file in ``folder``, ascending, except one that is being written."""
-    begun = {one.generation for one in list_begun_generations(folder, files)}
-    numbers = {int(name[1]) for name in map(STATE_FILE.fullmatch, files.names(folder)) if name}
-    return sorted(numbers - begun)
+Read = TypeVar("Read")
 
 
-def free_generation(folder: Path, files: FileSystem = DISK) -> int:
-    """Return a number above every generation and every state file in ``folder``."""
-    states = filter(None, map(STATE_FILE.fullmatch, files.names(folder)))
-    return max(next_generation(folder, files), 1 + max((int(name[1]) for name in states), default=0))
+class FolderContents:
+    """The files in the folder of a store, by their generations, from one listing."""
+
+    def __init__(self, folder: Path, files: FileSystem = DISK) -> None:
+        self._folder, self._disk = folder, files
+        self.names = files.names(folder)
+        self.manifests = ManifestNames.of(self.names, folder, files)
+        self._states = sorted(int(match[1]) for match in map(STATE_FILE.fullmatch, self.names) if match)
+
+    @property
+    def free_generation(self) -> int:
+        """A number above every generation and every state file."""
+        return max(self.manifests.next_generation, 1 + max(self._states, default=0))
+
+    def list_states(self) -> list[int]:
+        """Return the generations that have a state file, ascending, except one that is being written."""
+        return sorted(set(self._states) - {one.generation for one in self.manifests.begun})
+
+    def find_lost_manifest(self) -> DamagedDataError | None:
+        """Return an error if the manifest of the newest generation is missing, otherwise ``None``."""
+        folder, numbers = self._folder, self.manifests.generations
+        if not numbers:
+            unnamed = self.list_unnamed()
+            if unnamed:
+                return DamagedDataError(
+                    f"{folder}: {unnamed[0]} is there, and no MANIFEST: a manifest names the files of a memory; "
+                    f"{repair_hint(folder)}, or give another folder"
+                )
+            return None
+        lost = [number for number in self.list_lost() if number > numbers[-1]]
+        if not lost:
+            return None
+        path = manifest_path(folder, lost[-1])
+        return DamagedDataError(
+            f"{path}: the file is missing: it names the newest generation of the memory; {repair_hint(folder)}"
+        )
+
+    def list_unnamed(self) -> list[str]:
+        """Return the logs and states of a folder without a manifest, except those of an unfinished first save."""
+        names = set(filter(STORE_FILE.fullmatch, self.names))
+        for begun in self.manifests.begun:
+            names -= {path.name for path in self.files_of(begun, ())}
+        return sorted(names)
+
+    def files_of(self, begun: Begun, manifests: Iterable[Manifest]) -> list[Path]:
+        """Return the files that the writer of a begun generation created and none of ``manifests`` names."""
+        manifests = list(manifests)
+        own = {begun.unfinished_manifest, state_name(begun.generation)} - {one.state["name"] for one in manifests}
+        found = [name for name in self.names if name in own]
+        for first_file, log in zip(begun.first_files, (FRAMES, STEPS), strict=False):
+            found += leftover_files(self.names, log, first_file, [getattr(one, log) for one in manifests])
+        return [self._folder / name for name in found]
+
+    def list_lost(self) -> list[int]:
+        """Return the generations without a manifest whose state file is whole, ascending.
+
+        Beside manifests, a state file counts only if its memory was saved after or beside one of theirs: files of
+        another memory, of an unfinished save, and of a superseded generation are none.
+        """
+        numbers = self.manifests.generations
+        candidates = set(self.list_states()) - set(numbers) - set(self.manifests.superseded)
+        known: list[Manifest] = []
+        for number in numbers if candidates else ():
+            with suppress(DamagedDataError, IncompatibleError, FileNotFoundError):
+                known.append(read_checked_manifest(self._folder, number, self._disk))
+        lost = []
+        for number in sorted(candidates):
+            manifest = manifest_in_state(self._folder, number, self._disk)
+            if manifest is not None and (not numbers or any(_are_of_one_memory(manifest, other) for other in known)):
+                lost.append(number)
+        return lost
 
 
 def newest_generation(folder: Path, files: FileSystem = DISK) -> int | None:
@@ -55,71 +111,23 @@ def newest_generation(folder: Path, files: FileSystem = DISK) -> int | None:
         DamagedDataError: files of a memory are there and the manifest that names them is missing.
     """
     while True:
-        names, numbers = files.names(folder), generations(folder, files)
-        lost = _find_lost_manifest(folder, numbers, files)
+        contents = FolderContents(folder, files)
+        lost = contents.find_lost_manifest()
         if lost is None:
-            return numbers[-1] if numbers else None
-        if names == files.names(folder):  # otherwise a writer may have added the manifest between two looks
+            return max(contents.manifests.generations, default=None)
+        if contents.names == files.names(folder):  # otherwise a writer may have added the manifest between two looks
             raise lost
 
 
-def _find_lost_manifest(folder: Path, numbers: list[int], files: FileSystem) -> DamagedDataError | None:
-    """Return an error if the manifest of the newest generation is missing, otherwise ``None``."""
-    if not numbers:
-        unnamed = list_unnamed_files(folder, files)
-        if unnamed:
-            return DamagedDataError(
-                f"{folder}: {unnamed[0]} is there, and no MANIFEST: a manifest names the files of a memory; "
-                f"{repair_hint(folder)}, or give another folder"
-            )
-        return None
-    lost = [number for number in list_lost_generations(folder, files) if number > numbers[-1]]
-    if not lost:
-        return None
-    path = manifest_path(folder, lost[-1])
-    return DamagedDataError(
-        f"{path}: the file is missing: it names the newest generation of the memory; {repair_hint(folder)}"
-    )
-
-
-def list_unnamed_files(folder: Path, files: FileSystem) -> list[str]:
-    """Return the names of logs and states in a folder without a manifest, except those of an unfinished first save."""
-    names = set(filter(STORE_FILE.fullmatch, files.names(folder)))
-    for begun in list_begun_generations(folder, files):
-        names -= {path.name for path in files_of_begun(folder, begun, (), files)}
-    return sorted(names)
-
-
-def files_of_begun(folder: Path, begun: Begun, manifests: Iterable[Manifest], files: FileSystem = DISK) -> list[Path]:
-    """Return the files in ``folder`` that the writer of a begun generation created and none of ``manifests`` names."""
-    manifests = list(manifests)
-    own = {begun.unfinished_manifest, state_name(begun.generation)} - {one.state["name"] for one in manifests}
-    found = [folder / name for name in files.names(folder) if name in own]
-    for first_file, log in zip(begun.first_files, (FRAMES, STEPS), strict=False):
-        found += leftover_files(folder, log, first_file, [getattr(one, log) for one in manifests], files)
-    return found
-
-
-def list_lost_generations(folder: Path, files: FileSystem = DISK) -> list[int]:
-    """Return the generations without a manifest whose state file is whole, ascending.
-
-    Beside manifests, a state file counts only if its memory was saved after or beside one of theirs: files of another
-    memory, of an unfinished save, and of a superseded generation are none.
-    """
-    numbers = generations(folder, files)
-    candidates = (
-        set(generations_by_state(folder, files)) - set(numbers) - set(list_superseded_generations(folder, files))
-    )
-    known: list[Manifest] = []
-    for number in numbers if candidates else ():
-        with suppress(DamagedDataError, IncompatibleError, FileNotFoundError):
-            known.append(read_checked_manifest(folder, number, files))
-    lost = []
-    for number in sorted(candidates):
-        manifest = manifest_in_state(folder, number, files)
-        if manifest is not None and (not numbers or any(_are_of_one_memory(manifest, other) for other in known)):
-            lost.append(number)
-    return lost
+def read_while_written(folder: Path, read: Callable[[], Read], files: FileSystem = DISK) -> Read:
+    """Return ``read()``; call it again if it failed because a writer replaced a generation of ``folder`` meanwhile."""
+    while True:
+        listed = generations(folder, files)
+        try:
+            return read()
+        except (FileNotFoundError, DamagedDataError):
+            if generations(folder, files) == listed:
+                raise
 
 
 def _are_of_one_memory(manifest: Manifest, other: Manifest) -> bool:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow.closing import Closing
-from framestow.errors import DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
+from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.steps.step_store import StepKey, steps_in_pieces
-from framestow.replay.store.folder_contents import newest_generation
+from framestow.replay.store.folder_contents import newest_generation, read_while_written
 from framestow.replay.store.format import (
     FRAMES,
     KIND,
@@ -61,6 +61,7 @@ class BlockSource(Protocol):
         """Close the files."""
 
 
+Built = TypeVar("Built")
 _EMPTY: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
@@ -90,23 +91,11 @@ class StoredMemory(Closing):
             DamagedDataError: a file is damaged; the message names it.
             IncompatibleError: another version wrote the store.
         """
-        while True:
-            wanted = _newest(folder, files) if generation is None else generation
-            if generation is not None and generation not in generations(folder, files):
-                _newest(folder, files)  # raises if there is no memory, or if its manifest is lost
-                raise FileNotFoundError(
-                    f"{manifest_path(folder, generation)}: there is no generation {generation}; give one of "
-                    f"{generations(folder, files)}"
-                )
-            try:
-                return cls._open(folder, wanted, files)
-            except (FileNotFoundError, DamagedDataError):
-                if generation is not None or wanted == _newest(folder, files):
-                    raise
+        return read_while_written(folder, partial(cls._open, folder, generation, files), files)
 
     @classmethod
-    def _open(cls, folder: Path, generation: int, files: FileSystem) -> StoredMemory:
-        manifest = read_checked_manifest(folder, generation, files)
+    def _open(cls, folder: Path, generation: int | None, files: FileSystem) -> StoredMemory:
+        manifest = read_checked_manifest(folder, _find_generation(folder, generation, files), files)
         state = folder / manifest.state["name"]
         arrays = unpack_arrays(read_checked(folder, manifest.state, files, way_out=repair_hint(folder)), str(state))
         with ExitStack() as on_error:
@@ -117,6 +106,23 @@ class StoredMemory(Closing):
             stored = cls(folder, manifest, arrays, *logs)
             on_error.pop_all()
         return stored
+
+    def build(self, make: Callable[..., Built], max_bytes: int | str | None = None) -> Built:
+        """Call ``make`` with the arguments of a memory of this generation's settings, or with another budget.
+
+        Raises:
+            IncompatibleError: this machine has too little memory for it.
+        """
+        settings = self.settings.with_budget(max_bytes)
+        try:
+            return make(**settings.arguments())
+        except FramestowError:
+            raise
+        except (MemoryError, ValueError, OverflowError) as error:
+            raise IncompatibleError(
+                f"{self._folder}: this machine has too little memory for {settings.capacity:,} transitions ({error}); "
+                "load it on a larger one"
+            ) from error
 
     @property
     def commit(self) -> str:
@@ -155,6 +161,18 @@ class StoredMemory(Closing):
             raise
         except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise self._inconsistency(str(error)) from error
+
+    def fill_read_only(self, parts: MemoryParts) -> bool:
+        """Fill a memory that refuses steps; return False if a writer removed a needed file meanwhile."""
+        try:
+            self.fill(parts, in_files=True)
+        except FileNotFoundError:
+            if self.manifest.generation in generations(self._folder):
+                raise
+            return False
+        why = f"memory {self._folder} is open read-only: it stores no steps; open it with read_only=False"
+        parts.refuse_steps(ClosedMemoryError(why), for_good=True)
+        return True
 
     def close(self) -> None:
         """Close the files. Closing again does nothing."""
@@ -242,9 +260,30 @@ class StoredMemory(Closing):
         )
 
 
-def _newest(folder: Path, files: FileSystem) -> int:
-    newest = newest_generation(folder, files)
-    return newest or int(read_newest_manifest(folder, KIND, VERSION, files)["generation"])  # raises
+def read_frames_per_segment(folder: Path) -> int | None:
+    """Return the frames per segment of the memory in ``folder``; ``None`` if there is none."""
+
+    def read() -> int | None:
+        number = max(generations(folder), default=None)
+        if number is None:
+            return None
+        settings = read_checked_manifest(folder, number).memory
+        return read_settings(settings, str(manifest_path(folder, number))).frames_per_segment
+
+    return read_while_written(folder, read)
+
+
+def _find_generation(folder: Path, wanted: int | None, files: FileSystem) -> int:
+    """Return the newest generation if ``wanted`` is ``None``, otherwise ``wanted``; raise if it is not there."""
+    numbers = generations(folder, files)
+    if wanted in numbers:
+        return wanted
+    newest = newest_generation(folder, files)  # raises if its manifest is lost
+    if newest is None:
+        read_newest_manifest(folder, KIND, VERSION, files)  # raises: there is none, or one of another kind
+    if wanted is None and newest is not None:
+        return newest
+    raise FileNotFoundError(f"{manifest_path(folder, wanted)}: there is no generation {wanted}; give one of {numbers}")
 
 
 def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) -> BlockLogReader:

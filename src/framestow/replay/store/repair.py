@@ -26,7 +26,6 @@ from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.folder_contents import STORE_FILE
 from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, file_names, manifest_content
 from framestow.replay.store.reader import StoredMemory
-from framestow.replay.store.session import build_memory
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
     OPEN_SEGMENTS,
@@ -39,10 +38,10 @@ from framestow.replay.store.snapshot import (
 from framestow.replay.store.verified_log import BlockSubset, LogView, VerifiedLog
 from framestow.replay.store.verified_store import Progress, VerifiedGeneration, VerifiedStore, verify_generation
 from framestow.replay.store.verify import Verification, verification_of
-from framestow.storage.files.block_format import INDEX, LOG, BlockKey, BlockSpan, LogState, file_name
+from framestow.storage.files.block_format import INDEX, LOG, BlockKey, BlockSpan, LogState, file_name, pack_keys
 from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem, durable_file
-from framestow.storage.files.manifest import generations, manifest_path, next_generation, write_manifest
+from framestow.storage.files.manifest import ManifestNames, generations, manifest_path, write_manifest
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 from framestow.storage.frame_storage import FrameStorage
 
@@ -210,7 +209,7 @@ class _RepairPlan:
 
     def _renumber(self, manifests: list[Manifest]) -> list[Manifest]:
         """Give the newest generation a number above all dropped ones, so that no reader confuses them."""
-        number = next_generation(self._folder, self._disk)
+        number = ManifestNames.read(self._folder, self._disk).next_generation
         pinned = [manifest for manifest in manifests if manifest.is_pinned]
         self._dropped += [manifest.generation for manifest in manifests if not manifest.is_pinned]
         kept = [manifest.generation for manifest in pinned]
@@ -386,9 +385,10 @@ def repair_generation(
         lacking = [f"block {number} of track {track} is missing" for track, number in missing]
         raise DamagedDataError("; ".join([*check.problems, *lacking]))
     sampler = None if manifest.memory["sampler"]["kind"] in SAMPLERS else Uniform()
-    parts = build_memory(lambda **_: MemoryParts(settings, sampler), settings, folder)
     kept = BlockSubset(frames, verified.intact_segments), BlockSubset(steps, verified.intact_steps)
-    StoredMemory(folder, manifest, arrays, *kept).fill(parts, in_files=True)
+    stored = StoredMemory(folder, manifest, arrays, *kept)
+    parts = stored.build(lambda **_: MemoryParts(settings, sampler))
+    stored.fill(parts, in_files=True)
     num_transitions = len(parts.steps)
     return RepairedGeneration(verified, arrays, num_transitions, manifest.num_transitions - num_transitions, cut_short)
 
@@ -400,7 +400,8 @@ def _repair_state(verified: VerifiedGeneration) -> Arrays:
     newest frame is lost, the environment continues after a blank frame, which no transition shows. Closing may complete
     a block of steps. The log lacks that block, so the state stores it.
     """
-    arrays = verified.arrays | segment_runs(verified.list_sealed_numbers())
+    tracks, numbers = np.array(verified.intact_segments, np.int64).reshape(-1, 2).T
+    arrays = verified.arrays | segment_runs(pack_keys(tracks, numbers), verified.settings.num_tracks)
     steps, frames = verified.stored_steps, verified.index_frames()
     for env_id in verified.envs_cut_short():
         newest = steps.newest_positions[env_id : env_id + 1]

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.store.format import Manifest, manifest_content
-from framestow.storage.files.block_format import BlockKey, repair_hint
+from framestow.storage.files.block_format import BlockKey, repair_hint, split_keys
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import write_checked
 
@@ -49,50 +49,45 @@ class Snapshot(NamedTuple):
 
 def take_snapshot(parts: MemoryParts) -> Snapshot:
     """Copy the small state of a memory. The caller holds ``parts.lock``."""
-    storage, tracks = parts.storage, range(parts.settings.num_tracks)
-    open_segments = [_open_segment(parts, track) for track in tracks]
-    arrays: Arrays = {name: np.array(array) for name, array in parts.steps.state().items()}
-    arrays[NEXT_POSITIONS] = np.array([storage.stored_positions(track).stop for track in tracks], np.int64)
-    arrays[OPEN_SIZES] = np.array([len(segment) for segment in open_segments], np.int64)
-    arrays[OPEN_SEGMENTS] = np.frombuffer(b"".join(open_segments), np.uint8)
+    storage, length = parts.storage, parts.storage.frames_per_segment
+    positions = [storage.next_position(track) for track in range(parts.settings.num_tracks)]
+    open_segments = [
+        storage.segment(track, position // length) if position % length else b""
+        for track, position in enumerate(positions)
+    ]
     memory, sampler_arrays = parts.state()
+    arrays: Arrays = {
+        **{name: np.array(array) for name, array in parts.steps.state().items()},
+        NEXT_POSITIONS: np.array(positions, np.int64),
+        OPEN_SIZES: np.array([len(segment) for segment in open_segments], np.int64),
+        OPEN_SEGMENTS: np.frombuffer(b"".join(open_segments), np.uint8),
+    }
     return Snapshot(memory, arrays | sampler_arrays, len(parts.steps))
 
 
-def _open_segment(parts: MemoryParts, track: int) -> bytes:
-    """Return the packed frames of the track's open segment; empty if it has no frames yet."""
-    number, stored = parts.storage.open_segment(track), parts.storage.stored_positions(track)
-    has_frames = stored.stop > number * parts.storage.frames_per_segment
-    return parts.storage.segment(track, number) if has_frames else b""
+def segment_runs(keys: npt.NDArray[np.int64], num_tracks: int) -> Arrays:
+    """Encode the packed keys of sealed segments, ascending, as runs of consecutive numbers, for the state file.
 
-
-def segment_runs(numbers: list[npt.NDArray[np.int64]]) -> Arrays:
-    """Encode each track's sealed segment numbers as runs of consecutive numbers, for the state file.
-
-    >>> arrays = segment_runs([np.array([3, 4, 5, 9]), np.array([], np.int64)])
+    >>> arrays = segment_runs(pack_keys([0, 0, 0, 0, 1], np.array([3, 4, 5, 9, 7])), num_tracks=3)
     >>> arrays["frames.runs"].tolist(), arrays["frames.run_counts"].tolist()
-    ([[3, 5], [9, 9]], [2, 0])
+    ([[3, 5], [9, 9], [7, 7]], [2, 1, 0])
     """
-    runs = [_runs_in(of_track) for of_track in numbers]
-    return {SEGMENT_RUNS: np.concatenate(runs), RUN_COUNTS: np.array([len(of_track) for of_track in runs], np.int64)}
+    breaks = np.flatnonzero(np.diff(keys) != 1)
+    tracks, firsts = split_keys(keys[np.append(0, breaks + 1)[: len(keys)]])
+    _, lasts = split_keys(keys[np.append(breaks, -1)[: len(keys)]])
+    return {SEGMENT_RUNS: np.stack([firsts, lasts], axis=1), RUN_COUNTS: np.bincount(tracks, minlength=num_tracks)}
 
 
 def iterate_sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
     """Yield the sealed segments that a state file names, by track of frames and number.
 
-    >>> [tuple(key) for key in iterate_sealed_segments(segment_runs([np.array([3, 4]), np.array([9])]))]
+    >>> arrays = segment_runs(pack_keys([0, 0, 1], np.array([3, 4, 9])), num_tracks=2)
+    >>> [tuple(key) for key in iterate_sealed_segments(arrays)]
     [(0, 3), (0, 4), (1, 9)]
     """
     tracks = np.repeat(np.arange(len(arrays[RUN_COUNTS])), arrays[RUN_COUNTS])
     for track, (first, last) in zip(tracks.tolist(), arrays[SEGMENT_RUNS].tolist(), strict=True):
         yield from (BlockKey(track, number) for number in range(first, last + 1))
-
-
-def _runs_in(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    if not len(numbers):
-        return np.empty((0, 2), np.int64)
-    borders = np.flatnonzero(np.diff(numbers) != 1)
-    return np.stack([numbers[np.append(0, borders + 1)], numbers[np.append(borders, len(numbers) - 1)]], axis=1)
 
 
 # Its group is the number of the generation.

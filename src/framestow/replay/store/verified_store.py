@@ -21,12 +21,7 @@ from framestow.replay.step_fields import TAKEN, slot_record
 from framestow.replay.steps.ring_steps import STEPS_PER_BLOCK
 from framestow.replay.steps.step_store import EPISODE_KEYS, StepStore, slots_to_arrays
 from framestow.replay.steps.step_stores import make_step_store
-from framestow.replay.store.folder_contents import (
-    generations_by_state,
-    list_lost_generations,
-    list_unnamed_files,
-    manifest_in_state,
-)
+from framestow.replay.store.folder_contents import FolderContents, manifest_in_state
 from framestow.replay.store.format import FRAMES, KIND, STEPS, Manifest, read_checked_manifest, read_settings
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
@@ -45,9 +40,9 @@ from framestow.replay.store.verified_log import (
     VerifiedLog,
     step_problems,
 )
-from framestow.storage.files.block_format import BlockKey, repair_hint
+from framestow.storage.files.block_format import BlockKey, pack_keys, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations, manifest_path, read_checked
+from framestow.storage.files.manifest import manifest_path, read_checked
 
 Numbers = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
@@ -149,11 +144,12 @@ class VerifiedStore(Closing):
 
     def _read_manifests(self) -> list[Manifest]:
         """Return the newest intact manifest and the older ones that it keeps. Ignore leftovers of a crash."""
-        self.numbers_at_start = generations(self.folder, self._disk)
-        numbers = sorted({*self.numbers_at_start, *list_lost_generations(self.folder, self._disk)})
-        numbers = numbers or generations_by_state(self.folder, self._disk)
+        contents = FolderContents(self.folder, self._disk)
+        self.numbers_at_start = contents.manifests.generations
+        numbers = sorted({*self.numbers_at_start, *contents.list_lost()})
+        numbers = numbers or contents.list_states()
         if not numbers:
-            unnamed = list_unnamed_files(self.folder, self._disk)
+            unnamed = contents.list_unnamed()
             if not unnamed:
                 raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
             path = self.folder / unnamed[0]
@@ -407,11 +403,10 @@ class RebuiltState:
             del empty[name]
         is_random = self._settings.retention == "random"
         step_arrays = self._block_arrays(intact, steps) if is_random else self._ring_arrays(steps)
-        runs = [
-            np.arange(first, after) if first >= 0 else np.empty(0, np.int64)
-            for first, after in zip(self._firsts.tolist(), self._nexts.tolist(), strict=True)
-        ]
-        num_arrays = len(self._settings.frame.frame_specs)
+        num_tracks, num_arrays = self._settings.num_tracks, len(self._settings.frame.frame_specs)
+        firsts = np.where(self._firsts < 0, self._nexts, self._firsts)
+        spans = np.tile(np.stack([firsts, self._nexts], axis=1), (num_arrays, 1)).tolist()
+        keys = [pack_keys(track, np.arange(first, after)) for track, (first, after) in enumerate(spans)]
         newest = self._nexts * self._length - 1
         env_arrays: Arrays = {
             "steps.newest_positions": newest,
@@ -420,10 +415,10 @@ class RebuiltState:
         }
         frame_arrays: Arrays = {
             NEXT_POSITIONS: np.tile(self._nexts * self._length, num_arrays),
-            OPEN_SIZES: np.zeros(self._settings.num_tracks, np.int64),
+            OPEN_SIZES: np.zeros(num_tracks, np.int64),
             OPEN_SEGMENTS: np.empty(0, np.uint8),
         }
-        return empty | step_arrays | env_arrays | frame_arrays | segment_runs(runs * num_arrays)
+        return empty | step_arrays | env_arrays | frame_arrays | segment_runs(np.concatenate(keys), num_tracks)
 
     def _intact_in_all_arrays(self, segments: Iterable[BlockKey]) -> set[BlockKey]:
         """Register every segment; return those that no array lacks, keyed by track of steps."""

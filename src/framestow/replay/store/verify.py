@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from framestow.replay.store.folder_contents import read_while_written
 from framestow.replay.store.format import FRAMES, file_names, read_checked_manifest
 from framestow.replay.store.verified_log import VerifiedLog
 from framestow.replay.store.verified_store import Finding, Progress, VerifiedGeneration, VerifiedStore
@@ -60,13 +61,12 @@ def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, fi
 
 def _list_needed_names(folder: Path, files: FileSystem) -> set[str]:
     """Return the names of the files that the folder's generations need, all read from one state."""
-    while True:
-        numbers = generations(folder, files)
-        try:
-            return {name for number in numbers for name in file_names(read_checked_manifest(folder, number, files))}
-        except FileNotFoundError:  # a writer removed it between listing and reading
-            if generations(folder, files) == numbers:
-                raise
+
+    def read() -> set[str]:
+        manifests = [read_checked_manifest(folder, number, files) for number in generations(folder, files)]
+        return {name for manifest in manifests for name in file_names(manifest)}
+
+    return read_while_written(folder, read, files)
 
 
 def verification_of(store: VerifiedStore) -> Verification:

@@ -7,11 +7,11 @@ is in use.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from threading import RLock
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,8 +21,8 @@ from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.step_store import StepKey
-from framestow.replay.store.folder_contents import files_of_begun, free_generation, newest_generation
+from framestow.replay.steps.step_store import StepStore
+from framestow.replay.store.folder_contents import FolderContents
 from framestow.replay.store.format import (
     FRAMES,
     KIND,
@@ -35,7 +35,7 @@ from framestow.replay.store.format import (
     read_checked_manifest,
 )
 from framestow.replay.store.snapshot import Snapshot, segment_runs, state_name, take_snapshot, write_state
-from framestow.storage.files.block_format import BlockKey, BlockSpan
+from framestow.storage.files.block_format import BlockKey, BlockSpan, pack_keys, unpack_keys
 from framestow.storage.files.block_log import FILE_BYTES, BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
@@ -43,8 +43,6 @@ from framestow.storage.files.manifest import (
     begin_generation,
     end_generation,
     generations,
-    list_begun_generations,
-    list_superseded_generations,
     remove_superseded,
     supersede_manifest,
     write_manifest,
@@ -53,7 +51,7 @@ from framestow.storage.files.writer_lock import WriterLock
 
 FEW_BLOCKS = 32  # may be copied while the memory waits
 MAX_ROUNDS = 16  # a memory that seals blocks faster than the disk writes waits after these
-Numbers = npt.NDArray[np.int64]  # of sealed blocks of one track, ascending
+PackedKeys = npt.NDArray[np.int64]  # of blocks, ascending (``pack_keys``)
 
 
 class StoreWriter(Closing):
@@ -71,6 +69,10 @@ class StoreWriter(Closing):
     A writer removes only files that it created, files that a dead writer announced, and files of a superseded
     generation. Before phase 1 it announces the numbers of its new files. After phase 3 it first renames the manifests
     of superseded generations, then removes the files that only they name, then these manifests and the announcement.
+
+    Raises:
+        DamagedDataError: a manifest of the folder is damaged or missing; the message names it.
+        IncompatibleError: another process writes to the folder, or another version wrote a manifest.
     """
 
     def __init__(self, folder: Path, *, file_bytes: int = FILE_BYTES, files: FileSystem = DISK) -> None:
@@ -79,7 +81,7 @@ class StoreWriter(Closing):
         self._file_bytes, self._disk = file_bytes, files
         self._lock = WriterLock(folder / LOCK, f"memory {folder}", "close that one, or give another folder")
         self._base: Manifest | None = None  # generation that the logs continue from
-        self._num_tracks = 0  # of the memory, known from the first commit on
+        self._next_generation = 1  # number of the next commit
         self._attempt = ""  # name of the last commit that was started
         self._logs: tuple[BlockLogWriter, BlockLogWriter] | None = None  # of frames and of steps; None after a failure
         self.generations: dict[int, Manifest] = {}
@@ -90,19 +92,22 @@ class StoreWriter(Closing):
         """Files with uncommitted data of a crash, and the bytes that were removed from each."""
         self.moved: list[BlockKey] = []
         """Segments of frames that are at a new offset in the files. ``OpenStore`` clears the list."""
+        with ExitStack() as on_error:
+            on_error.callback(self._lock.close)
+            self._contents = self._read_generations()  # of the folder before ``begin``
+            on_error.pop_all()
 
-    def read_generations(self) -> None:
-        """Read the manifests of the folder.
-
-        Raises:
-            DamagedDataError: a manifest is damaged or missing; the message names it.
-            IncompatibleError: another version wrote a manifest.
-        """
-        newest_number = newest_generation(self.folder, self._disk)
-        numbers, self.generations, self._superseded = generations(self.folder, self._disk), {}, {}
+    def _read_generations(self) -> FolderContents:
+        """Read the manifests of the folder, and return its contents."""
+        contents = FolderContents(self.folder, self._disk)
+        lost = contents.find_lost_manifest()
+        if lost is not None:
+            raise lost
+        self._next_generation = contents.free_generation
+        numbers, self.generations, self._superseded = contents.manifests.generations, {}, {}
         self._strangers = []
-        if newest_number is not None:
-            newest = read_checked_manifest(self.folder, newest_number, self._disk)
+        if numbers:
+            newest = read_checked_manifest(self.folder, numbers[-1], self._disk)
             kept = [number for number in newest.kept if number in numbers]  # the others were pruned
             self.generations = {number: read_checked_manifest(self.folder, number, self._disk) for number in kept}
             self.generations[newest.generation] = newest
@@ -113,9 +118,10 @@ class StoreWriter(Closing):
                         self._superseded[number] = older
                     else:
                         self._strangers.append(older)
-        for number in list_superseded_generations(self.folder, self._disk):
+        for number in contents.manifests.superseded:
             with suppress(DamagedDataError, IncompatibleError):
                 self._superseded[number] = read_checked_manifest(self.folder, number, self._disk, is_superseded=True)
+        return contents
 
     @property
     def newest(self) -> Manifest | None:
@@ -143,7 +149,7 @@ class StoreWriter(Closing):
     def begin(self, base: Manifest | None) -> None:
         """Continue from generation ``base``, which has the memory's data of then; ``None``: write everything."""
         self._base = base
-        for path in self._leftovers():
+        for path in self._leftovers(self._contents):
             self.left_over[path] = self._disk.size(path)
             self._disk.remove(path)
         with ExitStack() as on_error:
@@ -229,13 +235,9 @@ class StoreWriter(Closing):
         """Return the manifests whose files stay."""
         return [*self.generations.values(), *self._strangers]
 
-    def _leftovers(self) -> set[Path]:
+    def _leftovers(self, contents: FolderContents) -> set[Path]:
         """Return the files that dead writers announced and created, and that no manifest names."""
-        return {
-            path
-            for begun in list_begun_generations(self.folder, self._disk)
-            for path in files_of_begun(self.folder, begun, self._staying(), self._disk)
-        }
+        return {path for begun in contents.manifests.begun for path in contents.files_of(begun, self._staying())}
 
     def _open_log(self, name: str, base: Manifest | None) -> BlockLogWriter:
         manifests = [*self._staying(), *self._superseded.values()]
@@ -250,11 +252,10 @@ class StoreWriter(Closing):
     def _open_logs(self) -> tuple[BlockLogWriter, BlockLogWriter]:
         """Return the logs. After a failure, reopen them as of the last commit that reached the disk."""
         if self._logs is None:
-            self.read_generations()
+            self._contents = self._read_generations()
             self.begin(self.with_commit(self._attempt, self._base.commit if self._base else ""))
             assert self._logs is not None
-            frames, tracks = self._logs[0], range(self._num_tracks)
-            self.moved = [BlockKey(track, number) for track in tracks for number in frames.numbers(track)]
+            self.moved = list(unpack_keys(self._logs[0].packed_keys()))
         assert self._logs is not None
         return self._logs
 
@@ -266,9 +267,9 @@ class StoreWriter(Closing):
         is_pinned: bool,
         is_closed: bool,
     ) -> Manifest:
-        self._num_tracks = parts.settings.num_tracks
         frames, steps = logs
-        generation, self._attempt = free_generation(self.folder, self._disk), secrets.token_hex(16)
+        generation, self._attempt = self._next_generation, secrets.token_hex(16)
+        self._next_generation += 1  # a failed one is not used again: its rename may reach the disk
         begin_generation(self.folder, Begun(generation, (frames.next_file, steps.next_file)), self._disk)
         snapshot, segments, new = _update_logs(logs, parts)
         new += frames.compact()
@@ -287,7 +288,7 @@ class StoreWriter(Closing):
             is_closed=is_closed,
             follows=[one.commit for one in (*self.generations.values(), *self._superseded.values())],
         )
-        arrays = snapshot.arrays | segment_runs(segments)
+        arrays = snapshot.arrays | segment_runs(segments, parts.settings.num_tracks)
         manifest = write_state(self.folder, state_name(generation), manifest, arrays, self._disk)
         content = manifest_content(manifest)
         write_manifest(self.folder, KIND, VERSION, content, generation=generation, files=self._disk)
@@ -305,23 +306,23 @@ class StoreWriter(Closing):
         """
         manifests = self._staying()
         with suppress(OSError):
-            for number in set(generations(self.folder, self._disk)) & set(self._superseded):
+            there = set(generations(self.folder, self._disk)) if self._superseded else set()
+            for number in there & set(self._superseded):
                 supersede_manifest(self.folder, number, self._disk)
             self._disk.sync_folder(self.folder)  # before the files that these manifests name are removed
             needed = {name for manifest in manifests for name in file_names(manifest)}
             for state in {manifest.state["name"] for manifest in self._superseded.values()} - needed:
                 self._disk.remove(self.folder / state)
-            frames, steps = logs
-            frames.remove_unneeded([manifest.frames for manifest in manifests])
-            steps.remove_unneeded([manifest.steps for manifest in manifests])
+            for name, log in zip((FRAMES, STEPS), logs, strict=True):
+                log.remove_unneeded([getattr(manifest, name) for manifest in manifests])
             self._disk.sync_folder(self.folder)  # before nothing names the removed files any more
-            names = set(self._disk.names(self.folder))
+            contents = FolderContents(self.folder, self._disk)
             for number, manifest in list(self._superseded.items()):
-                if not names & (file_names(manifest) - needed):
+                if not (file_names(manifest) - needed) & set(contents.names):
                     remove_superseded(self.folder, number, self._disk)
                     del self._superseded[number]
-            if not self._leftovers():
-                for begun in list_begun_generations(self.folder, self._disk):
+            if not self._leftovers(contents):
+                for begun in contents.manifests.begun:
                     end_generation(self.folder, begun, self._disk)
 
 
@@ -332,110 +333,95 @@ def file_bytes(settings: MemorySettings) -> int:
 
 def _update_logs(
     logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts
-) -> tuple[Snapshot, list[Numbers], list[BlockKey]]:
+) -> tuple[Snapshot, PackedKeys, list[BlockKey]]:
     """Append a memory's new blocks to the logs and take a snapshot.
 
-    Returns the snapshot, the numbers of its sealed segments by track, and the segments that were appended.
+    Returns the snapshot, the keys of its sealed segments, and the segments that were appended.
     """
-    tracks, num_envs = range(parts.settings.num_tracks), parts.settings.num_envs
-    sealed_segments = SealedBlocks(
-        lambda: [parts.storage.sealed_segments(track) for track in tracks], parts.storage.segment
+    storage, steps = parts.storage, parts.steps
+    copiers = frames, _ = (
+        BlockCopier(logs[0], parts.lock, partial(_sealed_segments, parts), storage.segment),
+        BlockCopier(logs[1], parts.lock, partial(_sealed_steps, steps), lambda *key: steps.step_block(key)),
     )
-    sealed_steps = SealedBlocks(
-        lambda: _by_track(parts.steps.list_sealed_steps(), num_envs),
-        lambda track, number: parts.steps.step_block((track, number)),
-    )
-    frames, steps = (
-        BlockCopier(log, sealed, parts.lock) for log, sealed in zip(logs, (sealed_segments, sealed_steps), strict=True)
-    )
-    frames.append_sealed()
-    steps.append_sealed()
+    for copier in copiers:
+        copier.append_sealed()
     with parts.lock:
-        evict_unreferenced_frames(parts.storage, parts.steps)
+        evict_unreferenced_frames(storage, steps)
         parts.check_segments()
         snapshot = take_snapshot(parts)
-        segments = frames.copy_rest()
-        steps.copy_rest()
-    frames.append_rest()
-    steps.append_rest()
-    return snapshot, segments, frames.appended
+        for copier in copiers:
+            copier.copy_rest()
+    for copier in copiers:
+        copier.append_rest()
+    return snapshot, frames.stored, frames.appended
 
 
-def _by_track(keys: list[StepKey], num_envs: int) -> list[Numbers]:
-    """Return the numbers of the blocks of each track, ascending."""
-    tracks, numbers = np.array(sorted(keys), np.int64).reshape(-1, 2).T
-    return np.split(numbers, np.searchsorted(tracks, np.arange(1, num_envs)))
+def _sealed_segments(parts: MemoryParts) -> PackedKeys:
+    """Return the packed keys of the sealed segments of frames, ascending."""
+    numbers = list(map(parts.storage.sealed_segments, range(parts.settings.num_tracks)))
+    return pack_keys(np.repeat(np.arange(len(numbers)), list(map(len, numbers))), np.concatenate(numbers))
 
 
-class SealedBlocks(NamedTuple):
-    """Access to one kind of a memory's sealed blocks. They never change, and are sealed in ascending order."""
-
-    numbers: Callable[[], list[Numbers]]
-    """Returns the numbers of the stored blocks of each track. The caller holds the memory's lock."""
-    copy: Callable[[int, int], bytes]
-    """Returns the bytes of a block by track and number; raises ``IndexError`` if it was evicted."""
+def _sealed_steps(steps: StepStore) -> PackedKeys:
+    """Return the packed keys of the sealed blocks of steps, ascending."""
+    tracks, numbers = np.array(steps.list_sealed_steps(), np.int64).reshape(-1, 2).T
+    return np.sort(pack_keys(tracks, numbers))
 
 
 class BlockCopier:
     """Copies the sealed blocks of a memory that a log lacks, in three calls; ``appended`` lists them.
 
+    ``list_keys`` returns the packed keys of the stored blocks, which never change and are sealed in ascending order in
+    each track. ``copy`` returns the bytes of a block; it raises ``IndexError`` if the block was evicted.
+
     ``append_sealed`` locks the memory for one block at a time. ``copy_rest``, with the lock held, copies the few blocks
     that were sealed meanwhile. ``append_rest`` needs no lock.
     """
 
-    def __init__(self, log: BlockLogWriter, sealed: SealedBlocks, lock: RLock) -> None:
-        self._log, self._sealed, self._lock = log, sealed, lock
-        self._seen: list[int] = []  # by track: the log has all stored blocks below this number
+    def __init__(
+        self,
+        log: BlockLogWriter,
+        lock: RLock,
+        list_keys: Callable[[], PackedKeys],
+        copy: Callable[[int, int], bytes],
+    ) -> None:
+        self._log, self._lock, self._list_keys, self._copy = log, lock, list_keys, copy
+        self._known = log.packed_keys()  # blocks that the log has, or that were listed before
         self._rest: list[tuple[BlockKey, bytes]] = []  # blocks copied under the lock, to be appended without it
-        self._stored: list[Numbers] = []  # by track: all blocks that the memory had at the snapshot
+        self.stored = self._known[:0]  # all blocks that the memory had at the snapshot
         self.appended: list[BlockKey] = []  # what this save wrote, in the order of the log
 
     def append_sealed(self) -> None:
         """Append the stored blocks until at most ``FEW_BLOCKS`` are missing."""
         for _ in range(MAX_ROUNDS):
             with self._lock:
-                stored = self._sealed.numbers()
-            missing = self._missing(stored)
-            for key in _keys_of(missing):
+                stored = self._list_keys()
+            missing = self._find_missing(stored)
+            for key in unpack_keys(missing):
                 with self._lock:
                     try:
-                        block = self._sealed.copy(*key)
+                        block = self._copy(*key)
                     except IndexError:
                         continue  # evicted meanwhile
-                self._append(key, block)
-            if sum(map(len, missing)) <= FEW_BLOCKS:
+                self._log.append(key, block)
+                self.appended.append(key)
+            if len(missing) <= FEW_BLOCKS:
                 return
 
-    def copy_rest(self) -> list[Numbers]:
-        """Copy the blocks sealed since, and return all stored numbers. The caller holds the memory's lock."""
-        self._stored = self._sealed.numbers()
-        self._rest = [(key, self._sealed.copy(*key)) for key in _keys_of(self._missing(self._stored))]
-        return self._stored
+    def copy_rest(self) -> None:
+        """Copy the blocks sealed since. The caller holds the memory's lock."""
+        self.stored = self._list_keys()
+        self._rest = [(key, self._copy(*key)) for key in unpack_keys(self._find_missing(self.stored))]
 
     def append_rest(self) -> None:
         """Append the copied blocks, and drop evicted blocks from the log."""
         for key, block in self._rest:
-            self._append(key, block)
-        for track, stored in enumerate(self._stored):
-            unneeded = np.setdiff1d(self._log.numbers(track), stored, assume_unique=True)
-            self._log.drop(BlockKey(track, number) for number in unneeded.tolist())
+            self._log.append(key, block)
+            self.appended.append(key)
+        self._log.drop(unpack_keys(np.setdiff1d(self._log.packed_keys(), self.stored, assume_unique=True)))
 
-    def _append(self, key: BlockKey, block: bytes) -> None:
-        self._log.append(key, block)
-        self.appended.append(key)
-
-    def _missing(self, stored: list[Numbers]) -> list[Numbers]:
-        """Return those of ``stored`` that are neither in the log nor seen before."""
-        if not self._seen:
-            self._seen = [0] * len(stored)
-            new = [np.setdiff1d(stored[track], self._log.numbers(track), True) for track in range(len(stored))]
-        else:
-            new = [numbers[np.searchsorted(numbers, seen) :] for numbers, seen in zip(stored, self._seen, strict=True)]
-        for track, numbers in enumerate(stored):
-            if len(numbers):
-                self._seen[track] = int(numbers[-1]) + 1
-        return new
-
-
-def _keys_of(numbers: list[Numbers]) -> Iterator[BlockKey]:
-    return (BlockKey(track, int(number)) for track, of_track in enumerate(numbers) for number in of_track)
+    def _find_missing(self, stored: PackedKeys) -> PackedKeys:
+        """Return those of ``stored`` that are neither in the log nor listed before."""
+        missing = np.setdiff1d(stored, self._known, assume_unique=True)
+        self._known = stored if missing.size else self._known
+        return missing

@@ -226,7 +226,7 @@ class BlockTable:
     """
 
     def __init__(self) -> None:
-        self._sorted = _columns([])  # all rows up to the last sort
+        self._sorted = _NO_ROWS  # all rows up to the last sort
         self._recent: dict[int, Row] = {}  # rows added since, by packed key
         self._has_dropped = False  # whether sorted rows were dropped (their file is _NOWHERE)
         self._next_index = 0  # of the row after the one found last: most look-ups go through the keys in order
@@ -289,20 +289,18 @@ class BlockTable:
 
     def keys(self) -> Iterator[BlockKey]:
         """Return all keys, sorted by track and number."""
-        return map(_unpack_key, self._all().keys.tolist())
+        return unpack_keys(self.packed_keys())
 
-    def numbers(self, track: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the blocks of ``track``, ascending."""
-        keys = self._all().keys
-        first, last = keys.searchsorted([track << _NUMBER_BITS, (track + 1) << _NUMBER_BITS])
-        numbers: npt.NDArray[np.int64] = keys[first:last] & (_MAX_NUMBER - 1)
-        return numbers
+    def packed_keys(self) -> npt.NDArray[np.int64]:
+        """Return all keys, packed and ascending."""
+        return self._all().keys
 
     def in_file(self, file: int) -> list[tuple[BlockKey, Row]]:
         """Return the blocks of one file, in the order of their offsets."""
         every = self._all()
         rows = every.select(every.files == file)
-        return [(_unpack_key(int(rows.keys[index])), rows.row(index)) for index in np.argsort(rows.offsets).tolist()]
+        keys = list(unpack_keys(rows.keys))
+        return [(keys[index], rows.row(index)) for index in np.argsort(rows.offsets).tolist()]
 
     def size_by_file(self) -> dict[int, tuple[int, int]]:
         """Return for each file with blocks their number and the bytes of their payloads."""
@@ -340,10 +338,28 @@ def pack_key(key: BlockKey) -> int:
     return track << _NUMBER_BITS | number
 
 
-def _unpack_key(packed: int) -> BlockKey:
-    return BlockKey(packed >> _NUMBER_BITS, packed & (_MAX_NUMBER - 1))
+def pack_keys(tracks: npt.ArrayLike, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return many keys as integers of the same order, as ``pack_key`` does.
+
+    >>> list(unpack_keys(pack_keys([0, 1], np.array([7, 8]))))
+    [BlockKey(track=0, number=7), BlockKey(track=1, number=8)]
+    """
+    return np.asarray(tracks, np.int64) << _NUMBER_BITS | numbers
+
+
+def split_keys(packed: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the tracks and the numbers of packed keys."""
+    return packed >> _NUMBER_BITS, packed & (_MAX_NUMBER - 1)
+
+
+def unpack_keys(packed: npt.NDArray[np.int64]) -> Iterator[BlockKey]:
+    """Yield packed keys as ``BlockKey``."""
+    return map(BlockKey, (packed >> _NUMBER_BITS).tolist(), (packed & (_MAX_NUMBER - 1)).tolist())
 
 
 def _columns(rows: list[tuple[int, int, int, int]]) -> _Sorted:
     keys, files, offsets, sizes = np.array(rows, np.int64).reshape(-1, 4).T
     return _Sorted(keys, files.astype(np.int32), offsets, sizes.astype(np.uint32))
+
+
+_NO_ROWS = _columns([])

@@ -6,11 +6,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError, InvalidSettingsError
@@ -86,7 +89,8 @@ class BlockLogWriter(Closing):
         if not 0 < len(name) <= _NAME_LETTERS:
             raise InvalidSettingsError(f"log {name!r}: a name must have 1 to {_NAME_LETTERS} letters; give another one")
         self._folder, self._name, self._file_bytes, self._disk = folder, name, file_bytes, files
-        self._next_file = 1  # number of the next file; it never decreases
+        # Number of the next file; it never decreases. Only this writer creates files of the log.
+        self._next_file = 1 + max((number for number, _ in _numbered(files.names(folder), name)), default=0)
         self._files: dict[int, LogFile] = {}  # by number, ascending: files that this log reads or appends to
         self._tail: LogTail | None = None  # file that grows; None: the next append creates one
         self._table = BlockTable()  # where each needed block is; dropped blocks are not in it
@@ -112,7 +116,7 @@ class BlockLogWriter(Closing):
         writer = cls(folder, name, file_bytes, files)
         others = list(others)
         writer._ends_at_open = _find_committed(others)
-        writer._next_file = max((state["next_file"] for state in others), default=1)
+        writer._next_file = max([writer._next_file, *(state["next_file"] for state in others)])
         return writer
 
     @classmethod
@@ -138,7 +142,7 @@ class BlockLogWriter(Closing):
         writer = cls(folder, name, file_bytes, files)
         states = [state, *others]
         writer._ends_at_open = ends = _find_committed(states)
-        writer._next_file = max(one["next_file"] for one in states)
+        writer._next_file = max([writer._next_file, *(one["next_file"] for one in states)])
         writer._cut_left_over(ends)
         is_intact = writer._load_files(state)
         last = next(reversed(writer._files.values()), None)
@@ -165,12 +169,11 @@ class BlockLogWriter(Closing):
     @property
     def next_file(self) -> int:
         """Number of the next file that it creates, above that of every file in the folder."""
-        return max(self._next_file, 1 + max(_files_of(self._folder, self._name, self._disk), default=0))
+        return self._next_file
 
-    def numbers(self, track: int) -> list[int]:
-        """Return the numbers of the needed blocks of ``track``, ascending."""
-        numbers: list[int] = self._table.numbers(track).tolist()
-        return numbers
+    def packed_keys(self) -> npt.NDArray[np.int64]:
+        """Return the keys of the needed blocks, packed and ascending."""
+        return self._table.packed_keys()
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a block is, readable after a sync; raise ``KeyError`` if it does not exist."""
@@ -278,8 +281,8 @@ class BlockLogWriter(Closing):
         if self._tail is not None:
             self._sync_tail(self._tail)
             self.close()
-        number = self.next_file
-        self._next_file = number + 1
+        number = self._next_file
+        self._next_file += 1
         tail = LogTail.create(self._folder, self._name, number, self._disk)
         self._files[number] = tail.file
         self._tail = tail
@@ -377,25 +380,19 @@ class BlockLogWriter(Closing):
         return self._folder / file_name(self._name, number, ending)
 
 
-def leftover_files(
-    folder: Path, name: str, first_file: int, states: Iterable[LogState], files: FileSystem = DISK
-) -> list[Path]:
-    """Return the files of the log ``name`` with the number ``first_file`` and above that no state names.
+def leftover_files(names: Iterable[str], log: str, first_file: int, states: Iterable[LogState]) -> list[str]:
+    """Return those of ``names``, of files of the log, with the number ``first_file`` and above that no state names.
 
     ``first_file`` is what a dead writer announced with ``begin_generation`` before it created the first of them.
     """
     named = _find_committed(states)
-    found = _files_of(folder, name, files)
-    return [path for number in found if number >= first_file and number not in named for path in found[number]]
+    return [name for number, name in _numbered(names, log) if number >= first_file and number not in named]
 
 
-def _files_of(folder: Path, name: str, files: FileSystem) -> dict[int, list[Path]]:
-    """Return the paths of the log's files and indices in a folder, by number."""
-    pattern = re.compile(rf"{re.escape(name)}\.(\d{{6,}})\.(?:{LOG}|{INDEX})")
-    found: dict[int, list[Path]] = {}
-    for match in filter(None, map(pattern.fullmatch, files.names(folder))):
-        found.setdefault(int(match[1]), []).append(folder / match[0])
-    return found
+def _numbered(names: Iterable[str], log: str) -> Iterator[tuple[int, str]]:
+    """Yield those of ``names`` that are files or indices of the log, each after its number."""
+    for match in filter(None, map(re.compile(rf"{re.escape(log)}\.(\d{{6,}})\.(?:{LOG}|{INDEX})").fullmatch, names)):
+        yield int(match[1]), match[0]
 
 
 def _find_committed(states: Iterable[LogState]) -> dict[int, FileEnd]:

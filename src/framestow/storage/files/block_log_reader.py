@@ -11,7 +11,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError
@@ -89,10 +88,6 @@ class BlockLogReader(Closing):
     def keys(self) -> Iterator[BlockKey]:
         """Return all blocks by track and number, including unneeded ones whose file still exists."""
         return self._table.keys()
-
-    def numbers(self, track: int) -> npt.NDArray[np.int64]:
-        """Return the numbers of the blocks of ``track``, ascending."""
-        return self._table.numbers(track)
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a block is, unverified; raise ``KeyError`` if it does not exist."""

@@ -31,21 +31,20 @@ class AppendFile(Closing):
         self.path = path
         self.size = size
         """Size of the file in bytes, with everything appended, synced or not."""
-        with _naming(path):
-            self._raw = FileIO(path, mode)
+        self._raw = FileIO(path, mode)
 
     def append(self, content: bytes) -> None:
         """Write ``content`` at the end: to the page cache, not yet to the disk."""
         view = memoryview(content)
         written = 0
-        with _naming(self.path):
-            try:
-                while written < len(view):
-                    written += self._write(view[written:], self.size + written)
-            except OSError:
-                with suppress(OSError):  # frees a full disk; otherwise the next append overwrites these bytes
-                    self._cut(self.size)
-                raise
+        try:
+            while written < len(view):
+                written += self._write(view[written:], self.size + written)
+        except OSError as error:
+            with suppress(OSError):  # frees a full disk; otherwise the next append overwrites these bytes
+                self._cut(self.size)
+            _add_name(error, self.path)
+            raise
         self.size += len(view)
 
     def sync(self) -> None:
@@ -54,13 +53,19 @@ class AppendFile(Closing):
         After an error the content on the disk is unknown: Linux drops pages that it could not write, and the next sync
         does not report them. So the caller must write everything since the last sync again, to another file.
         """
-        with _naming(self.path):
+        try:
             self._sync()
+        except OSError as error:
+            _add_name(error, self.path)
+            raise
 
     def cut(self, size: int) -> None:
         """Truncate the file to ``size`` bytes."""
-        with _naming(self.path):
+        try:
             self._cut(size)
+        except OSError as error:
+            _add_name(error, self.path)
+            raise
         self.size = size
 
     def close(self) -> None:
@@ -88,8 +93,7 @@ class ReadFile(Closing):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _naming(path):
-            self._raw = FileIO(path, "rb")
+        self._raw = FileIO(path, "rb")
         self._seeking = threading.Lock()  # on Windows, held between a seek and its read
 
     @property
@@ -99,12 +103,15 @@ class ReadFile(Closing):
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes from ``offset``; fewer at the end of the file."""
-        with _naming(self.path):
+        try:
             if sys.platform != "win32":
                 return os.pread(self._raw.fileno(), size, offset)
             with self._seeking:
                 self._raw.seek(offset)
                 return self._raw.read(size)
+        except OSError as error:
+            _add_name(error, self.path)
+            raise
 
     def close(self) -> None:
         """Close the file. Closing again does nothing."""
@@ -161,12 +168,14 @@ class FileSystem:
         """Return once the names of the files in ``folder`` are on the disk."""
         if not hasattr(os, "O_DIRECTORY"):  # Windows cannot open folders; NTFS journals names
             return
-        with _naming(folder):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            _add_name(error, folder)
+            raise
+        finally:
+            os.close(descriptor)
 
     def names(self, folder: Path) -> list[str]:
         """Return the sorted names in ``folder``; empty if it does not exist."""
@@ -212,12 +221,7 @@ def _remove_if_possible(path: Path, files: FileSystem) -> None:
         files.remove(path)
 
 
-@contextmanager
-def _naming(path: Path) -> Iterator[None]:
-    """Add the file's name to an ``OSError`` without one: ``write`` and ``fsync`` know a descriptor only."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
+def _add_name(error: OSError, path: Path) -> None:
+    """Name the file in ``error``: ``write`` and ``fsync`` know a descriptor only."""
+    if error.filename is None:
+        error.filename = str(path)

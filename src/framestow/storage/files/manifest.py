@@ -27,10 +27,9 @@ from framestow.storage.files.file_system import DISK, FileSystem, durable_file
 
 MANIFEST = "MANIFEST"
 NEW, _OLD = ".new", ".old"  # endings: of a manifest that is being written, and of a superseded one
-# Groups: the number of the generation; of ``_BEGUN`` also the numbers of the first new file of each log.
-_NUMBERED = re.compile(rf"{MANIFEST}\.(\d{{6,}})")
-_SUPERSEDED = re.compile(rf"{MANIFEST}\.(\d{{6,}}){re.escape(_OLD)}")
-_BEGUN = re.compile(rf"{MANIFEST}\.(\d{{6,}})\.begun((?:\.\d+)*)")
+# Groups: the number of the generation and the ending; of the ending, the number of the first new file of each log.
+_NUMBERED = re.compile(rf"{MANIFEST}\.(\d{{6,}})(.*)", re.DOTALL)
+_BEGUN = re.compile(r"\.begun((?:\.\d+)*)")
 LOAD_AN_OLDER_SAVE = "load an older save"
 
 
@@ -64,18 +63,66 @@ def manifest_path(folder: Path, generation: int | None = None) -> Path:
     return folder / (MANIFEST if generation is None else f"{MANIFEST}.{generation:06d}")
 
 
+class Begun(NamedTuple):
+    """A generation that a writer began, and for each log the number of the first file that it may create.
+
+    The name of an empty file says it, so that it is written whole or not at all. Every file with such a number that no
+    manifest names was written by this writer.
+    """
+
+    generation: int
+    first_files: tuple[int, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the empty file.
+
+        >>> Begun(8, (5, 3)).name
+        'MANIFEST.000008.begun.5.3'
+        """
+        return ".".join([f"{MANIFEST}.{self.generation:06d}.begun", *map(str, self.first_files)])
+
+    @property
+    def unfinished_manifest(self) -> str:
+        """Name of its manifest while that is being written."""
+        return f"{MANIFEST}.{self.generation:06d}{NEW}"
+
+
+class ManifestNames(NamedTuple):
+    """The generations of a folder by their files, all from one listing."""
+
+    generations: list[int]
+    """Generations with a manifest, oldest first."""
+    superseded: list[int]
+    """Generations whose manifest ``supersede_manifest`` renamed, oldest first."""
+    begun: list[Begun]
+    """Announced generations that were not ended: one is being written, or its writer died."""
+    next_generation: int
+    """A number above every generation that was started. Failed ones count too: their rename may be on the disk."""
+
+    @classmethod
+    def read(cls, folder: Path, files: FileSystem = DISK) -> ManifestNames:
+        """List the manifests in ``folder``."""
+        return cls.of(files.names(folder), folder, files)
+
+    @classmethod
+    def of(cls, names: list[str], folder: Path, files: FileSystem = DISK) -> ManifestNames:
+        """Return the manifests among ``names``, the names in ``folder``."""
+        numbers: dict[str, list[int]] = {}  # of generations, by the ending of their manifest
+        begun = []
+        for number, ending in (match.groups() for match in map(_NUMBERED.fullmatch, names) if match):
+            numbers.setdefault(ending, []).append(int(number))
+            if first_files := _BEGUN.fullmatch(ending):
+                with suppress(FileNotFoundError):  # a concurrent writer has ended it
+                    if files.size(folder / f"{MANIFEST}.{number}{ending}") == 0:
+                        begun.append(Begun(int(number), tuple(map(int, first_files[1].split(".")[1:]))))
+        highest = max(map(max, numbers.values()), default=0)
+        return cls(sorted(numbers.get("", [])), sorted(numbers.get(_OLD, [])), begun, highest + 1)
+
+
 def generations(folder: Path, files: FileSystem = DISK) -> list[int]:
     """Return the generations with a manifest in ``folder``, oldest first."""
-    return sorted(int(name[1]) for name in map(_NUMBERED.fullmatch, files.names(folder)) if name)
-
-
-def next_generation(folder: Path, files: FileSystem = DISK) -> int:
-    """Return a number above every generation that was started in ``folder``.
-
-    Failed ones count too: their rename may have reached the disk.
-    """
-    begun = (re.match(rf"{MANIFEST}\.(\d{{6,}})", name) for name in files.names(folder))
-    return 1 + max((int(name[1]) for name in begun if name), default=0)
+    return ManifestNames.read(folder, files).generations
 
 
 def write_manifest(
@@ -89,8 +136,8 @@ def write_manifest(
 ) -> None:
     """Write the manifest of ``folder``, or of one generation, atomically and durably.
 
-    If the last sync of the folder fails, the manifest exists, but a loss of power may remove it. Then continue with the
-    number of ``next_generation``.
+    If the last sync of the folder fails, the manifest exists, but a loss of power may remove it. Then continue with
+    ``ManifestNames.next_generation``.
     """
     numbered = {} if generation is None else {"generation": generation}
     body = json.dumps({"format": kind, "version": version, **numbered, **content}, indent=1).encode()
@@ -179,56 +226,16 @@ def supersede_manifest(folder: Path, generation: int, files: FileSystem = DISK) 
     files.replace(path, path.with_name(path.name + _OLD))
 
 
-def list_superseded_generations(folder: Path, files: FileSystem = DISK) -> list[int]:
-    """Return the generations whose manifest ``supersede_manifest`` renamed, oldest first."""
-    return sorted(int(name[1]) for name in map(_SUPERSEDED.fullmatch, files.names(folder)) if name)
-
-
 def remove_superseded(folder: Path, generation: int, files: FileSystem = DISK) -> None:
     """Remove a superseded manifest. Remove the files that only it names before, and sync the folder."""
     path = manifest_path(folder, generation)
     files.remove(path.with_name(path.name + _OLD))
 
 
-class Begun(NamedTuple):
-    """A generation that a writer began, and for each log the number of the first file that it may create.
-
-    The name of an empty file says it, so that it is written whole or not at all. Every file with such a number that no
-    manifest names was written by this writer.
-    """
-
-    generation: int
-    first_files: tuple[int, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Name of the empty file.
-
-        >>> Begun(8, (5, 3)).name
-        'MANIFEST.000008.begun.5.3'
-        """
-        return ".".join([f"{MANIFEST}.{self.generation:06d}.begun", *map(str, self.first_files)])
-
-    @property
-    def unfinished_manifest(self) -> str:
-        """Name of its manifest while that is being written."""
-        return f"{MANIFEST}.{self.generation:06d}{NEW}"
-
-
 def begin_generation(folder: Path, begun: Begun, files: FileSystem = DISK) -> None:
     """Announce durably which files a writer creates. Call it before it creates the first one."""
     files.create(folder / begun.name).close()
     files.sync_folder(folder)
-
-
-def list_begun_generations(folder: Path, files: FileSystem = DISK) -> list[Begun]:
-    """Return the announced generations that were not ended: one is being written, or its writer died."""
-    begun = []
-    for name in filter(None, map(_BEGUN.fullmatch, files.names(folder))):
-        with suppress(FileNotFoundError):  # a concurrent writer has ended it
-            if files.size(folder / name[0]) == 0:
-                begun.append(Begun(int(name[1]), tuple(map(int, name[2].split(".")[1:]))))
-    return begun
 
 
 def end_generation(folder: Path, begun: Begun, files: FileSystem = DISK) -> None:

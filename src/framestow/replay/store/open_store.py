@@ -1,7 +1,6 @@
-"""Save a memory to folders, or keep it in one: create, resume, flush, save, prune, close.
+"""Keep a memory in the store of a folder, or save it there: create, resume, flush, save, prune, close.
 
-``OpenStore`` writes the directory of a memory, in the foreground and in the background. ``SavedFolders`` writes
-complete saves to any folder. Both write through ``StoreWriter``; ``StoredMemory`` reads.
+``OpenStore`` writes through ``StoreWriter``, in the foreground and in the background; ``StoredMemory`` reads.
 """
 
 from __future__ import annotations
@@ -14,32 +13,39 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from framestow.argument_checks import real_number
-from framestow.errors import ClosedMemoryError, FramestowError, IncompatibleError
+from framestow.errors import ClosedMemoryError, IncompatibleError
 from framestow.replay.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.store.format import Manifest, read_checked_manifest, read_settings
+from framestow.replay.store.format import Manifest
 from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.writer import StoreWriter, file_bytes
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations, manifest_path
 
 MAX_UNFLUSHED_BYTES = 64 * MIB  # of segments that wait in RAM for a background flush
 STEPS_PER_CHECK = 16  # steps between two looks at the unflushed bytes
+SEGMENTS_PER_LOCK = 32  # moved to files while the memory's lock is locked once
 
 
 class OpenStore:
-    """The store in the directory of a memory. One flush, save or prune runs at a time.
+    """The store of one memory in one folder. One flush, save or prune runs at a time.
+
+    A memory *lives* in its directory: ``create_or_resume`` and ``resume`` lock that folder until ``close``, and
+    segments move from RAM to its files. Any other folder is locked for each save, which writes what the folder lacks.
+    If another memory saved there meanwhile, a save writes everything.
 
     An error of a background flush is raised by the memory's next step or its next ``flush``, whichever comes first. The
     memory stores nothing of that step.
     """
 
-    def __init__(self, parts: MemoryParts, writer: StoreWriter) -> None:
-        self._parts, self._writer = parts, writer
+    def __init__(self, parts: MemoryParts, folder: Path, commit: str = "") -> None:
+        """Describe the store in ``folder``, an absolute path; ``commit`` wrote the data that the memory has of it."""
+        self._parts, self.path = parts, folder
+        self._commit = commit  # random name of the last commit whose data the memory contains
+        self._writer: StoreWriter | None = None  # has the folder locked; None if the memory does not live there
         # Held by the flush, save or prune that runs. Take it before the memory's lock, never after it.
         self._one_at_a_time = threading.Lock()
         self._process = os.getpid()  # a forked child must not write
@@ -48,22 +54,44 @@ class OpenStore:
         self.is_open = True
         self._num_steps = 0  # calls of make_room, which looks at the unflushed bytes now and then
 
+    @classmethod
+    def create_or_resume(cls, parts: MemoryParts, folder: Path) -> OpenStore:
+        """Fill a new memory from the store in ``folder``, or create the store there.
+
+        Closes the open episodes of a resumed memory, since no environment continues them. Warns if it was not closed.
+        """
+        store = cls(parts, folder)
+        with store._lock_folder() as writer:
+            if writer.newest is None:
+                writer.begin(None)
+                writer.commit(parts, ())
+            else:
+                base = store._fill_from(writer, None)
+                parts.steps.close_episodes()
+                parts.evict_to_fit()
+                _continue_from(writer, base, is_newest=True)
+        return store
+
+    @classmethod
+    def resume(cls, parts: MemoryParts, folder: Path, generation: int | None) -> OpenStore:
+        """Fill a new memory with one generation (``None``: the newest) and its open episodes; continue from there."""
+        store = cls(parts, folder)
+        with store._lock_folder() as writer:
+            base = store._fill_from(writer, generation)
+            _continue_from(writer, base, is_newest=generation is None)
+        return store
+
     def flush_every(self, seconds: float | None, memory: object) -> None:
         """Flush every ``seconds`` in the background (``None``: never); close once ``memory`` is collected."""
         if seconds is not None:
             self._background = BackgroundFlush(self._flush_if_changed, self._raise_later, seconds)
         weakref.finalize(memory, self._close_at_collection)
 
-    @property
-    def path(self) -> Path:
-        """Folder of the store."""
-        return self._writer.folder
-
     def flush_for_budget(self) -> None:
         """Flush if files and RAM together exceed ``max_bytes``; the next step raises an ``OSError`` of it."""
         parts = self._parts
         ram_bytes = sum(parts.storage.nbytes.values()) + parts.steps.nbytes
-        if parts.budget.wants_flush(ram_bytes + self._writer.file_bytes):
+        if self._writer is not None and parts.budget.wants_flush(ram_bytes + self._writer.file_bytes):
             parts.budget.evicted_bytes = 0
             try:
                 self.flush()
@@ -80,35 +108,34 @@ class OpenStore:
         if self._background is None or self._num_steps % STEPS_PER_CHECK:
             return
         if self._parts.storage.unflushed_bytes > MAX_UNFLUSHED_BYTES:
-            with self._one_at_a_time:  # a running flush may be enough
-                if self.is_open and self._parts.storage.unflushed_bytes > MAX_UNFLUSHED_BYTES:
-                    self._flush(self._writer.pinned)
+            self._flush_unless(lambda: self._parts.storage.unflushed_bytes <= MAX_UNFLUSHED_BYTES)
 
     def flush(self) -> int:
         """Write everything that was appended before; return the generation."""
-        with self._one_at_a_time:
-            self._check_is_open()
+        with self._begun_writer() as writer:
             self._parts.raise_refusal()
-            return self._flush(self._writer.pinned)
+            return self._write(writer, writer.pinned)
 
     def save(self, keep_previous: bool) -> int:
-        """Flush. With ``keep_previous``, later commits keep this generation and the older ones until ``prune``."""
-        with self._one_at_a_time:
-            self._check_is_open()
-            return self._flush(set(self._writer.generations) if keep_previous else set(), is_pinned=keep_previous)
+        """Write the data that the folder lacks; return the generation.
+
+        With ``keep_previous``, later commits keep this generation and the older ones until ``prune``.
+        """
+        with self._begun_writer() as writer:
+            kept = set(writer.generations) if keep_previous else set()
+            return self._write(writer, kept, is_pinned=keep_previous, is_closed=self._writer is None)
 
     def prune(self, generation: int) -> None:
         """Remove the generations before ``generation`` and the files that only they need."""
-        with self._one_at_a_time:
-            self._check_is_open()
-            self._writer.prune_before(generation)
+        with self._begun_writer() as writer:
+            writer.prune_before(generation)
 
     def close(self) -> None:
-        """Flush and unlock the folder, even if the flush fails.
+        """Flush and unlock the folder that the memory lives in, even if the flush fails.
 
         Closing again does nothing, and neither does closing in a forked child.
         """
-        if not self.is_open or self._process != os.getpid():
+        if not self.is_open or self._writer is None or self._process != os.getpid():
             return
         if self._background is not None and not self._background.is_current_thread:
             self._background.stop()
@@ -118,35 +145,71 @@ class OpenStore:
                 ClosedMemoryError(f"memory {self.path} is closed: it stores no steps; open it again"), for_good=True
             )
             try:
-                self._flush(self._writer.pinned, is_closed=True)
+                self._write(self._writer, self._writer.pinned, is_closed=True)
             finally:
                 self._writer.close()
 
-    def _flush(self, kept: set[int], *, is_pinned: bool = False, is_closed: bool = False) -> int:
-        before = self._change_marker()
-        manifest = self._writer.commit(self._parts, kept, is_pinned=is_pinned, is_closed=is_closed)
-        self._flushed = before
-        self._move_to_files()
+    @contextmanager
+    def _lock_folder(self) -> Iterator[StoreWriter]:
+        """Lock the folder until ``close``; unlock it if anything fails."""
+        with ExitStack() as on_error:
+            writer = on_error.enter_context(self._new_writer())
+            yield writer
+            on_error.pop_all()
+        self._writer = writer
+
+    @contextmanager
+    def _begun_writer(self) -> Iterator[StoreWriter]:
+        """Wait until no other call writes; give a writer that has the folder locked, and continues from the memory."""
+        with self._one_at_a_time:
+            if self._writer is not None:
+                self._check_is_open()
+                yield self._writer
+            else:
+                with self._new_writer() as writer:
+                    writer.begin(writer.with_commit(self._commit))
+                    yield writer
+
+    def _new_writer(self) -> StoreWriter:
+        return StoreWriter(self.path, file_bytes=file_bytes(self._parts.settings))
+
+    def _fill_from(self, writer: StoreWriter, generation: int | None) -> Manifest | None:
+        """Fill the memory with a generation; return its manifest."""
+        with StoredMemory.open(self.path, generation) as stored:
+            _check_settings(self._parts.settings, stored.settings, self.path)
+            stored.fill(self._parts, in_files=True)
+        return writer.with_commit(stored.commit)
+
+    def _write(self, writer: StoreWriter, kept: set[int], *, is_pinned: bool = False, is_closed: bool = False) -> int:
+        before = None if self._writer is None else self._change_marker()
+        manifest = writer.commit(self._parts, kept, is_pinned=is_pinned, is_closed=is_closed)
+        self._commit, self._flushed = manifest.commit, before
+        if self._writer is not None:
+            self._move_to_files(self._writer)
         return manifest.generation
 
-    def _move_to_files(self) -> None:
+    def _move_to_files(self, writer: StoreWriter) -> None:
         """Release the RAM of segments that are on the disk now.
 
         A Ctrl-C between two lines can at worst move a segment twice, which is harmless.
         """
-        storage, keys = self._parts.storage, self._writer.moved
+        storage, keys = self._parts.storage, writer.moved
         while keys:
             with self._parts.lock:
                 for key in filter(lambda key: storage.supports_files(key.track), keys[:SEGMENTS_PER_LOCK]):
                     with suppress(LookupError):  # evicted from the memory or the store meanwhile
-                        file, offset, size = self._writer.find(key)
+                        file, offset, size = writer.find(key)
                         storage.move_to_file(*key, file, offset, size)
             del keys[:SEGMENTS_PER_LOCK]
 
     def _flush_if_changed(self) -> None:
+        self._flush_unless(lambda: self._change_marker() == self._flushed)
+
+    def _flush_unless(self, is_done: Callable[[], bool]) -> None:
+        """Flush, unless the memory is closed or ``is_done`` once no other call writes."""
         with self._one_at_a_time:
-            if self.is_open and self._change_marker() != self._flushed:
-                self._flush(self._writer.pinned)
+            if self.is_open and self._writer is not None and not is_done():
+                self._write(self._writer, self._writer.pinned)
 
     def _change_marker(self) -> Any:
         """Return a value that differs after any change of the memory."""
@@ -178,9 +241,6 @@ class OpenStore:
             raise ClosedMemoryError(
                 f"memory {self.path} belongs to process {self._process}: a forked child cannot write it; flush it there"
             )
-
-
-SEGMENTS_PER_LOCK = 32  # moved to files while the memory's lock is locked once
 
 
 class BackgroundFlush:
@@ -228,138 +288,6 @@ def check_flush_every(flush_every: float | None) -> None:
         real_number("flush_every", flush_every, 0, rule=rule, is_least_excluded=True)
 
 
-Attach = Callable[[MemoryParts], OpenStore]
-
-
-def create_or_resume(parts: MemoryParts, folder: Path) -> OpenStore:
-    """Fill a new memory from the store in ``folder``, or create the store there.
-
-    Closes the open episodes of a resumed memory, since no environment continues them. Warns if it was not closed.
-    """
-    with _writer(folder, parts.settings) as writer:
-        newest = writer.newest
-        if newest is None:
-            writer.begin(None)
-            writer.commit(parts, ())
-            return OpenStore(parts, writer)
-        with open_stored(folder) as stored:
-            _check_settings(parts.settings, stored.settings, folder)
-            stored.fill(parts, in_files=True)
-        parts.steps.close_episodes()
-        parts.evict_to_fit()
-        writer.begin(newest)
-        _warn_of_crash(writer, newest)
-        return OpenStore(parts, writer)
-
-
-@contextmanager
-def resume(folder: Path, generation: int | None) -> Iterator[tuple[StoredMemory, Attach]]:
-    """Lock ``folder`` to resume the memory of one generation (``None``: the newest), with its open episodes.
-
-    Yields the stored generation, whose settings build the memory, and a function that fills the memory's parts.
-    """
-    with open_stored(folder, generation) as there:  # raises for a missing folder before the lock creates it
-        settings = there.settings
-    with _writer(folder, settings) as writer, open_stored(folder, generation) as stored:
-
-        def attach(parts: MemoryParts) -> OpenStore:
-            stored.fill(parts, in_files=True)
-            base = writer.with_commit(stored.commit)
-            writer.begin(base)
-            if base is not None and generation is None:
-                _warn_of_crash(writer, base)
-            return OpenStore(parts, writer)
-
-        yield stored, attach
-
-
-def fill_read_only(parts: MemoryParts, stored: StoredMemory, folder: Path) -> bool:
-    """Fill a memory that refuses steps; return False if a writer removed a needed file meanwhile."""
-    try:
-        stored.fill(parts, in_files=True)
-    except FileNotFoundError:
-        if stored.manifest.generation not in generations(folder):
-            return False
-        raise
-    why = f"memory {folder} is open read-only: it stores no steps; open it with read_only=False"
-    parts.refuse_steps(ClosedMemoryError(why), for_good=True)
-    return True
-
-
-def open_stored(path: str | PathLike[str], generation: int | None = None) -> StoredMemory:
-    """Open a generation of the store in ``path``, the newest if ``None``. Raises as ``StoredMemory.open``."""
-    return StoredMemory.open(Path(path), generation)
-
-
-def read_frames_per_segment(folder: Path) -> int | None:
-    """Return the frames per segment of the memory in ``folder``; ``None`` if there is none."""
-    while numbers := generations(folder):
-        try:
-            manifest = read_checked_manifest(folder, numbers[-1])
-        except FileNotFoundError:
-            if generations(folder) == numbers:
-                raise
-            continue  # a writer replaced it meanwhile
-        return read_settings(manifest.memory, str(manifest_path(folder, numbers[-1]))).frames_per_segment
-    return None
-
-
-Built = TypeVar("Built")
-
-
-def build_memory(make: Callable[..., Built], settings: MemorySettings, path: str | PathLike[str]) -> Built:
-    """Call ``make`` with the arguments of a memory of ``settings``.
-
-    Raises:
-        IncompatibleError: this machine has too little memory for it.
-    """
-    try:
-        return make(**settings.arguments())
-    except FramestowError:
-        raise
-    except (MemoryError, ValueError, OverflowError) as error:
-        raise IncompatibleError(
-            f"{path}: this machine has too little memory for {settings.capacity:,} transitions ({error}); load it on a "
-            "larger one"
-        ) from error
-
-
-class SavedFolders:
-    """Folders that a memory was saved to or loaded from, so that another save there writes only new data.
-
-    The random name of its last commit identifies a folder's content. If another memory saved there meanwhile, the name
-    differs and a save writes everything. One save runs at a time, and the memory can be used meanwhile.
-    """
-
-    def __init__(self, parts: MemoryParts, files: FileSystem = DISK) -> None:
-        self._parts, self._disk, self._file_bytes = parts, files, file_bytes(parts.settings)
-        self._commits: dict[Path, str] = {}  # by folder: the commit whose data this memory contains
-        self._one_at_a_time = threading.Lock()  # held by the save or prune that runs
-
-    def remember(self, path: str | PathLike[str], commit: str) -> None:
-        """Note that the memory contains the data of this commit in ``path``."""
-        self._commits[Path(path).resolve()] = commit
-
-    def save(self, path: str | PathLike[str], keep_previous: bool) -> int:
-        """Write the data that ``path`` lacks; return the generation."""
-        folder = Path(path).resolve()
-        with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
-            writer.read_generations()
-            writer.begin(writer.with_commit(self._commits.get(folder, "")))
-            kept = set(writer.generations) if keep_previous else set()
-            manifest = writer.commit(self._parts, kept, is_pinned=keep_previous, is_closed=True)
-            self._commits[folder] = manifest.commit
-            return manifest.generation
-
-    def prune(self, path: str | PathLike[str], generation: int) -> None:
-        """Remove the generations before ``generation`` and the files that only they need."""
-        folder = Path(path).resolve()
-        with self._one_at_a_time, StoreWriter(folder, file_bytes=self._file_bytes, files=self._disk) as writer:
-            writer.read_generations()
-            writer.begin(writer.newest)
-            writer.prune_before(generation)
-
-
 def keep_only(path: str | PathLike[str], generation: int, files: FileSystem = DISK) -> None:
     """Remove all generations but ``generation``, older and newer ones, from ``path``.
 
@@ -369,7 +297,6 @@ def keep_only(path: str | PathLike[str], generation: int, files: FileSystem = DI
         FileNotFoundError: the generation is not stored there.
     """
     with StoreWriter(Path(path).resolve(), files=files) as writer:
-        writer.read_generations()
         writer.keep_only(generation)
 
 
@@ -381,7 +308,6 @@ def start_over(path: str | PathLike[str], *, keeps_pinned: bool, files: FileSyst
         DamagedDataError: a manifest is damaged or missing, so nothing is removed.
     """
     with StoreWriter(Path(path).resolve(), files=files) as writer:
-        writer.read_generations()
         newest = writer.newest
         if keeps_pinned and newest is not None and (newest.is_pinned or newest.kept):
             raise IncompatibleError(
@@ -391,15 +317,11 @@ def start_over(path: str | PathLike[str], *, keeps_pinned: bool, files: FileSyst
         writer.keep_only(None)
 
 
-@contextmanager
-def _writer(folder: Path, settings: MemorySettings) -> Iterator[StoreWriter]:
-    """Lock the folder; unlock it if anything fails."""
-    writer = StoreWriter(folder, file_bytes=file_bytes(settings))
-    with ExitStack() as on_error:
-        on_error.callback(writer.close)
-        writer.read_generations()
-        yield writer
-        on_error.pop_all()
+def _continue_from(writer: StoreWriter, base: Manifest | None, *, is_newest: bool) -> None:
+    """Let the writer continue from ``base``; warn of lost steps if it is the newest one and was not closed."""
+    writer.begin(base)
+    if base is not None and is_newest:
+        _warn_of_crash(writer, base)
 
 
 NOT_COMPARED = {"labels", "max_bytes"}  # labels are informative; a smaller budget evicts transitions
@@ -436,5 +358,5 @@ def _warn_of_crash(writer: StoreWriter, base: Manifest) -> None:
         f"memory {writer.folder} was not closed: it resumes from its last flush, with {base.num_transitions:,} "
         f"transitions (generation {base.generation}); later steps are lost{cut}; close it, or use `with`, next time",
         RuntimeWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
