@@ -68,6 +68,7 @@ def take_snapshot(parts: MemoryParts) -> Snapshot:
 def segment_runs(keys: npt.NDArray[np.int64], num_tracks: int) -> Arrays:
     """Encode the packed keys of sealed segments, ascending, as runs of consecutive numbers, for the state file.
 
+    >>> from framestow.storage.files.block_format import pack_keys
     >>> arrays = segment_runs(pack_keys([0, 0, 0, 0, 1], np.array([3, 4, 5, 9, 7])), num_tracks=3)
     >>> arrays["frames.runs"].tolist(), arrays["frames.run_counts"].tolist()
     ([[3, 5], [9, 9], [7, 7]], [2, 1, 0])
@@ -81,6 +82,7 @@ def segment_runs(keys: npt.NDArray[np.int64], num_tracks: int) -> Arrays:
 def iterate_sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
     """Yield the sealed segments that a state file names, by track of frames and number.
 
+    >>> from framestow.storage.files.block_format import pack_keys
     >>> arrays = segment_runs(pack_keys([0, 0, 1], np.array([3, 4, 9])), num_tracks=2)
     >>> [tuple(key) for key in iterate_sealed_segments(arrays)]
     [(0, 3), (0, 4), (1, 9)]
