@@ -2,6 +2,7 @@
 
     python benchmarks/distributed.py                results/distributed.json
     python benchmarks/distributed.py --seconds 3    shorter rounds
+    python benchmarks/distributed.py --parts        only the parts of a batch of one shard, printed
     python benchmarks/distributed.py --rllib PYTHON also a replay actor of RLlib (rllib_replay.py); PYTHON is that of an
                                                     environment with ray[rllib] and psutil
 
@@ -13,7 +14,9 @@ On recorded frames of Breakout, 84x84, a stack of 4, 8 environments, batches of 
 - batches a second: ``sample`` one at a time, and a ``BatchLoader`` with 4 batches ahead;
 - seconds from the request of a batch to the batch, median and 99 %, with ``sample``;
 - processor time of a step and of a batch, in this process and in the shards, which depends less on other processes;
-- bytes a transition in RAM, from the memories' reports after the first steps.
+- bytes a transition in RAM, from the memories' reports after the first steps;
+- the parts of a batch of one shard, each alone: milliseconds in this process, of which the whole batch is no sum, since
+  Ray's own threads and processes take turns on the cores.
 
 Rounds of the memory and of each number of shards alternate; the medians of the rounds are compared. The result has the
 machine's load before each round, since other processes change every figure.
@@ -29,6 +32,7 @@ import pickle
 import statistics
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +41,9 @@ import psutil
 
 from framestow import FrameSpec, Prioritized, ReplayMemory
 from framestow.benchmarking.result_files import write_result
-from framestow.distributed import ShardedReplay, start_cluster, start_local_shards
+from framestow.distributed import ShardedReplay, start_cluster, start_local_shards, start_ray_shards
 from framestow.distributed.chunks import Chunk, ShardReport, ShardWriter, Taken, WriterSettings
+from framestow.distributed.merging import merge
 from framestow.torch import BatchLoader
 from recorded_frames import frames_path
 from saving import FRAME_SIDE, GAME, NUM_ENVS, NUM_FRAMES, Player
@@ -170,6 +175,63 @@ def parts_of_a_step() -> dict[str, dict[str, float]]:
     }
 
 
+def milliseconds(call: Callable[[], Any], num_calls: int = 100) -> dict[str, float]:
+    """Return the median and the least time of a call, and its processor time in this process."""
+    seconds, processor = [], time.process_time()
+    for _ in range(num_calls):
+        start = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - start)
+    processor = time.process_time() - processor
+    figures = {"median": statistics.median(seconds), "least": min(seconds), "processor": processor / num_calls}
+    return {name: round(1e3 * value, 3) for name, value in figures.items()}
+
+
+def parts_of_a_batch() -> dict[str, Any]:
+    """Return the milliseconds of a batch of one shard on Ray, and of its parts, each alone."""
+    import ray
+
+    of_ray, local = (
+        ShardedReplay(sampler=Prioritized(), start=start, **arguments())
+        for start in (start_ray_shards, start_local_shards)
+    )
+    for replay in (of_ray, local):
+        Player().play(replay, STORED)
+        replay.flush()
+    calls, shard = of_ray.group.calls, local.group.calls.objects[0]  # type: ignore[attr-defined]
+    rows = shard.sample(BATCH)
+    rows = rows._replace(frames=tuple(array.copy() for array in rows.frames))  # the pool reuses the shard's array
+    reference = ray.put(rows)
+    weights = np.ones(BATCH, np.float32)
+
+    def sample_and_update() -> None:
+        batch = of_ray.sample(BATCH)
+        of_ray.update_priorities(batch.index, np.abs(batch.reward) + 0.1)
+
+    def read_frames() -> None:
+        frames = of_ray.sample(BATCH).observation
+        since = time.perf_counter()
+        frames.max()
+        reads.append(time.perf_counter() - since)
+
+    reads: list[float] = []
+    load = round(os.getloadavg()[0], 1)
+    figures = {
+        "whole batch": milliseconds(lambda: of_ray.sample(BATCH)),
+        "whole batch with new priorities": milliseconds(sample_and_update),
+        "call without rows": milliseconds(lambda: calls.result(calls.call(0, "report"), 120.0)),
+        "call with one row": milliseconds(lambda: calls.result(calls.call(0, "sample", 1), 120.0)),
+        "shard draws and unpacks": milliseconds(lambda: shard.sample(BATCH)),
+        "rows into the object store": milliseconds(lambda: ray.put(rows)),
+        "rows out of it, as views": milliseconds(lambda: ray.get(reference)),
+        "rows become a batch": milliseconds(lambda: merge([0], [rows], weights, of_ray.settings)),
+    }
+    milliseconds(read_frames)
+    figures["frames are read the first time"] = {"median": round(1e3 * statistics.median(reads), 3)}
+    of_ray.close()
+    return {"load_before": load, "megabytes": round(sum(each.nbytes for each in rows.frames) / 1e6, 1), **figures}
+
+
 def rllib_figures(python: Path, seconds: float) -> dict[str, float]:
     """Return the figures of RLlib's replay actor on the same frames."""
     program = Path(__file__).with_name("rllib_replay.py")
@@ -186,7 +248,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--rllib", type=Path, help="interpreter of an environment with ray[rllib]")
     parser.add_argument("--result", type=Path, default=RESULTS / "distributed.json")
+    parser.add_argument("--parts", action="store_true", help="only print the parts of a batch")
     given = parser.parse_args()
+    if given.parts:
+        start_cluster()
+        for name, value in parts_of_a_batch().items():
+            print(f"{name}: {value}")
+        return
     figures: dict[str, Any] = {**parts_of_a_step()}
     start = time.perf_counter()
     start_cluster()
@@ -199,6 +267,7 @@ def main() -> None:
     for subject in subjects:
         subject.store(STORED)
         subject.note(bytes_a_transition=subject.memory.report().bytes_per_transition)
+    figures["milliseconds_of_a_batch_of_one_shard"] = parts_of_a_batch()
     loads = []
     for _ in range(given.rounds):
         for subject in subjects:
