@@ -25,7 +25,7 @@ from framestow._core._native import (
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 13  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
+EXPECTED_ABI_VERSION = 14  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(

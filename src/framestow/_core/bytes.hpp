@@ -36,6 +36,23 @@ inline void store_u32(std::uint8_t* bytes, std::uint32_t value) {
     store_u16(bytes + 2, value >> 16);
 }
 
+// Returns how many of `count` records of `record_bytes` have a number below `wanted`. Each begins with its number, u32;
+// the numbers ascend, except in damaged bytes.
+inline std::size_t count_below(const std::uint8_t* records, std::size_t count, std::size_t record_bytes,
+                               std::size_t wanted) {
+    std::size_t first = 0;
+    while (count > 0) {
+        const std::size_t half = count / 2;
+        if (load_u32(records + (first + half) * record_bytes) < wanted) {
+            first += half + 1;
+            count -= half + 1;
+        } else {
+            count = half;
+        }
+    }
+    return first;
+}
+
 constexpr std::size_t kBitsPerWord = 64;
 
 inline bool has_bit(const std::uint64_t* words, std::size_t place) {

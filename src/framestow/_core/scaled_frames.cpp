@@ -180,20 +180,6 @@ void from_pixels(const std::uint8_t* pixels, std::size_t count, std::uint32_t fl
                               : to_doubles(pixels, count, floats);
 }
 
-std::size_t ScaledParts::num_exact_before(std::size_t wanted) const {
-    std::size_t first = 0;
-    for (std::size_t left = num_exact; left > 0;) {
-        const std::size_t half = left / 2;
-        if (place(first + half) < wanted) {
-            first += half + 1;
-            left -= half + 1;
-        } else {
-            left = half;
-        }
-    }
-    return first;
-}
-
 ScaledParts scaled_parts(ByteSpan segment) {
     if (segment.size < kScaledHeaderBytes || std::memcmp(segment.bytes + 4, kMagic, sizeof kMagic) != 0) {
         refuse_parts(segment);

@@ -56,7 +56,7 @@ struct ScaledParts {
     std::size_t place(std::size_t ordinal) const { return load_u32(places + ordinal * kPlaceBytes); }
 
     // Returns the number of exact frames before that place.
-    std::size_t num_exact_before(std::size_t place) const;
+    std::size_t num_exact_before(std::size_t place) const { return count_below(places, num_exact, kPlaceBytes, place); }
 };
 
 // Returns the parts without checking their contents; throws DamagedSegment if they do not fit into the segment.

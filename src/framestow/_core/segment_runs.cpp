@@ -8,17 +8,8 @@
 namespace framestow {
 
 std::size_t RunTable::find(std::size_t wanted) const {
-    std::size_t first = 0;
-    for (std::size_t left = num_runs; left > 0;) {
-        const std::size_t half = left / 2;
-        if (place(first + half) < wanted) {
-            first += half + 1;
-            left -= half + 1;
-        } else {
-            left = half;
-        }
-    }
-    return first < num_runs && place(first) == wanted ? first : num_runs;
+    const std::size_t run = count_below(entries, num_runs, kRunBytes, wanted);
+    return run < num_runs && place(run) == wanted ? run : num_runs;
 }
 
 RunTable run_table(ByteSpan segment) {
