@@ -89,16 +89,31 @@ def test_a_capacity_above_all_indices_is_refused(capacity):
             made(capacity=capacity, **settings)
 
 
-@pytest.mark.parametrize(("shape", "most"), [(SHAPE, 2**24), ((1024, 1024), 2048)])
-def test_more_frames_than_a_segment_can_have_are_refused(shape, most):
+@pytest.mark.parametrize(
+    ("shape", "stack", "most"),
+    [
+        (SHAPE, 1, 2**24),
+        (SHAPE, 5, 2**22),  # each frame may begin a run, with 4 older frames
+        ((1024, 1024), 1, 2048),
+        ((1024, 1024), 3, 1024),
+        ((1024, 1024), 256, 8),
+    ],
+)
+def test_more_frames_than_a_segment_can_have_are_refused(shape, stack, most):
     for frames in (most + 1, 10**9, 2**64):
-        with pytest.raises(
-            InvalidSettingsError,
-            match=rf"^frames_per_segment is {frames}: a segment of frames of \d+ bytes has 1 to {most} frames$",
-        ):
-            made(observation_space=FrameSpec(shape), frames_per_segment=frames)
+        message = f"a segment of frames of [0-9]+ bytes in stacks of {stack} has 1 to {most} frames"
+        with pytest.raises(InvalidSettingsError, match=rf"^frames_per_segment is {frames}: {message}$"):
+            made(observation_space=FrameSpec(shape), stack=stack, frames_per_segment=frames)
 
-    assert most == made(observation_space=FrameSpec(shape), frames_per_segment=most)._settings.frames_per_segment
+    given = made(observation_space=FrameSpec(shape), stack=stack, frames_per_segment=most)
+    assert most == given._settings.frames_per_segment
+
+
+def test_segments_of_deep_stacks_of_large_frames_are_shorter_without_being_told():
+    large = FrameSpec((2048, 2048))
+
+    assert made(observation_space=large, stack=4)._settings.frames_per_segment == 8
+    assert made(observation_space=large, stack=256)._settings.frames_per_segment == 2
 
 
 @pytest.mark.parametrize("value", [*KINDS_OF_NO_NUMBER, None, -0.1, 1.1], ids=repr)

@@ -12,7 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from framestow.errors import DamagedDataError, DamagedSegmentError
+from framestow._core import FrameStore
+from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import FrameStacker
@@ -279,8 +280,12 @@ def test_what_does_not_fit_is_refused_and_nothing_is_stored(paddings, lead_ins, 
 
 
 def test_segments_whose_lead_ins_would_be_too_large_are_refused():
-    with pytest.raises(ValueError, match=r"in stacks of 256: the older frames of all stacks must be at most"):
+    with pytest.raises(InvalidSettingsError, match=r"a segment of frames of 1048576 bytes in stacks of 256 has 1 to 8"):
         FrameStorage(FrameSpec((1024, 1024)), 1, frames_per_segment=9, depths=[256])
+    with pytest.raises(ValueError, match=r"in stacks of 256: the older frames of all stacks must be at most"):
+        FrameStore(1, [(1024, 1024, 1, False, 0, False, 255)], 9)
+
+    assert FrameStorage(FrameSpec((2048, 2048)), 1, depths=[256]).frames_per_segment == 2
 
 
 @pytest.mark.parametrize("name", ["packed", "raw"])

@@ -91,13 +91,13 @@ class MemorySettings:
         object.__setattr__(self, "threads", check_unpacking(self.storage, self.threads))
         object.__setattr__(self, "discount", real_number("discount", self.discount, 0, 1, rule="γ is 0 to 1"))
         if self.frames_per_segment is not None:
-            frames = check_frames_per_segment(self.frame, self.frames_per_segment)
+            frames = check_frames_per_segment(self.frame, self.frames_per_segment, self.layout.depths)
             object.__setattr__(self, "frames_per_segment", frames)
 
     def _frames_per_segment(self) -> int:
         """Return the given number, or the one that compresses best; raise if the budget is too small for it."""
         frames, is_random = self.frames_per_segment, self.retention == "random"
-        usual = usual_frames_per_segment(self.frame)
+        usual = usual_frames_per_segment(self.frame, self.layout.depths)
         usual = segment_frames(self.retention, self.capacity, self.num_envs, self.stack, usual)
         if self.max_bytes is None:
             return usual if frames is None else frames

@@ -103,12 +103,13 @@ class FrameStorage(FrameStore):
             depths: frames of an observation, of each array; 1 by default. ``windows`` gives arrays of lower depth than
                 the deepest one only the last frames of each window, as many as their output takes.
         """
-        if frames_per_segment is not None:
-            frames_per_segment = check_frames_per_segment(spec, frames_per_segment)
+        depths = [1] * len(spec.frame_specs) if depths is None else depths
+        if frames_per_segment is None:
+            frames_per_segment = usual_frames_per_segment(spec, depths)
+        frames_per_segment = check_frames_per_segment(spec, frames_per_segment, depths)
         self._spec = spec
         # By array: whether its frames are stored uncompressed.
         self._is_raw = [storage == "raw" or frame.is_column for frame in spec.frame_specs]
-        depths = [1] * len(self._is_raw) if depths is None else depths
         arrays = [
             (*_native_format(frame, is_raw), depth - 1)
             for frame, is_raw, depth in zip(spec.frame_specs, self._is_raw, depths, strict=True)
@@ -191,22 +192,32 @@ class FrameStorage(FrameStore):
         return [array.key for array in self._spec.arrays] if isinstance(self._spec, ObservationSpec) else [""]
 
 
-def check_frames_per_segment(spec: AnySpec, frames_per_segment: int) -> int:
+def check_frames_per_segment(spec: AnySpec, frames_per_segment: int, depths: Sequence[int]) -> int:
     """Return the number as an ``int``; raise ``InvalidSettingsError`` if a segment cannot have so many frames.
 
-    >>> check_frames_per_segment(FrameSpec((84, 84)), 1280)
+    ``depths``: frames of an observation, of each array. Each frame of a segment may begin a run with lead-ins.
+
+    >>> check_frames_per_segment(FrameSpec((84, 84)), 1280, [4])
     1280
     """
-    largest = max(frame.nbytes for frame in spec.frame_specs)
-    most = min(MAX_SEGMENT_FRAMES, MAX_SEGMENT_BYTES // largest)
-    rule = f"a segment of frames of {largest} bytes has 1 to {most} frames"
+    largest, most = max(frame.nbytes for frame in spec.frame_specs), _most_frames_per_segment(spec, depths)
+    rule = f"a segment of frames of {largest} bytes in stacks of {max(depths)} has 1 to {most} frames"
     return whole_number("frames_per_segment", frames_per_segment, 1, most, rule=rule)
 
 
-def usual_frames_per_segment(spec: AnySpec) -> int:
+def usual_frames_per_segment(spec: AnySpec, depths: Sequence[int] | None = None) -> int:
     """Return the default number of frames per segment for ``spec``: the one that compresses its largest array best."""
     largest = max(spec.frame_specs, key=lambda frame: frame.nbytes)
-    return default_frames_per_segment(*_native_format(largest, is_raw=False)[:3])
+    best = default_frames_per_segment(*_native_format(largest, is_raw=False)[:3])
+    return min(best, _most_frames_per_segment(spec, depths or [1] * len(spec.frame_specs)))
+
+
+def _most_frames_per_segment(spec: AnySpec, depths: Sequence[int]) -> int:
+    """Return the most frames of a segment: they, and the lead-ins of as many runs, are within the limits."""
+    return min(
+        min(MAX_SEGMENT_FRAMES, MAX_SEGMENT_BYTES // frame.nbytes) // max(1, depth - 1)
+        for frame, depth in zip(spec.frame_specs, depths, strict=True)
+    )
 
 
 def _is_scaled(frame: FrameSpec) -> bool:
