@@ -311,6 +311,8 @@ class ReplayMemory(Closing):
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
             borders = None if starts is None else starts.paddings > 0
+            if borders is not None and borders.any():
+                self._parts.has_borders = True
             new_frames = stage_step(self._steps, self._settings, step, borders)
 
             if self._steps.evict_for_staged():
@@ -924,6 +926,8 @@ class ReplayMemory(Closing):
         with self._lock:
             self._parts.raise_refusal()
             stage_segment(stored_steps, self._settings, self._storage, env_id, segment, steps)
+            if steps.has_borders:
+                self._parts.has_borders = True
             if stored_steps.evict_for_staged():
                 evict_unreferenced_frames(self._storage, stored_steps)
             charged_bytes = stored_steps.append_segment(self._storage, self._stacks)

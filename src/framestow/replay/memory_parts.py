@@ -21,7 +21,7 @@ from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
-from framestow.replay.step_fields import slot_record
+from framestow.replay.step_fields import BORDER, slot_record
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.step_store import StepStore, Windows
 from framestow.replay.steps.step_stores import make_step_store
@@ -65,6 +65,8 @@ class MemoryParts:
         self.generator = np.random.default_rng(seed)
         # Held for every change of the parts, and for every draw. Unpacking a batch happens without it.
         self.lock = threading.RLock()
+        self.has_borders = False
+        """Whether a border was stored, for the budget: a batch with one has two windows for each transition."""
         self.refusal: Exception | None = None
         """Error that the next step raises instead of being stored (``refuse_steps``)."""
         # Whether ``refusal`` stays after it was raised once: of a memory that is closed or read-only.
@@ -154,6 +156,8 @@ class MemoryParts:
         self._charge_sampler()
         self.generator.bit_generator.state = state["generator"]
         self.budget.reserve_output(state.get("output_bytes", 0))
+        if self.settings.max_bytes is not None:
+            self.has_borders = bool((self.steps.flags_of(self.steps.sampleable_indices()) & BORDER).any())
         if isinstance(self.steps, BlockSteps):
             for track in range(self.settings.num_tracks):
                 without_block = self.steps.without_block(track % self.settings.num_envs, self._segments_of(track))

@@ -236,8 +236,6 @@ class BatchBuilder:
             self._pool.max_bytes = parts.budget.output_bytes
         self._largest_draw = 0
         self._stack, self._n_step = parts.settings.stack, parts.settings.n_step
-        self.has_borders = False
-        """Whether a batch had a border, so that the next one may need more frames."""
         self.num_bordered_sequences = 0
         """Number of sampled sequences that had a border."""
 
@@ -275,7 +273,7 @@ class BatchBuilder:
             NothingToSampleError: the memory is empty.
         """
         if self._has_budget:
-            is_joined = self._n_step == 1 and not self.has_borders
+            is_joined = self._n_step == 1 and not self._parts.has_borders
             self.reserve(batch_size * (self._stack + 1 if is_joined else 2 * self._stack))
         if not len(self._steps):
             raise NothingToSampleError(
@@ -285,11 +283,6 @@ class BatchBuilder:
                 "append more steps, or give it a larger max_bytes if it has one"
             )
         return self._parts.notified_sampler.draw(batch_size, self._parts.generator)
-
-    def count_bordered(self, num_sequences: int) -> None:
-        """Count sequences with a border; hold the lock."""
-        self.has_borders = True
-        self.num_bordered_sequences += num_sequences
 
     def reserve(self, num_frames: int) -> None:
         """Reserve output buffers for batches of ``num_frames`` in the budget; evict transitions if needed."""
@@ -316,8 +309,6 @@ class BatchBuilder:
         length = self._stack
         if num_windows == len(indices):
             length += self._n_step
-        elif shares_frames and self._n_step == 1:
-            self.has_borders = True
         frames = self.buffers(num_windows, length)
         return LookedUp(windows, fields, frames, self._storage.take_snapshot())
 

@@ -84,7 +84,7 @@ class SequenceBuilder:
     def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         crosses, length, stack = shape.borders == "cross", shape.length, self._parts.settings.stack
         frames_a_row = length * (stack + 1) if crosses else length + stack
-        num_frames = batch_size * (2 * length * stack if self._batches.has_borders else frames_a_row)
+        num_frames = batch_size * (2 * length * stack if self._parts.has_borders else frames_a_row)
 
         def choose() -> SequenceSteps:
             self._batches.reserve(num_frames)
@@ -192,7 +192,7 @@ class PendingSequences(PendingFrames[SequenceBatch]):
             windows, self.columns, are_borders = _steps_of(parts, self._steps.indices, mask)
             length = parts.settings.stack
             if are_borders.any():
-                self._batches.count_bordered(int(are_borders.any(1).sum()))
+                self._batches.num_bordered_sequences += int(are_borders.any(1).sum())
                 windows = _apart(windows, are_borders, length)
             elif self._crosses:
                 length += 1

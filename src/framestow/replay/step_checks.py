@@ -190,6 +190,11 @@ class SegmentSteps:
         """Number of frames that a step led to."""
         return int(np.count_nonzero(self.bits != BEGINS))
 
+    @property
+    def has_borders(self) -> bool:
+        """Whether a frame begins a run within its episode."""
+        return bool((self.bits & BEGINS_RUN).any())
+
     def check_arrays(self, settings: MemorySettings, is_open: bool) -> SegmentSteps:
         """Return the steps with their arrays in stored form.
 

@@ -207,6 +207,23 @@ def test_arrays_of_coming_batches_count_against_the_budget():
     assert len(batches) == 3
 
 
+@pytest.mark.parametrize("read", ["sampled", "after loading"])
+def test_the_first_batch_counts_with_the_two_windows_of_transitions_that_have_borders(read, tmp_path):
+    memory = ReplayMemory(10**6, FrameSpec((4, SIDE, SIDE)), 4, max_bytes=4_000_000, seed=0)
+    for number in range(500):
+        before, after = (np.stack([noise(7 * number + at + shift) for at in range(4)]) for shift in (0, 3))
+        memory.add(before, 0, 0.0, after, False, False)
+    if read == "after loading":
+        memory.save(tmp_path)
+        memory = ReplayMemory.load(tmp_path)
+
+    batch = memory.sample(32)
+
+    assert memory.report().parts["output pool"] == batch.observation.nbytes + batch.next_observation.nbytes
+    assert batch.observation.shape == batch.next_observation.shape == (32, 4, SIDE, SIDE)
+    assert memory.nbytes <= 4_000_000
+
+
 def test_a_batch_that_evicts_every_sampleable_transition_raises():
     memory = ReplayMemory(
         2000, SPEC, 4, max_bytes="1450 KiB", retention="random", n_step=255, frames_per_segment=20, stack=1, seed=0
