@@ -9,7 +9,7 @@ import shutil
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from distributed.env_steps import (
     DISCOUNT,
@@ -22,35 +22,14 @@ from distributed.env_steps import (
     memory,
     priorities_in,
 )
+from distributed.recorded_calls import RecordedCalls
 from framestow import Prioritized
-from framestow.distributed.calls import LocalCalls
 from framestow.distributed.chunks import ShardWriter, WriterSettings
 from framestow.distributed.shard import Shard, ShardSettings, chunk_log_path
 from framestow.errors import ActorLostError, DamagedDataError, InvalidStepError
 from framestow.replay.memory_settings import MemorySettings
 
 LENGTH = 8  # frames of a segment
-
-
-class RecordedCalls(LocalCalls):
-    """Notes every chunk that was sent, and loses the answers or the calls of those that a test chooses."""
-
-    def __init__(self, make) -> None:
-        super().__init__([make])
-        self.sent = []
-        self.lost_calls: set[int] = set()  # numbers of the calls of ``take`` that never arrive
-        self.lost_answers: set[int] = set()
-
-    def call(self, number, method, *given):
-        if method != "take":
-            return super().call(number, method, *given)
-        place = len(self.sent)
-        self.sent.append(given[0])
-        lost = None, ActorLostError("the call is lost")
-        if place in self.lost_calls:
-            return lost
-        handle = super().call(number, method, *given)
-        return lost if place in self.lost_answers else handle
 
 
 def shard_and_writer(directory=None, num_envs=1, **settings):
@@ -218,6 +197,46 @@ def test_frames_of_a_context_are_never_sampled_as_transitions(n_step):
     assert len(set(rows.indices.tolist())) == len(shard.memory)
     assert (rows.fields["reward"] > 1.0).all()  # a context has rewards of 0
     shard.memory._check()
+
+
+@pytest.mark.parametrize(
+    "space", [Discrete(3, start=7), MultiDiscrete([2, 3], start=[5, 6]), MultiBinary(3), Box(1, 2, (2,), np.float64)]
+)
+@pytest.mark.parametrize("storage", ["packed", "raw"])
+def test_a_gap_is_stored_whatever_actions_and_extras_a_step_has(space, storage):
+    calls, writer = shard_and_writer(action_space=space, storage=storage, extras={"number": (np.int16, (2,))})
+    space.seed(0)
+    actions = [space.sample() for _ in range(40)]
+    writer.begin(np.zeros((1, *SHAPE), np.uint8))
+
+    for step, action in enumerate(actions):
+        if step == 20:
+            calls.replace(0)
+        fields = {"number": np.full((1, 2), step, np.int16)}
+        writer.append([action], [step], [False], [False], frame_of(0, step)[None], extras=fields)
+    writer.flush()
+
+    stored = calls.objects[0].memory
+    batch = stored.get(stored.sampleable_indices())
+    rewards = batch.reward.astype(int).tolist()
+    assert 0 < rewards[0] < 20
+    assert rewards == list(range(rewards[0], 40))
+    np.testing.assert_array_equal(np.array(actions)[rewards], batch.action)
+    np.testing.assert_array_equal(np.repeat(rewards, 2).reshape(-1, 2), batch.extras["number"])
+
+
+def test_a_chunk_that_begins_with_an_episode_comes_after_the_one_before_it():
+    calls, writer = shard_and_writer()
+    calls.lost_calls = {0}  # chunk 1, which begins with an episode, arrives first
+
+    for number in range(2):
+        writer.begin(frame_of(0, number)[None])
+        for step in range(LENGTH - 1):
+            writer.append([0], [LENGTH * number + step], [step == LENGTH - 2], [False], frame_of(0, step)[None])
+    writer.flush()
+
+    stored = calls.objects[0].memory
+    assert [*range(7), *range(8, 15)] == stored.get(stored.sampleable_indices()).reward.astype(int).tolist()
 
 
 def test_a_disk_shard_that_was_killed_has_what_it_flushed_and_stores_the_rest_once(tmp_path):
@@ -413,26 +432,17 @@ def test_a_single_environment_with_a_dict_space_is_stored_by_add():
             np.testing.assert_array_equal(stacks[reward + 1][key], batch.next_observation[key][row])
 
 
-def test_a_stack_that_was_not_shifted_is_refused_and_nothing_is_kept():
+def test_a_wrong_observation_is_refused_and_nothing_is_kept():
     calls, writer = shard_and_writer()
-    stacks = np.arange(4 * STACK * 30, dtype=np.uint8).reshape(4, STACK, *SHAPE)
-    first = np.repeat(stacks[:1, -1:], STACK, axis=1)
+    first = np.zeros((1, STACK, *SHAPE), np.uint8)
 
-    with pytest.raises(InvalidStepError, match=r"^observation neither continues an episode nor is padded"):
-        writer.add(stacks[:1], [0], [0.0], stacks[1:2], [False], [False])
-    with pytest.raises(InvalidStepError, match=r"^next_observation neither continues an episode nor is padded"):
-        writer.add(first, [0], [0.0], stacks[1:2], [False], [False])
     with pytest.raises(InvalidStepError, match=re.escape("actions have shape (2,)")):
         writer.add(first, [0, 1], [0.0], first, [False], [False])
-    with pytest.raises(
-        InvalidStepError,
-        match=re.escape("1 environments take (1, 3, 6, 5), stacks of frames"),
-    ):
+    with pytest.raises(InvalidStepError, match=re.escape("1 environments take (1, 3, 6, 5), stacks of frames")):
         writer.add(first[:, 0], [0], [0.0], first[:, 0], [False], [False])
+    with pytest.raises(InvalidStepError, match="next_observation has dtype float32"):
+        writer.add(first, [0], [0.0], first.astype(np.float32), [False], [False])
     writer.flush()
 
     assert [] == calls.sent
-    next_episode = np.repeat(stacks[1:2, -1:], STACK, axis=1)  # no target uses what follows a termination
-    writer.add(first, [0], [0.0], next_episode, [True], [False])
-    writer.flush()
-    assert 1 == len(calls.objects[0].memory)
+    assert not writer.open_episodes.any()

@@ -59,13 +59,15 @@ class AnyPlay:
     """
 
     def __init__(
-        self, memory: ReplayMemory, layout: ObservationLayout, seed: int, *, mixes: bool = False, kinds: int = KINDS
+        self, memory: Any, layout: ObservationLayout, seed: int, *, mixes: bool = False, kinds: int = KINDS
     ) -> None:
         self.memory, self.layout, self.mixes, self.kinds = memory, layout, mixes, kinds
         self.random, self.num_envs = np.random.default_rng(seed), memory.num_envs
         self.now = [self.stack() for _ in range(self.num_envs)]
         self.steps: list[GivenStep] = []
         self.forgotten = 0
+        self.closed: set[int] = set()
+        """Steps after which a memory was resumed that closed their episodes: no sequence goes on from them."""
         self.by_env: list[list[int]] = [[] for _ in range(self.num_envs)]
         self.by_episode: dict[tuple[int, int], list[int]] = {}
         # Of each open episode: the observation that continues it, and its frames.
@@ -244,7 +246,10 @@ class AnyPlay:
         later = [other for other in self.by_env[self.steps[number].env_id] if other >= number]
         found = []
         for other in (later if crosses else self.rest_of(number))[:length]:
-            if other not in readable:
+            is_cut = (
+                bool(found) and found[-1] in self.closed and self.steps[found[-1]].episode == self.steps[other].episode
+            )
+            if other not in readable or is_cut:
                 break
             found.append(other)
         return found

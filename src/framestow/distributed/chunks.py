@@ -15,12 +15,20 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.distributed.calls import START_S, Calls
-from framestow.errors import ActorLostError, InvalidSettingsError, InvalidStepError
-from framestow.frames.codec import SegmentCodec
-from framestow.frames.observation_spec import ObservationSpec
-from framestow.frames.stacking import FrameStacker
+from framestow.errors import ActorLostError, DamagedDataError, InvalidSettingsError, InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import Frames, ObservationSpec
+from framestow.frames.stacking import BY_SETTING, FrameStacker, StackPadding
 from framestow.one_line import one_line, plural
-from framestow.replay.added_steps import CurrentStacks, RunStarts, Step, add_step
+from framestow.replay.added_steps import (
+    CurrentStacks,
+    RunStarts,
+    Step,
+    add_step,
+    append_observations,
+    begin_episodes,
+    rows_of,
+)
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_checks import (
     BEGINS,
@@ -34,8 +42,17 @@ from framestow.replay.step_checks import (
     check_rewards,
 )
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
+from framestow.storage.frame_storage import FrameStorage
 
 Arrays = tuple[npt.NDArray[Any], ...]  # frames, one array per key of the observation space
+ONLY_ENV = np.zeros(1, np.int32)  # the environments of a storage that has one
+
+
+class Context(NamedTuple):
+    """What a shard needs to know of the steps before a chunk if it has none of them."""
+
+    observation: Any  # the observation before the chunk's first frame, as ``add`` takes it, of one environment
+    begins: bool  # whether it is the first one of its episode
 
 
 @dataclass(frozen=True)
@@ -49,20 +66,19 @@ class Chunk:
     env_id: int  # of the shard's memory
     writer: int  # time of the writer's creation, in ns
     number: int  # among the chunks of this writer and environment, from 0
-    segments: tuple[bytes, ...]  # one for each array
+    segments: tuple[bytes, ...]  # one for each array, with the paddings of the runs that begin in it
     num_frames: int
     steps: SegmentSteps
     priorities: npt.NDArray[np.float32] | None = None  # of each step, NaN where unknown; None: all unknown
-    context: tuple[bytes, ...] = ()  # packed frames before the chunk, one pack for each array; only if a shard asked
-    """Up to ``stack`` frames of the run before the chunk, which are stored, but never the start of a sample."""
+    context: Context | None = None  # only if a shard asked for it
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes of frames and steps, without what a message adds."""
+        """Number of bytes of frames and steps, without the context and what a message adds."""
         extras = 0 if self.steps.extras is None else sum(values.nbytes for values in self.steps.extras.values())
         arrays = [self.steps.bits, self.steps.actions, self.steps.rewards, self.priorities]
         of_arrays = sum(array.nbytes for array in arrays if array is not None)
-        return sum(map(len, self.segments)) + sum(map(len, self.context)) + of_arrays + extras
+        return sum(map(len, self.segments)) + of_arrays + extras
 
 
 # What a shard did with a chunk (``Shard.take``).
@@ -91,16 +107,40 @@ class Taken(NamedTuple):
     report: ShardReport
 
 
-def pack_arrays(settings: MemorySettings, frames: Arrays) -> tuple[bytes, ...]:
-    """Return a packed segment of each array's frames."""
-    codecs = [SegmentCodec(spec) for spec in settings.frame.frame_specs]
-    return tuple(codec.pack(part) for codec, part in zip(codecs, frames, strict=True))
+def unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Arrays, Arrays]:
+    """Return the frames of a chunk, and the whole stacks of those frames that begin an episode or a run.
+
+    ``(num_frames, *frame)`` and ``(num_begins, depth, *frame)`` of each array. Raises ``DamagedDataError`` for other
+    bytes than a writer packed.
+    """
+    begins = np.flatnonzero(chunk.steps.bits & (BEGINS | BEGINS_RUN))
+    arrays = [
+        _unpack_segment(*of_array, chunk.num_frames, begins, settings.stack_padding)
+        for of_array in zip(settings.frame.frame_specs, settings.layout.depths, chunk.segments, strict=True)
+    ]
+    return tuple(frames for frames, _ in arrays), tuple(stacks for _, stacks in arrays)
 
 
-def unpack_arrays(settings: MemorySettings, segments: Sequence[bytes]) -> Arrays:
-    """Return the frames that ``pack_arrays`` packed. Raises ``DamagedDataError`` for other bytes."""
-    codecs = [SegmentCodec(spec) for spec in settings.frame.frame_specs]
-    return tuple(codec.unpack(segment) for codec, segment in zip(codecs, segments, strict=True))
+def _unpack_segment(
+    spec: FrameSpec,
+    depth: int,
+    segment: bytes,
+    num_frames: int,
+    begins: npt.NDArray[np.int64],
+    padding: StackPadding,
+) -> Arrays:
+    storage = FrameStorage(spec, 1, frames_per_segment=num_frames, depths=[depth])
+    storage.restore(0, 0, segment)
+    if storage.stored_positions(0) != range(num_frames):
+        raise DamagedDataError(
+            f"segment has {storage.stored_positions(0).stop} frames: its chunk has {num_frames}; send it again"
+        )
+    frames, stacks = spec.empty(num_frames), np.empty((len(begins), depth, *spec.shape), spec.dtype)
+    whole = ONLY_ENV, np.array([num_frames - 1]), np.array([num_frames], np.int32)
+    storage.windows(*whole, frames[None], padding)
+    if begins.size:
+        storage.windows(np.zeros(len(begins), np.int32), begins, np.ones(len(begins), np.int32), stacks, padding)
+    return frames, stacks
 
 
 def arrange_frames(settings: MemorySettings, arrays: Arrays) -> Any:
@@ -115,8 +155,7 @@ class _OpenChunk:
         self.settings = settings = writer.memory
         self.priority = writer.priority  # of TD errors; None: steps get no initial priorities
         length = settings.frames_per_segment or 1
-        # By array, ``(length, *frame)``; ``num_frames`` of them are filled.
-        self.frames = tuple(spec.empty(length) for spec in settings.frame.frame_specs)
+        self._frames = self._new_storage()
         self.bits = np.zeros(length, np.uint8)  # of each frame: it begins an episode, or how the step to it ended
         # Of each step; ``num_steps`` are filled. A frame that begins an episode has no step.
         self.actions = np.zeros((length, *settings.action.shape), settings.action.stored_dtype)
@@ -124,8 +163,7 @@ class _OpenChunk:
         self.extras = {spec.name: np.zeros((length, *spec.shape), spec.dtype) for spec in settings.extras.extras}
         # Q of the chosen action and the largest Q, of each step; NaN where no actor gave them.
         self.chosen, self.best = np.full(length, np.nan, np.float32), np.full(length, np.nan, np.float32)
-        # The frames of the open episode before this chunk, ``stack`` at most; by array.
-        self.context: Arrays = ()
+        self.context: Context | None = None  # None of the first chunk
         # ``number`` counts the chunks of this environment.
         self.num_frames = self.num_steps = self.number = 0
         self.position = 0  # frames in the shard's open segment when this chunk begins
@@ -136,10 +174,16 @@ class _OpenChunk:
         """Whether the chunk ends where the shard's segment does."""
         return self.position + self.num_frames >= len(self.bits)
 
-    def add_frame(self, row: int, frames: Arrays, bits: int) -> None:
-        """Copy a row of ``frames``."""
-        for mine, given in zip(self.frames, frames, strict=True):
-            mine[self.num_frames] = given[row]
+    def _new_storage(self) -> FrameStorage:
+        """Return the storage that packs the chunk's frames, as positions 0, 1, … of its only environment."""
+        settings = self.settings
+        return FrameStorage(
+            settings.frame, 1, frames_per_segment=settings.frames_per_segment, depths=settings.layout.depths
+        )
+
+    def add_frame(self, frame: Frames, bits: int, start: RunStarts | None = None) -> None:
+        """Pack a frame, ``(1, *frame)``; ``start``: the padding of the run that it begins."""
+        self._frames.append(ONLY_ENV, frame, *(start or ()))
         self.bits[self.num_frames] = bits
         self.num_frames += 1
 
@@ -152,14 +196,14 @@ class _OpenChunk:
             self.extras[name][index] = value
         self.num_steps += 1
 
-    def seal(self, env_id: int, writer: int) -> _Sealed:
-        """Return the chunk with copies of everything, and begin the next one."""
+    def seal(self, env_id: int, writer: int, observation: Any) -> _Sealed:
+        """Return the chunk with copies of everything, and begin the next one after ``observation``."""
         num, steps = self.num_frames, self.num_steps
         chunk = Chunk(
             env_id,
             writer,
             self.number,
-            pack_arrays(self.settings, tuple(part[:num] for part in self.frames)),
+            tuple(self._frames.segment(array, 0) for array in range(len(self.settings.frame.frame_specs))),
             num,
             SegmentSteps(
                 self.bits[:num].copy(),
@@ -171,21 +215,11 @@ class _OpenChunk:
         )
         position = (self.position + num) % len(self.bits)
         sealed = _Sealed(chunk, self.context, position, self.alignment)
-        self.context = self._next_context()
+        self.context = Context(observation, bool(self.bits[num - 1] & BEGINS))
+        self._frames = self._new_storage()
         self.position, self.num_frames, self.num_steps, self.number = position, 0, 0, self.number + 1
         self.chosen[:], self.best[:] = np.nan, np.nan
         return sealed
-
-    def _next_context(self) -> Arrays:
-        """Return copies of the newest frames of the newest run, ``stack`` at most; none after an episode's end."""
-        if self.bits[self.num_frames - 1] & (TERMINATED | TRUNCATED):
-            return ()
-        begins = np.flatnonzero(self.bits[: self.num_frames] & (BEGINS | BEGINS_RUN))
-        first = int(begins[-1]) if begins.size else 0
-        mine = tuple(part[first : self.num_frames] for part in self.frames)
-        if not begins.size and self.context:
-            mine = tuple(np.concatenate(parts) for parts in zip(self.context, mine, strict=True))
-        return tuple(part[-self.settings.stack :].copy() for part in mine)
 
     def _priorities(self) -> npt.NDArray[np.float32] | None:
         """Return the n-step TD error of each step as its priority (Horgan et al. 2018); NaN where it is unknown.
@@ -219,13 +253,9 @@ class _Sealed:
     """A chunk that was not acknowledged yet."""
 
     chunk: Chunk
-    context: Arrays  # frames before it, unpacked
+    context: Context | None
     position: int  # frames in the shard's open segment after it
     alignment: int  # of the open chunk when this one was sealed
-
-    def with_context(self, settings: MemorySettings) -> Chunk:
-        """Return the chunk with the frames before it."""
-        return replace(self.chunk, context=pack_arrays(settings, self.context)) if self.context else self.chunk
 
 
 @dataclass
@@ -260,12 +290,10 @@ class ShardWriter:
     ``begin`` and ``append`` store frames in a chunk for each environment. A full chunk is packed and sent: up to
     ``max_in_flight`` calls are in flight to each shard, then the writer waits for the oldest. A call that fails is
     repeated until the shard is back; chunks that it has already are dropped there. A shard that came back without the
-    steps before a chunk gets the last ``stack`` frames again, so that every sampled stack is one that the policy saw.
+    steps before a chunk gets the observation before it, so that every sampled stack is one that the policy saw.
 
     Environments are numbered from 0 within the writer. A copy that is sent to another process starts empty.
     """
-
-    _takes_lead_ins = False  # a chunk has none
 
     def __init__(self, shards: Calls, settings: WriterSettings) -> None:
         self._shards, self._writer_settings = shards, settings
@@ -280,7 +308,11 @@ class ShardWriter:
         # sent.
         self._all_envs = np.arange(self.num_envs, dtype=np.int32)
         self._is_open = np.zeros(self.num_envs, np.bool_)
-        self._stacker = FrameStacker(self._settings.frame, self.stack, self.num_envs, self._settings.stack_padding)
+        layout = self._settings.layout
+        self._stacker = FrameStacker(
+            self._settings.frame, self.stack, self.num_envs, self._settings.stack_padding, layout.depths
+        )
+        self._takes_frames = layout.takes_frames or layout.depth == 1
         self._current_stacks = CurrentStacks(self._all_envs, self._is_open, self._stacker.rings)
         # The one of each environment that is being filled.
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
@@ -300,15 +332,18 @@ class ShardWriter:
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
         envs = check_env_ids(env_ids, self._all_envs)
-        self._begin(self._as_stored(self._arrays(frames, len(envs))), envs)
+        if self._takes_frames:
+            self._begin(check_frames(frames, len(envs), self._settings.frame), envs)
+        else:
+            begin_episodes(self, frames, envs)
 
-    def _begin(self, frames: Any, envs: npt.NDArray[np.int32], _: RunStarts | None = None) -> None:
-        """Start episodes with checked frames, padded as the memory pads them."""
-        arrays = frames if isinstance(frames, tuple) else (frames,)
+    def _begin(self, frames: Frames, envs: npt.NDArray[np.int32], starts: RunStarts | None = None) -> None:
+        """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
+        starts = starts or RunStarts(np.full(len(envs), BY_SETTING, np.uint8), None)
         self._is_open[envs] = True
-        self._stacker.begin(envs, self._as_stored(arrays))
+        self._stacker.append(envs, frames, *starts)
         for row, env in enumerate(envs.tolist()):
-            self._chunks[env].add_frame(row, arrays, BEGINS)
+            self._chunks[env].add_frame(rows_of(frames, row), BEGINS, starts.of_row(row))
         self._send_full()
 
     def append(
@@ -327,7 +362,10 @@ class ShardWriter:
             InvalidStepError: before anything is stored.
             ActorLostError: a shard does not come back.
         """
-        self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
+        if self._takes_frames:
+            self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
+        else:
+            append_observations(self, Step(None, actions, rewards, frames, terminated, truncated, env_ids, extras))
 
     def _append(self, step: GivenStep, starts: RunStarts | None = None) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin."""
@@ -339,18 +377,18 @@ class ShardWriter:
         checked = check_rewards(rewards, num)
         ends = check_flags("terminated", terminated, num) * TERMINATED
         ends = ends + check_flags("truncated", truncated, num) * TRUNCATED
-        begins_run = np.zeros(num, np.bool_) if starts is None else starts.paddings > 0
-        bits = ends | begins_run * BEGINS_RUN
+        bits = ends if starts is None else ends | (starts.paddings > 0) * BEGINS_RUN
         fields = self._settings.extras.check_extras(extras, num) or {}
-        arrays = self._arrays(frames, num)
+        frames = check_frames(frames, num, self._settings.frame)
         values, self._values = self._values, None
         self._is_open[envs] = ends == 0
         self.counts.appended += num
-        self._stacker.append(envs, self._as_stored(arrays), None if starts is None else starts.paddings)
+        self._stacker.append(envs, frames, *(starts or ()))
+        bits_of_rows = bits.tolist()
         for row, env in enumerate(envs.tolist()):
             of_step = (np.nan, np.nan) if values is None else (values[0][env], values[1][env])
             chunk = self._chunks[env]
-            chunk.add_frame(row, arrays, int(bits[row]))
+            chunk.add_frame(rows_of(frames, row), bits_of_rows[row], starts and starts.of_row(row))
             chunk.add_step(checked_actions[row], checked[row], of_step, {name: fields[name][row] for name in fields})
         self._send_full()
 
@@ -365,10 +403,9 @@ class ShardWriter:
         env_ids: Any = None,
         extras: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store one step of each of ``env_ids`` with its stacked observations, as ``ReplayMemory.add`` does.
+        """Store one step of each of ``env_ids`` with any observations, as ``ReplayMemory.add`` does.
 
-        The space is that of one frame, and ``stack`` is the replay's. Raises ``InvalidStepError`` before anything is
-        stored, also for observations that are no such stacks.
+        Raises ``InvalidStepError`` before anything is stored.
         """
         step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
         add_step(self, step)
@@ -392,7 +429,7 @@ class ShardWriter:
         return self._stacker.parts()
 
     def observations(self) -> Any:
-        """Return the current observation of each environment, ``(num_envs, stack, *frame)``."""
+        """Return the current observation of each environment, as ``ReplayMemory.observations`` does."""
         return self._settings.layout.join(self._stacker.parts())
 
     @property
@@ -410,21 +447,18 @@ class ShardWriter:
     def _check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
         return self._settings.extras.check_extras(extras, num_steps)
 
-    def _arrays(self, frames: Any, num_rows: int) -> Arrays:
-        checked = check_frames(frames, num_rows, self._settings.frame)
-        return checked if isinstance(checked, tuple) else (checked,)
-
-    def _as_stored(self, arrays: Arrays) -> Any:
-        return arrays if isinstance(self._settings.frame, ObservationSpec) else arrays[0]
-
     def _send_full(self) -> None:
         self._send([env for env, chunk in enumerate(self._chunks) if chunk.is_full])
 
     def _send(self, envs: list[int]) -> None:
+        if not envs:
+            return
         by_shard: dict[int, list[_Sealed]] = {}
+        stacks = self._stacks_of_envs()
         for env in envs:
             shard, env_id = self._shard_env_ids[env]
-            by_shard.setdefault(shard, []).append(self._chunks[env].seal(env_id, self._writer))
+            observation = self._settings.layout.join([part[env : env + 1].copy() for part in stacks])
+            by_shard.setdefault(shard, []).append(self._chunks[env].seal(env_id, self._writer, observation))
         for shard, sealed in by_shard.items():
             while len(self._in_flight[shard]) >= self._writer_settings.max_in_flight:
                 self._receive(shard)
@@ -462,7 +496,7 @@ class ShardWriter:
             sealed, chunk = missing[0], missing[0].chunk
             self.counts.resent += 1
             try:
-                for chunk in (sealed.chunk, sealed.with_context(self._settings)):
+                for chunk in (sealed.chunk, replace(sealed.chunk, context=sealed.context)):
                     handle = self._shards.call(shard, "take", [chunk])
                     taken: Taken = self._shards.result(handle, self._writer_settings.timeout_s)
                     self._note(shard, taken, [sealed])

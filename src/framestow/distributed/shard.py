@@ -22,15 +22,15 @@ from framestow.distributed.chunks import (
     REPLACED,
     STORED,
     Chunk,
+    Context,
     ShardReport,
     Taken,
     arrange_frames,
-    unpack_arrays,
+    unpack_chunk,
 )
 from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.frames.stacking import BY_SETTING
-from framestow.replay.added_steps import RunStarts
+from framestow.replay.added_steps import RunStarts, Step, add_step, begin_episodes
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
@@ -40,7 +40,7 @@ from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.sampling import PendingFrames
 from framestow.replay.sequences import SequenceShape
-from framestow.replay.step_checks import BEGINS
+from framestow.replay.step_checks import BEGINS, BEGINS_RUN, check_frames
 
 # Fields of a ``Batch`` and of a ``SequenceBatch`` that a shard sends by name.
 BATCH_FIELDS = ("action", "reward", "discount", "terminated", "truncated")
@@ -153,7 +153,7 @@ class Shard:
         ===========  ====================================================================
         ``stored``   stored; an open episode of another writer ends as truncated
         ``duplicate``  the shard has it already; nothing is stored
-        ``gap``      chunks before it are missing; nothing is stored until it comes with its ``context``
+        ``gap``      what is before it is missing; nothing is stored until it comes with its ``context``
         ``replaced``   a later writer feeds the environment; nothing is stored
         ===========  ====================================================================
         """
@@ -171,13 +171,14 @@ class Shard:
         if chunk.writer == writer and chunk.number < next_number:
             self._duplicates += 1
             return DUPLICATE
-        # A memory that was reopened has closed its episodes, so even the next chunk needs the frames before it.
-        is_open = bool(self.memory._steps.is_open[env_id])
-        continues = chunk.writer == writer and chunk.number == next_number and is_open
-        needs_context = not continues and not chunk.steps.bits[0] & BEGINS
-        if needs_context and not chunk.context:
-            return GAP
-        self._store(chunk, needs_context)
+        # A memory that was reopened has closed its episodes, so even the next chunk may need what is before it.
+        is_open = bool(self.memory._steps.is_open[env_id] or chunk.steps.bits[0] & BEGINS)
+        is_next = chunk.number == (next_number if chunk.writer == writer else 0)
+        if not (is_next and is_open):
+            if chunk.context is None:
+                return GAP
+            self._store_context(chunk, chunk.context, is_next)
+        self._store(chunk)
         self._writers[env_id], self._next_numbers[env_id] = chunk.writer, chunk.number + 1
         self._inserted += chunk.steps.num_steps
         if self._log is not None:
@@ -185,10 +186,8 @@ class Shard:
             self._log.append(env_id, chunk.writer, chunk.number, newest)
         return STORED
 
-    def _store(self, chunk: Chunk, with_context: bool) -> None:
+    def _store(self, chunk: Chunk) -> None:
         memory, env_id = self.memory, chunk.env_id
-        if with_context:
-            self._begin_with_context(chunk)
         first = int(memory._steps.newest_positions[env_id]) + 1
         is_whole = chunk.num_frames == memory._storage.frames_per_segment
         if is_whole and memory._takes_segments(env_id):
@@ -201,35 +200,44 @@ class Shard:
             indices = self._indices(env_id, first + is_step[known] - 1)
             memory.update_priorities(indices, chunk.priorities[known])
 
-    def _begin_with_context(self, chunk: Chunk) -> None:
-        """Begin an episode with the frames before the chunk; their steps are unknown, so they cannot be sampled."""
-        memory, env_id, steps = self.memory, chunk.env_id, chunk.steps
-        context = unpack_arrays(self._settings.memory, chunk.context)
-        num = len(context[0])
+    def _store_context(self, chunk: Chunk, context: Context, is_next: bool) -> None:
+        """Store the observation before a chunk; after a lost step if steps are missing, or the episode's beginning."""
+        env_ids = np.array([chunk.env_id], np.int32)
+        if not (is_next and context.begins):
+            self._store_lost_step(context.observation, env_ids)
+        if context.begins:
+            begin_episodes(self.memory, context.observation, env_ids)
 
-        def frames(index: int) -> Any:
-            return arrange_frames(self._settings.memory, tuple(part[index : index + 1] for part in context))
-
-        memory.begin(frames(0), [env_id])
-        first = int(memory._steps.newest_positions[env_id])
-        extras = None if steps.extras is None else {name: values[:1] for name, values in steps.extras.items()}
-        for index in range(1, num):
-            memory.append(steps.actions[:1], [0.0], [False], [False], frames(index), [env_id], extras)
+    def _store_lost_step(self, observation: Any, env_ids: npt.NDArray[np.int32]) -> None:
+        """Begin an episode with a step that cannot be sampled, and that no return and no sequence crosses."""
+        memory, settings = self.memory, self._settings.memory
+        begin_episodes(memory, observation, env_ids)
+        first = memory._steps.newest_positions[env_ids]
+        action = np.resize(settings.action.low or 0, (1, *settings.action.shape)).astype(settings.action.stored_dtype)
+        fields = settings.extras.extras
+        extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
+        add_step(memory, Step(observation, action, [0.0], observation, [False], [False], env_ids, extras))
         with memory._lock:
-            memory._steps.lose_indices(self._indices(env_id, np.arange(first, first + num - 1)))
+            memory._steps.lose_indices(self._indices(int(env_ids[0]), first))
 
     def _append_frames(self, chunk: Chunk) -> None:
         """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
-        memory, env_ids = self.memory, [chunk.env_id]
-        arrays = unpack_arrays(self._settings.memory, chunk.segments)
-        checked = chunk.steps.check_arrays(self._settings.memory, bool(memory._steps.is_open[chunk.env_id]))
-        for index, step in enumerate(checked.each()):
-            frames = arrange_frames(self._settings.memory, tuple(part[index : index + 1] for part in arrays))
+        memory, settings, env_ids = self.memory, self._settings.memory, np.array([chunk.env_id], np.int32)
+        arrays, stacks = unpack_chunk(settings, chunk)
+        checked = chunk.steps.check_arrays(settings, bool(memory._steps.is_open[chunk.env_id]))
+        num_begun = 0
+        for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
+            frames = arrange_frames(settings, tuple(part[index : index + 1] for part in arrays))
+            starts = None
+            if bits & (BEGINS | BEGINS_RUN):
+                one = slice(num_begun, num_begun + 1)
+                starts = RunStarts.of_stacks([part[one] for part in stacks], settings.stack_padding)
+                num_begun += 1
             if step is None:
-                memory.begin(frames, env_ids)
+                memory._begin(check_frames(frames, 1, settings.frame), env_ids, starts)
             else:
-                *fields, extras, borders = step
-                memory._append((env_ids, *fields, frames, extras), RunStarts(borders * np.uint8(BY_SETTING), None))
+                *fields, extras, _ = step
+                memory._append((env_ids, *fields, frames, extras), starts)
 
     def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the readable steps that start at these frames, ascending."""

@@ -107,7 +107,7 @@ class FrameStacker:
 
     def begin(self, env_ids: npt.NDArray[np.integer], frames: Any) -> None:
         """Start an episode on each of ``env_ids`` with its first frame, ``(m, *frame)``; a tuple of several arrays."""
-        for stacks, part in zip(self.native, frames if self._is_tuple else (frames,), strict=True):
+        for stacks, part in zip(self.native, frames if isinstance(frames, tuple) else (frames,), strict=True):
             stacks.begin(env_ids, part)
 
     def append(
@@ -121,8 +121,9 @@ class FrameStacker:
 
         ``paddings`` and ``lead_ins``: those of ``FrameStorage.append``, for frames that begin a run.
         """
-        older = lead_ins if self._is_tuple and lead_ins is not None else [lead_ins] * len(self.native)
-        for stacks, part, leading in zip(self.native, frames if self._is_tuple else (frames,), older, strict=True):
+        older = lead_ins if isinstance(lead_ins, tuple) else (lead_ins,) * len(self.native)
+        parts = frames if isinstance(frames, tuple) else (frames,)
+        for stacks, part, leading in zip(self.native, parts, older, strict=True):
             stacks.append(env_ids, part, paddings, leading)
 
     def stacks(self) -> Any:

@@ -93,13 +93,21 @@ class RunStarts(NamedTuple):
         lead_ins = tuple(np.ascontiguousarray(part[:, :-1]) for part in stacks)
         return cls(paddings, lead_ins if len(lead_ins) > 1 else lead_ins[0])
 
+    def of_row(self, row: int) -> RunStarts:
+        """Return the same of one row, with its axis."""
+        return RunStarts(self.paddings[row : row + 1], None if self.lead_ins is None else rows_of(self.lead_ins, row))
+
+
+def rows_of(frames: Frames, row: int) -> Frames:
+    """Return one row of frames of one or several arrays, with its axis."""
+    one = slice(row, row + 1)
+    return tuple(part[one] for part in frames) if isinstance(frames, tuple) else frames[one]
+
 
 class StepTarget(Protocol):
     """What ``add_step`` stores steps in: a ``ReplayMemory``, or a writer of a shard."""
 
     _settings: MemorySettings
-    _takes_lead_ins: bool
-    """Whether a run may bring its own padding."""
 
     @property
     def _current_stacks(self) -> CurrentStacks: ...
@@ -156,8 +164,6 @@ def add_step(target: StepTarget, step: Step) -> None:
     runs = None
     if is_border.any():
         runs = RunStarts.of_stacks(layout.split(next_observations), settings.stack_padding, is_border)
-    if not target._takes_lead_ins:
-        _check_paddings(episodes, runs, settings.stack_padding)
     if begins.any():
         target._begin(_newest_frames(first), env_ids[begins], episodes)
     target._append(given, runs)
@@ -214,17 +220,6 @@ def _as_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
         flat = np.ascontiguousarray(flat)
     row_bytes = flat.shape[1] * flat.itemsize
     return flat.view(f"u{next(word for word in WORD_BYTES if row_bytes % word == 0)}")
-
-
-def _check_paddings(episodes: RunStarts, runs: RunStarts | None, padding: StackPadding) -> None:
-    """Raise ``InvalidStepError`` if an episode or run that begins has another padding than ``padding``."""
-    for name, starts in (("observation", episodes), ("next_observation", runs)):
-        if starts is not None and not np.isin(starts.paddings, (0, BY_SETTING)).all():
-            raise InvalidStepError(
-                f"{name} neither continues an episode nor is padded as its first one ({padding}): a shard stores "
-                "stacks of consecutive frames; add steps from a reset on, and give the true last observation of an "
-                'episode (Gymnasium: infos["final_obs"])'
-            )
 
 
 def _check_values(settings: MemorySettings, step: Step, num_steps: int) -> None:

@@ -897,8 +897,6 @@ class ReplayMemory(Closing):
         """
         return self._parts
 
-    _takes_lead_ins = True
-
     def _stacks_of_envs(self) -> Arrays:
         """Return copies of the current stacks of all environments, one array per array of an observation."""
         return self._parts.stacker.parts()

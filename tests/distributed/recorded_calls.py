@@ -1,0 +1,31 @@
+"""Calls to shards in this process, of which a test loses some."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from framestow.distributed.calls import LocalCalls
+from framestow.distributed.chunks import Chunk
+from framestow.errors import ActorLostError
+
+
+class RecordedCalls(LocalCalls):
+    """Lists every chunk that was sent, and loses the answers or the calls of those that a test chooses."""
+
+    def __init__(self, *makes: Callable[[int], Any]) -> None:
+        super().__init__(makes)
+        self.sent: list[Sequence[Chunk]] = []
+        self.lost_calls: set[int] = set()  # numbers of the calls of ``take`` that never arrive
+        self.lost_answers: set[int] = set()
+
+    def call(self, number: int, method: str, *given: Any) -> Any:
+        if method != "take":
+            return super().call(number, method, *given)
+        place = len(self.sent)
+        self.sent.append(given[0])
+        lost = None, ActorLostError("the call is lost")
+        if place in self.lost_calls:
+            return lost
+        handle = super().call(number, method, *given)
+        return lost if place in self.lost_answers else handle
