@@ -110,8 +110,10 @@ class Taken(NamedTuple):
 def unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Arrays, Arrays]:
     """Return the frames of a chunk, and the whole stacks of those frames that begin an episode or a run.
 
-    ``(num_frames, *frame)`` and ``(num_begins, depth, *frame)`` of each array. Raises ``DamagedDataError`` for other
-    bytes than a writer packed.
+    ``(num_frames, *frame)`` and ``(num_begins, depth, *frame)`` of each array.
+
+    Raises:
+        DamagedDataError: other bytes than a writer packed.
     """
     begins = np.flatnonzero(chunk.steps.bits & (BEGINS | BEGINS_RUN))
     arrays = [
@@ -405,7 +407,8 @@ class ShardWriter:
     ) -> None:
         """Store one step of each of ``env_ids`` with any observations, as ``ReplayMemory.add`` does.
 
-        Raises ``InvalidStepError`` before anything is stored.
+        Raises:
+            InvalidStepError: before anything is stored.
         """
         step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
         add_step(self, step)
