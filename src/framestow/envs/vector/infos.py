@@ -44,7 +44,7 @@ def _batch(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_envs: in
     for key, (env_ids, values) in columns.items():
         mask_name, kinds = f"_{key}", set(map(type, values))
         if mask_name in columns or mask_name in batched or _has_dictionaries_among_others(kinds):
-            return _one_by_one(infos, numbers, num_envs)
+            return _InfoBatcher(num_envs).batch(infos, numbers)
         if isinstance(env_ids, range) and kinds <= _PLAIN_NUMBERS and key != "final_obs":
             batched[key] = np.array(values, type(values[0]))
         elif isinstance(values[0], dict) and key != "final_obs":
@@ -105,19 +105,16 @@ def _mask_of(env_ids: Sequence[int], num_envs: int) -> npt.NDArray[np.bool_]:
 
 
 class _InfoBatcher(VectorEnv[Any, Any, Any]):
-    """Gymnasium's ``_add_info`` without environments."""
+    """Gymnasium's ``_add_info`` without environments, for keys that conflict: ``x`` and ``_x``, a dict and a number."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs = num_envs
 
-
-def _one_by_one(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_envs: int) -> dict[str, Any]:
-    """Batch by Gymnasium's own code if keys conflict: ``x`` and ``_x``, or a dictionary and a number."""
-    batcher = _InfoBatcher(num_envs)
-    batched: dict[str, Any] = {}
-    for number, info in zip(numbers, infos, strict=True):
-        batched = batcher._add_info(batched, info, number)
-    return batched
+    def batch(self, infos: Sequence[dict[str, Any]], env_ids: Sequence[int]) -> dict[str, Any]:
+        batched: dict[str, Any] = {}
+        for env_id, info in zip(env_ids, infos, strict=True):
+            batched = self._add_info(batched, info, env_id)
+        return batched
 
 
 class FinishedGame(NamedTuple):

@@ -1,6 +1,7 @@
 """Write a log of blocks: append-only files of limited size, removed once nothing in them is needed.
 
-``BlockLogWriter`` appends, drops, compacts and removes. ``LogTail`` is the one file that it appends to.
+``BlockLogWriter`` appends, drops, compacts and removes. ``NeededBlocks`` says where each needed block is, and how many
+bytes of a file are needed. ``LogTail`` is the one file that grows.
 """
 
 from __future__ import annotations
@@ -73,6 +74,39 @@ class LogFile:
         return self.end.bytes + self.end.index_bytes
 
 
+class NeededBlocks:
+    """The needed blocks of a log, and the files that have them."""
+
+    def __init__(self) -> None:
+        self.table = BlockTable()  # where each needed block is; dropped blocks are not in it
+        self.files: dict[int, LogFile] = {}  # by number, ascending: files that the log reads or appends to
+
+    def put(self, key: BlockKey, row: Row) -> None:
+        """Add a block; it replaces the one of that key."""
+        self._count(self.table.put(key, row), -1)
+        self._count(row, 1)
+
+    def drop(self, key: BlockKey) -> None:
+        """Remove a block; an unknown key is ignored."""
+        self._count(self.table.drop(key), -1)
+
+    def retain(self, keys: Iterable[BlockKey]) -> None:
+        """Remove all blocks but these."""
+        self.table.retain(keys)
+        self.recount()
+
+    def recount(self) -> None:
+        """Count the needed bytes of each file again."""
+        sizes = self.table.size_by_file()
+        for file in self.files.values():
+            blocks, payloads = sizes.get(file.number, (0, 0))
+            file.live_bytes = payloads + blocks * (BLOCK_HEADER_BYTES + ENTRY_BYTES)
+
+    def _count(self, row: Row | None, sign: int) -> None:
+        if row is not None:
+            self.files[row.file].live_bytes += sign * (BLOCK_HEADER_BYTES + row.size + ENTRY_BYTES)
+
+
 class BlockLogWriter(Closing):
     """Appends blocks, drops unneeded ones, and removes files; for one thread at a time.
 
@@ -91,9 +125,8 @@ class BlockLogWriter(Closing):
         self._folder, self._name, self._file_bytes, self._disk = folder, name, file_bytes, files
         # Number of the next file; it never decreases. Only this writer creates files of the log.
         self._next_file = 1 + max((number for number, _ in _numbered(files.names(folder), name)), default=0)
-        self._files: dict[int, LogFile] = {}  # by number, ascending: files that this log reads or appends to
+        self._blocks = NeededBlocks()
         self._tail: LogTail | None = None  # file that grows; None: the next append creates one
-        self._table = BlockTable()  # where each needed block is; dropped blocks are not in it
         self._unsynced: dict[BlockKey, Row | None] = {}  # new since the last sync, with its row before
         self._ends_at_open: dict[int, FileEnd] = {}  # of each file, in the states at the opening
         self.left_over: dict[Path, int] = {}
@@ -145,26 +178,26 @@ class BlockLogWriter(Closing):
         writer._next_file = max([writer._next_file, *(one["next_file"] for one in states)])
         writer._cut_left_over(ends)
         is_intact = writer._load_files(state)
-        last = next(reversed(writer._files.values()), None)
+        last = next(reversed(writer._blocks.files.values()), None)
         if last is not None and is_intact[last.number] and ends[last.number] == last.end:
             writer._tail = LogTail.reopen(folder, name, last, files)
         return writer
 
     def __len__(self) -> int:
-        return len(self._table)
+        return len(self._blocks.table)
 
     def __contains__(self, key: BlockKey) -> bool:
-        return key in self._table
+        return key in self._blocks.table
 
     @property
     def live_bytes(self) -> int:
         """Bytes of the needed blocks, with their headers and index entries."""
-        return sum(file.live_bytes for file in self._files.values())
+        return sum(file.live_bytes for file in self._blocks.files.values())
 
     @property
     def file_bytes(self) -> int:
         """Bytes of all files, including those to be removed."""
-        return sum(file.bytes for file in self._files.values())
+        return sum(file.bytes for file in self._blocks.files.values())
 
     @property
     def next_file(self) -> int:
@@ -173,11 +206,11 @@ class BlockLogWriter(Closing):
 
     def packed_keys(self) -> npt.NDArray[np.int64]:
         """Return the keys of the needed blocks, packed and ascending."""
-        return self._table.packed_keys()
+        return self._blocks.table.packed_keys()
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a block is, readable after a sync; raise ``KeyError`` if it does not exist."""
-        row = self._table.get(key)
+        row = self._blocks.table.get(key)
         if row is None:
             raise KeyError(f"block {key.number} of track {key.track}: {self._folder} has none in {self._name!r}")
         return self._span_of(row)
@@ -197,10 +230,8 @@ class BlockLogWriter(Closing):
         if tail is None or not tail.fits(len(payload), self._file_bytes):
             tail = self._next_tail()
         row = tail.append(key, payload)
-        previous = self._table.put(key, row)
-        self._unsynced.setdefault(key, previous)
-        self._count(previous, -1)
-        self._count(row, 1)
+        self._unsynced.setdefault(key, self._blocks.table.get(key))  # first, as a Ctrl-C may come between the two
+        self._blocks.put(key, row)
         return self._span_of(row)
 
     def sync(self) -> LogState:
@@ -212,11 +243,11 @@ class BlockLogWriter(Closing):
         """
         if self._tail is not None and self._tail.file.synced != self._tail.file.end:
             self._sync_tail(self._tail)
-        self._recount()  # a Ctrl-C may have interrupted between a change and its count
+        self._blocks.recount()  # a Ctrl-C may have interrupted between a change and its count
         return {
             "files": [
                 {"number": file.number, "bytes": file.synced.bytes, "blocks": file.synced.blocks}
-                for file in self._files.values()
+                for file in self._blocks.files.values()
                 if file.synced is not None and self._is_needed(file)
             ],
             "next_file": self._next_file,
@@ -225,14 +256,13 @@ class BlockLogWriter(Closing):
     def drop(self, keys: Iterable[BlockKey]) -> None:
         """Mark these blocks as unneeded; unknown keys are ignored."""
         for key in keys:
-            self._count(self._table.drop(key), -1)
+            self._blocks.drop(key)
             self._unsynced.pop(key, None)
 
     def retain(self, keys: Iterable[BlockKey]) -> None:
         """Mark all blocks but these as unneeded."""
-        self._table.retain(keys)
-        self._unsynced = {key: previous for key, previous in self._unsynced.items() if key in self._table}
-        self._recount()
+        self._blocks.retain(keys)
+        self._unsynced = {key: previous for key, previous in self._unsynced.items() if key in self._blocks.table}
 
     def compact(self) -> dict[BlockKey, BlockSpan]:
         """Copy the needed blocks of sparse files to the end, until half of all bytes are needed.
@@ -244,7 +274,7 @@ class BlockLogWriter(Closing):
         moved = {}
         while (file := self._sparsest()) is not None:
             with self._disk.open_to_read(self._path(file.number, LOG)) as log:
-                for key, row in self._table.in_file(file.number):
+                for key, row in self._blocks.table.in_file(file.number):
                     try:
                         payload = read_block(log, key, row)
                     except DamagedDataError:
@@ -261,11 +291,11 @@ class BlockLogWriter(Closing):
         next call.
         """
         ends = _find_committed(kept)
-        needed = {file.number for file in self._files.values() if self._is_needed(file)}
+        needed = {file.number for file in self._blocks.files.values() if self._is_needed(file)}
         removed = []
-        for number in sorted((self._files.keys() | self._ends_at_open.keys()) - ends.keys() - needed):
+        for number in sorted((self._blocks.files.keys() | self._ends_at_open.keys()) - ends.keys() - needed):
             if all(self._disk.remove(self._path(number, ending)) for ending in (INDEX, LOG)):
-                self._files.pop(number, None)
+                self._blocks.files.pop(number, None)
                 self._ends_at_open.pop(number, None)
                 removed.append(self._path(number, LOG))
         self._cut_unnamed(ends)
@@ -284,7 +314,7 @@ class BlockLogWriter(Closing):
         number = self._next_file
         self._next_file += 1
         tail = LogTail.create(self._folder, self._name, number, self._disk)
-        self._files[number] = tail.file
+        self._blocks.files[number] = tail.file
         self._tail = tail
         return tail
 
@@ -302,13 +332,13 @@ class BlockLogWriter(Closing):
         self._tail = None
         tail.abandon(self._disk)
         for key, previous in self._unsynced.items():
-            self._table.drop(key)
+            self._blocks.table.drop(key)
             if previous is not None:
-                self._table.put(key, previous)
+                self._blocks.table.put(key, previous)
         self._unsynced.clear()
         if tail.file.synced is None:
-            del self._files[tail.file.number]
-        self._recount()
+            del self._blocks.files[tail.file.number]
+        self._blocks.recount()
 
     def _load_files(self, state: LogState) -> dict[int, bool]:
         """Load the files of ``state``; return for each whether the log may append to it."""
@@ -324,9 +354,9 @@ class BlockLogWriter(Closing):
                     f"{error.filename}: the file is missing, and {end.blocks} blocks with it; "
                     f"{repair_hint(self._folder)}"
                 ) from error
-            self._files[number] = LogFile(number, end, end)
-        self._table.put_files(entries)
-        self._recount()
+            self._blocks.files[number] = LogFile(number, end, end)
+        self._blocks.table.put_files(entries)
+        self._blocks.recount()
         return is_intact
 
     def _cut_left_over(self, ends: dict[int, FileEnd]) -> None:
@@ -342,26 +372,16 @@ class BlockLogWriter(Closing):
     def _cut_unnamed(self, ends: dict[int, FileEnd]) -> None:
         """Cut off data that was named when the log was opened, and that neither ``ends`` nor this log name now."""
         for number, end_at_open in list(self._ends_at_open.items()):
-            file = self._files.get(number)
+            file = self._blocks.files.get(number)
             end = max(ends.get(number, NO_BLOCKS), NO_BLOCKS if file is None else file.end)
             if number in ends and end < end_at_open:
                 self._disk.open_at(self._path(number, LOG), end.bytes).close()
                 self._disk.open_at(self._path(number, INDEX), end.index_bytes).close()
                 self._ends_at_open[number] = end
 
-    def _count(self, row: Row | None, sign: int) -> None:
-        if row is not None:
-            self._files[row.file].live_bytes += sign * (BLOCK_HEADER_BYTES + row.size + ENTRY_BYTES)
-
-    def _recount(self) -> None:
-        sizes = self._table.size_by_file()
-        for file in self._files.values():
-            blocks, payloads = sizes.get(file.number, (0, 0))
-            file.live_bytes = payloads + blocks * (BLOCK_HEADER_BYTES + ENTRY_BYTES)
-
     def _sparsest(self) -> LogFile | None:
         """Return the file with the smallest needed part, if less than half of it and of all bytes is needed."""
-        files = [file for file in self._files.values() if file.is_sound and self._is_needed(file)]
+        files = [file for file in self._blocks.files.values() if file.is_sound and self._is_needed(file)]
         sparse = [file for file in files if 2 * file.live_bytes < file.bytes and not self._is_tail(file)]
         if 2 * sum(file.live_bytes for file in files) >= sum(file.bytes for file in files):
             return None
