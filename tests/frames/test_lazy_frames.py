@@ -55,6 +55,25 @@ def test_lazy_frames_equal_their_stacked_or_concatenated_frames(stack):
 
 
 @settings(max_examples=25)
+@given(stacks(), st.sampled_from([0, -1]))
+def test_numpy_functions_of_lazy_frames_equal_those_of_arrays(stack, stack_axis):
+    frames, axis, array = stack
+    lazy = LazyFrames(frames, axis)
+
+    assert bits(np.stack([array, array])) == bits(np.stack([lazy, lazy]))
+    assert bits(np.stack([array, array], axis=stack_axis)) == bits(np.stack([lazy, array], axis=stack_axis))
+    assert bits(np.stack([array], dtype=np.float64, casting="unsafe")) == bits(
+        np.stack((lazy,), dtype=np.float64, casting="unsafe")
+    )
+    assert bits(np.atleast_1d(array)) == bits(np.atleast_1d(lazy))
+
+
+def test_a_stack_of_lazy_frames_of_different_shapes_is_refused_as_by_numpy():
+    with pytest.raises(ValueError, match="all input arrays must have the same shape"):
+        np.stack([LazyFrames(numbered(3)), LazyFrames(numbered(4))])
+
+
+@settings(max_examples=25)
 @given(stacks(), st.data())
 def test_indexing_lazy_frames_equals_indexing_the_array(stack, data):
     frames, axis, array = stack

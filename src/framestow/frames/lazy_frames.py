@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -78,6 +78,20 @@ class LazyArray(ABC):
         array = np.empty(self.shape, self.dtype if dtype is None else dtype)
         self.write(array)
         return array
+
+    def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a NumPy function with arrays. ``np.stack`` of ``LazyFrames`` copies each frame once, not twice.
+
+        >>> import numpy as np
+        >>> from framestow.integrations.gymnasium import LazyFrames
+        >>> np.stack([LazyFrames([np.zeros((84, 84))] * 4)] * 32).shape
+        (32, 4, 84, 84)
+        """
+        if func is np.stack and len(args) == 1 and not kwargs and all(kind is LazyFrames for kind in types):
+            observations = list(args[0])
+            if len({(lazy.shape, lazy.dtype) for lazy in observations}) == 1:
+                return np.asarray(LazyFramesBatch(observations))
+        return func(*_as_arrays(args), **_as_arrays(kwargs))
 
     def __dlpack__(self, **asked: Any) -> Any:
         """Export a new array by DLPack, so that ``torch.as_tensor(lazy)`` does not convert number by number."""
@@ -218,8 +232,7 @@ class LazyFrames(LazyArray):
             out = np.moveaxis(out, -2, 0)
         elif self._axis == "last":
             out = np.moveaxis(out, -1, 0)
-        for index, each in enumerate(self._frames):
-            out[index] = each
+        _write_frames(self._frames, out)
 
     def __getitem__(self, index: Any) -> Any:
         """Return a part of the array; a single frame along the first axis is a read-only view of the shared frame."""
@@ -288,6 +301,10 @@ class LazyFramesBatch(LazyArray):
 
     def write(self, out: npt.NDArray[Any]) -> None:
         """Write the array into ``out`` of the same shape; another dtype is cast as ``astype`` does."""
+        if self._observations[0].axis == "first" and out.flags.c_contiguous:
+            frames = [frame for lazy in self._observations for frame in lazy._frames]
+            _write_frames(frames, out.reshape(len(frames), *out.shape[2:]))
+            return
         for index, lazy in enumerate(self._observations):
             lazy.write(out[index])
 
@@ -308,6 +325,24 @@ class LazyFramesBatch(LazyArray):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LazyFramesBatch, (self._observations,)
+
+
+def _write_frames(frames: Sequence[npt.NDArray[Any]], out: npt.NDArray[Any]) -> None:
+    """Write each of ``frames`` into its row of ``out``: in one call, in half of the time, if the rows lie together."""
+    if out.flags.c_contiguous and out.ndim > 1:
+        np.concatenate(frames, out=out.reshape(len(out) * out.shape[1], *out.shape[2:]), casting="unsafe")
+        return
+    for index, each in enumerate(frames):
+        out[index] = each
+
+
+def _as_arrays(values: Any) -> Any:
+    """Return arguments of a NumPy function with an array for each ``LazyArray``."""
+    if isinstance(values, LazyArray):
+        return np.asarray(values)
+    if isinstance(values, dict):
+        return {name: _as_arrays(value) for name, value in values.items()}
+    return type(values)(map(_as_arrays, values)) if type(values) in (list, tuple) else values
 
 
 def read_only(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
