@@ -96,7 +96,7 @@ def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, all_env_ids:
             f"env_ids is {array.tolist()}: this memory has environments 0 to {len(all_env_ids) - 1}; "
             "give numbers in that range, or build the memory with a larger num_envs"
         )
-    if len(np.unique(array)) != len(array):
+    if len(array) > 1 and len(np.unique(array)) != len(array):
         raise InvalidStepError(
             f"env_ids is {array.tolist()}: an environment takes one step in a call; give each number once"
         )

@@ -62,11 +62,12 @@ def test_all_stored_steps_equal_the_added_ones(seed, num_envs, end, padding, com
 
 
 @pytest.mark.parametrize("come_as", ["frames", "stacks"])
-def test_any_number_of_environments_may_take_turns(come_as):
-    play = Play(0, 9, shape=PICTURE)
+@pytest.mark.parametrize("num_envs", [9, 20])
+def test_any_number_of_environments_may_take_turns(come_as, num_envs, tmp_path):
+    play = Play(0, num_envs, shape=PICTURE)
     theirs, ours = both(50, **({"frame_stack": 4} if come_as == "frames" else {}))
-    for _ in range(9):
-        for env in range(9):
+    for _ in range(5):
+        for env in range(num_envs):
             frames, stacks = play.step(env)
             if come_as == "stacks":  # only the pixels identify the environments
                 frames = stacks.clone().exclude("collector")
@@ -74,8 +75,11 @@ def test_any_number_of_environments_may_take_turns(come_as):
             theirs.add(stacks)
             ours.add(frames)
 
+        assert_equal(theirs[:], ours[:])
+        ours.dumps(tmp_path)
+        ours.loads(tmp_path)
     assert_equal(theirs[:], ours[:])
-    assert ours.storage.memory.num_envs > 8
+    assert 16 == ours.storage.memory.num_envs
     assert 4 == ours.storage.memory.stack
 
 
@@ -216,68 +220,63 @@ def test_the_next_steps_use_the_positions_of_refused_steps():
     assert theirs.write_count == ours.write_count
 
 
-@pytest.mark.parametrize("is_counted", [False, True], ids=["before the memory has it", "behind it"])
-def test_an_interrupted_batch_changes_no_stored_step_and_frees_its_positions(monkeypatch, is_counted):
-    play = Play(0, 3)
-    theirs, ours = both(frame_stack=4)
-    for _ in range(4):
-        extend(theirs, ours, play)
-    held = theirs[:].clone()
-    calls, append = [], type(ours.storage.memory).append
+def interrupt(monkeypatch, memory, at, is_behind=False):
+    """Interrupt call number ``at`` of ``memory.add``, before or behind it."""
+    calls, add = [], type(memory).add
 
-    def broken(memory, *step, **others):
+    def interrupted(memory, *step):
         calls.append(step)
-        if len(calls) < 5 or is_counted:
-            append(memory, *step, **others)
-        if len(calls) == 5:
+        if len(calls) < at or is_behind:
+            add(memory, *step)
+        if len(calls) == at:
             raise KeyboardInterrupt
 
-    frames, stacks = play.batch(2)
-    with monkeypatch.context() as patched:
-        patched.setattr(type(ours.storage.memory), "append", broken)
-        with pytest.raises(KeyboardInterrupt):
-            ours.extend(frames.reshape(-1).clone())
-
-    assert 45 == len(ours)
-    cells = torch.cat([torch.arange(15), torch.arange(21, 45)])  # some of the positions 15 to 20 were written
-    assert_equal(held[cells], ours[cells])
-    theirs.extend(stacks.reshape(-1))
-    ours.extend(frames.reshape(-1).clone())
-    for _ in range(6):
-        assert len(theirs) == len(ours)
-        extend(theirs, ours, play)
-    assert_equal(theirs[:], ours[:])
+    monkeypatch.setattr(type(memory), "add", interrupted)
 
 
+@pytest.mark.parametrize("is_behind", [False, True], ids=["before the memory has the step", "behind it"])
 @pytest.mark.parametrize("come_as", ["frames", "stacks"])
-def test_many_interrupted_batches_change_no_stored_step(monkeypatch, come_as):
+def test_the_steps_of_a_batch_before_an_interrupt_are_stored(monkeypatch, come_as, is_behind):
     play = Play(0, 3, shape=PICTURE)
     theirs, ours = both(**({"frame_stack": 4} if come_as == "frames" else {}))
     for _ in range(4):
         extend(theirs, ours, play, come_as=come_as)
-    held, calls = theirs[:].clone(), []
-    method = "append" if come_as == "frames" else "add"
-    store = getattr(type(ours.storage.memory), method)
-
-    def broken(memory, *step):
-        store(memory, *step)
-        calls.append(step)
-        if len(calls) % 6 == 0:
-            raise KeyboardInterrupt
-
-    frames, stacks = play.batch(2)
+    frames, stacks = (data.reshape(-1) for data in play.batch(2))
+    given = frames if come_as == "frames" else stacks
     with monkeypatch.context() as patched:
-        patched.setattr(type(ours.storage.memory), method, broken)
-        for _ in range(100):
-            with pytest.raises(KeyboardInterrupt):
-                ours.extend((frames if come_as == "frames" else stacks).reshape(-1).clone())
-        assert 600 == len(calls)
+        interrupt(patched, ours.storage.memory, at=3, is_behind=is_behind)
+        with pytest.raises(KeyboardInterrupt):
+            ours.extend(given.clone())
 
-    cells = torch.cat([torch.arange(15), torch.arange(21, 45)])
-    assert_equal(held[cells], ours[cells])
-    theirs.extend(stacks.reshape(-1).clone())
-    ours.extend((frames if come_as == "frames" else stacks).reshape(-1).clone())
-    assert_equal(theirs[cells], ours[cells])
+    stored = ours.write_count - theirs.write_count
+    assert 0 < stored < 6
+    theirs.extend(stacks[:stored].clone())
+    assert_equal(theirs[:], ours[:])
+    theirs.extend(stacks[stored:].clone())
+    ours.extend(given[stored:].clone())
+    for _ in range(6):
+        extend(theirs, ours, play, come_as=come_as)
+        assert_equal(theirs[:], ours[:])
+
+
+def test_many_interrupted_batches_change_no_stored_step(monkeypatch):
+    play = Play(0, 3, shape=PICTURE)
+    theirs, ours = both()
+    for number in range(100):
+        stacks = play.batch(4)[1].reshape(-1)
+        if number == 0:
+            theirs.extend(stacks.clone())
+            ours.extend(stacks.clone())
+            continue
+        with monkeypatch.context() as patched:
+            interrupt(patched, ours.storage.memory, at=2 + number % 3)
+            with pytest.raises(KeyboardInterrupt):
+                ours.extend(stacks.clone())
+        if stored := ours.write_count - theirs.write_count:
+            theirs.extend(stacks[:stored].clone())
+        if number % 20 == 0:
+            assert_equal(theirs[:], ours[:])
+    assert theirs.write_count > 3 * len(theirs)
 
 
 def test_unsupported_writers_and_settings_are_refused():

@@ -35,8 +35,8 @@ from framestow.integrations.drop_in.paired_steps import (
     memory_from_bytes,
     memory_to_bytes,
 )
-from framestow.integrations.torchrl.pixel_steps import PixelSteps
-from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelForm, PixelKeys, num_envs_for
+from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps
+from framestow.integrations.torchrl.steps import NONE, FrameStacking, Key, PixelKeys, name_of
 from framestow.one_line import one_line
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.memory_settings import check_unpacking
@@ -91,7 +91,8 @@ class PackedPixels(torch.Tensor):
     ) -> Any:
         if func is torch.ops.aten.detach.default:
             return args[0]
-        if func._schema.is_mutable and isinstance(args[0], cls):
+        name, _, overload = func.__name__.partition(".")
+        if (name.endswith("_") or overload == "out") and isinstance(args[0], cls):
             raise InvalidStepError(
                 f"{func} would write into packed pixels: they cannot be changed; copy them with clone() first"
             )
@@ -118,7 +119,7 @@ class StoredPixels:
 
     def read_packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
         """Return the same as ``PackedPixels``."""
-        nothing = [torch.from_numpy(part) for part in self.steps.form.no_pixels()]
+        nothing = [torch.from_numpy(np.empty((0, *spec.shape), spec.dtype)) for spec in self.steps.sampled]
         return {
             key: PackedPixels(partial(self._read_key, key), numbers, part)
             for key, part in zip(self.keys.all_keys, 2 * nothing, strict=True)
@@ -278,8 +279,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         threads: number of threads that unpack a batch.
         storage: ``"packed"`` compresses frames, ``"raw"`` stores them uncompressed.
 
-    ``memory.report()`` shows the memory use. The memory stores rewards and episode ends, but not actions. Its indices
-    differ from storage positions. It has spare capacity for some hundreds of steps of interrupted batches.
+    ``memory.report()`` shows the memory use. The memory stores episode ends, but neither actions nor rewards. Its
+    indices differ from storage positions. If Ctrl-C interrupts a batch, its first steps are stored, up to the
+    interrupt.
 
     Any number of environments may take turns. A step continues the previous step of its environment if the pixels
     match. The order of a batch, ``("collector", "traj_ids")`` and ``"is_init"`` identify the environment.
@@ -327,7 +329,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
                     f"{name} is {value!r}: not supported, because pixels are not in one tensor; leave it out"
                 )
         super().__init__(max_size, device=device, ndim=ndim, cleanup_memmap=cleanup_memmap)
-        self._frame_stack, self._dim, self._padding = frame_stack, dim, PADDINGS[padding]
+        self._frame_stack, self._dim, self._padding = frame_stack, dim, padding
         self._asked_keys = _as_keys(pixels)  # None: every key of pixels that the first step has
         self.threads = threads
         self._asked_size, self._storage_kind = max_size, storage
@@ -360,38 +362,52 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
             return
         is_one = isinstance(cursor, int | np.integer) or (isinstance(cursor, torch.Tensor) and not cursor.ndim)
         batch = steps.unsqueeze(0) if is_one else steps
-        size, length = self._max_size_along_dim0(batched_data=batch), len(self)
-        number = 0 if self._pixels is None else self._pixels.steps.next_number
-        cells = self._check_cells(cursor, len(batch), size)
+        size, start, width = (
+            self._max_size_along_dim0(batched_data=batch),
+            self._next_cell,
+            batch.batch_size[1:].numel(),
+        )
+        self._check_cells(cursor, len(batch), size)
+        first = self._next_number
         try:
-            self._set_next(cursor, steps, batch, size)
-        except BaseException:  # Ctrl-C, a full disk or a refused step: the writer counts none of the batch
-            if self._pixels is not None:
-                self._pixels.steps.hide_from(number)
-            self._len = length
-            self._rewind_writers(len(batch))
-            raise
-        self._next_cell = (int(cells[-1]) + 1) % size
+            self._add_pixels(batch, size * width, width)
+        finally:  # a refused batch is not stored; after Ctrl-C, its first steps are
+            num_rows = (self._next_number - first) // width
+            if num_rows:
+                numbers = torch.arange(first, first + num_rows * width).reshape(num_rows, *batch.batch_size[1:])
+                others = self._other_keys(
+                    batch if num_rows == len(batch) else batch[:num_rows], numbers.to(self.device)
+                )
+                super().set(_cells_from(start, num_rows, size), others)
+                self._next_cell = (start + num_rows) % size
+            if num_rows < len(batch):
+                self._rewind_writers(len(batch) - num_rows)
 
-    def _set_next(self, cursor: Index, steps: TensorDictBase, batch: TensorDictBase, size: int) -> None:
+    def _add_pixels(self, batch: TensorDictBase, num_steps: int, width: int) -> None:
         keys = PixelKeys.find_in(batch, self._asked_keys) if self._pixels is None else self._pixels.keys
-        step_batch = keys.steps_of(batch, self.ndim > 1)
+        steps = keys.steps_of(batch, self.ndim > 1)
         if self._pixels is None:
-            self._pixels = self._make_pixels(keys, size * batch.batch_size[1:].numel(), num_envs_for(step_batch))
-        continues = self._pixels.steps.check_steps(step_batch)
+            num_envs = 2 * max(len(np.unique(steps.rows)), len(np.unique(steps.trajectories)))
+            self._pixels = self._make_pixels(keys, num_steps, max(num_envs, MIN_ENVS))
+        self._pixels.steps.add(steps, self._pixels.steps.plan(steps), width)
 
-        other_keys = steps.exclude(*keys.all_keys).set(STEP, torch.full(steps.batch_size, NONE, dtype=torch.int64))
-        super().set(cursor, other_keys)
-        indices = self._pixels.steps.add(step_batch, continues)
-        self._storage[STEP][cursor] = torch.from_numpy(indices).reshape(steps.batch_size).to(self.device)
+    def _other_keys(self, steps: TensorDictBase, numbers: torch.Tensor) -> TensorDictBase:
+        others = steps.exclude(*self._require_pixels().keys.all_keys).set(STEP, numbers)
+        return others if others.device is not None else others.auto_device_()  # otherwise TorchRL copies all keys
+
+    @property
+    def _next_number(self) -> int:
+        """Number of the next step."""
+        return 0 if self._pixels is None else self._pixels.steps.next_number
 
     def _rewind_writers(self, num_cells: int) -> None:
-        """Move the writers back after refused steps; they advance before they write."""
+        """Move the writers back by cells that were not written; they advance before they write."""
         for buffer in self._attached_entities:
-            writer = getattr(buffer, "_writer", None)
+            writer = getattr(buffer, "writer", None)
             if isinstance(writer, RoundRobinWriter):
-                writer._cursor = self._next_cell
-                writer._write_count -= num_cells
+                state = writer.state_dict()
+                state |= {"_cursor": self._next_cell, "_write_count": state["_write_count"] - num_cells}
+                writer.load_state_dict(state)
 
     def get(self, index: Index) -> TensorDictBase:
         """Return the steps at ``index``; for slices, pixels are ``PackedPixels``."""
@@ -473,28 +489,29 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         return self._pixels
 
     def _make_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> StoredPixels:
-        make_memory = partial(
-            ReplayMemory,
-            observation_space=keys.space,
-            action_space=1,
-            stack=self._frame_stack,
-            stack_padding=self._padding,
-            threads=self.threads,
-            storage=self._storage_kind,
-        )
-        form = PixelForm.of_space(keys.space, self._frame_stack, self._dim)
-        return StoredPixels(keys, PixelSteps(form, num_steps, num_envs, make_memory))
+        stacking = None
+        if self._frame_stack is not None:
+            pads_with_zeros = self._padding == "constant"
+            stacking = [
+                FrameStacking.of_frames(spec.shape, self._frame_stack, self._dim, pads_with_zeros)
+                for spec in keys.specs
+            ]
+        settings = {
+            "stack_padding": PADDINGS[self._padding],
+            "threads": self.threads,
+            "storage": self._storage_kind,
+        }
+        specs = dict(zip(map(name_of, keys.keys), keys.specs, strict=True))
+        return StoredPixels(keys, PixelSteps(specs, stacking, num_steps, num_envs, settings))
 
-    def _check_cells(self, cursor: Index, num_cells: int, size: int) -> Indices:
-        """Return the positions of ``cursor`` along the first dimension; raise unless they are the next ones."""
-        cells = np.arange(size)[cursor] if isinstance(cursor, slice) else np.asarray(cursor)
-        cells = cells.reshape(-1).astype(np.int64)
-        if not np.array_equal(cells, (self._next_cell + np.arange(num_cells)) % size):
+    def _check_cells(self, cursor: Index, num_cells: int, size: int) -> None:
+        """Raise unless ``cursor`` has the next positions along the first dimension."""
+        cells = np.arange(size)[cursor] if isinstance(cursor, slice) else np.asarray(cursor).reshape(-1)
+        if not np.array_equal(cells, np.arange(self._next_cell, self._next_cell + num_cells) % size):
             raise InvalidStepError(
                 f"steps are written to the positions {cells[:4].tolist()}...: the next position is {self._next_cell}, "
                 "and pixels must be added in order; use a RoundRobinWriter and one buffer per storage"
             )
-        return cells
 
     def _write_other_keys(self, cursor: Index, steps: TensorDictBase) -> None:
         """Write the other keys; raise ``InvalidStepError`` if ``steps`` has other pixels than the stored ones."""
@@ -508,7 +525,13 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
                 f"new pixels are written to the positions {cursor}: stored pixels cannot be changed; write only the "
                 "other keys, or extend the buffer"
             )
-        super().set(cursor, steps.exclude(*pixels.keys.all_keys).set(STEP, numbers), set_cursor=False)
+        super().set(cursor, self._other_keys(steps, numbers), set_cursor=False)
+
+
+def _cells_from(start: int, num_cells: int, size: int) -> slice | torch.Tensor:
+    """Return the index of cells of a ring; TorchRL writes to a slice in two thirds of the time."""
+    stop = start + num_cells
+    return slice(start, stop) if stop <= size else torch.arange(start, stop) % size
 
 
 def _as_keys(pixels: str | Key | Sequence[str | Key] | None) -> list[Key] | None:
