@@ -113,8 +113,8 @@ class PixelSteps:
         if stored:
             pixels = self._parts_of(memory.get([episode[2] for episode in stored]).next_observation)
             self._episodes = {
-                number: Episode(*others, tuple(part[at].copy() for part in pixels))
-                for at, (number, *others) in enumerate(stored)
+                number: Episode(env_id, newest, trajectory, row, tuple(part[at].copy() for part in pixels))
+                for at, (number, env_id, newest, trajectory, row) in enumerate(stored)
             }
 
     @property
