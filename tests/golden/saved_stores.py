@@ -15,7 +15,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,7 +36,13 @@ BATCH_SIZES = (8, 1, 5)  # of what is drawn after a memory was saved
 SAMPLED_BEFORE = 5  # so that a memory's generator has moved on
 
 Frames = Callable[[int, int], np.ndarray]  # of an environment and how many frames it has had
-Play = tuple["ReplayMemory | MemoryOfBytes", ListMemory]
+Play = tuple["ReplayMemory | MemoryOfBytes", "ListMemory | GivenSteps"]
+
+
+class GivenSteps(NamedTuple):
+    """Steps as ``add`` got them, by their index: the arguments of ``add`` without ``env_ids``."""
+
+    steps: list[tuple[Any, ...]]
 
 
 def pixels(env_id: int, number: int) -> np.ndarray:
@@ -178,6 +184,55 @@ def prioritized_pixels() -> Play:
     return memory, oracle
 
 
+def runs_with_their_own_padding() -> Play:
+    """Two environments of several stacks, shown by ``add``; their runs begin with lead-ins, zeros and usual padding."""
+    space = {"camera": FrameSpec((20, 30, 4)), "joints": FrameSpec((3,), np.float64)}
+    space["seen"] = FrameSpec((3, 6, 7), np.float32, is_scaled=True)
+    options: dict[str, Any] = {"stack_axis": {"camera": -1, "seen": 0}, "frames_per_segment": 32}
+    memory = ReplayMemory(150, space, 4, num_envs=2, discount=0.9, seed=7, **options)
+    given = GivenSteps([])
+    counts, shown = [0, 0], [[0, 0, 0, 0], [0, 0, 0, 0]]
+
+    def new_frames(env_id: int, count: int) -> list[int]:
+        counts[env_id] += count
+        return list(range(counts[env_id] - count + 1, counts[env_id] + 1))
+
+    def observed(env_id: int, numbers: list[int]) -> dict[str, np.ndarray]:
+        stacks = {
+            name: [frame(env_id, number) * (number > 0) for number in numbers]
+            for name, frame in (("camera", pixels), ("seen", scaled), ("joints", vectors))
+        }
+        return {
+            "camera": np.stack(stacks["camera"], -1),
+            "joints": stacks["joints"][-1],
+            "seen": np.stack(stacks["seen"][-3:]),
+        }
+
+    for number in range(240):
+        env_id = number % 2
+        [newest] = new_frames(env_id, 1)
+        before, after = shown[env_id], [*shown[env_id][1:], newest]
+        following, terminated, truncated = after, False, False
+        if number % 7 == 3:  # frames were skipped
+            after = following = new_frames(env_id, 4)
+        elif number % 11 == 5:  # a reset without a flag, padded with zeros
+            following = [0, 0, 0, *new_frames(env_id, 1)]
+        elif number % 13 == 6:  # the next observation is that of the next episode
+            terminated, after = True, new_frames(env_id, 4)
+            following = after
+        elif number % 17 == 8:
+            truncated, following = True, new_frames(env_id, 1) * 4
+        elif number % 19 == 9:  # within its episode a run begins with zeros
+            after = following = [0, 0, 0, newest]
+        shown[env_id] = following
+        action, reward = count_actions(number), number / 4
+        step = (observed(env_id, before), action, reward, observed(env_id, after), terminated, truncated)
+        memory.add(*step, env_ids=env_id)
+        given.steps.append(step)
+    memory.sample(SAMPLED_BEFORE)
+    return memory, given
+
+
 PLAYS: dict[str, Callable[[], Play]] = {
     play.__name__: play
     for play in (
@@ -185,6 +240,7 @@ PLAYS: dict[str, Callable[[], Play]] = {
         *(prioritized_pixels, every_operation, every_operation_on_pixels, packed_colours),
         packed_planes,
         random_retention,
+        runs_with_their_own_padding,
     )
 }
 

@@ -33,7 +33,8 @@ def assert_a_plain_reader_finds_the_transitions_of(memory: ReplayMemory, store: 
         for array, stacks in enumerate(arrays_of(arrays)):
             for step, stack in zip(steps, stacks, strict=True):
                 shown = getattr(step, name)[array]
-                assert shown.tobytes() == np.ascontiguousarray(stack[-len(shown) :]).tobytes()
+                assert (shown.shape, shown.dtype) == (stack.shape, stack.dtype)
+                assert shown.tobytes() == np.ascontiguousarray(stack).tobytes()
     assert {step.env_id for step in steps} <= set(range(memory.num_envs))
 
 

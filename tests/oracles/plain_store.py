@@ -22,6 +22,8 @@ FILE_HEADER, BLOCK_HEADER = struct.Struct("<8sIQ8sI"), struct.Struct("<4sIQQII")
 SCALED_HEADER = RUNS_HEADER = struct.Struct("<I4sII")
 STEPS_A_BLOCK = 1024
 TERMINATED, TRUNCATED, TAKEN, BORDER = 1, 2, 4, 16
+Runs = dict[int, "NDArray[Any] | None"]
+"""Lead-ins of runs, oldest first, by the index of the run's first frame in its segment; None for zeros."""
 
 
 class BrokenStoreError(Exception):
@@ -30,7 +32,7 @@ class BrokenStoreError(Exception):
 
 @dataclass(frozen=True)
 class PlainStep:
-    """One step, with the frames that its observation and its next observation show, oldest first."""
+    """One step, with its observation and its next observation."""
 
     env_id: int
     action: Any
@@ -38,7 +40,7 @@ class PlainStep:
     terminated: bool
     truncated: bool
     extras: dict[str, Any]
-    observation: list[NDArray[Any]]  # a stack of each array, without padding
+    observation: list[NDArray[Any]]  # each array, in the shape that the space has
     next_observation: list[NDArray[Any]]
 
 
@@ -57,10 +59,12 @@ class PlainStore:
             raise BrokenStoreError(f"checksum of {state}")
         self.state = dict(np.load(state))
         self.arrays = list(arrays_of(self.settings["frame"]))
+        # Of each array: axis, number of frames, and entries of each frame along the axis.
+        self.stacks = self.settings["stacks"] or [[0, self.settings["stack"], None]] * len(self.arrays)
         frames, steps = (dict(blocks(folder, name, self.manifest[name])) for name in ("frames", "steps"))
         self._step_blocks = steps
         self.segments = {key: frames[key] for key in self._sealed_segments()} | self._open_segments()
-        self._unpacked: dict[tuple[int, int], NDArray[Any]] = {}
+        self._unpacked: dict[tuple[int, int], tuple[NDArray[Any], Runs]] = {}
 
     def steps(self) -> list[PlainStep]:
         """All steps whose transitions can be sampled, oldest first."""
@@ -141,12 +145,12 @@ class PlainStore:
         return records
 
     def _step(self, record: Any) -> PlainStep:
-        env_id, stack = int(record["env_id"]), self.settings["stack"]
+        env_id = int(record["env_id"])
         position = self._position(record)
         first = position - int(record["history"])
         next_first = position + 1 if record["flags"] & BORDER else first
         observations = [
-            [self._window(array, env_id, max(begin, last - stack + 1), last) for array in range(len(self.arrays))]
+            [self._observation(array, env_id, begin, last) for array in range(len(self.arrays))]
             for begin, last in ((first, position), (next_first, position + 1))
         ]
         extras = record["extras"] if self.settings["extras"] else {}
@@ -160,15 +164,32 @@ class PlainStore:
             *observations,
         )
 
-    def _window(self, array: int, env_id: int, first: int, last: int) -> NDArray[Any]:
+    def _observation(self, array: int, env_id: int, begin: int, last: int) -> NDArray[Any]:
+        """Return what an array shows at position ``last``, of a run that begins at ``begin`` or before the stack."""
+        axis, depth, entries = self.stacks[array] or (0, 1, None)
         length, key = self.manifest["frames_per_segment"], array * self.settings["num_envs"] + env_id
-        keys = [divmod(position, length) for position in range(first, last + 1)]
-        return np.stack([self._frames(array, (key, number))[index] for number, index in keys])
+        places = [divmod(position, length) for position in range(max(begin, last - depth + 1), last + 1)]
+        frames = [self._segment(array, (key, number))[0][index] for number, index in places]
+        num_padded = depth - len(frames)
+        if num_padded:
+            number, index = places[0]
+            padding = [
+                np.zeros_like(frames[0]) if self.settings["stack_padding"] == "zeros" else frames[0]
+            ] * num_padded
+            _, runs = self._segment(array, (key, number))
+            if index in runs:
+                lead_ins = runs[index]
+                padding = [np.zeros_like(frames[0])] * num_padded if lead_ins is None else list(lead_ins[-num_padded:])
+            frames = padding + frames
+        if self.stacks[array] is None:
+            return frames[0]
+        return np.stack(frames, axis) if entries is None else np.concatenate(frames, axis)
 
-    def _frames(self, array: int, key: tuple[int, int]) -> NDArray[Any]:
+    def _segment(self, array: int, key: tuple[int, int]) -> tuple[NDArray[Any], Runs]:
+        """Return the frames of a segment, and the padding of the runs that bring their own."""
         if key not in self._unpacked:
-            segment, _ = runs_of_segment(self.segments[key], self.arrays[array])
-            self._unpacked[key] = frames_of_segment(segment, self.arrays[array])
+            segment, runs = runs_of_segment(self.segments[key], self.arrays[array])
+            self._unpacked[key] = frames_of_segment(segment, self.arrays[array]), runs
         return self._unpacked[key]
 
 
@@ -215,8 +236,8 @@ def frames_of_segment(segment: bytes, spec: dict[str, Any]) -> NDArray[Any]:
     return np.ascontiguousarray(frames).view(dtype).reshape(-1, *shape)
 
 
-def runs_of_segment(segment: bytes, spec: dict[str, Any]) -> tuple[bytes, dict[int, NDArray[Any] | None]]:
-    """Return the segment of frames, and the lead-ins of runs by the place of their first frame; None for zeros."""
+def runs_of_segment(segment: bytes, spec: dict[str, Any]) -> tuple[bytes, Runs]:
+    """Return the segment of frames, and the padding of the runs that bring their own."""
     checksum, mark, num_bytes, num_runs = RUNS_HEADER.unpack_from(segment)
     if mark != b"run1":
         return segment, {}

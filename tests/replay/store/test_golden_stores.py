@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from framestow.errors import IncompatibleError
@@ -26,14 +27,17 @@ from golden.saved_stores import (
     FORMATS,
     PLAYS,
     STORES,
+    GivenSteps,
     draws_of,
     every_operation,
     every_operation_on_pixels,
     loaded,
+    runs_with_their_own_padding,
 )
 from oracles import plain_codec
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
 from oracles.plain_reading import assert_a_plain_reader_finds_the_transitions_of
+from oracles.plain_store import PlainStore, runs_of_segment
 
 GOLDEN = sorted(store for store in FORMATS.glob("*/*") if store.is_dir())
 
@@ -46,7 +50,9 @@ def test_a_golden_store_loads_and_samples_as_when_it_was_saved(store):
 
     assert 1 == memory._settings.n_step
     assert json.loads((store.parent / DRAWS).read_text())[store.name] == draws_of(memory)
-    if memory._settings.retention == "random":
+    if isinstance(oracle, GivenSteps):
+        assert_transitions_are_those_given(memory, oracle)
+    elif memory._settings.retention == "random":
         assert_transitions_are_those_of_the_oracle(memory, oracle)
     else:
         assert_memory_is_what_the_oracle_holds(memory, oracle)
@@ -59,6 +65,32 @@ def assert_transitions_are_those_of_the_oracle(memory, oracle):
 
     assert oracle.held == sorted(numbers.tolist())
     assert_batch_is_what_the_oracle_holds(replace(batch, index=numbers), oracle)
+
+
+def assert_transitions_are_those_given(memory, oracle):
+    num_steps = len(oracle.steps)
+    batch = memory.get(np.arange(num_steps - memory.capacity, num_steps))
+
+    assert memory.sampleable_indices().tolist() == batch.index.tolist()
+    for row, number in enumerate(batch.index.tolist()):
+        observation, action, reward, next_observation, *ends = oracle.steps[number]
+        found = batch.action[row], batch.reward[row], batch.terminated[row], batch.truncated[row]
+        assert (action, reward, *ends) == found
+        for name, expected in observation.items():
+            np.testing.assert_array_equal(expected, batch.observation[name][row])
+            np.testing.assert_array_equal(next_observation[name], batch.next_observation[name][row])
+
+
+def test_a_golden_store_has_runs_of_every_padding():
+    store = PlainStore(STORES / runs_with_their_own_padding.__name__)
+    paddings = [
+        lead_ins is None
+        for (track, _), segment in store.segments.items()
+        for lead_ins in runs_of_segment(segment, store.arrays[track // 2])[1].values()
+    ]
+
+    assert paddings.count(True) > 5  # zeros
+    assert paddings.count(False) > 20  # lead-ins
 
 
 @pytest.mark.parametrize("store", GOLDEN, ids=lambda store: f"{store.name} of format {store.parent.name}")

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gymnasium.spaces import Box
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.observation_layout import ObservationLayout
+from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, AnyPlay, assert_same
 from oracles.bordered_steps import append_with_borders
-from oracles.plain_reading import assert_a_plain_reader_finds_the_transitions_of
+from oracles.plain_reading import arrays_of, assert_a_plain_reader_finds_the_transitions_of
 from oracles.plain_store import PlainStore
 
 SIGNED = ActionSpec((), "int64", -3, 4)
@@ -77,3 +80,39 @@ def test_pixels_of_several_bytes_are_read(dtype, tmp_path):
     memory.save(tmp_path)
 
     assert_a_plain_reader_finds_the_transitions_of(memory, tmp_path)
+
+
+OF_ANY_OBSERVATIONS = {
+    "first axis": (FrameSpec((4, 3, 5)), 0),
+    "last axis": (FrameSpec((3, 5, 4)), -1),
+    "joined channels": (FrameSpec((3, 5, 6)), (-1, 3)),
+    "joined channels first": (FrameSpec((6, 5, 4)), (0, 3)),
+    "one frame": (FrameSpec((3, 5)), "none"),
+    "scaled floats": (Box(0, 1, (4, 3, 5), np.float32), 0),
+    "dict": ({"camera": FrameSpec((4, 3, 5)), "joints": FrameSpec((3,), np.float32)}, {"camera": 0}),
+    "dict of stacks": ({"eye": FrameSpec((4, 3, 5)), "hand": FrameSpec((2, 6), np.float32)}, {"eye": 0, "hand": 0}),
+}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"retention": "random"}, {"stack_padding": "zeros", "storage": "raw"}], ids=str
+)
+@pytest.mark.parametrize("name", OF_ANY_OBSERVATIONS)
+def test_any_observations_are_read_as_they_were_given(name, options, tmp_path):
+    space, stack_axis = OF_ANY_OBSERVATIONS[name]
+    given = {"num_envs": 2, "frames_per_segment": 12, "discount": DISCOUNT, "extras": EXTRAS, "seed": 0} | options
+    memory = ReplayMemory(250, space, NUM_ACTIONS, stack_axis=stack_axis, **given)
+    play = AnyPlay(memory, ObservationLayout.of_space(space, stack_axis), 1, mixes=True, kinds=12).play(250)
+
+    memory.save(tmp_path)
+
+    assert_a_plain_reader_finds_the_transitions_of(memory, tmp_path)
+    for step in PlainStore(tmp_path).steps():
+        listed = play.steps[int(step.extras["number"])]
+        assert listed.env_id == step.env_id
+        for shown, observation in (
+            (step.observation, listed.observation),
+            (step.next_observation, listed.next_observation),
+        ):
+            for found, expected in zip(shown, arrays_of(observation), strict=True):
+                assert_same(expected, found)
