@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 
 from distributed.env_steps import NumberedSteps, local_replay
 from framestow.distributed import SampleToInsertRatio
+from framestow.distributed.rate_limiter import RateLimiter, ReplayCounts
 from framestow.errors import InvalidSettingsError
 
 
@@ -43,6 +46,36 @@ def test_never_do_both_wait_for_a_single_row_or_step(ratio, min_size, inserts, s
 def test_a_band_that_would_block_both_sides_is_refused():
     with pytest.raises(InvalidSettingsError, match=r"error is 3\.0: a band of less than 8 on each side"):
         SampleToInsertRatio(8.0, 100, 3.0)
+
+
+def test_a_limit_that_a_draw_sent_counts_until_a_later_question_is_answered():
+    counts = ReplayCounts(inserted=20, sampled=0)
+    limiter = RateLimiter(SampleToInsertRatio(samples_per_insert=1.0, min_size=20, error=12.0), counts, 2)
+
+    first = limiter.limit_with_draw(0, [10, 10], size=20)  # half of the 12 steps that may be inserted
+    second = limiter.limit_with_draw(1, [10, 10], size=20)
+    counts.inserted = 26  # all that the first shard may insert
+    lowered = limiter.limit_with_question(1, [16, 10], size=26)
+    before_answer = limiter.limit_with_draw(0, [16, 10], size=26)
+    limiter.question_answered(1)
+    after_answer = limiter.limit_with_draw(0, [16, 10], size=26)
+
+    assert (16, 16) == (first, second)
+    assert 13 == lowered  # half of the 6 that are left
+    assert 16 == before_answer  # the second shard may still go by its limit of 16
+    assert 19 == after_answer
+
+
+def test_a_shard_that_is_lost_or_restarts_gets_no_more_than_its_own_limit():
+    counts = ReplayCounts(inserted=10)
+    limiter = RateLimiter(SampleToInsertRatio(samples_per_insert=1.0, min_size=20, error=10.0), counts, 2)
+    limiter.limit_with_draw(0, [5, 5], size=10)
+
+    limiter.epoch_began(0, 0.0)
+
+    assert 0.0 == limiter.limit_with_question(0, [None, 5], size=5)
+    assert (10 + 5) == limiter.limit_with_draw(1, [0, 5], size=5)
+    assert math.inf == RateLimiter(None, counts, 2).limit_with_draw(1, [0, 5], size=5)
 
 
 def test_a_replay_says_who_waits():

@@ -263,6 +263,23 @@ def test_priorities_of_evicted_and_lost_transitions_are_ignored_and_counted():
     assert (evicted, replay.counts.ignored_updates) == (32, 48)
 
 
+def test_priorities_that_wait_for_a_shard_when_it_dies_are_ignored_and_counted():
+    replay, steps = local_replay(shards=2, num_envs=2, sampler=Prioritized()), NumberedSteps(2)
+    for env_id in (0, 1):
+        steps.play(replay, env_id, 50)
+    replay.flush()
+    batch = replay.sample(64)
+    of_first = int((batch.reward < 1000).sum())
+
+    replay.update_priorities(batch.index, np.ones(64))
+    replay.group.calls.replace(0)
+    steps.play(replay, 0, 30)
+    replay.flush()
+
+    assert 0 < of_first < 64
+    assert (of_first, 1) == (replay.counts.ignored_updates, replay.counts.lost_shards)
+
+
 def test_a_resumed_replay_gives_the_batches_of_the_saved_one(tmp_path):
     settings = {"shards": 2, "num_envs": 2, "sampler": None}
     replay, steps = local_replay(**settings), NumberedSteps(2)

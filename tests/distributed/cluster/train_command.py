@@ -21,6 +21,8 @@ os.environ.update(LOCAL_ENVIRONMENT)  # before Ray is imported
 
 from ray.cluster_utils import Cluster
 
+from distributed.cluster.kill_actors import started
+
 FRAMESTOW = Path(sys.executable).with_name("framestow")
 NEW = ("train", "Pong", "--distributed", "--actors", "2", "--shards", "2", "--num-envs", "2", "--warmup", "300")
 LATEST_S = 300.0
@@ -95,7 +97,8 @@ def main() -> None:
         folder = Path(name)
         check_wrong_address(folder)
         check_interruption_and_resume(folder)
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 2, "object_store_memory": 100 * 2**20})
+        head = {"num_cpus": 2, "object_store_memory": 100 * 2**20}
+        cluster = started(lambda: Cluster(initialize_head=True, head_node_args=head))
         try:
             check_running_cluster(folder, cluster)
         finally:
