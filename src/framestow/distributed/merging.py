@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.distributed.chunks import arrange_frames
 from framestow.distributed.shard import Rows
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.memory_settings import MemorySettings
@@ -131,7 +130,7 @@ def merge(
     steps = [each.indices.shape for each in rows]
     arrays = zip(*(each.frames for each in rows), strict=True)
     halves = [_merge_frames(parts, steps, settings.n_step, make_array) for parts in arrays]
-    observation, next_observation = (arrange_frames(settings, parts) for parts in zip(*halves, strict=True))
+    observation, next_observation = (settings.layout.join(parts, len(steps[0])) for parts in zip(*halves, strict=True))
     index = [handles_of(shard, each.report.epoch, each.indices) for shard, each in zip(shards, rows, strict=True)]
     fields: dict[str, Any] = {name: _join([each.fields[name] for each in rows]) for name in rows[0].fields}
     fields |= {

@@ -110,7 +110,7 @@ class ShardedReplay(ChunkedSteps, Closing):
         real_number("flush_every", flush_every, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
         real_number("timeout_s", timeout_s, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
         envs_per_shard = -(-num_envs // shards)
-        self.settings = MemorySettings(
+        self.settings = MemorySettings(  # of each shard's memory
             capacity=-(-capacity // shards),
             frame=observation_spec(observation_space),
             action=ActionSpec.from_space(action_space),
@@ -126,7 +126,6 @@ class ShardedReplay(ChunkedSteps, Closing):
             extras=ExtrasSpec.from_declared(extras),
             n_step=n_step,
         )
-        """Settings of each shard's memory."""
         self.capacity, self.stack = self.settings.capacity * shards, self.settings.stack
         _check_min_size(rate_limiter, self.capacity)
         priorities = sampler_settings(sampler)
@@ -149,7 +148,6 @@ class ShardedReplay(ChunkedSteps, Closing):
             for number in range(shards)
         ]
         self.group = ShardGroup((start or start_ray_shards)(settings), self.limiter, self.counts, timeout_s)
-        """The shards, for framestow's own modules."""
         super().__init__(self.group.calls, self.settings, num_envs, timeout_s)
         self._updates = PriorityUpdates(self.group, self.counts)
         self._priorities = None if priorities is None else Prioritized(**priorities)  # gives β; has no transitions
