@@ -56,7 +56,8 @@ ROUNDS = 3
 
 def arguments() -> dict[str, Any]:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    return {"capacity": 200_000, "observation_space": space, "action_space": 4, "num_envs": NUM_ENVS, "seed": 0}
+    common = {"capacity": 200_000, "observation_space": space, "action_space": 4, "stack": 4}
+    return {**common, "num_envs": NUM_ENVS, "seed": 0}
 
 
 class Subject:

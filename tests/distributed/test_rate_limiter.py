@@ -50,7 +50,7 @@ def test_a_band_that_would_block_both_sides_is_refused():
 
 def test_a_limit_that_a_draw_sent_counts_until_a_later_question_is_answered():
     counts = ReplayCounts(inserted=20, sampled=0)
-    limiter = RateLimiter(SampleToInsertRatio(samples_per_insert=1.0, min_size=20, error=12.0), counts, 2)
+    limiter = RateLimiter(SampleToInsertRatio(samples_per_insert=1.0, min_size=20, error=12.0), counts, 2, 100)
 
     first = limiter.limit_with_draw(0, [10, 10], size=20)  # half of the 12 steps that may be inserted
     second = limiter.limit_with_draw(1, [10, 10], size=20)
@@ -68,14 +68,14 @@ def test_a_limit_that_a_draw_sent_counts_until_a_later_question_is_answered():
 
 def test_a_shard_that_is_lost_or_restarts_gets_no_more_than_its_own_limit():
     counts = ReplayCounts(inserted=10)
-    limiter = RateLimiter(SampleToInsertRatio(samples_per_insert=1.0, min_size=20, error=10.0), counts, 2)
+    limiter = RateLimiter(SampleToInsertRatio(samples_per_insert=1.0, min_size=20, error=10.0), counts, 2, 100)
     limiter.limit_with_draw(0, [5, 5], size=10)
 
     limiter.epoch_began(0, 0.0)
 
     assert 0.0 == limiter.limit_with_question(0, [None, 5], size=5)
     assert (10 + 5) == limiter.limit_with_draw(1, [0, 5], size=5)
-    assert math.inf == RateLimiter(None, counts, 2).limit_with_draw(1, [0, 5], size=5)
+    assert math.inf == RateLimiter(None, counts, 2, 100).limit_with_draw(1, [0, 5], size=5)
 
 
 def test_a_replay_says_who_waits():

@@ -12,7 +12,9 @@ from framestow.training import RunFolder
 
 
 def test_a_sharded_replay_says_what_its_shards_reported_last():
-    with ShardedReplay(1_000, FrameSpec((84, 84)), 4, shards=2, num_envs=4, start=start_local_shards) as replay:
+    with ShardedReplay(
+        1_000, FrameSpec((84, 84)), 4, stack=4, shards=2, num_envs=4, start=start_local_shards
+    ) as replay:
         replay.begin(np.zeros((4, 84, 84), np.uint8))
         replay.append([0] * 4, [1.0] * 4, [False] * 4, [True] * 4, np.zeros((4, 84, 84), np.uint8))
         replay.flush()

@@ -9,13 +9,15 @@ import numpy as np
 import pytest
 
 from distributed.env_steps import NumberedSteps, arguments, local_replay, memory
+from distributed.test_any_observation_in_shards import KINDS_OF_REPLAY
 from framestow import EmphasizeRecent, Prioritized, Uniform
-from framestow.distributed import SampleToInsertRatio, ShardedReplay, shard_group
+from framestow.distributed import SampleToInsertRatio, ShardedReplay, shard_group, start_local_shards
 from framestow.distributed.calls import LocalCalls
 from framestow.distributed.merging import counts_of
 from framestow.distributed.shard import Shard
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.torch import BatchLoader
+from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, AnyPlay
 from oracles.chi_square import chi_square, chi_square_bound
 
 FIELDS = (
@@ -120,6 +122,28 @@ def test_rows_of_shards_with_and_without_borders_make_one_batch(n_step, borders)
         assert {0, 1, 2} == set(env_ids.tolist())
         for name in ("observation", "next_observation"):
             np.testing.assert_array_equal(getattr(steps, name), getattr(batch, name)[batch.mask], name)
+
+
+@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize("kind", KINDS_OF_REPLAY)
+def test_batches_of_several_shards_have_the_observations_that_were_given(kind, n_step):
+    options = {"n_step": n_step, "num_envs": 3, "shards": 2, "extras": EXTRAS, "seed": 3, "frames_per_segment": 8}
+    options |= {"discount": DISCOUNT} | KINDS_OF_REPLAY[kind]
+    replay = ShardedReplay(2_000, options.pop("space"), NUM_ACTIONS, start=start_local_shards, **options)
+    play = AnyPlay(replay, replay.settings.layout, n_step, mixes=True, kinds=20)
+    shards = replay.group.calls.objects
+
+    for _ in range(4):
+        play.play(40)
+        replay.flush()
+        batch = replay.sample(64)
+        play.assert_batch(batch, n_step, lost=True)  # the index has the shard
+        assert {0, 1} == set((batch.index >> 53).tolist())
+        readable = set(np.concatenate([shard.read_all().extras["number"] for shard in shards]).tolist())
+        if n_step == 1:
+            for borders in ("mask", "cross"):
+                play.assert_sequences(replay.sample_sequences(16, 5, borders=borders), borders, readable)
+    assert len(play.steps) > 100
 
 
 PRIORITIES = (0.25, 1.0, 4.0)  # of the transitions in turn

@@ -101,9 +101,23 @@ class RateLimiter:
     limit travels to its shard with a question or a draw, and counts for one epoch of the shard. The limits of all
     shards together stay within the band, however old the reports are: a limit that was sent counts until the shard has
     answered a later question.
+
+    Arguments:
+        ratio: The band; ``None`` without one.
+        counts: Counts of the replay.
+        num_shards: Number of shards.
+        capacity: Maximum number of transitions of all shards.
+
+    Raises:
+        InvalidSettingsError: the shards never have as many steps as the first sample needs.
     """
 
-    def __init__(self, ratio: SampleToInsertRatio | None, counts: ReplayCounts, num_shards: int) -> None:
+    def __init__(self, ratio: SampleToInsertRatio | None, counts: ReplayCounts, num_shards: int, capacity: int) -> None:
+        if ratio is not None and ratio.min_size > capacity:
+            raise InvalidSettingsError(
+                f"rate_limiter has min_size {ratio.min_size}: the replay stores {capacity} transitions; lower it, or "
+                "raise capacity"
+            )
         self.ratio, self._counts = ratio, counts
         self._largest = [0.0] * num_shards  # by shard: the largest insert limit that may be in force
         self._newest = [0.0] * num_shards  # the same, without those that the pending question replaces

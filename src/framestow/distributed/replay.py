@@ -21,7 +21,6 @@ from framestow.distributed.saved_shards import prune_before, read_generation, sh
 from framestow.distributed.shard import ShardSettings, StartShards, sampler_settings, start_ray_shards
 from framestow.distributed.shard_group import ShardGroup
 from framestow.errors import ActorLostError, InvalidSettingsError
-from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
@@ -31,6 +30,7 @@ from framestow.replay.eviction import Retention
 from framestow.replay.memory import check_batch_size
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
+from framestow.replay.observation_layout import AxisChoice, ObservationLayout
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sequences import Borders, SequenceShape
@@ -82,8 +82,9 @@ class ShardedReplay(ChunkedSteps, Closing):
         action_space: Any,
         *,
         shards: int = 1,
-        stack: int = 4,
+        stack: int | None = None,
         stack_padding: StackPadding = "first_frame",
+        stack_axis: AxisChoice | Mapping[str, AxisChoice] | None = None,
         num_envs: int = 1,
         n_step: int = 1,
         discount: float = 0.99,
@@ -110,11 +111,12 @@ class ShardedReplay(ChunkedSteps, Closing):
         real_number("flush_every", flush_every, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
         real_number("timeout_s", timeout_s, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
         envs_per_shard = -(-num_envs // shards)
+        layout = ObservationLayout.of_arguments(observation_space, stack, stack_axis)
         self.settings = MemorySettings(  # of each shard's memory
             capacity=-(-capacity // shards),
-            frame=observation_spec(observation_space),
+            frame=layout.frame_space,
             action=ActionSpec.from_space(action_space),
-            stack=stack,
+            stack=layout.depth,
             num_envs=envs_per_shard,
             discount=discount,
             storage=storage,
@@ -125,15 +127,15 @@ class ShardedReplay(ChunkedSteps, Closing):
             frames_per_segment=frames_per_segment,
             extras=ExtrasSpec.from_declared(extras),
             n_step=n_step,
+            stacks=None if layout.takes_frames else layout.stacks,
         )
         self.capacity, self.stack = self.settings.capacity * shards, self.settings.stack
-        _check_min_size(rate_limiter, self.capacity)
         priorities = sampler_settings(sampler)
         folder = None if directory is None else folder_path("directory", directory).resolve()
         generation = None if saved is None else read_generation(*saved, shards)
         state = {} if generation is None else generation.state
         self.counts = ReplayCounts(**state.get("counts", {}))
-        self.limiter = RateLimiter(rate_limiter, self.counts, shards)
+        self.limiter = RateLimiter(rate_limiter, self.counts, shards, self.capacity)
         settings = [
             ShardSettings(
                 self.settings,
@@ -151,7 +153,6 @@ class ShardedReplay(ChunkedSteps, Closing):
         super().__init__(self.group.calls, self.settings, num_envs, timeout_s)
         self._updates = PriorityUpdates(self.group, self.counts)
         self._priorities = None if priorities is None else Prioritized(**priorities)  # gives β; has no transitions
-        # Draws how many rows of a batch each shard gives.
         self._generator = _make_generator(seed, state.get("generator"))
         self._draws = ShardDraws(
             self.group, self.limiter, self._updates, self.counts, self.settings, self._priorities, self._generator
@@ -287,15 +288,6 @@ class ShardedReplay(ChunkedSteps, Closing):
         with contextlib.suppress(ActorLostError):
             self.send()
         self.group.close()
-
-
-def _check_min_size(rate_limiter: SampleToInsertRatio | None, capacity: int) -> None:
-    """Raise ``InvalidSettingsError`` if the replay never has as many steps as the first sample needs."""
-    if rate_limiter is not None and rate_limiter.min_size > capacity:
-        raise InvalidSettingsError(
-            f"rate_limiter has min_size {rate_limiter.min_size}: the replay stores {capacity} transitions; lower it, "
-            "or raise capacity"
-        )
 
 
 def _unpack(pending: PendingRows) -> Any:

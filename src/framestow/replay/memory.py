@@ -34,7 +34,7 @@ from framestow.replay.eviction import OnDamage, Retention, evict_unreferenced_fr
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
-from framestow.replay.observation_layout import MAX_STACK, Arrays, AxisChoice, ObservationLayout
+from framestow.replay.observation_layout import Arrays, AxisChoice, ObservationLayout
 from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sampling import (
     BatchBuilder,
@@ -189,7 +189,7 @@ class ReplayMemory(Closing):
         folder = None if directory is None else folder_path("directory", directory)
         if frames_per_segment is None and folder is not None:
             frames_per_segment = read_frames_per_segment(folder)
-        layout = _layout_of(observation_space, stack, stack_axis)
+        layout = ObservationLayout.of_arguments(observation_space, stack, stack_axis)
         settings = MemorySettings(
             capacity,
             layout.frame_space,
@@ -1020,16 +1020,3 @@ def _check_folder_and_generation(path: str | PathLike[str], generation: int | No
     if generation is not None:
         generation = whole_number("generation", generation, 0, rule=GENERATION_RULE)
     return folder_path("path", path), generation
-
-
-def _layout_of(observation_space: Any, stack: int | None, stack_axis: Any) -> ObservationLayout:
-    """Return the layout of ``stack`` frames of a space, or for ``None`` that of its whole observations."""
-    if stack is None:
-        return ObservationLayout.of_space(observation_space, stack_axis)
-    if stack_axis is not None:
-        raise InvalidSettingsError(
-            f"stack_axis is {stack_axis!r} and stack is {stack!r}: with stack, the space is that of one frame, and "
-            "stacks are on the first axis; give one of the two"
-        )
-    stack = whole_number("stack", stack, 1, MAX_STACK, rule=f"an observation has 1 to {MAX_STACK} frames")
-    return ObservationLayout.of_frames(observation_space, stack)

@@ -133,6 +133,19 @@ class ObservationLayout:
         return cls(spec, tuple(map(_as_stacks, arrays, _choices(arrays, stack_axis))))
 
     @classmethod
+    def of_arguments(cls, space: Any, stack: int | None, stack_axis: Any) -> ObservationLayout:
+        """Return the layout of ``stack`` frames of a space, or for ``None`` that of its whole observations."""
+        if stack is None:
+            return cls.of_space(space, stack_axis)
+        if stack_axis is not None:
+            raise InvalidSettingsError(
+                f"stack_axis is {stack_axis!r} and stack is {stack!r}: with stack, the space is that of one frame, and "
+                "stacks are on the first axis; give one of the two"
+            )
+        stack = whole_number("stack", stack, 1, MAX_STACK, rule=f"an observation has 1 to {MAX_STACK} frames")
+        return cls.of_frames(space, stack)
+
+    @classmethod
     def of_frames(cls, space: Any, stack: int) -> ObservationLayout:
         """Return the layout with stacks of ``stack`` frames of ``space`` on the first axis, in all arrays."""
         frames = observation_spec(space)
