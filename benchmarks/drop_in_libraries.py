@@ -299,48 +299,92 @@ def frame_history(kind: Any, size: Size) -> Buffer:
 
 
 def own_loop() -> list[Candidate]:
-    """``memory.add`` of stacks on the first axis, on the last, and ``append`` of single frames for comparison."""
+    """``memory.add`` of stacks on either axis, alone and in a ``Dict``, and ``append`` of single frames beside it."""
     return [
         ours(partial(memory_of_stacks, False)),
         Candidate("add, stacks on the last axis", "", 0.02, partial(memory_of_stacks, True)),
-        Candidate("begin and append", "", 0.02, memory_of_frames),
+        Candidate("add, a Dict with a vector", "", 0.02, memory_of_dicts),
+        Candidate("append, whole observations", "", 0.02, memory_of_observations),
+        Candidate("append, single frames", "", 0.02, memory_of_frames),
     ]
 
 
 def memory_of_stacks(is_last: bool, size: Size) -> Buffer:
-    memory = own_memory(size, stack=STACK)
+    shape = (*size.frame, STACK) if is_last else (STACK, *size.frame)
+    memory = own_memory(size, as_space(shape))
 
     def prepared(row: Row) -> tuple[Any, ...]:
         both = row.observations, row.next_observations
         now, after = (np.ascontiguousarray(np.moveaxis(part, 1, -1)) for part in both) if is_last else both
         return now, row.actions, row.rewards, after, row.terminated, row.truncated
 
-    return Buffer(prepared, lambda step: memory.add(*step), *sampling(memory))
+    return Buffer(prepared, lambda step: memory.add(*step), *sampling(memory, -1 if is_last else 1))
+
+
+def memory_of_dicts(size: Size) -> Buffer:
+    space = {"picture": as_space((STACK, *size.frame)), "vector": as_space((17,), np.float32)}
+    memory, random = own_memory(size, space), np.random.default_rng(0)
+
+    def prepared(row: Row) -> tuple[Any, ...]:
+        now, after = (
+            {"picture": part, "vector": random.random((size.num_envs, 17), np.float32)}
+            for part in (row.observations, row.next_observations)
+        )
+        return now, row.actions, row.rewards, after, row.terminated, row.truncated
+
+    def as_arrays(batch: Any) -> BatchArrays:
+        return BatchArrays(batch.observation["picture"], batch.next_observation["picture"], batch.reward)
+
+    sample, _, nbytes = sampling(memory)
+    return Buffer(prepared, lambda step: memory.add(*step), sample, as_arrays, nbytes)
+
+
+def memory_of_observations(size: Size) -> Buffer:
+    return memory_of_rows(own_memory(size, as_space((STACK, *size.frame))), slice(None), size)
 
 
 def memory_of_frames(size: Size) -> Buffer:
-    memory = own_memory(size, stack=STACK)
-    every = np.arange(size.num_envs)
-
-    def add(row: Row) -> None:
-        closed = every[~memory.open_episodes]
-        if len(closed):
-            memory.begin(row.observations[closed, -1], closed)
-        memory.append(row.actions, row.rewards, row.terminated, row.truncated, row.next_observations[:, -1])
-
-    return Buffer(lambda row: row, add, *sampling(memory))
+    return memory_of_rows(own_memory(size, as_space(size.frame), stack=STACK), -1, size)
 
 
-def own_memory(size: Size, stack: int) -> Any:
-    from framestow import FrameSpec, ReplayMemory
+def memory_of_rows(memory: Any, part: Any, size: Size) -> Buffer:
+    """``begin`` and ``append`` of a part of the stacks."""
+    closed = np.arange(size.num_envs)
 
-    space, actions = FrameSpec(size.frame), size.num_actions
-    return ReplayMemory(size.transitions, space, actions, stack=stack, num_envs=size.num_envs, seed=0)
+    def prepared(row: Row) -> tuple[Any, ...]:
+        nonlocal closed
+        first = np.ascontiguousarray(row.observations[closed, part])
+        begun, closed = closed, np.flatnonzero(row.ended)
+        frames = np.ascontiguousarray(row.next_observations[:, part])
+        return first, begun, (row.actions, row.rewards, row.terminated, row.truncated, frames)
+
+    def add(step: tuple[Any, ...]) -> None:
+        first, begun, rest = step
+        if len(begun):
+            memory.begin(first, begun)
+        memory.append(*rest)
+
+    return Buffer(prepared, add, *sampling(memory))
 
 
-def sampling(memory: Any) -> tuple[Callable[[], Any], Callable[[Any], BatchArrays], Callable[[], int]]:
+def as_space(shape: tuple[int, ...], dtype: Any = np.uint8) -> Any:
+    from framestow import FrameSpec
+
+    return FrameSpec(shape, dtype)
+
+
+def own_memory(size: Size, space: Any, **settings: Any) -> Any:
+    from framestow import ReplayMemory
+
+    return ReplayMemory(size.transitions, space, size.num_actions, num_envs=size.num_envs, seed=0, **settings)
+
+
+def sampling(
+    memory: Any, stack_axis: int = 1
+) -> tuple[Callable[[], Any], Callable[[Any], BatchArrays], Callable[[], int]]:
     def as_arrays(batch: Any) -> BatchArrays:
-        return BatchArrays(batch.observation, batch.next_observation, batch.reward)
+        both = batch.observation, batch.next_observation
+        return BatchArrays(*(np.moveaxis(part, stack_axis, 1) for part in both), batch.reward)
 
     return partial(memory.sample, BATCH_SIZE), as_arrays, lambda: memory.nbytes
 

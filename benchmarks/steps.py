@@ -6,9 +6,11 @@
 Frames: 20,000 of sticky random play (atari_frames.py), recorded once. A memory of 84x84 frames, stack 4, is filled
 until its ring has wrapped, so that every append also evicts a transition. An append gets arrays as Gymnasium returns
 them (int64 actions, float64 rewards, bool flags), or lists of Python numbers, as in a loop over one environment. In
-turn with it, a bare packed store takes the same frames. In turn with sample(32), a bare store reads 32 windows of 5
-into a reused output; with returns of 3 steps, 32 windows of 7. Medians of single
-calls, so that other work of the machine hardly affects them; neither includes sealing a segment, once in 64 frames.
+turn with it, a bare packed store takes the same frames, and add takes whole observations of one environment: stacks of
+4 on the first axis or the last, and a Dict of such a picture and a vector of 17 floats. append of whole observations
+takes the next ones alone. In turn with sample(32), a bare store reads 32 windows of 5 into a reused output; with
+returns of 3 steps, 32 windows of 7. Medians of single calls, so that other work of the machine hardly affects them;
+neither includes sealing a segment, once in 64 frames.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +60,40 @@ def appending(memory: ReplayMemory, rows: list[NDArray[np.uint8]], as_lists: boo
     frames = cycle(rows)
     memory.begin(rows[0])
     return lambda: memory.append(*next(calls), next(frames))
+
+
+def adding(frames: NDArray[np.uint8], axis: int, has_vector: bool = False) -> Callable[[], object]:
+    """Return a call that adds one step of one environment, given with whole observations."""
+    count = len(frames) - STACK
+    observations: list[Any] = [np.ascontiguousarray(np.stack(frames[t : t + STACK], axis)) for t in range(count)]
+    space: Any = FrameSpec(observations[0].shape)
+    if has_vector:
+        vectors = np.random.default_rng(0).random((count, 17), np.float32)
+        observations = [{"picture": one, "vector": vectors[t]} for t, one in enumerate(observations)]
+        space = {"picture": space, "vector": FrameSpec((17,), np.float32)}
+    memory = ReplayMemory(CAPACITY, space, 4, seed=0)
+    steps = cycle(range(count - 1))
+
+    def add() -> None:
+        t = next(steps)
+        memory.add(observations[t], t % 4, t % 3 - 1.0, observations[t + 1], False, t == count - 2)
+
+    return add
+
+
+def appending_whole(frames: NDArray[np.uint8]) -> Callable[[], object]:
+    """Return a call that appends one step of one environment with its next observation."""
+    observations = [np.ascontiguousarray(frames[t : t + STACK])[None] for t in range(len(frames) - STACK)]
+    memory = ReplayMemory(CAPACITY, FrameSpec((STACK, *SHAPE)), 4, seed=0)
+    steps = cycle(range(len(observations) - 1))
+
+    def append() -> None:
+        t = next(steps)
+        if t == 0:
+            memory.begin(observations[0])
+        memory.append([t % 4], [t % 3 - 1.0], [False], [False], observations[t + 1])
+
+    return append
 
 
 def packing(num_envs: int, rows: list[NDArray[np.uint8]]) -> Callable[[], object]:
@@ -106,6 +143,16 @@ def main() -> None:
         candidates[f"append, environments: {num_envs}, {given}"] = append
         if not as_lists and n_step == 1:
             candidates[f"packing alone, environments: {num_envs}"] = packing(num_envs, rows)
+    some = frames[: NUM_FRAMES // 10]  # whole observations take five times as many bytes
+    candidates |= {
+        "add, first axis": adding(some, 0),
+        "add, last axis": adding(some, -1),
+        "add, Dict": adding(some, 0, has_vector=True),
+        "append, whole observations": appending_whole(some),
+    }
+    for name in ("add, first axis", "add, last axis", "add, Dict", "append, whole observations"):
+        for _ in range(CAPACITY + 100):
+            candidates[name]()
     for n_step, name in ((1, ""), (N_STEP, f", n_step: {N_STEP}")):
         sampled = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, n_step=n_step, seed=0)
         fill = appending(sampled, rows_of(frames, 1), as_lists=False)
@@ -130,11 +177,24 @@ def main() -> None:
             medians[f"append, environments: 8, arrays{name}"] - medians["packing alone, environments: 8"]
         ) / 8
         beside[f"sample({BATCH}){name}"] = medians[f"sample({BATCH}){name}"] - medians[f"reading alone{name}"]
+    times_append = {
+        name: medians[name] / medians["append, environments: 1, arrays"]
+        for name in medians
+        if name.startswith(("add", "append, whole"))
+    }
+    for name, times in times_append.items():
+        print(f"times append of frames: {name:<38} {times:>6.2f}")
     for name, microseconds in beside.items():
         print(f"beside packing or reading: {name:<36} {microseconds:>6.2f} µs")
     if arguments.game == "breakout":
         write_result(
-            RESULTS / "steps.json", {"game": arguments.game, "microseconds": medians, "microseconds_beside": beside}
+            RESULTS / "steps.json",
+            {
+                "game": arguments.game,
+                "microseconds": medians,
+                "microseconds_beside": beside,
+                "times_append": times_append,
+            },
         )
 
 

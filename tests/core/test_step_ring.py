@@ -18,7 +18,7 @@ ARRAYS = {
     "unreadable_before": np.zeros(2, np.int64),
     "is_open": np.zeros(2, bool),
     "actions_like": np.empty(0, np.uint8),
-    "frames_like": np.empty((0, 2, 2), np.uint8),
+    "frames_like": (np.empty((0, 2, 2), np.uint8),),
     "action_ranges": [(0, 3)],
     "extras_like": {},
     "stack": 4,

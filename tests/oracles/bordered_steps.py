@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import flatten_frames
 from framestow.frames.stacking import BY_SETTING
 from framestow.replay.added_steps import RunStarts
 from framestow.replay.memory import ReplayMemory
@@ -21,7 +22,8 @@ def append_with_borders(
 ) -> None:
     """Store what ``append`` takes. ``borders``: which next observations begin a run; a run is padded as an episode."""
     starts = RunStarts(np.where(borders, BY_SETTING, 0).astype(np.uint8), None)
-    memory._append((env_ids, *step, extras), starts)
+    *fields, frames = step
+    memory._append((env_ids, *fields, flatten_frames(frames, memory._settings.frame), extras), starts)
 
 
 def bordered_memory(num_borders: int, **settings: Any) -> ReplayMemory:

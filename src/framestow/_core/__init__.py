@@ -12,20 +12,21 @@ from framestow._core._native import (
     Priorities,
     StepBlocks,
     StepRing,
+    Unstacker,
     are_priorities,
     checksum,
     default_frames_per_segment,
     draw_uniformly,
     inspect_segment,
+    join_frames,
     pack_segment,
     set_leak_warnings,
     shrinks_by_area,
     unpack_segment,
-    unstack,
     verify_segment,
 )
 
-EXPECTED_ABI_VERSION = 14  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
+EXPECTED_ABI_VERSION = 15  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -41,15 +42,16 @@ __all__ = [
     "Priorities",
     "StepBlocks",
     "StepRing",
+    "Unstacker",
     "are_priorities",
     "checksum",
     "default_frames_per_segment",
     "draw_uniformly",
     "inspect_segment",
+    "join_frames",
     "pack_segment",
     "set_leak_warnings",
     "shrinks_by_area",
     "unpack_segment",
-    "unstack",
     "verify_segment",
 ]

@@ -239,29 +239,48 @@ class FrameStacks:
     def write(self, out: NDArray[Any]) -> None:
         """Write the stacks of all environments into ``out``, ``(num_envs, stack, *frame)``."""
 
-def unstack(
-    recent: NDArray[Any],
-    ages: NDArray[np.int64],
-    padding: str,
-    env_ids: NDArray[np.int32],
-    is_open: NDArray[np.bool_],
-    observations: NDArray[Any],
-    next_observations: NDArray[Any],
-    depth: int,
-    piece_bytes: int,
-    frames: NDArray[Any],
-    flags: NDArray[np.uint8],
-) -> bool:
-    """Compare stacked observations, ``(m, ...)``, with the stacks of their environments and with the next observations.
+def join_frames(frames: NDArray[Any], depth_axis: int, piece_bytes: int, out: NDArray[Any]) -> None:
+    """Join the frames of stacks, ``(..., depth, *frame)``, into observations: ``out``, ``(..., *shape)`` in C order.
 
-    Writes the newest frame of each next observation to ``frames``. Clears bit 1 of ``flags[i]`` unless observation i
-    equals the newest ``depth`` frames of its open environment, and bit 2 unless the next observation is the observation
-    shifted by one frame. Returns whether all flags are 3 after that.
-
-    ``recent``, ``ages`` and ``padding``: those of ``FrameStacks``. ``is_open``: one entry per environment. Each frame
-    has pieces of ``piece_bytes`` bytes, which alternate with those of the other frames: all its bytes for a stack along
-    the first axis, the bytes of one pixel along the last. ValueError for arrays that do not fit.
+    ``depth_axis``: the axis of the frames, oldest first. Each frame has pieces of ``piece_bytes`` bytes, which
+    alternate with those of the others. Only the frames must be in C order; stacks may overlap. ValueError for arrays
+    that do not fit. Releases the GIL.
     """
+
+class Unstacker:
+    """Compares the whole observations of a step with the current stacks of their environments.
+
+    Arguments:
+        stacks: Of each array of an observation.
+        is_open: Whether each environment has an open episode; borrowed, as the stacks are.
+        arrays: Of each array of an observation, an empty array ``(0, *shape)`` of its dtype, the number of stacked
+            frames, the bytes of a frame that lie together, and the shape of a frame. Each frame has pieces of so many
+            bytes, which alternate with those of the other frames: all its bytes for a stack along the first axis, the
+            bytes of one pixel along the last.
+        gives_tuple: Whether the frames are a tuple with one array for each array; False: those of the only array.
+    """
+
+    def __init__(
+        self,
+        stacks: tuple[FrameStacks, ...],
+        is_open: NDArray[np.bool_],
+        arrays: tuple[tuple[NDArray[Any], int, int, tuple[int, ...]], ...],
+        gives_tuple: bool,
+    ) -> None: ...
+    def unstack(
+        self, env_ids: Any, observations: Sequence[Any] | None, next_observations: Sequence[Any]
+    ) -> tuple[Any, NDArray[np.uint8] | None] | None:
+        """Return the newest frames of the next observations, ``(m, *frame)``, and the flags of each row.
+
+        ``env_ids``: None for all. ``observations`` and ``next_observations``: one array for each array of an
+        observation, ``(m, *shape)``. None for the observations: the current ones of open episodes.
+
+        Bit 1 of a flag: the observation equals the current one of its environment, whose episode is open. Bit 2: the
+        next observation is the observation shifted by one frame. None for the flags: all have both bits.
+
+        Returns None if an array has another shape or dtype, or is not in C order. ValueError for an environment that is
+        not one of the stacks.
+        """
 
 _Indices = NDArray[np.int64]
 _Windows = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]

@@ -48,9 +48,9 @@ bool words_equal_frame(const std::uint8_t* frame, const std::uint8_t* observatio
     return differences == 0;
 }
 
-// Compares all frames, oldest first, in one pass: half the time of four.
+// Compares the oldest `num_shown` frames, oldest first, in one pass: half the time of one for each.
 bool words_equal_frames(const std::uint8_t* const (&frames)[kWordFrames], const std::uint8_t* observation,
-                        std::size_t count) {
+                        std::size_t count, std::size_t num_shown) {
     std::size_t pixel = 0;
 #ifdef FRAMESTOW_SSE2
     const auto load = [](const std::uint8_t* bytes) {
@@ -69,11 +69,13 @@ bool words_equal_frames(const std::uint8_t* const (&frames)[kWordFrames], const 
             differences = _mm_or_si128(differences, _mm_xor_si128(words[part], shown));
         }
     }
+    const __m128i shown = _mm_set1_epi32(static_cast<int>(0xFFFFFFFFU >> 8 * (kWordFrames - num_shown)));
+    differences = _mm_and_si128(differences, shown);
     if (_mm_movemask_epi8(_mm_cmpeq_epi8(differences, _mm_setzero_si128())) != 0xFFFF) {
         return false;
     }
 #endif
-    for (std::size_t place = 0; place < kWordFrames; ++place) {
+    for (std::size_t place = 0; place < num_shown; ++place) {
         if (!words_equal_frame(frames[place] + pixel, observation + pixel * kWordFrames, place, count - pixel)) {
             return false;
         }
@@ -102,6 +104,31 @@ bool has_frame(const std::uint8_t* frame, const std::uint8_t* observation, std::
     }
 }
 
+// Copies pieces of a fixed number of bytes, which the compiler turns into single instructions.
+template <std::size_t kBytes>
+void join_pieces(const std::uint8_t* frames, std::ptrdiff_t frame_step, std::size_t depth, std::size_t count,
+                 std::uint8_t* out) {
+    for (std::size_t piece = 0; piece < count; ++piece) {
+        const std::uint8_t* from = frames + piece * kBytes;
+        for (std::size_t frame = 0; frame < depth; ++frame, from += frame_step, out += kBytes) {
+            std::memcpy(out, from, kBytes);
+        }
+    }
+}
+
+// Pixels of three bytes are copied as four: the next piece overwrites the fourth, and the last pixel is copied alone.
+void join_colours(const std::uint8_t* frames, std::ptrdiff_t frame_step, std::size_t depth, std::size_t count,
+                  std::uint8_t* out) {
+    constexpr std::size_t kBytes = 3;
+    for (std::size_t pixel = 0; pixel + 1 < count; ++pixel) {
+        const std::uint8_t* from = frames + pixel * kBytes;
+        for (std::size_t frame = 0; frame < depth; ++frame, from += frame_step, out += kBytes) {
+            std::memcpy(out, from, kBytes + 1);
+        }
+    }
+    join_pieces<kBytes>(frames + (count - 1) * kBytes, frame_step, depth, 1, out);
+}
+
 bool is_zero_frame(const std::uint8_t* observation, std::size_t place, const StackedLayout& layout) {
     const std::size_t step = layout.depth * layout.piece_bytes;
     std::uint8_t bits = 0;
@@ -117,25 +144,23 @@ bool is_zero_frame(const std::uint8_t* observation, std::size_t place, const Sta
 }  // namespace
 
 bool shows_newest_frames(const FrameStacks& stacks, std::size_t env_id, const std::uint8_t* observation,
-                         const StackedLayout& layout) {
+                         const StackedLayout& layout, std::size_t num_shown) {
     const std::uint8_t* const ring = stacks.recent + env_id * stacks.stack * stacks.frame_bytes;
     const auto age = static_cast<std::size_t>(stacks.ages[env_id]);
-    const auto frame_of_age = [&](std::size_t at) { return ring + at % stacks.stack * stacks.frame_bytes; };
-    if (is_pixel_words(layout) && age + 1 >= kWordFrames) {
-        return words_equal_frames(
-            {frame_of_age(age - 3), frame_of_age(age - 2), frame_of_age(age - 1), frame_of_age(age)}, observation,
-            layout.frame_bytes);
+    // The ring's first frame is the first one of the run while the stack has any padding.
+    const auto frame_at = [&](std::size_t place) {
+        const std::size_t steps_back = num_shown - 1 - place;
+        return ring + (steps_back > age ? 0 : age - steps_back) % stacks.stack * stacks.frame_bytes;
+    };
+    if (is_pixel_words(layout) && num_shown + 1 >= kWordFrames && age + 1 >= num_shown) {
+        const std::uint8_t* const any = ring;  // in the place of the frame that is not compared
+        return words_equal_frames({frame_at(0), frame_at(1), frame_at(2), num_shown == kWordFrames ? frame_at(3) : any},
+                                  observation, layout.frame_bytes, num_shown);
     }
-    for (std::size_t place = layout.depth; place-- > 0;) {  // the newest frame first: it differs most often
-        const std::size_t steps_back = layout.depth - 1 - place;
-        const bool is_padded = steps_back > age;
-        if (is_padded && stacks.padding == StackPadding::kZeros) {
-            if (!is_zero_frame(observation, place, layout)) {
-                return false;
-            }
-            continue;
-        }
-        if (!has_frame(frame_of_age(is_padded ? 0 : age - steps_back), observation, place, layout)) {
+    for (std::size_t place = num_shown; place-- > 0;) {  // the newest frame first: it differs most often
+        const bool is_zero = num_shown - 1 - place > age && stacks.padding == StackPadding::kZeros;
+        if (is_zero ? !is_zero_frame(observation, place, layout)
+                    : !has_frame(frame_at(place), observation, place, layout)) {
             return false;
         }
     }
@@ -173,6 +198,29 @@ void copy_newest_frame(const std::uint8_t* observation, const StackedLayout& lay
     }
     for (std::size_t piece = 0; piece < count; ++piece) {
         std::memcpy(frame + piece * layout.piece_bytes, newest + piece * step, layout.piece_bytes);
+    }
+}
+
+void join_frames(const std::uint8_t* frames, std::ptrdiff_t frame_step, const StackedLayout& layout,
+                 std::uint8_t* observation) {
+    const std::size_t count = layout.frame_bytes / layout.piece_bytes;
+    switch (layout.piece_bytes) {
+        case 1:
+            return join_pieces<1>(frames, frame_step, layout.depth, count, observation);
+        case 3:
+            return join_colours(frames, frame_step, layout.depth, count, observation);
+        case 4:
+            return join_pieces<4>(frames, frame_step, layout.depth, count, observation);
+        case 12:
+            return join_pieces<12>(frames, frame_step, layout.depth, count, observation);
+        default:
+            for (std::size_t piece = 0; piece < count; ++piece) {
+                const std::uint8_t* from = frames + piece * layout.piece_bytes;
+                for (std::size_t frame = 0; frame < layout.depth; ++frame, from += frame_step) {
+                    std::memcpy(observation, from, layout.piece_bytes);
+                    observation += layout.piece_bytes;
+                }
+            }
     }
 }
 

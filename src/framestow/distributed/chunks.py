@@ -17,13 +17,13 @@ import numpy.typing as npt
 from framestow.distributed.calls import START_S, Calls
 from framestow.errors import ActorLostError, DamagedDataError, InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import Frames, ObservationSpec
+from framestow.frames.observation_spec import Frames, ObservationSpec, flatten_frames
 from framestow.frames.stacking import BY_SETTING, FrameStacker, StackPadding
 from framestow.one_line import one_line, plural
 from framestow.replay.added_steps import (
+    NO_RUN,
     CurrentStacks,
     RunStarts,
-    Step,
     add_step,
     append_observations,
     begin_episodes,
@@ -35,6 +35,7 @@ from framestow.replay.step_checks import (
     BEGINS_RUN,
     GivenStep,
     SegmentSteps,
+    check_arrays,
     check_env_ids,
     check_episodes_are_open,
     check_flags,
@@ -183,9 +184,9 @@ class _OpenChunk:
             settings.frame, 1, frames_per_segment=settings.frames_per_segment, depths=settings.layout.depths
         )
 
-    def add_frame(self, frame: Frames, bits: int, start: RunStarts | None = None) -> None:
+    def add_frame(self, frame: Frames, bits: int, start: RunStarts) -> None:
         """Pack a frame, ``(1, *frame)``; ``start``: the padding of the run that it begins."""
-        self._frames.append(ONLY_ENV, frame, *(start or ()))
+        self._frames.append(ONLY_ENV, frame, *start)
         self.bits[self.num_frames] = bits
         self.num_frames += 1
 
@@ -315,7 +316,7 @@ class ShardWriter:
             self._settings.frame, self.stack, self.num_envs, self._settings.stack_padding, layout.depths
         )
         self._takes_frames = layout.takes_frames or layout.depth == 1
-        self._current_stacks = CurrentStacks(self._all_envs, self._is_open, self._stacker.rings)
+        self._current_stacks = CurrentStacks(layout, self._stacker, self._all_envs, self._is_open)
         # The one of each environment that is being filled.
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
         # By shard: the calls without an answer, oldest first, each with its chunks.
@@ -339,9 +340,10 @@ class ShardWriter:
         else:
             begin_episodes(self, frames, envs)
 
-    def _begin(self, frames: Frames, envs: npt.NDArray[np.int32], starts: RunStarts | None = None) -> None:
+    def _begin(self, frames: Frames, envs: npt.NDArray[np.int32], starts: RunStarts = NO_RUN) -> None:
         """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
-        starts = starts or RunStarts(np.full(len(envs), BY_SETTING, np.uint8), None)
+        if starts.paddings is None:
+            starts = RunStarts(np.full(len(envs), BY_SETTING, np.uint8), None)
         self._is_open[envs] = True
         self._stacker.append(envs, frames, *starts)
         for row, env in enumerate(envs.tolist()):
@@ -365,11 +367,12 @@ class ShardWriter:
             ActorLostError: a shard does not come back.
         """
         if self._takes_frames:
+            frames = flatten_frames(frames, self._settings.frame)
             self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
         else:
-            append_observations(self, Step(None, actions, rewards, frames, terminated, truncated, env_ids, extras))
+            append_observations(self, (env_ids, actions, rewards, terminated, truncated, frames, extras))
 
-    def _append(self, step: GivenStep, starts: RunStarts | None = None) -> None:
+    def _append(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin."""
         env_ids, actions, rewards, terminated, truncated, frames, extras = step
         envs = check_env_ids(env_ids, self._all_envs)
@@ -379,18 +382,18 @@ class ShardWriter:
         checked = check_rewards(rewards, num)
         ends = check_flags("terminated", terminated, num) * TERMINATED
         ends = ends + check_flags("truncated", truncated, num) * TRUNCATED
-        bits = ends if starts is None else ends | (starts.paddings > 0) * BEGINS_RUN
+        bits = ends if starts.paddings is None else ends | (starts.paddings > 0) * BEGINS_RUN
         fields = self._settings.extras.check_extras(extras, num) or {}
-        frames = check_frames(frames, num, self._settings.frame)
+        frames = check_arrays(frames, num, self._settings.frame)
         values, self._values = self._values, None
         self._is_open[envs] = ends == 0
         self.counts.appended += num
-        self._stacker.append(envs, frames, *(starts or ()))
+        self._stacker.append(envs, frames, *starts)
         bits_of_rows = bits.tolist()
         for row, env in enumerate(envs.tolist()):
             of_step = (np.nan, np.nan) if values is None else (values[0][env], values[1][env])
             chunk = self._chunks[env]
-            chunk.add_frame(rows_of(frames, row), bits_of_rows[row], starts and starts.of_row(row))
+            chunk.add_frame(rows_of(frames, row), bits_of_rows[row], starts.of_row(row))
             chunk.add_step(checked_actions[row], checked[row], of_step, {name: fields[name][row] for name in fields})
         self._send_full()
 
@@ -410,8 +413,7 @@ class ShardWriter:
         Raises:
             InvalidStepError: before anything is stored.
         """
-        step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
-        add_step(self, step)
+        add_step(self, (observation, action, reward, next_observation, terminated, truncated, env_ids, extras))
 
     def note_values(self, chosen: npt.ArrayLike, best: npt.ArrayLike) -> None:
         """Give the values of the next step of all environments, so that its transitions get initial priorities.

@@ -30,7 +30,8 @@ from framestow.distributed.chunks import (
 )
 from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.replay.added_steps import RunStarts, Step, add_step, begin_episodes
+from framestow.frames.observation_spec import flatten_frames
+from framestow.replay.added_steps import NO_RUN, RunStarts, add_step, begin_episodes
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
@@ -216,7 +217,7 @@ class Shard:
         action = np.resize(settings.action.low or 0, (1, *settings.action.shape)).astype(settings.action.stored_dtype)
         fields = settings.extras.extras
         extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
-        add_step(memory, Step(observation, action, [0.0], observation, [False], [False], env_ids, extras))
+        add_step(memory, (observation, action, [0.0], observation, [False], [False], env_ids, extras))
         with memory.parts.lock:
             memory.parts.steps.lose_indices(self._indices(int(env_ids[0]), first))
 
@@ -228,7 +229,7 @@ class Shard:
         num_begun = 0
         for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
             frames = arrange_frames(settings, tuple(part[index : index + 1] for part in arrays))
-            starts = None
+            starts = NO_RUN
             if bits & (BEGINS | BEGINS_RUN):
                 one = slice(num_begun, num_begun + 1)
                 starts = RunStarts.of_stacks([part[one] for part in stacks], settings.stack_padding)
@@ -237,7 +238,7 @@ class Shard:
                 memory._begin(check_frames(frames, 1, settings.frame), env_ids, starts)
             else:
                 *fields, extras, _ = step
-                memory._append((env_ids, *fields, frames, extras), starts)
+                memory._append((env_ids, *fields, flatten_frames(frames, settings.frame), extras), starts)
 
     def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the readable steps that start at these frames, ascending."""

@@ -69,6 +69,11 @@ class ArraySpec:
         """
         return "".join(f"[{key!r}]" for key in self.path)
 
+    @property
+    def observed_shape(self) -> tuple[int, ...]:
+        """Shape as it is observed: a scalar has no axis."""
+        return self.frame.shape if self.has_axes else self.frame.shape[:-1]
+
     def as_stored(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return observed frames, ``(n, *shape)``, as they are stored: scalars get an axis."""
         return frames if self.has_axes else frames.reshape(*frames.shape, 1)
@@ -192,6 +197,20 @@ def only_frame(spec: AnySpec, what: str) -> FrameSpec:
     )
 
 
+def arrays_of(spec: AnySpec) -> tuple[ArraySpec, ...]:
+    """Return the arrays of an observation, also of a single one."""
+    return spec.arrays if isinstance(spec, ObservationSpec) else (ArraySpec((), spec),)
+
+
+def flatten_frames(frames: Any, spec: AnySpec) -> Any:
+    """Return frames of an observation as storages take them, unchecked: a tuple of their arrays, if there are several.
+
+    Raises:
+        InvalidStepError: the frames lack a key or have another one.
+    """
+    return tuple(spec.flatten(frames)) if isinstance(spec, ObservationSpec) else frames
+
+
 def each_array(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], frames: Frames) -> Frames:
     """Return ``frames`` with ``change`` applied to the single array, or to each of several.
 
@@ -252,7 +271,7 @@ def _name(path: tuple[str | int, ...]) -> str:
 def _flatten(structure: Any, frames: Any, name: str, flat: list[Any]) -> None:
     """Append the arrays of ``frames`` to ``flat``, in the order of ``structure``; error messages call them ``name``."""
     if isinstance(structure, dict):
-        if not isinstance(frames, Mapping):
+        if type(frames) is not dict and not isinstance(frames, Mapping):  # a Mapping is slow to ask for
             raise InvalidStepError(
                 f"{name} are a {type(frames).__name__}: this memory needs a dict of {', '.join(structure)}; give one "
                 "array of frames for each key"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import FrameStacks
+from framestow._core import FrameStacks, join_frames
 from framestow.frames.observation_spec import AnySpec, ObservationSpec
 
 # Paddings of a run's first observations, as storages and stacks take them; 0: the run goes on.
@@ -42,6 +42,24 @@ def pad_window(window: npt.NDArray[Any], num_padded: int, padding: StackPadding)
     """
     if num_padded:
         window[:num_padded] = 0 if padding == "zeros" else window[num_padded]
+
+
+def join_channels(
+    stacks: npt.NDArray[Any],
+    num_leading: int = 1,
+    empty: Callable[[tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]] = np.empty,
+) -> npt.NDArray[Any]:
+    """Return stacks ``(..., depth, *frame)`` with the channels of all frames on the last axis, in an ``empty`` array.
+
+    ``num_leading``: number of axes before the frames, each of which is in C order.
+
+    >>> join_channels(np.array([[[[1, 2], [3, 4]], [[5, 6], [7, 8]]]])).tolist()  # two frames of two pixels
+    [[[1, 2, 5, 6], [3, 4, 7, 8]]]
+    """
+    *sides, channels = stacks.shape[num_leading + 1 :]
+    joined = empty((*stacks.shape[:num_leading], *sides, stacks.shape[num_leading] * channels), stacks.dtype)
+    join_frames(stacks, num_leading, channels * stacks.itemsize, joined)
+    return joined
 
 
 class FrameStacker:
@@ -95,9 +113,9 @@ class FrameStacker:
         ]
         # Frames since the episode's first one, of each environment and array.
         self._ages = [np.full(num_envs, NOT_BEGUN, np.int64) for _ in self._recent]
-        self.rings = tuple(zip(self._recent, self._ages, strict=True))
-        """The last frames and the ages of all environments, per key, for the native ``unstack``."""
-        self.native = tuple(FrameStacks(recent, ages, padding) for recent, ages in self.rings)
+        self.native = tuple(
+            FrameStacks(recent, ages, padding) for recent, ages in zip(self._recent, self._ages, strict=True)
+        )
         """The native stacks, one per key, for the call that stores a step with its frames."""
 
     @property

@@ -7,19 +7,18 @@ not hold, a run of frames begins that brings its older frames along (its *lead-i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import unstack
+from framestow._core import Unstacker
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
-from framestow.frames.observation_spec import Frames, ObservationSpec, map_arrays
-from framestow.frames.stacking import BY_SETTING, LEAD_INS, ZEROS, StackPadding
+from framestow.frames.observation_spec import Frames, ObservationSpec
+from framestow.frames.stacking import BY_SETTING, LEAD_INS, ZEROS, FrameStacker, StackPadding
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.observation_layout import Arrays
+from framestow.replay.observation_layout import Arrays, ObservationLayout
 from framestow.replay.step_checks import (
     GivenStep,
     check_env_ids,
@@ -28,35 +27,12 @@ from framestow.replay.step_checks import (
     check_rewards,
 )
 
-CONTINUES, SHIFTED = 1, 2  # bits of flags, which the native ``unstack`` clears
+CONTINUES, SHIFTED = 1, 2  # bits of flags, which the native ``Unstacker`` clears
 
 
-class Step(NamedTuple):
-    """The arguments of ``ReplayMemory.add``."""
-
-    observation: Any
-    action: Any
-    reward: Any
-    next_observation: Any
-    terminated: Any
-    truncated: Any
-    env_ids: Any = None
-    extras: Mapping[str, npt.ArrayLike] | None = None
-
-    def with_env_axis(self) -> Step:
-        """Return the step of one environment, given without an axis of environments, with that axis."""
-        return Step(
-            map_arrays(partial(_of_one_env, "observation"), self.observation),
-            [self.action],
-            [self.reward],
-            map_arrays(partial(_of_one_env, "next_observation"), self.next_observation),
-            [self.terminated],
-            [self.truncated],
-            None if self.env_ids is None else [self.env_ids],
-            {name: _of_one_env(f"extra {name!r}", value) for name, value in self.extras.items()}
-            if isinstance(self.extras, Mapping)
-            else self.extras,
-        )
+AddedStep: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
+"""The arguments of ``ReplayMemory.add``: observation, action, reward, next observation, terminated, truncated,
+environments, extras."""
 
 
 def _of_one_env(name: str, value: Any) -> npt.NDArray[Any]:
@@ -64,18 +40,25 @@ def _of_one_env(name: str, value: Any) -> npt.NDArray[Any]:
     return array[None]
 
 
-class CurrentStacks(NamedTuple):
-    """The newest frames of all environments, which ``unstack`` compares with an observation."""
+class CurrentStacks:
+    """The newest frames of all environments, which whole observations are compared with."""
 
-    all_envs: npt.NDArray[np.int32]
-    is_open: npt.NDArray[np.bool_]
-    rings: Sequence[tuple[npt.NDArray[Any], npt.NDArray[np.int64]]]  # of each array, as of a FrameStacker
+    def __init__(
+        self,
+        layout: ObservationLayout,
+        stacker: FrameStacker,
+        all_envs: npt.NDArray[np.int32],
+        is_open: npt.NDArray[np.bool_],
+    ) -> None:
+        self.all_envs, self.is_open = all_envs, is_open
+        has_arrays = isinstance(layout.spec, ObservationSpec)
+        self.unstack = Unstacker(stacker.native, is_open, layout.unstacked_arrays, has_arrays).unstack
 
 
 class RunStarts(NamedTuple):
     """How the runs that begin with some frames are padded: the arguments of ``FrameStorage.append``."""
 
-    paddings: npt.NDArray[np.uint8]  # of each row; 0 where the run goes on
+    paddings: npt.NDArray[np.uint8] | None  # of each row; 0 where the run goes on, None if all do
     lead_ins: Frames | None  # the older frames of each row, ``(n, depth - 1, *frame)``, if any row needs them
 
     @classmethod
@@ -95,6 +78,8 @@ class RunStarts(NamedTuple):
 
     def of_row(self, row: int) -> RunStarts:
         """Return the same of one row, with its axis."""
+        if self.paddings is None:
+            return self
         return RunStarts(self.paddings[row : row + 1], None if self.lead_ins is None else rows_of(self.lead_ins, row))
 
 
@@ -104,25 +89,24 @@ def rows_of(frames: Frames, row: int) -> Frames:
     return tuple(part[one] for part in frames) if isinstance(frames, tuple) else frames[one]
 
 
+NO_RUN = RunStarts(None, None)
+"""Of a step all of whose runs go on; of episodes: the usual padding."""
+
+
 class StepTarget(Protocol):
     """What ``add_step`` stores steps in: a ``ReplayMemory``, or a writer of a shard."""
 
     _settings: MemorySettings
+    _current_stacks: CurrentStacks
 
-    @property
-    def _current_stacks(self) -> CurrentStacks: ...
-
-    def _stacks_of_envs(self) -> Arrays:
-        """Return copies of the current stacks of all environments, one array per array."""
-
-    def _begin(self, frames: Any, env_ids: Any, starts: RunStarts | None = None) -> None:
+    def _begin(self, frames: Any, env_ids: Any, starts: RunStarts = NO_RUN) -> None:
         """Start an episode in each of ``env_ids``."""
 
-    def _append(self, step: GivenStep, starts: RunStarts | None = None) -> None:
+    def _append(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
         """Store one step of each environment; ``starts``: the runs that next observations begin."""
 
 
-def add_step(target: StepTarget, step: Step) -> None:
+def add_step(target: StepTarget, step: AddedStep) -> None:
     """Store a step given with whole observations.
 
     An observation that is the environment's current one, bit for bit, continues its episode if that is open. Any other
@@ -131,42 +115,72 @@ def add_step(target: StepTarget, step: Step) -> None:
     Raises:
         InvalidStepError: an argument that breaks a rule; nothing is stored.
     """
-    if isinstance(step.terminated, (bool, np.bool_)):
-        step = step.with_env_axis()
-    settings = target._settings
+    layout = target._settings.layout
+    observation, action, reward, next_observation, terminated, truncated, env_ids, extras = step
+    observations = layout.flatten(observation, "observation")
+    next_observations = layout.flatten(next_observation, "next_observation")
+    if isinstance(terminated, (bool, np.bool_)):  # of one environment, without an axis of environments
+        observations = [_of_one_env("observation", part) for part in observations]
+        next_observations = [_of_one_env("next_observation", part) for part in next_observations]
+        action = action[None] if type(action) is np.ndarray else [action]
+        reward, terminated, truncated = [reward], [terminated], [truncated]
+        env_ids = None if env_ids is None else [env_ids]
+        if isinstance(extras, Mapping):
+            extras = {name: _of_one_env(f"extra {name!r}", value) for name, value in extras.items()}
+    if env_ids is not None:
+        env_ids = check_env_ids(env_ids, target._current_stacks.all_envs)
+    given = env_ids, action, reward, terminated, truncated, None, extras
+    _store(target, given, observations, next_observations)
+
+
+def append_observations(target: StepTarget, step: GivenStep) -> None:
+    """Store a step that has whole next observations as its frames; its observations are the current ones.
+
+    Raises:
+        InvalidStepError: an argument that breaks a rule, or an environment without an open episode; nothing is stored.
+    """
+    stacks = target._current_stacks
+    env_ids, actions, rewards, terminated, truncated, next_observation, extras = step
+    chosen = check_env_ids(env_ids, stacks.all_envs)
+    check_episodes_are_open(stacks.is_open, chosen)
+    given = chosen, actions, rewards, terminated, truncated, None, extras
+    _store(target, given, None, target._settings.layout.flatten(next_observation, "next_observation"))
+
+
+def _store(
+    target: StepTarget, step: GivenStep, observations: Sequence[Any] | None, next_observations: Sequence[Any]
+) -> None:
+    """Store a step that has no frames yet; ``None`` for the observations: the current ones."""
+    settings, stacks = target._settings, target._current_stacks
     layout = settings.layout
-    env_ids, is_open, rings = target._current_stacks
-    if step.env_ids is not None:
-        env_ids = check_env_ids(step.env_ids, env_ids)
-    observations = layout.check(step.observation, len(env_ids), "observation")
-    next_observations = layout.check(step.next_observation, len(env_ids), "next_observation")
-    flags = np.empty(len(env_ids), np.uint8)
-    flags.fill(CONTINUES | SHIFTED)
-    frames, is_usual = [], False
-    for (recent, ages), before, after, pieces in zip(
-        rings, observations, next_observations, layout.pieces, strict=True
-    ):
-        newest = np.empty((len(env_ids), *recent.shape[2:]), recent.dtype)
-        is_usual = unstack(
-            recent, ages, settings.stack_padding, env_ids, is_open, before, after, *pieces, newest, flags
-        )
-        frames.append(newest)
-    space = layout.frame_space
-    new_frames = space.rebuild(tuple(frames)) if isinstance(space, ObservationSpec) else frames[0]
-    given = env_ids, step.action, step.reward, step.terminated, step.truncated, new_frames, step.extras
-    if is_usual:
-        target._append(given)
+    env_ids, actions, rewards, terminated, truncated, _, extras = step
+    unstacked = stacks.unstack(env_ids, observations, next_observations)
+    if unstacked is not None and unstacked[1] is None:  # the usual step: only its newest frames are new
+        target._append((env_ids, actions, rewards, terminated, truncated, unstacked[0], extras))
         return
-    _check_values(settings, step, len(env_ids))
+    env_ids = stacks.all_envs if env_ids is None else env_ids
+    if observations is not None:
+        observations = layout.check(observations, len(env_ids), "observation")
+    next_observations = layout.check(next_observations, len(env_ids), "next_observation")
+    unstacked = stacks.unstack(env_ids, observations, next_observations)
+    assert unstacked is not None, "observations are checked"
+    frames, flags = unstacked
+    step = env_ids, actions, rewards, terminated, truncated, frames, extras
+    if flags is None:
+        target._append(step)
+        return
+    _check_values(settings, step)
     begins, is_border = flags & CONTINUES == 0, flags & SHIFTED == 0
-    first = layout.split([part[begins] for part in observations])
-    episodes = RunStarts.of_stacks(first, settings.stack_padding)
-    runs = None
+    episodes = runs = NO_RUN
+    first: Arrays = []
+    if observations is not None and begins.any():
+        first = layout.split([part[begins] for part in observations])
+        episodes = RunStarts.of_stacks(first, settings.stack_padding)
     if is_border.any():
         runs = RunStarts.of_stacks(layout.split(next_observations), settings.stack_padding, is_border)
-    if begins.any():
+    if first:
         target._begin(_newest_frames(first), env_ids[begins], episodes)
-    target._append(given, runs)
+    target._append(step, runs)
 
 
 def begin_episodes(target: StepTarget, observations: Any, env_ids: npt.NDArray[np.int32]) -> None:
@@ -175,22 +189,9 @@ def begin_episodes(target: StepTarget, observations: Any, env_ids: npt.NDArray[n
     Raises:
         InvalidStepError: an observation breaks a rule; nothing is stored.
     """
-    settings = target._settings
-    stacks = settings.layout.split(settings.layout.check(observations, len(env_ids)))
-    target._begin(_newest_frames(stacks), env_ids, RunStarts.of_stacks(stacks, settings.stack_padding))
-
-
-def append_observations(target: StepTarget, step: Step) -> None:
-    """Store a step whose observation is the environment's current one.
-
-    Raises:
-        InvalidStepError: an argument that breaks a rule, or an environment without an open episode; nothing is stored.
-    """
-    env_ids, is_open, _ = target._current_stacks
-    chosen = check_env_ids(step.env_ids, env_ids)
-    check_episodes_are_open(is_open, chosen)
-    current = target._settings.layout.join([part[chosen] for part in target._stacks_of_envs()])
-    add_step(target, step._replace(observation=current))
+    layout, padding = target._settings.layout, target._settings.stack_padding
+    stacks = layout.split(layout.check(layout.flatten(observations), len(env_ids)))
+    target._begin(_newest_frames(stacks), env_ids, RunStarts.of_stacks(stacks, padding))
 
 
 def _newest_frames(stacks: Arrays) -> Frames:
@@ -222,10 +223,11 @@ def _as_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
     return flat.view(f"u{next(word for word in WORD_BYTES if row_bytes % word == 0)}")
 
 
-def _check_values(settings: MemorySettings, step: Step, num_steps: int) -> None:
+def _check_values(settings: MemorySettings, step: GivenStep) -> None:
     """Raise the errors of ``append`` for everything but frames, before an episode begins."""
-    settings.action.check_actions(step.action, num_steps)
-    check_rewards(step.reward, num_steps)
-    check_flags("terminated", step.terminated, num_steps)
-    check_flags("truncated", step.truncated, num_steps)
-    settings.extras.check_extras(step.extras, num_steps)
+    env_ids, actions, rewards, terminated, truncated, _, extras = step
+    settings.action.check_actions(actions, len(env_ids))
+    check_rewards(rewards, len(env_ids))
+    check_flags("terminated", terminated, len(env_ids))
+    check_flags("truncated", truncated, len(env_ids))
+    settings.extras.check_extras(extras, len(env_ids))

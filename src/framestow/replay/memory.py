@@ -15,14 +15,14 @@ from framestow.argument_checks import check_indices, check_seed, folder_path, re
 from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import Frames
+from framestow.frames.observation_spec import Frames, ObservationSpec, flatten_frames
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.added_steps import (
+    NO_RUN,
     CurrentStacks,
     RunStarts,
-    Step,
     add_step,
     append_observations,
     begin_episodes,
@@ -226,7 +226,8 @@ class ReplayMemory(Closing):
         self._lock, self._steps, self._storage = parts.lock, parts.steps, parts.storage
         self._stacks, self._budget = parts.stacker.native, parts.budget
         self._takes_frames = layout.takes_frames or layout.depth == 1
-        self._current_stacks = CurrentStacks(parts.steps.all_env_ids, parts.steps.is_open, parts.stacker.rings)
+        self._has_arrays = isinstance(settings.frame, ObservationSpec)
+        self._current_stacks = CurrentStacks(layout, parts.stacker, parts.steps.all_env_ids, parts.steps.is_open)
 
     # Storing steps
 
@@ -254,12 +255,12 @@ class ReplayMemory(Closing):
         else:
             begin_episodes(self, frames, checked)
 
-    def _begin(self, new_frames: Frames, checked: EnvArrays, starts: RunStarts | None = None) -> None:
+    def _begin(self, new_frames: Frames, checked: EnvArrays, starts: RunStarts = NO_RUN) -> None:
         """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
-            charged_bytes = self._steps.begin_whole(self._storage, self._stacks, checked, new_frames, *(starts or ()))
+            charged_bytes = self._steps.begin_whole(self._storage, self._stacks, checked, new_frames, *starts)
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
                 self._parts.evict_to_fit()
@@ -299,25 +300,27 @@ class ReplayMemory(Closing):
         Call ``begin`` after an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
         if self._takes_frames:
+            if self._has_arrays:
+                frames = flatten_frames(frames, self._settings.frame)
             self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
         else:
-            append_observations(self, Step(None, actions, rewards, frames, terminated, truncated, env_ids, extras))
+            append_observations(self, (env_ids, actions, rewards, terminated, truncated, frames, extras))
 
-    def _append(self, step: GivenStep, starts: RunStarts | None = None) -> None:
+    def _append(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin."""
+        paddings, lead_ins = starts
         if self._directory is not None:
             self._directory.make_room()
         with self._lock:
             if self._parts.refusal is not None:
                 self._parts.raise_refusal()
-            borders = None if starts is None else starts.paddings > 0
+            borders = None if paddings is None else paddings > 0
             if borders is not None and borders.any():
                 self._parts.has_borders = True
             new_frames = stage_step(self._steps, self._settings, step, borders)
-
             if self._steps.evict_for_staged():
                 evict_unreferenced_frames(self._storage, self._steps)
-            charged_bytes = self._steps.append_whole(self._storage, self._stacks, new_frames, *(starts or ()))
+            charged_bytes = self._steps.append_whole(self._storage, self._stacks, new_frames, paddings, lead_ins)
             is_over = charged_bytes > self._budget.max_charged_bytes
             if is_over:
                 self._parts.evict_to_fit()
@@ -375,8 +378,7 @@ class ReplayMemory(Closing):
         Raises:
             InvalidStepError: before anything is stored: for another shape or dtype, and for what ``append`` refuses.
         """
-        step = Step(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
-        add_step(self, step)
+        add_step(self, (observation, action, reward, next_observation, terminated, truncated, env_ids, extras))
 
     def observations(self) -> Any:
         """Return the current observation of each environment: a new array, as ``add`` takes it.

@@ -16,7 +16,8 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, ArraySpec, ObservationSpec, observation_spec
+from framestow.frames.observation_spec import AnySpec, ArraySpec, ObservationSpec, arrays_of, observation_spec
+from framestow.frames.stacking import join_channels
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte
 PICTURE_SIDE = 32  # pixels; a picture has two axes of at least as many
@@ -64,23 +65,23 @@ class Stacks(NamedTuple):
             return observations.reshape(n, self.depth, self.channels, *shape[1:])
         return np.moveaxis(observations.reshape(n, *shape[:-1], self.depth, self.channels), -2, 1)
 
-    def join(self, frames: npt.NDArray[Any], num_leading: int = 1) -> npt.NDArray[Any]:
+    def join(self, frames: npt.NDArray[Any], num_leading: int = 1, empty: Any = np.empty) -> npt.NDArray[Any]:
         """Return frames ``(..., depth, *frame)`` as observations ``(..., *shape)``: the inverse of ``split``.
 
-        A view, except of channels joined on the last axis. ``num_leading``: number of axes before the frames.
+        A view, except of channels joined on the last axis: ``empty(shape, dtype)`` makes the array for those.
+        ``num_leading``: number of axes before the frames.
 
         >>> stacks = Stacks(-1, 4, channels=3)
         >>> observations = np.arange(2 * 5 * 12).reshape(2, 5, 12)
-        >>> bool((stacks.join(stacks.split(observations)) == observations).all())
+        >>> bool((stacks.join(stacks.split(observations).copy()) == observations).all())
         True
         """
-        leading = frames.shape[:num_leading]
         if self.channels is None:
             return frames if self.axis == 0 else np.moveaxis(frames, num_leading, -1)
         if self.axis == 0:
-            return frames.reshape(*leading, self.depth * self.channels, *frames.shape[num_leading + 2 :])
-        side_by_side = np.moveaxis(frames, num_leading, -2)
-        return side_by_side.reshape(*side_by_side.shape[:-2], self.depth * self.channels)
+            entries = self.depth * self.channels
+            return frames.reshape(*frames.shape[:num_leading], entries, *frames.shape[num_leading + 2 :])
+        return join_channels(frames, num_leading, empty)
 
     def piece_bytes(self, frame: FrameSpec) -> int:
         """Return the bytes that lie together of one frame in an observation of the spec ``frame``."""
@@ -127,7 +128,7 @@ class ObservationLayout:
             InvalidSettingsError: an array has no such axis, or the number of frames does not divide it.
         """
         spec = observation_spec(space)
-        arrays = _arrays_of(spec)
+        arrays = arrays_of(spec)
         if isinstance(stack_axis, tuple) and stack_axis and all(isinstance(one, Stacks | None) for one in stack_axis):
             return cls(spec, tuple(stack_axis))  # of a saved memory
         return cls(spec, tuple(map(_as_stacks, arrays, _choices(arrays, stack_axis))))
@@ -164,7 +165,7 @@ class ObservationLayout:
     @cached_property
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Arrays of an observation, in the order of ``stacks``."""
-        return _arrays_of(self.spec)
+        return arrays_of(self.spec)
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -186,22 +187,30 @@ class ObservationLayout:
         return _with_frames(self.spec, frames)
 
     @cached_property
-    def pieces(self) -> tuple[tuple[int, int], ...]:
-        """Number of stacked frames and bytes of their pieces, of each array, for the native ``unstack``."""
+    def unstacked_arrays(self) -> tuple[tuple[npt.NDArray[Any], int, int, tuple[int, ...]], ...]:
+        """Of each array, for the native ``Unstacker``: an empty one, depth, bytes of a frame's pieces, its shape."""
         return tuple(
-            (1, frame.nbytes) if stacks is None else (stacks.depth, stacks.piece_bytes(frame))
-            for stacks, frame in zip(self.stacks, self.spec.frame_specs, strict=True)
+            (
+                np.empty((0, *array.observed_shape), array.frame.dtype),
+                depth,
+                array.frame.nbytes if stacks is None else stacks.piece_bytes(array.frame),
+                frame.observed_shape,
+            )
+            for array, stacks, depth, frame in zip(
+                self.arrays, self.stacks, self.depths, arrays_of(self.frame_space), strict=True
+            )
         )
 
-    def check(self, observations: Any, num_envs: int, name: str = "observation") -> Arrays:
-        """Return observations as one C-contiguous array ``(num_envs, *shape)`` per array, copied only if necessary.
+    def flatten(self, observations: Any, name: str = "observation") -> list[Any]:
+        """Return the arrays of observations as a list; raise ``InvalidStepError`` for missing or extra ones."""
+        return self.spec.flatten(observations, name) if isinstance(self.spec, ObservationSpec) else [observations]
+
+    def check(self, parts: Sequence[Any], num_envs: int, name: str = "observation") -> Arrays:
+        """Return the arrays of observations in C order, ``(num_envs, *shape)``, copied only if necessary.
 
         Raises:
-            InvalidStepError: missing or extra arrays, wrong shapes or dtypes.
+            InvalidStepError: wrong shapes or dtypes.
         """
-        if isinstance(self.spec, FrameSpec):
-            return [self._check_array(observations, num_envs, self.arrays[0], name)]
-        parts = self.spec.flatten(observations, name)
         return [
             self._check_array(part, num_envs, array_spec, name)
             for part, array_spec in zip(parts, self.arrays, strict=True)
@@ -209,30 +218,26 @@ class ObservationLayout:
 
     def split(self, arrays: Arrays) -> Arrays:
         """Return views of n observations as frames, ``(n, depth, *frame)`` per array."""
+        stored = [array_spec.as_stored(array) for array_spec, array in zip(self.arrays, arrays, strict=True)]
         return [
             array[:, None] if stacks is None else stacks.split(array)
-            for stacks, array in zip(self.stacks, arrays, strict=True)
+            for stacks, array in zip(self.stacks, stored, strict=True)
         ]
 
-    def join(self, frames: Sequence[npt.NDArray[Any]], num_leading: int = 1) -> Any:
-        """Return frames ``(..., depth, *frame)``, one array per array, as observations ``(..., *shape)``."""
+    def join(self, frames: Sequence[npt.NDArray[Any]], num_leading: int = 1, empty: Any = np.empty) -> Any:
+        """Return frames ``(..., depth, *frame)``, one array per array, as ``Stacks.join`` joins them."""
         newest: tuple[Any, ...] = (*(slice(None),) * num_leading, -1)
         parts = [
-            part[newest] if stacks is None else stacks.join(part, num_leading)
+            part[newest] if stacks is None else stacks.join(part, num_leading, empty)
             for stacks, part in zip(self.stacks, frames, strict=True)
         ]
         return self.spec.rebuild(tuple(parts)) if isinstance(self.spec, ObservationSpec) else parts[0]
 
     def _check_array(self, given: Any, num_envs: int, array_spec: ArraySpec, name: str) -> npt.NDArray[Any]:
         frame = array_spec.frame
-        array: npt.NDArray[Any] = given
-        expected = num_envs, *frame.shape
-        is_usual = type(array) is np.ndarray and array.shape == expected and array.dtype == frame.dtype
-        if is_usual and array.flags.c_contiguous:
-            return array
         array = as_array(f"{name}{array_spec.subscript}", given, InvalidStepError)
-        observed = expected if array_spec.has_axes else expected[:-1]
-        if array.shape not in (expected, observed):
+        observed = num_envs, *array_spec.observed_shape
+        if array.shape not in (observed, (num_envs, *frame.shape)):
             way_out = "with the environments as the first axis; give one observation per environment"
             if self.takes_frames and array.shape == (num_envs, *frame.shape[1:]):
                 way_out = "stacks of frames; give whole stacks, leave out stack= (it stacks frames of that space), or "
@@ -246,7 +251,7 @@ class ObservationLayout:
                 f"{name}{array_spec.subscript} has dtype {array.dtype}: the observation space requires {frame.dtype}, "
                 "and nothing is cast; convert it"
             )
-        return np.ascontiguousarray(array).reshape(expected)
+        return np.ascontiguousarray(array).reshape(observed)
 
 
 def find_stack(shape: tuple[int, ...]) -> Stacks | None:
@@ -322,10 +327,6 @@ def _as_stacks(array: ArraySpec, choice: Any) -> Stacks | None:
             f"{MAX_STACK}; give 'none'"
         )
     return None if stacks.depth == 1 else stacks
-
-
-def _arrays_of(spec: AnySpec) -> tuple[ArraySpec, ...]:
-    return spec.arrays if isinstance(spec, ObservationSpec) else (ArraySpec((), spec),)
 
 
 def _with_frames(spec: AnySpec, frames: Sequence[FrameSpec]) -> AnySpec:

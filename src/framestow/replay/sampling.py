@@ -348,7 +348,12 @@ class BatchBuilder:
     ) -> Any:
         """Return ``part`` of each array in ``frames``, ``(..., depth, *frame)``, as observations."""
         parts = map(part, frames) if isinstance(frames, tuple) else [part(frames)]
-        return self._layout.join(list(parts), num_leading)
+        return self._layout.join(list(parts), num_leading, self._take)
+
+    def _take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Return an array of the pool, which belongs to the lock; threads unpack without it."""
+        with self._lock:
+            return self._pool.take(shape, dtype)
 
 
 class PendingBatch(PendingFrames[Batch]):

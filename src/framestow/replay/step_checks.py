@@ -12,7 +12,7 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import FRAMES, AnySpec, ArraySpec, Frames, ObservationSpec
+from framestow.frames.observation_spec import FRAMES, AnySpec, ArraySpec, Frames, flatten_frames
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from framestow.replay.steps.ring_steps import RingSteps
@@ -21,7 +21,7 @@ from framestow.storage.frame_storage import FrameStorage
 
 EnvArrays = npt.NDArray[np.int32]
 GivenStep = tuple[Any, Any, Any, Any, Any, Any, Any]
-"""Environments, actions, rewards, terminated, truncated, frames and extras."""
+"""Environments, actions, rewards, terminated, truncated, frames (``flatten_frames``) and extras."""
 
 LARGEST_REWARD = np.finfo(np.float32).max
 
@@ -34,33 +34,14 @@ def stage_step(
     The native step store checks and stages the usual forms directly. Other forms are converted here; a step that breaks
     a rule raises ``InvalidStepError``. ``borders``: which next observations begin a run; ``None``: none does.
     """
-    spec = settings.frame
-    has_arrays = isinstance(spec, ObservationSpec)  # of which the native step store checks only the first
-    frames: Any = _in_usual_form(spec, step[5]) if isinstance(spec, ObservationSpec) else step[5]
-    if frames is None or not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6], borders):
+    env_ids, actions, rewards, terminated, truncated, frames, extras = step
+    if not stored_steps.stage(env_ids, actions, rewards, terminated, truncated, frames, extras, borders):
         step = _check_step(stored_steps, settings, step)
         frames = step[5]
         borders = None if borders is None else check_flags("borders", borders, len(step[0]))
-        if not stored_steps.stage(*step[:5], frames[0] if has_arrays else frames, step[6], borders):
+        if not stored_steps.stage(*step, borders):
             raise AssertionError(f"the step store refuses a step that passed every check: {step[:5]}")
     return frames  # type: ignore[no-any-return]
-
-
-def _in_usual_form(spec: ObservationSpec, frames: Any) -> tuple[npt.NDArray[Any], ...] | None:
-    """Return the frames of all arrays if they already have the form that storages take, otherwise ``None``."""
-    flat = spec.flatten(frames)
-    num_frames = None
-    for index, (array_spec, part) in enumerate(zip(spec.arrays, flat, strict=True)):
-        if type(part) is not np.ndarray or part.dtype != array_spec.frame.dtype:
-            return None
-        if not (part.flags.c_contiguous and part.flags.aligned):
-            return None
-        kept = flat[index] = array_spec.as_stored(part)
-        if num_frames is None:
-            num_frames = kept.shape[:1]
-        if kept.shape != num_frames + array_spec.frame.shape:
-            return None
-    return tuple(flat)
 
 
 def _check_step(stored_steps: StepStore, settings: MemorySettings, step: GivenStep) -> GivenStep:
@@ -74,7 +55,7 @@ def _check_step(stored_steps: StepStore, settings: MemorySettings, step: GivenSt
         check_rewards(rewards, num_steps),
         check_flags("terminated", terminated, num_steps),
         check_flags("truncated", truncated, num_steps),
-        check_frames(frames, num_steps, settings.frame),
+        check_arrays(frames, num_steps, settings.frame),
         settings.extras.check_extras(extras, num_steps),
     )
 
@@ -105,24 +86,32 @@ def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, all_env_ids:
 
 def check_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
     """Return ``frames`` as arrays ``(num_steps, *frame)`` in C order; never cast or clip them."""
+    checked = check_arrays(flatten_frames(frames, spec), num_steps, spec)
+    if isinstance(spec, FrameSpec):
+        return checked
+    return tuple(array_spec.as_stored(part) for array_spec, part in zip(spec.arrays, checked, strict=True))
+
+
+def check_arrays(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
+    """Return arrays of ``flatten_frames`` in C order, in the shapes of the space; never cast or clip them."""
     if isinstance(spec, FrameSpec):
         return _check_array(frames, num_steps, ArraySpec((), spec))
-    parts = zip(spec.arrays, spec.flatten(frames), strict=True)
-    return tuple(array_spec.as_stored(_check_array(part, num_steps, array_spec)) for array_spec, part in parts)
+    parts = zip(spec.arrays, frames, strict=True)
+    return tuple(_check_array(part, num_steps, array_spec) for array_spec, part in parts)
 
 
 def _check_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -> npt.NDArray[Any]:
     array = as_array(f"{FRAMES}{array_spec.subscript}", frames, InvalidStepError)
-    shape = array_spec.frame.shape if array_spec.has_axes else ()
     if array.dtype != array_spec.frame.dtype:
         raise InvalidStepError(
             f"{FRAMES}{array_spec.subscript} have dtype {array.dtype}: this memory stores {array_spec.frame.dtype} "
             "and never casts; give frames of the observation_space"
         )
-    if array.shape != (num_steps, *shape):
+    shape = num_steps, *array_spec.observed_shape
+    if array.shape != shape:
         raise InvalidStepError(
-            f"{FRAMES}{array_spec.subscript} have shape {array.shape}: {num_steps} environments take "
-            f"{(num_steps, *shape)}; give one frame (not a stack) for each environment, along the first axis"
+            f"{FRAMES}{array_spec.subscript} have shape {array.shape}: {num_steps} environments take {shape}; "
+            "give one frame (not a stack) for each environment, along the first axis"
         )
     return np.require(array, requirements=["C", "ALIGNED"])
 

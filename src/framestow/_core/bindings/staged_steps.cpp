@@ -49,11 +49,13 @@ nb::object to_array(const std::vector<std::int64_t>& values) {
 
 StagedSteps::StagedSteps(const StepStoreArguments& arguments)
     : action_pattern_(arguments.settings.attr("actions_like")),
-      frame_pattern_(arguments.settings.attr("frames_like")),
       rules_{nb::cast<std::int64_t>(arguments.settings.attr("stack")),
              nb::cast<std::int64_t>(arguments.settings.attr("segment_frames")),
              nb::cast<double>(arguments.settings.attr("discount")), ActionLayout{}} {
     rules_.n_step = nb::cast<std::int64_t>(arguments.settings.attr("n_step"));
+    for (const nb::handle array : arguments.settings.attr("frames_like")) {
+        frame_patterns_.emplace_back(array);
+    }
     const auto borrow_env_arrays = [&](BorrowedArray& array, const char* name, Py_ssize_t item_bytes) {
         borrow(array, arguments.envs.attr(name), name, 1, item_bytes);
     };
@@ -132,10 +134,24 @@ bool StagedSteps::read(nb::handle env_ids, nb::handle actions, nb::handle reward
     }
     const std::size_t count = env_ids_.size();
     flags_.assign(count, 0);
-    BorrowedArray frame_rows;
     return read_fields(count, actions, rewards, columns) && read_flags(terminated, kTerminated, flags_) &&
            read_flags(truncated, kTruncated, flags_) && (borders.is_none() || read_flags(borders, kBorder, flags_)) &&
-           frame_rows.borrow(frames) && frame_pattern_.fits(frame_rows, count);
+           fit_frames(count, frames);
+}
+
+bool StagedSteps::fit_frames(std::size_t count, nb::handle frames) const {
+    const auto fit = [count](const RowPattern& pattern, nb::handle given) {
+        BorrowedArray rows;
+        return rows.borrow(given) && pattern.fits(rows, count);
+    };
+    if (!PyTuple_Check(frames.ptr())) {
+        return frame_patterns_.size() == 1 && fit(frame_patterns_.front(), frames);
+    }
+    bool are_good = nb::len(frames) == frame_patterns_.size();
+    for (std::size_t array = 0; are_good && array < frame_patterns_.size(); ++array) {
+        are_good = fit(frame_patterns_[array], PyTuple_GetItem(frames.ptr(), static_cast<Py_ssize_t>(array)));
+    }
+    return are_good;
 }
 
 bool StagedSteps::read_of_env(std::int32_t env_id, std::vector<std::uint8_t> flags, nb::handle actions,

@@ -84,10 +84,12 @@ private:
     void read_action_ranges(nb::handle ranges);
     void read_column_patterns(nb::handle extras_like);
     bool read_fields(std::size_t count, nb::handle actions, nb::handle rewards, nb::handle columns);
+    bool fit_frames(std::size_t count, nb::handle frames) const;
 
     // Of the Python step store; they keep what EnvMemory points to alive.
     BorrowedArray newest_positions_, episode_starts_, run_starts_, unreadable_before_, is_open_;
-    RowPattern action_pattern_, frame_pattern_;   // what an argument of one step must look like
+    RowPattern action_pattern_;                   // what the argument of one step must look like
+    std::vector<RowPattern> frame_patterns_;      // the same for each array of its frames
     std::vector<ActionRange> action_ranges_;      // per element; empty if actions are not counted
     std::vector<ColumnPattern> column_patterns_;  // of the extras, by name
     std::size_t columns_bytes_ = 0;               // bytes per step

@@ -147,13 +147,21 @@ bool reward_of(PyObject* number, float& value) {
     return true;
 }
 
-// Calls from_list(item, row) or from_array(buffer, row, scalar) for each of `count` numbers while they return true.
-template <typename FromList, typename FromArray>
-bool read_each(nb::handle argument, std::size_t count, FromList from_list, FromArray from_array) {
+// Calls from_number(item, row) or from_array(bytes, index, row, scalar) for each of `count` numbers while they return
+// true. A list may have NumPy's numbers, which actions of a space are.
+template <typename FromNumber, typename FromArray>
+bool read_each(nb::handle argument, std::size_t count, FromNumber from_number, FromArray from_array) {
     if (PyList_Check(argument.ptr())) {
         bool good = static_cast<std::size_t>(PyList_Size(argument.ptr())) == count;
         for (std::size_t row = 0; good && row < count; ++row) {
-            good = from_list(PyList_GetItem(argument.ptr(), static_cast<Py_ssize_t>(row)), row);
+            PyObject* const item = PyList_GetItem(argument.ptr(), static_cast<Py_ssize_t>(row));
+            if (PyLong_Check(item) || PyFloat_Check(item)) {  // also True, and float64
+                good = from_number(item, row);
+                continue;
+            }
+            BorrowedArray array;
+            good = array.borrow_number(item) &&
+                   from_array(array.view().buf, 0, row, scalar_of(array.view().format, array.view().itemsize));
         }
         return good;
     }
@@ -164,7 +172,7 @@ bool read_each(nb::handle argument, std::size_t count, FromList from_list, FromA
     const Scalar scalar = scalar_of(array.view().format, array.view().itemsize);
     bool good = true;
     for (std::size_t row = 0; good && row < count; ++row) {
-        good = from_array(array.view().buf, row, scalar);
+        good = from_array(array.view().buf, row, row, scalar);
     }
     return good;
 }
@@ -215,6 +223,12 @@ BorrowedArray::~BorrowedArray() {
 }
 
 bool BorrowedArray::borrow(nb::handle argument, bool writable) {
+    return borrow_any(argument, writable) && view_.ndim > 0;
+}
+
+bool BorrowedArray::borrow_number(nb::handle argument) { return borrow_any(argument, false) && view_.ndim == 0; }
+
+bool BorrowedArray::borrow_any(nb::handle argument, bool writable) {
     if (PyBytes_Check(argument.ptr()) || PyByteArray_Check(argument.ptr())) {
         return false;  // NumPy reads them as one string
     }
@@ -224,7 +238,7 @@ bool BorrowedArray::borrow(nb::handle argument, bool writable) {
         return false;
     }
     is_borrowed_ = true;
-    return view_.ndim > 0;
+    return true;
 }
 
 RowPattern::RowPattern(nb::handle array) {
@@ -273,8 +287,8 @@ bool read_env_arrays(nb::handle argument, std::vector<std::int32_t>& env_ids) {
     return read_each(
         argument, env_ids.size(),
         [&](PyObject* number, std::size_t row) { return integer_of(number, env_id) && keep(row); },
-        [&](const void* bytes, std::size_t row, Scalar scalar) {
-            return load_integer(bytes, row, scalar, env_id) && keep(row);
+        [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
+            return load_integer(bytes, index, scalar, env_id) && keep(row);
         });
 }
 
@@ -282,8 +296,8 @@ bool read_rewards(nb::handle argument, std::size_t count, std::vector<float>& re
     rewards.resize(count);
     return read_each(
         argument, count, [&](PyObject* number, std::size_t row) { return reward_of(number, rewards[row]); },
-        [&](const void* bytes, std::size_t row, Scalar scalar) {
-            return load_reward(bytes, row, scalar, rewards[row]);
+        [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
+            return load_reward(bytes, index, scalar, rewards[row]);
         });
 }
 
@@ -297,8 +311,8 @@ bool read_flags(nb::handle argument, std::uint8_t bit, std::vector<std::uint8_t>
     return read_each(
         argument, flags.size(),
         [&](PyObject* truth, std::size_t row) { return PyBool_Check(truth) && set(row, truth == Py_True); },
-        [&](const void* bytes, std::size_t row, Scalar scalar) {
-            return scalar == Scalar::kBool && set(row, load<std::uint8_t>(bytes, row) != 0);
+        [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
+            return scalar == Scalar::kBool && set(row, load<std::uint8_t>(bytes, index) != 0);
         });
 }
 
@@ -317,8 +331,8 @@ bool read_counted_actions(nb::handle argument, std::size_t count, const std::vec
     };
     return read_each(
         argument, count, [&](PyObject* number, std::size_t row) { return integer_of(number, action) && keep(row); },
-        [&](const void* bytes, std::size_t row, Scalar scalar) {
-            return load_integer(bytes, row, scalar, action) && keep(row);
+        [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
+            return load_integer(bytes, index, scalar, action) && keep(row);
         });
 }
 

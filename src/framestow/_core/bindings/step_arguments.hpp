@@ -22,7 +22,9 @@ public:
     BorrowedArray& operator=(const BorrowedArray&) = delete;
     ~BorrowedArray();
 
-    bool borrow(nanobind::handle argument, bool writable = false);  // at most once; false for any other argument
+    // Call one of them at most once; false for any other argument.
+    bool borrow(nanobind::handle argument, bool writable = false);
+    bool borrow_number(nanobind::handle argument);  // one number in the form of NumPy, without axes
 
     std::size_t num_rows() const { return static_cast<std::size_t>(view_.shape[0]); }
     const Py_buffer& view() const { return view_; }
@@ -33,6 +35,8 @@ public:
     }
 
 private:
+    bool borrow_any(nanobind::handle argument, bool writable);
+
     Py_buffer view_{};  // released by the destructor if it is borrowed
     bool is_borrowed_ = false;
 };

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from framestow.argument_checks import as_array, as_flags, check_seed, truth_value, whole_number
 from framestow.errors import InvalidStepError, NothingToSampleError
-from framestow.frames.frame_spec import MAX_CHANNELS_LAST, FrameSpec
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.stacking import join_channels
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes, num_steps_taken
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
@@ -345,15 +346,7 @@ def _channels_last(
         return stacks[:, -1]
     if stacks.ndim == 4:  # frames without an axis of channels
         return np.moveaxis(stacks, 1, -1)
-    last = np.moveaxis(stacks, 1, -2)
-    if last.shape[-1] == 1:
-        return last[..., 0]
-    if last.shape[-1] > MAX_CHANNELS_LAST:
-        return last.reshape(*last.shape[:-2], -1)
-    joined = empty(last.shape, last.dtype)
-    for pixel in np.ndindex(last.shape[-2:]):  # takes a fourth of the time of copying pixel by pixel
-        joined[(..., *pixel)] = last[(..., *pixel)]
-    return joined.reshape(*last.shape[:-2], -1)
+    return np.moveaxis(stacks[..., 0], 1, -1) if stacks.shape[-1] == 1 else join_channels(stacks, empty=empty)
 
 
 def _check_action(action: Any) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import AnySpec, arrays_of
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.step_fields import BEGINS_EPISODE, NO_EXTRAS, ExtrasSpec, slot_record
 
@@ -32,7 +32,7 @@ class StepSettings:
     capacity: int
     num_envs: int
     stack: int
-    frame: FrameSpec
+    frame: AnySpec
     action: ActionSpec
     discount: float = 0.99
     segment_frames: int = 1
@@ -47,9 +47,9 @@ class StepSettings:
         return np.empty((0, *self.action.shape), self.action.stored_dtype)
 
     @property
-    def frames_like(self) -> npt.NDArray[Any]:
-        """An empty array with the shape and dtype of a step's frames."""
-        return np.empty((0, *self.frame.shape), self.frame.dtype)
+    def frames_like(self) -> tuple[npt.NDArray[Any], ...]:
+        """For each array of an observation, an empty one with the shape and dtype of a step's frames."""
+        return tuple(np.empty((0, *array.observed_shape), array.frame.dtype) for array in arrays_of(self.frame))
 
     @property
     def action_ranges(self) -> list[tuple[int, int]]:

@@ -18,7 +18,7 @@ def make_step_store(settings: MemorySettings, segment_frames: int, seed: int | N
         settings.capacity,
         settings.num_envs,
         settings.stack,
-        settings.frame.frame_specs[0],  # the memory checks the frames of other arrays before
+        settings.frame,
         settings.action,
         settings.discount,
         segment_frames,
