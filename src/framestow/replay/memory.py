@@ -550,7 +550,7 @@ class ReplayMemory(Closing):
         seed = check_seed(seed)
         return StoredBatches(self._parts, self._batches, batch_size, shuffled, seed, drop_last)
 
-    def get(self, indices: npt.ArrayLike) -> Batch:
+    def get(self, indices: npt.ArrayLike, *, shares_frames: bool = True) -> Batch:
         """Return the transitions with these ``indices``, all with weight 1.
 
         >>> import numpy as np
@@ -564,11 +564,12 @@ class ReplayMemory(Closing):
 
         Arguments:
             indices: Integers with one axis, as in ``Batch.index``.
+            shares_frames: Whether observations and next observations may share memory; if not, you may write to them.
 
         Raises:
             NothingToSampleError: one of them is not stored.
         """
-        return self._batches.read(self._batches.as_draw, check_indices(indices, most_axes=1))
+        return self._batches.read(self._batches.as_draw, check_indices(indices, most_axes=1), shares_frames)
 
     def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> StepSequences:
         """Return the values of ``length`` consecutive steps from each of ``indices``, ``(B,)``, without frames.

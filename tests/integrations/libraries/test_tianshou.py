@@ -542,9 +542,12 @@ def test_environments_that_start_to_step_separately_keep_their_frame_history(way
     for env_ids in ([0, 2], [1], [1], [2, 0]):
         both.add(np.array(env_ids))
         both.assert_all_right()
-    assert [memory.stack for memory in both.ours.memories] == [stack] * 3
+    assert [memory.stack for memory in both.ours.memories] == [stack] * 4  # the first has older steps
     for _ in range(2 * SIZE):
         both.add(np.array([0, 1]))
+    both.assert_all_right()
+    for _ in range(SIZE):
+        both.add(np.array([2]))
     both.assert_all_right()
     assert [memory.stack for memory in both.ours.memories] == [stack] * 3
 
@@ -561,4 +564,4 @@ def test_repr_says_in_one_line_how_full_the_buffer_and_how_large_its_memory_is()
     )
 
     buffer.add(play.step([0])[0], buffer_ids=[0])
-    assert "VectorReplayBuffer(7 of 1,000 transitions in 2 memories)" == repr(buffer)
+    assert "VectorReplayBuffer(7 of 1,000 transitions in 3 memories)" == repr(buffer)

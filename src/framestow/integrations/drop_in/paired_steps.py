@@ -10,15 +10,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import check_indices, whole_number
+from framestow.argument_checks import whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays, observation_spec
 from framestow.replay.added_steps import equal_rows
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layout import MAX_STACK, Arrays, Stacks, stacks_on
+from framestow.replay.observation_layout import MAX_STACK, Stacks, stacks_on
 from framestow.replay.sampling import OutputPool
-from framestow.replay.step_checks import check_frames
 
 
 def memory_to_bytes(memory: ReplayMemory) -> dict[str, bytes]:
@@ -47,7 +46,7 @@ def memory_from_bytes(files: dict[str, bytes], threads: int = 1) -> ReplayMemory
 
 def num_steps_taken(memory: ReplayMemory) -> int:
     """Return how many steps were ever added to a memory with ``retention="fifo"``: the index of the next one."""
-    return int(memory._steps.next_index)  # type: ignore[attr-defined]  # of a ring
+    return int(memory.parts.steps.next_index)  # type: ignore[attr-defined]  # of a ring
 
 
 def check_frame_stack(frame_stack: Any) -> None:
@@ -111,6 +110,9 @@ class PairedSteps:
             arguments["stack_axis"] = stacks_of_depth(space, frame_stack)
         self.memory = ReplayMemory(observation_space=space, seed=0, **arguments)  # unused seed: the library draws
         self.copies = BatchCopies()
+        # Of each environment, if single frames are added: its newest stack, and whether its episode is open. ``None``:
+        # the memory knows.
+        self._current: tuple[Any, npt.NDArray[np.bool_]] | None = None
 
     @property
     def num_rows(self) -> int:
@@ -125,41 +127,51 @@ class PairedSteps:
     @property
     def episode_rows(self) -> npt.NDArray[np.int64]:
         """First row of each environment's newest episode, ``(num_envs,)``."""
-        steps = self.memory._steps
+        steps = self.memory.parts.steps
         return self.num_rows - (steps.newest_positions - steps.episode_starts)
 
     def add(self, *step: Any, **extras: Any) -> None:
         """Store one step of every environment, given as the arguments of ``ReplayMemory.add``."""
         self.memory.add(*step, **extras)
 
-    def add_frames(self, frames: Any, action: Any, reward: Any, next_frames: Any, *ends: Any, **extras: Any) -> None:
-        """Store one step of every environment, given with single frames, in a memory with ``stack``."""
-        stacks, join = self._stacks_on(frames), self.memory._settings.layout.join
-        following = [
-            np.concatenate([stack[:, 1:], frame[:, None]], 1)
-            for stack, frame in zip(stacks, self._checked(next_frames), strict=True)
-        ]
-        self.add(join(stacks), action, reward, join(following), *ends, **extras)
+    def add_frames(
+        self, frames: Any, action: Any, reward: Any, next_frames: Any, terminated: Any, truncated: Any, **extras: Any
+    ) -> None:
+        """Store one step of every environment, given with checked single frames, in a memory with ``stack``."""
+        before = self.stacks_on(frames)
+        after = map_arrays(lambda stack, new: np.concatenate([stack[:, 1:], new[:, None]], 1), before, next_frames)
+        try:
+            self.memory.add(before, action, reward, after, terminated, truncated, **extras)
+            self._current = after, ~(terminated | truncated)
+        except BaseException:  # Ctrl-C may come before or behind the step
+            self._current = None
+            raise
 
     def stacks_on(self, frames: Any) -> Any:
         """Return the observations whose newest frames are ``frames``, of every environment.
 
         A frame that is the newest one of an open episode belongs to it. Any other one begins an episode.
         """
-        return self.memory._settings.layout.join(self._stacks_on(frames))
+        if self._current is None:
+            self._current = self.memory.observations(), self.memory.open_episodes
+        stacks, continues = self._current
+        equal: list[npt.NDArray[np.bool_]] = []
+        map_arrays(lambda stack, frame: equal.append(equal_rows(stack[:, -1], frame)), stacks, frames)
+        continues = np.logical_and.reduce([continues, *equal])
+        if continues.all():
+            return stacks
 
-    def _stacks_on(self, frames: Any) -> Arrays:
-        parts, stacks = self._checked(frames), self.memory._stacks_of_envs()
-        continues = self.memory.open_episodes
-        for stack, frame in zip(stacks, parts, strict=True):
-            continues &= equal_rows(stack[:, -1], frame)
-        for stack, frame in zip(stacks, parts, strict=True):
+        def begin(stack: npt.NDArray[Any], frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            stack = stack.copy()
             stack[~continues] = frame[~continues, None]
-        return stacks
+            return stack
 
-    def _checked(self, frames: Any) -> tuple[npt.NDArray[Any], ...]:
-        checked = check_frames(frames, self.memory.num_envs, self.memory._settings.frame)
-        return checked if isinstance(checked, tuple) else (checked,)
+        return map_arrays(begin, stacks, frames)
+
+    def go_on_from(self, others: PairedSteps, env_id: int) -> None:
+        """Continue the open episode of one environment of ``others``, which are single frames too."""
+        stacks, is_open = others.memory.observations(), others.memory.open_episodes
+        self._current = map_arrays(lambda part: part[[env_id]], stacks), is_open[[env_id]]
 
     def indices(self, rows: npt.ArrayLike, environments: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the memory's indices of the steps in these rows and environments, which broadcast."""
@@ -171,8 +183,7 @@ class PairedSteps:
         ``shares_frames``: whether observations and next observations may share memory. Raises ``NothingToSampleError``
         if a transition is not stored.
         """
-        batches = self.memory._batches
-        return batches.read(batches.as_draw, check_indices(indices, most_axes=1), shares_frames)
+        return self.memory.get(indices, shares_frames=shares_frames)
 
     def own(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return observations that share no memory in C order; a copy if they are not."""
@@ -180,11 +191,13 @@ class PairedSteps:
 
     def start_new_episodes(self) -> None:
         """Start a new episode with the next step of every environment."""
-        with self.memory._lock:
-            self.memory._steps.close_episodes()
+        parts = self.memory.parts
+        with parts.lock:
+            parts.steps.close_episodes()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": (memory_to_bytes(self.memory), self.memory._settings.threads)}
+        threads = self.memory.parts.settings.threads
+        return {**self.__dict__, "memory": (memory_to_bytes(self.memory), threads), "_current": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= {**state, "memory": memory_from_bytes(*state["memory"])}

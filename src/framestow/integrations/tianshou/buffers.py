@@ -6,7 +6,7 @@ the module combine it with Tianshou's classes. ``StoredObservations`` is ``buffe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol, cast
 
@@ -144,7 +144,8 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
     def memories(self) -> tuple[ReplayMemory, ...]:
         """The memories with the observations: none before the first step, then one for all environments.
 
-        Once some environments step without the others, each environment gets a separate memory.
+        From the first step of some environments without the others on, each has its own. The first memory stays until
+        nobody needs its steps.
         """
         return self._observations.memories
 
@@ -167,16 +168,19 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         if not {"obs", "act", "rew", "terminated", "truncated"} <= set(batch.get_keys()):
             return cast(Added, super().add(batch, buffer_ids))  # raises Tianshou's error
         env_ids, is_one = self._envs_that_step(buffer_ids)
-        _check_rewards(batch.rew, len(env_ids), is_one)
-        step = ObservationStep(
-            self._frames(batch.obs, is_one, len(env_ids)),
-            self._frames(batch.get("obs_next"), is_one, len(env_ids)),
-            *(_flags(key, batch[key], len(env_ids)) for key in ("terminated", "truncated")),
+        num_envs = len(env_ids)
+        _check_rewards(batch.rew, num_envs, is_one)
+        numbers = self._observations.add(
+            env_ids,
+            ObservationStep(
+                self._frames(batch.obs, is_one, num_envs),
+                self._frames(batch.get("obs_next"), is_one, num_envs),
+                _flags("terminated", batch.terminated, num_envs),
+                _flags("truncated", batch.truncated, num_envs),
+            ),
         )
-        numbers = self._observations.add(env_ids, step)
         numbered = Batch()
-        for key in batch.get_keys():
-            numbered.__dict__[key] = batch[key]
+        numbered.__dict__.update(batch.__dict__)  # an assignment would copy the arrays
         numbered.__dict__["obs"] = numbers.reshape(()) if is_one else numbers
         return cast(Added, super().add(numbered, buffer_ids))
 
@@ -302,10 +306,13 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         """Return observations as ``(n, *shape)``; with ``save_only_last_obs`` the newest frame of each stack."""
         if (arrays := _tree(observations)) is None:
             return None
-        if is_one:
-            arrays = map_arrays(lambda part: part[None], arrays)
-        map_arrays(partial(_check_rows, "obs", num_envs), arrays)
-        return map_arrays(lambda part: part[:, -1], arrays) if self._stores_last_frame else arrays
+
+        def frame_rows(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            rows = array[None] if is_one else array
+            _check_rows("obs", num_envs, rows)
+            return rows[:, -1] if self._stores_last_frame else rows
+
+        return map_arrays(frame_rows, arrays)
 
     def _pair(self, index: Any, stack_num: int | None) -> tuple[Any, Any]:
         """Return ``obs`` and ``obs_next`` of these slots."""
@@ -356,6 +363,7 @@ class NumberedSlotsOfParts(NumberedSlots):
 
     def _share_observations(self, frame_stack: int | None, threads: int, storage: Storage) -> None:
         """Create one store for all parts. Call it after Tianshou's constructor."""
+        check_frame_stack(frame_stack)
         self._init_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
         for env_id, part in enumerate(self.buffers):
             part._observations, part._first_env_id, part._is_part = self._observations, env_id, True
@@ -409,6 +417,8 @@ def _is_of_integers(value: Any) -> bool:
 
 def _tree(observations: Any) -> Any:
     """Return observations as arrays or dicts of arrays; ``None`` if there are none."""
+    if type(observations) is np.ndarray:
+        return observations
     if isinstance(observations, Batch):
         observations = observations.to_dict() or None
     as_arrays = partial(as_array, "observations", error_class=InvalidStepError)
@@ -453,7 +463,15 @@ def _check_buffer_ids(buffer_ids: Any, num_buffers: int) -> list[int]:
 
 
 def _check_settings(
-    name: str, size: Any, stack_num: Any, frame_stack: Any, random_seed: Any, flags: Mapping[str, Any]
+    name: str,
+    size: Any,
+    frame_stack: Any,
+    *,
+    stack_num: Any = 1,
+    ignore_obs_next: Any = False,
+    save_only_last_obs: Any = False,
+    sample_avail: Any = False,
+    random_seed: Any = 42,
 ) -> None:
     """Raise ``InvalidSettingsError`` for arguments of a buffer that cannot work; ``name`` is that of its ``size``."""
     whole_number(name, size, 0, rule="it is a number of transitions")
@@ -461,8 +479,9 @@ def _check_settings(
     check_frame_stack(frame_stack)
     if random_seed is not None:
         whole_number("random_seed", random_seed, 0, 2**32 - 1, rule="NumPy takes seeds from 0 to 2**32 - 1")
-    for flag, value in flags.items():
-        truth_value(flag, value)
+    truth_value("ignore_obs_next", ignore_obs_next)
+    truth_value("save_only_last_obs", save_only_last_obs)
+    truth_value("sample_avail", sample_avail)
 
 
 def _check_priorities(alpha: Any, beta: Any, weight_norm: Any) -> None:
@@ -514,18 +533,20 @@ class ReplayBuffer(NumberedSlots):
         threads: int = 1,
         storage: Storage = "packed",
     ) -> None:
-        flags = {
+        settings = {
+            "stack_num": stack_num,
             "ignore_obs_next": ignore_obs_next,
             "save_only_last_obs": save_only_last_obs,
             "sample_avail": sample_avail,
+            "random_seed": random_seed,
         }
-        _check_settings("size", size, stack_num, frame_stack, random_seed, flags)
-        TianshouBuffer.__init__(self, size, stack_num, ignore_obs_next, save_only_last_obs, sample_avail, random_seed)
+        _check_settings("size", size, frame_stack, **settings)
+        TianshouBuffer.__init__(self, size, **settings)
         self._init_observations([self.maxsize], frame_stack, threads, storage)
 
 
 class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  # type: ignore[misc]
-    """Tianshou's ``PrioritizedReplayBuffer`` for one environment, with the arguments of ``ReplayBuffer``."""
+    """Tianshou's ``PrioritizedReplayBuffer`` for one environment; ``kwargs`` are arguments of ``ReplayBuffer``."""
 
     def __init__(
         self,
@@ -534,34 +555,14 @@ class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  #
         beta: float,
         weight_norm: bool = True,
         *,
-        stack_num: int = 1,
-        ignore_obs_next: bool = False,
-        save_only_last_obs: bool = False,
-        sample_avail: bool = False,
-        random_seed: int = 42,
         frame_stack: int | None = None,
         threads: int = 1,
         storage: Storage = "packed",
+        **kwargs: Any,
     ) -> None:
-        flags = {
-            "ignore_obs_next": ignore_obs_next,
-            "save_only_last_obs": save_only_last_obs,
-            "sample_avail": sample_avail,
-        }
-        _check_settings("size", size, stack_num, frame_stack, random_seed, flags)
+        _check_settings("size", size, frame_stack, **kwargs)
         _check_priorities(alpha, beta, weight_norm)
-        TianshouPrioritized.__init__(
-            self,
-            size,
-            alpha,
-            beta,
-            weight_norm,
-            stack_num=stack_num,
-            ignore_obs_next=ignore_obs_next,
-            save_only_last_obs=save_only_last_obs,
-            sample_avail=sample_avail,
-            random_seed=random_seed,
-        )
+        TianshouPrioritized.__init__(self, size, alpha, beta, weight_norm, **kwargs)
         self._init_observations([self.maxsize], frame_stack, threads, storage)
 
 
@@ -578,10 +579,7 @@ class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[
         storage: Storage = "packed",
         **kwargs: Any,
     ) -> None:
-        check_frame_stack(frame_stack)
-        size = _part_size(total_size, buffer_num)
-        parts = [ReplayBuffer(size, **kwargs) for _ in range(buffer_num)]
-        ReplayBufferManager.__init__(self, parts)
+        ReplayBufferManager.__init__(self, _parts(ReplayBuffer, total_size, buffer_num, kwargs))
         self._share_observations(frame_stack, threads, storage)
 
 
@@ -602,10 +600,7 @@ class PrioritizedVectorReplayBuffer(
         storage: Storage = "packed",
         **kwargs: Any,
     ) -> None:
-        check_frame_stack(frame_stack)
-        size = _part_size(total_size, buffer_num)
-        parts = [PrioritizedReplayBuffer(size, **kwargs) for _ in range(buffer_num)]
-        PrioritizedReplayBufferManager.__init__(self, parts)
+        PrioritizedReplayBufferManager.__init__(self, _parts(PrioritizedReplayBuffer, total_size, buffer_num, kwargs))
         self._share_observations(frame_stack, threads, storage)
 
 
@@ -631,7 +626,6 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         cached_buffer_num = whole_number("cached_buffer_num", cached_buffer_num, 1, rule=rule)
         rule = "it is a number of steps; an episode has at least 1"
         max_episode_length = whole_number("max_episode_length", max_episode_length, 1, rule=rule)
-        check_frame_stack(frame_stack)
         cached = [ReplayBuffer(max_episode_length, **main_buffer.options) for _ in range(cached_buffer_num)]
         ReplayBufferManager.__init__(self, [main_buffer, *cached])
         self.main_buffer, self.cached_buffers = self.buffers[0], self.buffers[1:]
@@ -643,7 +637,8 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         return [env_id + 1 for env_id in env_ids], False  # environment 0 is the main buffer
 
 
-def _part_size(total_size: int, buffer_num: int) -> int:
+def _parts(kind: Any, total_size: Any, buffer_num: Any, kwargs: dict[str, Any]) -> list[Any]:
+    """Return the buffers of ``kind`` of the environments, all of one size."""
     buffer_num = whole_number("buffer_num", buffer_num, 1, rule="it is the number of environments; there is at least 1")
     total_size = whole_number("total_size", total_size, 1, rule="a buffer stores at least 1 transition")
-    return -(-total_size // buffer_num)
+    return [kind(-(-total_size // buffer_num), **kwargs) for _ in range(buffer_num)]

@@ -6,7 +6,7 @@ others, each environment gets its own group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -43,6 +43,15 @@ class ObservationStep(NamedTuple):
 
         return ObservationStep(take_rows(self[0]), take_rows(self[1]), take_rows(self[2]), take_rows(self[3]))
 
+    def followed_by(self, observation: Any) -> ObservationStep:
+        """Return the step with ``observation`` as next observations; where an episode ended, with its own."""
+        ended = self.terminated | self.truncated
+
+        def merge(last: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
+            return _merge_rows(ended, last[ended], new[~ended])
+
+        return self._replace(next_observation=map_arrays(merge, self.observation, observation))
+
 
 @dataclass(frozen=True)
 class EnvGroupSettings:
@@ -77,13 +86,12 @@ class EnvGroup:
     the environments deliver single frames, and observations are stacks of them.
 
     A row without next observations waits for the next row, whose observations they are. For a waiting row, and at the
-    end of an episode, the next observation is unknown. As in Tianshou it is then the observation, with its newest frame
-    repeated.
+    end of an episode, the next observation is unknown. As in Tianshou it is then the observation.
     """
 
     def __init__(self, settings: EnvGroupSettings, first_row: int = 0) -> None:
-        self._settings, self._first_row = settings, first_row
-        # The stored rows, numbered from 0; ``_first_row`` is the number of its row 0 here.
+        self._settings, self.first_row = settings, first_row
+        # The stored rows, numbered from 0; ``first_row`` is the number of its row 0 here.
         self._steps = settings.steps()
         # The newest row, if its next observations are not known yet; it is not in ``_steps``.
         self._waiting: ObservationStep | None = None
@@ -96,82 +104,52 @@ class EnvGroup:
     @property
     def num_rows(self) -> int:
         """Number of the next row."""
-        return self._first_row + self._steps.num_rows + (self._waiting is not None)
+        return self.first_row + self._steps.num_rows + (self._waiting is not None)
 
     @property
     def oldest_row(self) -> int:
         """Number of the oldest stored row."""
-        return self._first_row + self._steps.oldest_row
+        return self.first_row + self._steps.oldest_row
 
     def add(self, step: ObservationStep) -> None:
         """Store a row; raise ``InvalidStepError`` before anything is stored."""
         if self._waiting is not None:
-            self._feed(
-                self._waiting._replace(next_observation=self._next_observation_of(self._waiting, step.observation))
-            )
+            self._store(self._waiting.followed_by(step.observation))
             self._waiting = None
         if step.next_observation is None:
             self._waiting = step.of(np.s_[:])
         else:
-            self._feed(step)
+            self._store(step)
 
     def pairs(self, rows: Indices, env_ids: Indices) -> Pair:
         """Return the observations and next observations of these stored rows and environments, ``(n,)`` each."""
         if self._waiting is None or not (waits := rows == self.num_rows - 1).any():
             return self._find_pairs(rows, env_ids)
-        waiting = map_arrays(lambda part: part[env_ids[waits]], self._waiting_observation())
+        newest = self._waiting.observation
+        newest = newest if self._settings.stack == 1 else self._steps.stacks_on(newest)
+        waiting = map_arrays(lambda part: part[env_ids[waits]], newest)
         if waits.all():
             return waiting, waiting
         stored = self._find_pairs(rows[~waits], env_ids[~waits])
         merged = [map_arrays(lambda new, part: _merge_rows(waits, new, part), waiting, each) for each in stored]
         return merged[0], merged[1]
 
-    def split_off(self, env_id: int) -> EnvGroup:
-        """Return a new group with one of the environments and all its stored rows, under the same numbers."""
-        oldest = self._steps.oldest_row
-        rows = np.arange(oldest, self._steps.num_rows)
-        group = EnvGroup(replace(self._settings, num_envs=1), self._first_row + oldest)
-        for first in range(0, len(rows), ROWS_AT_ONCE):
-            batch = self.memory.get(self._steps.indices(rows[first : first + ROWS_AT_ONCE], env_id))
-            copied = ObservationStep(batch.observation, batch.next_observation, batch.terminated, batch.truncated)
-            for at in range(len(batch.reward)):
-                group._store(copied.of([at]), group._steps.add)
+    def make_successor(self, env_id: int, size: int) -> EnvGroup:
+        """Return a group for the next rows of one of the environments, whose open episode goes on there."""
+        group = EnvGroup(replace(self._settings, num_envs=1, size=size), self.first_row + self._steps.num_rows)
         group._waiting = None if self._waiting is None else self._waiting.of([env_id])
+        if self._settings.stack > 1:
+            group._steps.go_on_from(self._steps, env_id)
         return group
 
-    def _feed(self, step: ObservationStep) -> None:
-        self._store(step, self._steps.add if self._settings.stack == 1 else self._steps.add_frames)
-
-    def _store(self, step: ObservationStep, add: Callable[..., None]) -> None:
-        zeros = np.zeros(self._settings.num_envs)
-        add(step.observation, zeros.astype(int), zeros, step.next_observation, step.terminated, step.truncated)
+    def _store(self, step: ObservationStep) -> None:
+        add = self._steps.add if self._settings.stack == 1 else self._steps.add_frames
+        zeros = np.zeros(self._settings.num_envs, np.int64)
+        add(step.observation, zeros, zeros, step.next_observation, step.terminated, step.truncated)
 
     def _find_pairs(self, rows: Indices, env_ids: Indices) -> Pair:
-        batch = self.memory.get(self._steps.indices(rows - self._first_row, env_ids))
+        batch = self.memory.get(self._steps.indices(rows - self.first_row, env_ids))
         return batch.observation, batch.next_observation
-
-    def _next_observation_of(self, waiting: ObservationStep, observation: Any) -> Any:
-        """Return the next observations of a waiting row: ``observation``, unless an environment's episode ended."""
-        ended = waiting.terminated | waiting.truncated
-        return map_arrays(
-            lambda last, new: _merge_rows(ended, last[ended], new[~ended]),
-            self._repeat_newest_frame(waiting),
-            observation,
-        )
-
-    def _repeat_newest_frame(self, waiting: ObservationStep) -> Any:
-        """Return the observation shifted by one frame, with its newest frame repeated."""
-        if self._settings.stack > 1:
-            return waiting.observation
-        layout = self.memory._settings.layout
-        stacks = layout.split(layout.check(waiting.observation, self._settings.num_envs))
-        return layout.join([np.concatenate([part[:, 1:], part[:, -1:]], 1) for part in stacks])
-
-    def _waiting_observation(self) -> Any:
-        """Return the observation of the waiting row, of every environment."""
-        assert self._waiting is not None
-        observation = self._waiting.observation
-        return observation if self._settings.stack == 1 else self._steps.stacks_on(observation)
 
 
 def _merge_rows(at: Flags, these: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -192,8 +170,9 @@ class ObservationStore:
     The steps of an environment are numbered from 1. Number 0 is no step; its observations are zeros. The first
     observation defines the shape and dtype.
 
-    While all environments step together, one memory stores all observations (``EnvGroup``). Once some step without the
-    others, each environment gets its own memory, because a memory stores the same number of steps of each environment.
+    While all environments step together, one memory stores all observations (``EnvGroup``). From the first step of some
+    without the others on, each environment gets its own memory, because a memory stores the same number of steps of
+    each environment. The first memory stays until nobody needs its steps.
 
     Arguments:
         sizes: number of steps to store, per environment.
@@ -213,6 +192,7 @@ class ObservationStore:
                 "leave one of them out"
             )
         self.sizes, self._copies = tuple(sizes), BatchCopies()
+        self._all_env_ids = list(range(len(sizes)))
         placeholder = FrameSpec((1,))
         self._settings = EnvGroupSettings(placeholder, max(sizes), stack, frame_stack, threads, storage, len(sizes))
         if max(sizes):
@@ -233,10 +213,9 @@ class ObservationStore:
 
     @property
     def memories(self) -> tuple[ReplayMemory, ...]:
-        """The memories: none before the first step, then one, or one per environment that stepped."""
-        if self._together is not None:
-            return (self._together.memory,)
-        return tuple(self._apart[env_id].memory for env_id in sorted(self._apart))
+        """The memories: none before the first step; that of all environments, if it has steps; one per environment."""
+        groups = [self._together] if self._together is not None else []
+        return tuple(group.memory for group in (*groups, *self._apart.values()))
 
     @property
     def stack(self) -> int:
@@ -250,18 +229,16 @@ class ObservationStore:
             InvalidStepError: before anything is stored.
         """
         step = self._check_step(step)
-        self._make_groups(env_ids)
         self.knows_next &= step.next_observation is not None
-        map_arrays(self._note_nan, tuple(part for part in step[:2] if part is not None))
-        if self._together is not None:
-            order = np.argsort(env_ids)
-            self._together.add(step if (np.diff(order) == 1).all() else step.of(order))
+        if not self._apart and len(set(self.sizes)) == 1 and sorted(env_ids) == self._all_env_ids:
+            if self._together is None:
+                self._together = EnvGroup(self._settings)
+            self._together.add(step if env_ids == self._all_env_ids else step.of(np.argsort(env_ids)))
             return np.full(len(env_ids), self._together.num_rows, np.uint32)
-        numbers = np.zeros(len(env_ids), np.uint32)
+        self._separate()
         for at, env_id in enumerate(env_ids):
             self._apart[env_id].add(step.of([at]))
-            numbers[at] = self._apart[env_id].num_rows
-        return numbers
+        return np.array([self._apart[env_id].num_rows for env_id in env_ids], np.uint32)
 
     def pairs(self, env_ids: Indices, numbers: npt.NDArray[Any], stack: int) -> Pair:
         """Return the observations and next observations of these steps, ``(n,)``, in arrays that share no memory.
@@ -270,7 +247,7 @@ class ObservationStore:
         """
         rows = numbers.astype(np.int64) - 1
         is_usual = len(rows) <= ROWS_AT_ONCE or len(rows) == self.batch_size
-        if is_usual and self._together is not None and (rows >= self._together.oldest_row).all():
+        if is_usual and self._together is not None and not self._apart and (rows >= self._together.oldest_row).all():
             pair = self._together.pairs(rows, env_ids)
         else:
             pair = self._read_pairs(rows, env_ids)
@@ -287,56 +264,60 @@ class ObservationStore:
 
     def _read_pairs(self, rows: Indices, env_ids: Indices) -> Pair:
         """Collect pairs from several groups; evicted steps and number 0 are zeros."""
-        groups = self._apart if self._together is None else {0: self._together}
-        group_of, env_in_group = (env_ids, 0 * env_ids) if self._together is None else (0 * env_ids, env_ids)
+        is_apart = np.zeros(len(rows), np.bool_)
+        found = []  # a group, which rows are its, and their environments in it
+        for env_id, group in self._apart.items():
+            here = (env_ids == env_id) & (rows >= group.first_row)
+            is_apart |= here
+            found.append((group, here & (rows >= group.oldest_row), 0 * env_ids))
+        if self._together is not None:
+            found.append((self._together, ~is_apart & (rows >= self._together.oldest_row), env_ids))
         pair: list[Any] = []
-        for env_id, group in groups.items():
-            here = np.flatnonzero((group_of == env_id) & (rows >= group.oldest_row))
-            for at in np.split(here, range(ROWS_AT_ONCE, len(here), ROWS_AT_ONCE)):
+        for group, here, env_in_group in found:
+            places = np.flatnonzero(here)
+            for at in np.split(places, range(ROWS_AT_ONCE, len(places), ROWS_AT_ONCE)):
                 parts = group.pairs(rows[at], env_in_group[at])
                 pair = pair or [map_arrays(partial(_zeros, len(rows)), part) for part in parts]
                 for which, part in enumerate(parts):
                     map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
         return pair[0], pair[1]
 
-    def _make_groups(self, env_ids: Sequence[int]) -> None:
-        """Create one group while all environments step together, and one per environment afterwards."""
-        if len(set(env_ids)) == len(self.sizes) and len(set(self.sizes)) == 1 and not self._apart:
-            if self._together is None:
-                self._together = EnvGroup(self._settings)
-            return
-        if self._together is not None:
-            self._apart = {env_id: self._together.split_off(env_id) for env_id in range(len(self.sizes))}
+    def _separate(self) -> None:
+        """Give each environment a memory of its own from now on; drop that of all environments if it has no use."""
+        together = self._together
+        for env_id, size in enumerate(self.sizes if not self._apart else ()):
+            if together is None:
+                self._apart[env_id] = EnvGroup(replace(self._settings, num_envs=1, size=size))
+            else:
+                self._apart[env_id] = together.make_successor(env_id, size)
+        sizes = zip(self._apart.values(), self.sizes, strict=True)
+        if together is not None and all(group.num_rows - group.first_row >= size for group, size in sizes):
             self._together = None
-        for env_id in env_ids:
-            if env_id not in self._apart:
-                self._apart[env_id] = EnvGroup(replace(self._settings, num_envs=1, size=self.sizes[env_id]))
 
     def _check_step(self, step: ObservationStep) -> ObservationStep:
-        """Return the step with numeric arrays ``(n, *shape)``; raise ``InvalidStepError`` if their form changed."""
-        arrays = [None if part is None else map_arrays(_array_of_numbers, part) for part in step[:2]]
-        forms = [map_arrays(lambda part: part[:0], part) for part in arrays if part is not None]
-        form = forms[0] if self._form is None else self._form
-        for new_form in forms:
-            _check_same_form(new_form, form)
+        """Return the step with arrays ``(n, *shape)``; raise ``InvalidStepError`` if a form is not the first one."""
+        form = map_arrays(_form_of, step.observation) if self._form is None else self._form
+        given = [part for part in step[:2] if part is not None]
+        for part in given:
+            _check_form(part, form)
         if self._form is None:
-            self._settings = replace(self._settings, space=map_arrays(_frame_spec, form))
-            self._form = form
-        checked = [None if part is None else map_arrays(_with_axis, part) for part in arrays]
-        return ObservationStep(checked[0], checked[1], step.terminated, step.truncated)
+            self._settings, self._form = replace(self._settings, space=map_arrays(_frame_spec, form)), form
+        map_arrays(self._note_nan, tuple(given))
+        both = [None if part is None else map_arrays(_with_axis, part) for part in step[:2]]
+        return ObservationStep(both[0], both[1], step.terminated, step.truncated)
 
     def _note_nan(self, part: npt.NDArray[Any]) -> None:
-        self.had_nan |= part.dtype.kind == "f" and bool(np.isnan(part).any())
+        if part.dtype.kind == "f" and not self.had_nan:
+            self.had_nan = bool(np.isnan(part).any())
 
 
-def _array_of_numbers(observations: Any) -> npt.NDArray[Any]:
-    array = np.asarray(observations)
+def _form_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype.kind not in NUMERIC_KINDS:
         raise InvalidStepError(
             f"observations have dtype {array.dtype}: they must be numeric arrays of one shape; convert them in a "
             "wrapper, or use Tianshou's buffer"
         )
-    return array
+    return array[:0]
 
 
 def _zeros(num: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -353,9 +334,14 @@ def _frame_spec(part: npt.NDArray[Any]) -> FrameSpec:
     return FrameSpec(part.shape[1:] or (1,), part.dtype, is_scaled=is_picture and part.dtype in SCALED_DTYPES)
 
 
-def _check_same_form(new_form: Any, form: Any) -> None:
-    new, old = (map_arrays(lambda part: f"{part.dtype}{list(part.shape[1:])}", each) for each in (new_form, form))
+def _check_form(observations: Any, form: Any) -> None:
+    """Raise ``InvalidStepError`` unless ``observations`` have the keys, shapes and dtypes of ``form``."""
+    is_array = type(form) is type(observations) is np.ndarray
+    if is_array and observations.dtype == form.dtype and observations.shape[1:] == form.shape[1:]:
+        return
+    new, old = (map_arrays(lambda part: f"{part.dtype}{list(part.shape[1:])}", each) for each in (observations, form))
     if new != old:
+        map_arrays(_form_of, observations)
         raise InvalidStepError(
             f"observations are {new}: they must be {old}, as the first ones; convert them in a wrapper, or use another "
             "buffer for them"
