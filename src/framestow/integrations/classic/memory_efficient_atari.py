@@ -1,7 +1,7 @@
 """nnabla-rl's ``MemoryEfficientAtariBuffer``: takes and returns experiences with stacked float observations.
 
-``MemoryEfficientAtariBuffer`` stores observations in a memory. ``ExtraFields`` stores the parts of an experience after
-``s_next``, usually an ``info`` dict.
+The parts of an experience after ``s_next`` are usually an ``info`` dict. Atari's has the same few numbers at each step:
+as extras of the memory they take 8 bytes each; as pickled bytes 100, as a dict 300. Others are pickled.
 """
 
 from __future__ import annotations
@@ -23,66 +23,15 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.memory_settings import check_unpacking
 from framestow.replay.observation_layout import MAX_STACK
-from framestow.replay.step_checks import LARGEST_REWARD
+from framestow.replay.step_checks import LARGEST_REWARD, check_frames
 from framestow.storage.frame_storage import Storage
 
 Extras: TypeAlias = "tuple[Any, ...]"
-EncodedExtras: TypeAlias = "tuple[Any, ...] | bytes"
 Form: TypeAlias = "tuple[tuple[str, type], ...] | None"
 """Keys and types of an info dict that has only numbers; ``None`` without an info."""
 
-DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}  # of a column, by the type of its first value
+DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}  # of an extra, by the type of its first value
 INT64 = np.iinfo(np.int64)
-
-
-class ExtraFields:
-    """Store the parts of experiences after ``s_next`` in a ring of ``capacity`` slots.
-
-    Atari's info has the same few numbers at each step. As columns they take 8 bytes each; as pickled bytes 100, as a
-    dict 300. So ``first`` defines the keys and types of the columns. Infos of another form, for example at the end of
-    an episode, are pickled. ``at`` returns equal copies.
-    """
-
-    def __init__(self, capacity: int, first: Extras) -> None:
-        # Keys and types of the first experience's numbers. Experiences of that form go into columns.
-        self._has_form, self._form = _form_of(first)
-        fields = [(f"number_{index}", DTYPES[kind]) for index, (_, kind) in enumerate(self._form or ())]
-        # By slot, one column for each key; empty if the first experience has no such form.
-        self._numbers = np.zeros(capacity if fields else 0, fields or np.bool_)
-        self._pickled: dict[int, bytes] = {}  # by slot: fields of another form
-        self._last_pickled = b""  # of the newest of them
-
-    def encode(self, extras: Extras) -> EncodedExtras:
-        """Return ``extras`` in the form that ``put`` stores; raise ``InvalidStepError`` if it cannot be pickled."""
-        has_form, form = _form_of(extras)
-        if has_form and self._has_form and form == self._form:
-            return tuple(extras[0].values()) if extras else ()
-        try:
-            return pickle.dumps(extras)
-        except Exception as error:  # an object's __reduce__ may raise anything
-            raise InvalidStepError(
-                f"the fields after s_next cannot be pickled ({error}): they are stored as bytes; remove such objects"
-            ) from error
-
-    def put(self, slot: int, encoded: EncodedExtras) -> None:
-        """Store encoded fields at ``slot``."""
-        if isinstance(encoded, bytes):
-            if encoded != self._last_pickled:
-                self._last_pickled = encoded  # equal neighbours share one object
-            self._pickled[slot] = self._last_pickled
-            return
-        self._pickled.pop(slot, None)
-        if encoded:
-            self._numbers[slot] = encoded
-
-    def at(self, slot: int) -> Extras:
-        """Return the fields at ``slot``."""
-        if slot in self._pickled:
-            return tuple(pickle.loads(self._pickled[slot]))
-        if self._form is None:
-            return ()
-        values = self._numbers[slot].item() if self._form else ()
-        return ({key: value for (key, _), value in zip(self._form, values, strict=True)},)
 
 
 def _form_of(extras: Extras) -> tuple[bool, Form]:
@@ -174,11 +123,9 @@ class MemoryEfficientAtariBuffer:
         self._action = ActionSpec((), "int64")
         # Of the first experience: states are stacks of frames, actions are Python numbers.
         self._is_stacked = self._has_plain_actions = True
-        self._extras = ExtraFields(capacity, ())
-        """Fields after ``s_next``; those of row R are at slot ``R % capacity``."""
-        # Of the newest row, until they are stored in ``_extras``.
-        self._pending_extras: EncodedExtras = ()
-        self._num_stored_extras = 0  # rows whose fields are stored
+        # Of the first experience: whether its extras are empty or one info of numbers, and that info's keys and types.
+        self._has_form, self._form = _form_of(())
+        self._pickled: dict[int, bytes] = {}  # by row: extras of another form
 
     @property
     def memory(self) -> ReplayMemory:
@@ -218,11 +165,14 @@ class MemoryEfficientAtariBuffer:
             )
         if len(self) == 0:
             self._prepare(observation.shape, a, tuple(extras))
-        action, encoded = self._check_action(a), self._extras.encode(tuple(extras))
-        self._store_pending_extras()
-        self._pending_extras = encoded
+        action, row = self._check_action(a), self._paired_steps.num_rows
+        columns = self._put_extras(row, tuple(extras))
         exact = np.array([reward])
-        add = self._paired_steps.add if self._is_stacked else self._paired_steps.add_frames
+        add = self._paired_steps.add
+        if not self._is_stacked:
+            add = self._paired_steps.add_frames
+            for frame in (observation, following):
+                check_frames(frame[None], 1, self.memory.parts.settings.frame)
         add(
             observation[None],
             action[None],
@@ -230,17 +180,36 @@ class MemoryEfficientAtariBuffer:
             following[None],
             np.array([non_terminal_value == 0]),
             np.array([False]),
-            extras={"exact": exact},
+            extras={"exact": exact, **columns},
         )
-        self._store_pending_extras()
+        self._pickled.pop(row - self._capacity, None)
 
-    def _store_pending_extras(self) -> None:
-        """Store the pending extra fields of the newest row, if Ctrl-C prevented that."""
-        number = self._num_stored_extras
-        if self._paired_steps.num_rows == number:
-            return
-        self._extras.put(number % self._capacity, self._pending_extras)
-        self._num_stored_extras = number + 1
+    def _put_extras(self, row: int, extras: Extras) -> dict[str, npt.NDArray[Any]]:
+        """Return the extras of a row as extras of the memory; pickle those of another form than the first ones."""
+        self._pickled.pop(row, None)  # of a step that Ctrl-C stopped
+        if _form_of(extras) == (self._has_form, self._form) and self._has_form:
+            values = list(extras[0].values()) if extras else []
+        else:
+            values = [0] * len(self._form or ())
+            try:
+                pickled = pickle.dumps(extras)
+            except Exception as error:  # an object's __reduce__ may raise anything
+                raise InvalidStepError(
+                    f"the fields after s_next cannot be pickled ({error}): they are stored as bytes; remove such "
+                    "objects"
+                ) from error
+            before = self._pickled.get(row - 1)
+            self._pickled[row] = before if before == pickled else pickled  # equal neighbours share one object
+        columns = zip(self._form or (), values, strict=True)
+        return {f"number_{at}": np.array([value], DTYPES[kind]) for at, ((_, kind), value) in enumerate(columns)}
+
+    def _extras_of(self, row: int, numbers: tuple[Any, ...]) -> Extras:
+        """Return the extras of a row whose extras in the memory are ``numbers``."""
+        if row in self._pickled:
+            return tuple(pickle.loads(self._pickled[row]))
+        if self._form is None:
+            return ()
+        return ({key: number for (key, _), number in zip(self._form, numbers, strict=True)},)
 
     def append_all(self, experiences: Sequence[Experience]) -> None:
         """Store several experiences, oldest first."""
@@ -302,7 +271,6 @@ class MemoryEfficientAtariBuffer:
         return self._steps
 
     def _experiences(self, indices: npt.NDArray[np.int64]) -> list[Experience]:
-        self._store_pending_extras()
         steps, count = self._paired_steps, len(self)
         wrong = indices[(indices < 0) | (indices >= count)]
         if wrong.size:
@@ -312,22 +280,26 @@ class MemoryEfficientAtariBuffer:
         for observations in (batch.observation, batch.next_observation):
             observations.flags.writeable = False
         actions = batch.action.tolist() if self._has_plain_actions else batch.action
+        columns = [batch.extras[f"number_{at}"].tolist() for at in range(len(self._form or ()))]
+        numbers = zip(*columns, strict=True) if columns else [()] * len(rows)
         return [
-            (s, a, r, 0.0 if terminated else 1.0, s_next, *self._extras.at(row % self._capacity))
-            for s, a, r, terminated, s_next, row in zip(
+            (s, a, r, 0.0 if terminated else 1.0, s_next, *self._extras_of(row, several))
+            for s, a, r, terminated, s_next, row, several in zip(
                 batch.observation,
                 actions,
                 batch.extras["exact"].tolist(),
                 batch.terminated.tolist(),
                 batch.next_observation,
                 rows.tolist(),
+                numbers,
                 strict=True,
             )
         ]
 
     def _prepare(self, shape: tuple[int, ...], action: Any, extras: tuple[Any, ...]) -> None:
         """Create the memory for observations and actions like those of the first experience."""
-        self._extras = ExtraFields(self._capacity, extras)
+        self._has_form, self._form = _form_of(extras)
+        kinds = [kind for _, kind in self._form or ()]
         first = as_array("a", action, InvalidStepError)
         self._has_plain_actions = isinstance(action, (int, float))
         self._action = ActionSpec(first.shape, first.dtype.name)
@@ -343,7 +315,10 @@ class MemoryEfficientAtariBuffer:
             action_space=self._action,
             threads=self._threads,
             storage=self._storage,
-            extras={"exact": np.float64},  # the reward; the memory stores float32
+            extras={  # the reward, which the memory stores in float32, and the info
+                "exact": np.float64,
+                **{f"number_{at}": DTYPES[kind] for at, kind in enumerate(kinds)},
+            },
         )
 
     def _check_action(self, action: Any) -> npt.NDArray[Any]:
