@@ -17,7 +17,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.offline.dqn_checkpoint import checkpoint_numbers
 from framestow.offline.dqn_replay import export_dqn_replay
-from oracles.bordered_steps import bordered_memory
+from oracles.bordered_steps import append_with_borders, bordered_memory
 from oracles.dopamine_memory import DopamineReader, Drawn
 from oracles.episode_lists import RecordedPlay
 from oracles.holed_memory import holed_play
@@ -236,3 +236,29 @@ def test_an_episode_that_begins_in_its_middle_is_refused_and_nothing_is_written(
     with pytest.raises(InvalidSettingsError, match="of environment 0 begins with an observation that is not padded"):
         export_dqn_replay(memory, tmp_path / "dataset")
     assert not (tmp_path / "dataset").exists()
+
+
+def test_a_part_of_an_episode_that_shows_frames_from_before_its_run_is_refused(tmp_path):
+    memory = ReplayMemory(3, FrameSpec((84, 84)), 4, stack=4)
+    stacks = np.random.default_rng(0).integers(0, 256, (12, 84, 84), np.uint8)
+    memory.add(stacks[:4], 0, 0.0, stacks[5:9], False, False)  # a border: it is evicted, and what follows shows a run
+    for first in range(5, 8):
+        memory.add(stacks[first : first + 4], 0, 0.0, stacks[first + 1 : first + 5], first == 7, False)
+
+    with pytest.raises(InvalidSettingsError, match="of environment 0 begins with an observation that is not padded"):
+        export_dqn_replay(memory, tmp_path / "dataset")
+
+
+def test_a_border_at_a_terminal_step_is_left_out_and_all_else_comes_back(tmp_path):
+    export_dqn_replay(bordered_memory(0), tmp_path / "without")
+    memory = ReplayMemory(20, FrameSpec((5, 3)), 6, stack=3)
+    frames = np.random.default_rng(0).integers(1, 100, (9, 1, 5, 3)).astype(np.uint8)
+    memory.begin(frames[0])
+    for step in range(8):
+        fields = [step % 6], [1.0], [step == 7], [False], frames[step + 1]
+        append_with_borders(memory, fields, [0], np.array([step == 7]))
+
+    export_dqn_replay(memory, tmp_path / "logs")
+
+    for name in sorted(path.name for path in (tmp_path / "without").iterdir()):
+        assert (tmp_path / "without" / name).read_bytes() == (tmp_path / "logs" / name).read_bytes()

@@ -413,6 +413,16 @@ def test_next_observations_that_are_not_shifted_are_noted(tmp_path: Path):
     assert 1 == len(export_minari(bordered_memory(0), tmp_path / "made/there-v0", description).notes)
 
 
+def test_an_episode_that_begins_in_its_middle_is_noted(tmp_path: Path):
+    memory = ReplayMemory(10, FrameSpec((4, 5, 3)), 4, stack_axis=0)
+    frames = np.random.default_rng(0).integers(0, 256, (5, 5, 3), np.uint8)
+    memory.add(frames[:4], 0, 0.0, frames[1:], False, True)
+
+    notes = export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0")).notes
+
+    assert notes[-1].startswith("1 episodes begin with an observation that is not padded")
+
+
 def test_repr_of_a_dataset_has_its_id_and_counts_its_episodes_and_steps(tmp_path: Path):
     data = MinariData.open(dataset(tmp_path / "data", [episode(3), episode(4, seed=1)]))
 

@@ -203,6 +203,29 @@ def test_episodes_have_the_observations_of_their_steps(kind, seed, capacity, kin
     assert sorted(readable_steps(play.memory, play)) == sorted(numbers)
 
 
+@pytest.mark.parametrize("kind", KINDS_OF_MEMORY)
+@quick
+@given(seed=SEEDS, capacity=st.sampled_from([25, 300]), n_step=st.integers(1, 4))
+def test_a_memory_filled_from_the_episodes_of_another_has_the_same_steps(kind, seed, capacity, n_step):
+    play = begun(seed, **KINDS_OF_MEMORY[kind], capacity=capacity, num_envs=2, n_step=n_step).play(60)
+    copy = begun(0, **KINDS_OF_MEMORY[kind], num_envs=2, n_step=n_step).memory
+
+    for episode in play.memory.episodes():
+        observations = episode.observations()
+        for place in range(len(episode)):
+            one = slice(place, place + 1)
+            before, after = row_of(observations, one), row_of(observations, slice(place + 1, place + 2))
+            ends = episode.terminated[one], episode.truncated[one]
+            extras = {"number": episode.extras["number"][one]}
+            copy.add(before, episode.actions[one], episode.rewards[one], after, *ends, [episode.env_id], extras)
+
+    copy._check()
+    indices = copy.sampleable_indices()
+    batch = copy.get(indices)
+    play.assert_batch(batch, n_step, lost=True)
+    assert play.sampleable(capacity, n_step) == sorted(batch.extras["number"].tolist())
+
+
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_batches_of_a_pass_have_every_transition_once(shuffled):
     play = begun(2, num_envs=3, n_step=3, capacity=150).play(120)

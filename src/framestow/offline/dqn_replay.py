@@ -33,13 +33,13 @@ from framestow.offline.dqn_checkpoint import (
 from framestow.offline.transfer import (
     Progress,
     Transferred,
+    begins_padded,
     check_transfer,
     count_left_out,
     fill_folder,
     no_progress,
 )
 from framestow.one_line import one_line, plural
-from framestow.replay.added_steps import RunStarts
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 
@@ -423,24 +423,15 @@ def _frames_of(slots: _EpisodeSlots, episode: StoredEpisode, shape: tuple[int, .
         yield np.zeros((slots.last_frames, *shape), np.uint8)
 
 
-def _check_beginning(memory: ReplayMemory, episode: StoredEpisode) -> None:
-    """Raise ``InvalidSettingsError`` if an episode begins with a stack that is not padded; slots have single frames."""
-    settings = memory._settings
-    if not episode.has_beginning or settings.stack == 1:
-        return
-    stacks = settings.layout.split([episode.observations(0, 1)])
-    if RunStarts.of_stacks(stacks, settings.stack_padding).lead_ins is not None:
-        raise InvalidSettingsError(
-            f"an episode of environment {episode.env_id} begins with an observation that is not padded: the layout has "
-            "single frames, of which Dopamine makes another stack; copy the memory with save()"
-        )
-
-
 def _plan_slots(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: int) -> list[_EpisodeSlots]:
     """Return the slots of each episode; the files of a checkpoint start with its number of slots."""
     episodes = []
     for stored in memory.episodes():
-        _check_beginning(memory, stored)
+        if not begins_padded(memory, stored):
+            raise InvalidSettingsError(
+                f"an episode of environment {stored.env_id} begins with an observation that is not padded: the layout "
+                "has single frames, of which Dopamine makes another stack; copy the memory with save()"
+            )
         episodes.append(_Outline.of(stored, memory.stack))
     if not episodes:
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")

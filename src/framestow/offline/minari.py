@@ -21,6 +21,7 @@ from framestow.lazy_names import missing_extra
 from framestow.offline.transfer import (
     Progress,
     Transferred,
+    begins_padded,
     bytes_of_folder,
     check_transfer,
     fill_folder,
@@ -489,10 +490,11 @@ def _buffers(
 ) -> Iterator[Any]:
     """Yield each episode as a Minari ``EpisodeBuffer``; append its metadata to ``episode_metadata``."""
     buffer_of = minari.data_collector.episode_buffer.EpisodeBuffer
-    done = num_borders = 0
+    done = num_borders = num_unpadded = 0
     for episode in memory.episodes():
         frames = episode.frames()
         num_borders += int(episode.borders.sum())
+        num_unpadded += not begins_padded(memory, episode)
         yield buffer_of(
             observations=frames,
             actions=episode.actions,
@@ -512,6 +514,11 @@ def _buffers(
         transferred.notes.append(
             f"{num_borders:,} next observations are not their observations shifted by one frame: stacks of the "
             "dataset's frames differ from the policy's there"
+        )
+    if num_unpadded:
+        transferred.notes.append(
+            f"{num_unpadded:,} episodes begin with an observation that is not padded: its older frames are not in the "
+            "dataset"
         )
 
 

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 
 from framestow.argument_checks import check_callable, folder_path
 from framestow.errors import InvalidSettingsError
+from framestow.replay.added_steps import RunStarts
+from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.writer_lock import LOCK, WriterLock
@@ -27,6 +29,23 @@ def check_transfer(memory: Any, progress: Any) -> None:
             f"memory is {memory!r}: it must be a ReplayMemory; give one, or ReplayMemory.load(path)"
         )
     check_callable("progress", progress, "a function of the bytes done and in total")
+
+
+def begins_padded(memory: ReplayMemory, episode: StoredEpisode) -> bool:
+    """Return whether the first observation of ``episode`` is made of its frames and padding alone.
+
+    It is not if older frames were given with the episode's first observation, or with that of a run that began shortly
+    before the stored part.
+    """
+    settings = memory._settings
+    layout = settings.layout
+    for stack in layout.split(layout.flatten(episode.observations(0, 1), "observation")):
+        num_padded = stack.shape[1] - 1 - episode.history
+        if num_padded > 0:
+            with_first = [stack[:, : num_padded + 1]]
+            if RunStarts.of_stacks(with_first, settings.stack_padding).lead_ins is not None:
+                return False
+    return True
 
 
 def no_progress(done: int, total: int) -> None:
