@@ -19,6 +19,8 @@ from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStep
 from framestow.frames.frame_spec import FrameSpec
 from framestow.offline.minari import MinariData, MinariDescription, export_minari
 from framestow.offline.transfer import Transferred
+from framestow.replay.observation_layout import ObservationLayout
+from oracles.any_play import DISCOUNT, EXTRAS, AnyPlay, assert_same, row_of
 from oracles.bordered_steps import bordered_memory
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay, small_plays
@@ -413,8 +415,42 @@ def test_next_observations_that_are_not_shifted_are_noted(tmp_path: Path):
     assert 1 == len(export_minari(bordered_memory(0), tmp_path / "made/there-v0", description).notes)
 
 
+@pytest.mark.parametrize(
+    ("space", "stack_axis"),
+    [
+        (FrameSpec((4, 3, 5)), 0),
+        (FrameSpec((3, 5, 4)), -1),
+        (FrameSpec((3, 5)), None),
+        (Dict({"camera": Box(0, 255, (4, 3, 5), np.uint8), "joints": Box(-1, 1, (3,), np.float32)}), {"camera": 0}),
+    ],
+    ids=["first axis", "last axis", "one frame", "dict"],
+)
+def test_any_observations_are_exported_whole_and_imported_again(space, stack_axis, tmp_path: Path):
+    memory = ReplayMemory(400, space, 4, stack_axis=stack_axis, num_envs=2, extras=EXTRAS, discount=DISCOUNT)
+    play = AnyPlay(memory, ObservationLayout.of_space(space, stack_axis), 0, kinds=12).play(150)
+
+    notes = export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0")).notes
+    data = MinariData.open(tmp_path / "made/here-v0")
+    back = ReplayMemory(400, data.frame, data.action, stack_axis=stack_axis, discount=DISCOUNT)
+    data.import_into(back)
+
+    assert all(note.startswith("extras are in infos") for note in notes)
+    numbers = [number for one in memory.episodes() for number in one.extras["number"].tolist()]
+    batch = back.get(back.sampleable_indices())
+    assert len(play.steps) == len(numbers) == len(batch)
+    for row, number in enumerate(numbers):
+        step = play.steps[number]
+        assert_same(step.observation, row_of(batch.observation, row))
+        assert_same(step.next_observation, row_of(batch.next_observation, row))
+        assert (step.action, step.reward, step.terminated) == (
+            batch.action[row],
+            batch.reward[row],
+            batch.terminated[row],
+        )
+
+
 def test_an_episode_that_begins_in_its_middle_is_noted(tmp_path: Path):
-    memory = ReplayMemory(10, FrameSpec((4, 5, 3)), 4, stack_axis=0)
+    memory = ReplayMemory(10, FrameSpec((5, 3)), 4, stack=4)
     frames = np.random.default_rng(0).integers(0, 256, (5, 5, 3), np.uint8)
     memory.add(frames[:4], 0, 0.0, frames[1:], False, True)
 

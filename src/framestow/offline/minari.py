@@ -439,9 +439,11 @@ def export_minari(
 
         export_minari(memory, "breakout/mine-v0", MinariDescription("breakout/mine-v0", "ALE/Breakout-v5"))
 
-    Observations are single frames, stored without loss (Minari's default is JPEG). An episode of T transitions has
-    T + 1 of them, including the true last one. Environments follow one after the other; one episode is in RAM at a
-    time. ``folder`` only appears when it is complete.
+    Observations are those of the memory's space: single frames if it was built with ``stack``, otherwise whole ones.
+    They are stored without loss (Minari's default is JPEG). An episode of T transitions has T + 1 of them, including
+    the true last one. Environments follow one after the other; one episode is in RAM at a time. ``folder`` only appears
+    when it is complete. Single frames lack the older frames of a stack that does not continue the one before it: the
+    ``notes`` of the result count these stacks.
 
     Minari requires every episode to end. An open or cut-off episode gets a truncation at its last step and the metadata
     ``framestow_has_end: false``. An episode whose first steps were evicted gets ``framestow_has_beginning: false``.
@@ -491,12 +493,13 @@ def _buffers(
     """Yield each episode as a Minari ``EpisodeBuffer``; append its metadata to ``episode_metadata``."""
     buffer_of = minari.data_collector.episode_buffer.EpisodeBuffer
     done = num_borders = num_unpadded = 0
+    has_single_frames = memory._settings.layout.takes_frames
     for episode in memory.episodes():
-        frames = episode.frames()
-        num_borders += int(episode.borders.sum())
-        num_unpadded += not begins_padded(memory, episode)
+        if has_single_frames and memory.stack > 1:
+            num_borders += int(episode.borders.sum())
+            num_unpadded += not begins_padded(memory, episode)
         yield buffer_of(
-            observations=frames,
+            observations=episode.frames() if has_single_frames else episode.observations(),
             actions=episode.actions,
             rewards=episode.rewards,
             terminations=episode.terminated,
@@ -510,7 +513,7 @@ def _buffers(
         transferred.transitions += len(episode)
         done += (len(episode) + 1) * memory._settings.frame.nbytes
         progress(done)
-    if num_borders and memory.stack > 1:
+    if num_borders:
         transferred.notes.append(
             f"{num_borders:,} next observations are not their observations shifted by one frame: stacks of the "
             "dataset's frames differ from the policy's there"
@@ -537,10 +540,11 @@ def _truncations(episode: StoredEpisode) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def _new_storage(minari: Any, folder: Path, memory: ReplayMemory, description: MinariDescription, spec: Any) -> Any:
     folder.mkdir()
+    layout = memory._settings.layout
     try:
         return minari.dataset.minari_storage.MinariStorage.new(
             folder / "data",
-            observation_space=_observation_space(memory._settings.frame),
+            observation_space=_observation_space(layout.frame_space if layout.takes_frames else layout.spec),
             action_space=_action_space(memory._settings.action),
             env_spec=spec,
             data_format=description.data_format,
@@ -632,7 +636,7 @@ def _env_spec(environment: str | None) -> Any:
 
 def _notes(memory: ReplayMemory) -> list[str]:
     notes = []
-    if memory.stack > 1:
+    if memory.stack > 1 and memory._settings.layout.takes_frames:
         notes.append(
             f"observations are single frames: the dataset does not store the policy's stacks of {memory.stack} frames "
             "and their padding"
