@@ -1,12 +1,12 @@
-"""The libraries that have drop-ins: their own buffers and framestow's, each with its library's own calls.
+"""The libraries that have drop-ins, and the settings of their own buffers and of framestow's.
 
 Every library is a function that gives its candidates: the drop-in, the library's own buffer at the best setting that
-keeps truncation, and the one that takes the fewest bytes. Observations are stacks of 4 frames, ``(4, H, W)``.
+keeps truncation, and the one that takes the fewest bytes. The calls are those of framestow.benchmarking.buffers, of
+classic_calls.py, and of this file. Observations are stacks of 4 frames, ``(4, H, W)``.
 """
 
 from __future__ import annotations
 
-import logging
 import random
 import sys
 from collections.abc import Callable
@@ -16,8 +16,20 @@ from typing import Any
 
 import numpy as np
 
-from drop_in_buffers import BATCH_SIZE, LAST_FRAME, STACK, Buffer, Candidate, Row, Size, ours, reported_by_memory
-from framestow.benchmarking.libraries import BatchArrays
+from classic_calls import Experiences, FrameHistory
+from drop_in_buffers import BATCH_SIZE, LAST_FRAME, STACK, Candidate, Size, ours
+from framestow import FrameSpec, ReplayMemory
+from framestow.benchmarking.buffers import (
+    BatchArrays,
+    Buffer,
+    FramestowBuffer,
+    LibraryBuffer,
+    StableBaselines3Buffer,
+    TianshouBuffer,
+    TorchRLBuffer,
+    quiet_torchrl,
+)
+from framestow.benchmarking.play import Row
 
 STEPS_OF_A_COLLECTOR = 50
 SAVING = {"optimize_memory_usage": True, "handle_timeout_termination": False}
@@ -50,26 +62,11 @@ def cleanrl() -> list[Candidate]:
 
 
 def paired_buffer(kind: Any, settings: dict[str, Any], size: Size) -> Buffer:
-    """Stable-Baselines3's calls, which CleanRL has too."""
     from gymnasium.spaces import Box, Discrete
 
     space, actions = Box(0, 255, (STACK, *size.frame), np.uint8), Discrete(size.num_actions)
     buffer = kind(size.transitions, space, actions, device="cpu", n_envs=size.num_envs, **settings)
-
-    def prepared(row: Row) -> tuple[Any, ...]:
-        infos = [{"TimeLimit.truncated": bool(truncated)} for truncated in row.truncated]
-        return row.observations, row.next_observations, row.actions, row.rewards, row.ended, infos
-
-    def as_arrays(batch: Any) -> BatchArrays:
-        return BatchArrays(batch.observations.numpy(), batch.next_observations.numpy(), batch.rewards.numpy().ravel())
-
-    return Buffer(
-        prepared,
-        lambda step: buffer.add(*step),
-        partial(buffer.sample, BATCH_SIZE),
-        as_arrays,
-        reported_by_memory(buffer),
-    )
+    return StableBaselines3Buffer(buffer)
 
 
 def tianshou() -> list[Candidate]:
@@ -93,29 +90,8 @@ def tianshou() -> list[Candidate]:
 
 
 def collected_buffer(kind: Any, settings: dict[str, Any], size: Size) -> Buffer:
-    """Tianshou's calls; it stores single frames and stacks them when sampled, its setting of the fewest bytes."""
-    from tianshou.data import Batch
-
-    buffer = kind(size.transitions, size.num_envs, stack_num=STACK, save_only_last_obs=True, **settings)
-
-    def prepared(row: Row) -> Any:
-        return Batch(
-            obs=row.observations,
-            act=row.actions,
-            rew=row.rewards,
-            terminated=row.terminated,
-            truncated=row.truncated,
-            obs_next=row.next_observations,
-            info=Batch(),
-        )
-
-    return Buffer(
-        prepared,
-        buffer.add,
-        lambda: buffer.sample(BATCH_SIZE)[0],
-        lambda batch: BatchArrays(batch.obs, batch.obs_next, batch.rew),
-        reported_by_memory(buffer),
-    )
+    """It stores single frames and stacks them when sampled, its setting of the fewest bytes."""
+    return TianshouBuffer(kind(size.transitions, size.num_envs, stack_num=STACK, save_only_last_obs=True, **settings))
 
 
 def torchrl() -> list[Candidate]:
@@ -123,7 +99,7 @@ def torchrl() -> list[Candidate]:
 
     from framestow.integrations.torchrl import FramestowStorage
 
-    logging.getLogger("torchrl").setLevel(logging.WARNING)
+    quiet_torchrl()
     return [
         ours(partial(extended_buffer, FramestowStorage), steps_at_once=STEPS_OF_A_COLLECTOR),
         Candidate(
@@ -137,42 +113,32 @@ def torchrl() -> list[Candidate]:
 
 
 def extended_buffer(kind: Any, size: Size) -> Buffer:
-    """TorchRL's calls: TensorDicts as its collectors make them, any number of steps of one environment at a time."""
-    import torch
-    from tensordict import TensorDict
     from torchrl.data import TensorDictReplayBuffer
 
     storage = kind(size.transitions)
-    buffer = TensorDictReplayBuffer(storage=storage, batch_size=BATCH_SIZE)
-    newest = np.arange(size.num_envs)  # the number of each environment's trajectory
+    return CollectedBuffer(TensorDictReplayBuffer(storage=storage, batch_size=BATCH_SIZE), storage, size.num_envs)
 
-    def prepared(row: Row) -> Any:
-        nonlocal newest
-        ended_before = np.cumsum(row.ended) - row.ended if size.num_envs == 1 else 0
-        trajectories = newest + ended_before
-        newest = np.where(row.ended, trajectories + size.num_envs, trajectories)[-size.num_envs :]
-        flags = {"terminated": row.terminated, "truncated": row.truncated, "done": row.ended}
-        ends = {name: torch.from_numpy(flag)[:, None] for name, flag in flags.items()}
-        return TensorDict(
-            {
-                "pixels": torch.from_numpy(row.observations),
-                "action": torch.from_numpy(row.actions),
-                "collector": {"traj_ids": torch.from_numpy(trajectories)},
-                **{name: torch.zeros_like(flag) for name, flag in ends.items()},
-                "next": {
-                    "pixels": torch.from_numpy(row.next_observations),
-                    "reward": torch.from_numpy(row.rewards)[:, None],
-                    **ends,
-                },
-            },
-            [len(row.actions)],
-        )
 
-    def as_arrays(batch: Any) -> BatchArrays:
-        after = batch["next"]
-        return BatchArrays(batch["pixels"].numpy(), after["pixels"].numpy(), after["reward"].numpy().ravel())
+class CollectedBuffer(TorchRLBuffer):
+    """Takes TensorDicts with what TorchRL's collectors add: trajectories, and the flags before each step."""
 
-    return Buffer(prepared, buffer.extend, buffer.sample, as_arrays, reported_by_memory(storage))
+    def __init__(self, buffer: Any, storage: Any, num_envs: int) -> None:
+        super().__init__(buffer)
+        self.read_reported_bytes = LibraryBuffer(storage).read_reported_bytes
+        self._newest = np.arange(num_envs)  # the number of each environment's trajectory
+
+    def prepare(self, row: Row) -> Any:
+        import torch
+
+        num_envs = len(self._newest)
+        ended_before = np.cumsum(row.ended) - row.ended if num_envs == 1 else 0
+        trajectories = self._newest + ended_before
+        self._newest = np.where(row.ended, trajectories + num_envs, trajectories)[-num_envs:]
+        steps = super().prepare(row)
+        steps["collector"] = {"traj_ids": torch.from_numpy(trajectories)}
+        for name in ("terminated", "truncated", "done"):
+            steps[name] = torch.zeros_like(steps["next", name])
+        return steps
 
 
 def gymnasium() -> list[Candidate]:
@@ -187,7 +153,6 @@ def gymnasium() -> list[Candidate]:
 
 
 def kept_observations(wrapper: Any, size: Size) -> Buffer:
-    """A wrapper's observations in a list of transitions, each converted to an array once, as a policy does."""
     import gymnasium
 
     class Shown(gymnasium.Env[Any, Any]):
@@ -204,30 +169,43 @@ def kept_observations(wrapper: Any, size: Size) -> Buffer:
             return self.frame, 0.0, False, False, {}
 
     inner = Shown()
-    env, kept, before, count = wrapper(inner, STACK), [None] * size.transitions, None, 0
+    return KeptObservations(inner, wrapper(inner, STACK), size.transitions)
 
-    def add(row: Row) -> None:
-        nonlocal before, count
-        if before is None:
-            inner.frame = row.observations[0, -1]
-            before, _ = env.reset()
-        np.asarray(before)
-        inner.frame = row.next_observations[0, -1]
-        after, *_ = env.step(row.actions[0])
-        step = before, int(row.actions[0]), float(row.rewards[0]), after, bool(row.terminated[0])
-        kept[count % size.transitions] = step
-        before, count = None if row.ended[0] else after, count + 1
 
-    def as_arrays(batch: list[Any]) -> BatchArrays:
-        observations, _, rewards, next_observations, _ = zip(*batch, strict=True)
-        return BatchArrays(np.stack(observations), np.stack(next_observations), np.array(rewards))
+class KeptObservations(Buffer):
+    """A wrapper's observations in a list of transitions, each converted to an array once, as a policy does."""
 
-    def sample() -> list[Any]:
-        batch = [kept[random.randrange(min(count, len(kept)))] for _ in range(BATCH_SIZE)]
-        as_arrays(batch)
+    def __init__(self, inner: Any, env: Any, num_transitions: int) -> None:
+        self._inner, self._env, self._count = inner, env, 0
+        self._kept: list[Any] = [None] * num_transitions
+        self._before: Any = None  # the current observation; None before an episode
+
+    def prepare(self, row: Row) -> Row:
+        return row
+
+    def add(self, row: Row) -> None:
+        if self._before is None:
+            self._inner.frame = row.observations[0, -1]
+            self._before, _ = self._env.reset()
+        np.asarray(self._before)
+        self._inner.frame = row.next_observations[0, -1]
+        after, *_ = self._env.step(row.actions[0])
+        step = self._before, int(row.actions[0]), float(row.rewards[0]), after, bool(row.terminated[0])
+        self._kept[self._count % len(self._kept)] = step
+        self._before, self._count = None if row.ended[0] else after, self._count + 1
+
+    def sample(self, batch_size: int) -> list[Any]:
+        num = min(self._count, len(self._kept))
+        batch = [self._kept[random.randrange(num)] for _ in range(batch_size)]
+        self.as_arrays(batch)
         return batch
 
-    return Buffer(lambda row: row, add, sample, as_arrays)
+    def as_arrays(self, batch: list[Any]) -> BatchArrays:
+        observations, actions, rewards, next_observations, _ = zip(*batch, strict=True)
+        return BatchArrays(np.stack(observations), np.stack(next_observations), np.array(rewards), np.array(actions))
+
+    def read_reported_bytes(self) -> int:
+        return 0
 
 
 def plain_oracles() -> None:
@@ -247,24 +225,7 @@ def nnabla_rl() -> list[Candidate]:
 
 
 def experiences(kind: Any, size: Size) -> Buffer:
-    """nnabla-rl's calls; observations are floats, k / 255."""
-    buffer, generator = kind(size.transitions), np.random.default_rng(0)
-
-    def prepared(row: Row) -> tuple[Any, ...]:
-        s, s_next = row.observations[0] / np.float32(255), row.next_observations[0] / np.float32(255)
-        return s, int(row.actions[0]), float(row.rewards[0]), float(not row.terminated[0]), s_next, {}
-
-    def sample() -> Any:
-        if hasattr(buffer, "sample"):
-            return buffer.sample(BATCH_SIZE)[0]
-        return [buffer[index] for index in generator.choice(len(buffer), BATCH_SIZE, replace=False)]
-
-    def as_arrays(batch: list[Any]) -> BatchArrays:
-        s, _, rewards, _, s_next, _ = zip(*batch, strict=True)
-        observations, next_observations = (np.rint(np.stack(part) * 255).astype(np.uint8) for part in (s, s_next))
-        return BatchArrays(observations, next_observations, np.array(rewards))
-
-    return Buffer(prepared, buffer.append, sample, as_arrays, reported_by_memory(buffer))
+    return Experiences(kind(size.transitions))
 
 
 def berkeley() -> list[Candidate]:
@@ -280,22 +241,7 @@ def berkeley() -> list[Candidate]:
 
 
 def frame_history(kind: Any, size: Size) -> Buffer:
-    """Berkeley's calls: a frame ``(H, W, 1)``, the policy's observation, and the effect; channels are joined last.
-
-    They tell no truncation and no last frame; framestow's take both, as arguments that are not measured here.
-    """
-    buffer = kind(size.transitions, STACK)
-
-    def add(row: Row) -> None:
-        slot = buffer.store_frame(row.observations[0, -1, :, :, None])
-        buffer.encode_recent_observation()
-        buffer.store_effect(slot, int(row.actions[0]), float(row.rewards[0]), bool(row.ended[0]))
-
-    def as_arrays(batch: Any) -> BatchArrays:
-        observations, _, rewards, next_observations, _ = batch
-        return BatchArrays(observations.transpose(0, 3, 1, 2), next_observations.transpose(0, 3, 1, 2), rewards)
-
-    return Buffer(lambda row: row, add, partial(buffer.sample, BATCH_SIZE), as_arrays, reported_by_memory(buffer))
+    return FrameHistory(kind(size.transitions, STACK))
 
 
 def own_loop() -> list[Candidate]:
@@ -311,82 +257,86 @@ def own_loop() -> list[Candidate]:
 
 def memory_of_stacks(is_last: bool, size: Size) -> Buffer:
     shape = (*size.frame, STACK) if is_last else (STACK, *size.frame)
-    memory = own_memory(size, as_space(shape))
+    return AddedStacks(own_memory(size, FrameSpec(shape)), -1 if is_last else 1)
 
-    def prepared(row: Row) -> tuple[Any, ...]:
+
+class AddedStacks(FramestowBuffer):
+    """``memory.add`` of stacks, on the first or the last axis."""
+
+    def __init__(self, memory: ReplayMemory, stack_axis: int) -> None:
+        super().__init__(memory)
+        self._stack_axis = stack_axis
+
+    def prepare(self, row: Row) -> Any:
         both = row.observations, row.next_observations
-        now, after = (np.ascontiguousarray(np.moveaxis(part, 1, -1)) for part in both) if is_last else both
+        now, after = (np.ascontiguousarray(np.moveaxis(part, 1, self._stack_axis)) for part in both)
         return now, row.actions, row.rewards, after, row.terminated, row.truncated
 
-    return Buffer(prepared, lambda step: memory.add(*step), *sampling(memory, -1 if is_last else 1))
+    def add(self, prepared: Any) -> None:
+        self._memory.add(*prepared)
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        arrays = super().as_arrays(batch)
+        both = (np.moveaxis(part, self._stack_axis, 1) for part in arrays[:2])
+        return BatchArrays(*both, *arrays[2:])
 
 
 def memory_of_dicts(size: Size) -> Buffer:
-    space = {"picture": as_space((STACK, *size.frame)), "vector": as_space((17,), np.float32)}
-    memory, random = own_memory(size, space), np.random.default_rng(0)
+    space = {"picture": FrameSpec((STACK, *size.frame)), "vector": FrameSpec((17,), np.float32)}
+    return AddedDicts(own_memory(size, space))
 
-    def prepared(row: Row) -> tuple[Any, ...]:
+
+class AddedDicts(FramestowBuffer):
+    """``memory.add`` of stacks beside a vector of 17 random floats."""
+
+    def __init__(self, memory: ReplayMemory) -> None:
+        super().__init__(memory)
+        self._random = np.random.default_rng(0)
+
+    def prepare(self, row: Row) -> Any:
         now, after = (
-            {"picture": part, "vector": random.random((size.num_envs, 17), np.float32)}
+            {"picture": part, "vector": self._random.random((len(part), 17), np.float32)}
             for part in (row.observations, row.next_observations)
         )
         return now, row.actions, row.rewards, after, row.terminated, row.truncated
 
-    def as_arrays(batch: Any) -> BatchArrays:
-        return BatchArrays(batch.observation["picture"], batch.next_observation["picture"], batch.reward)
+    def add(self, prepared: Any) -> None:
+        self._memory.add(*prepared)
 
-    sample, _, nbytes = sampling(memory)
-    return Buffer(prepared, lambda step: memory.add(*step), sample, as_arrays, nbytes)
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        pictures = batch.observation["picture"], batch.next_observation["picture"]
+        return BatchArrays(*pictures, batch.reward, batch.action)
 
 
 def memory_of_observations(size: Size) -> Buffer:
-    return memory_of_rows(own_memory(size, as_space((STACK, *size.frame))), slice(None), size)
+    return AppendedRows(own_memory(size, FrameSpec((STACK, *size.frame))), slice(None))
 
 
 def memory_of_frames(size: Size) -> Buffer:
-    return memory_of_rows(own_memory(size, as_space(size.frame), stack=STACK), -1, size)
+    return AppendedRows(own_memory(size, FrameSpec(size.frame), stack=STACK), -1)
 
 
-def memory_of_rows(memory: Any, part: Any, size: Size) -> Buffer:
-    """``begin`` and ``append`` of a part of the stacks."""
-    closed = np.arange(size.num_envs)
+class AppendedRows(FramestowBuffer):
+    """``begin`` and ``append`` of a part of the stacks, in contiguous arrays."""
 
-    def prepared(row: Row) -> tuple[Any, ...]:
-        nonlocal closed
-        first = np.ascontiguousarray(row.observations[closed, part])
-        begun, closed = closed, np.flatnonzero(row.ended)
-        frames = np.ascontiguousarray(row.next_observations[:, part])
-        return first, begun, (row.actions, row.rewards, row.terminated, row.truncated, frames)
+    def __init__(self, memory: ReplayMemory, part: Any) -> None:
+        super().__init__(memory)
+        self._part = part
 
-    def add(step: tuple[Any, ...]) -> None:
-        first, begun, rest = step
-        if len(begun):
-            memory.begin(first, begun)
-        memory.append(*rest)
+    def prepare(self, row: Row) -> Any:
+        first = np.ascontiguousarray(row.observations[row.starting, self._part])
+        frames = np.ascontiguousarray(row.next_observations[:, self._part])
+        return first, row.starting, (row.actions, row.rewards, row.terminated, row.truncated, frames)
 
-    return Buffer(prepared, add, *sampling(memory))
-
-
-def as_space(shape: tuple[int, ...], dtype: Any = np.uint8) -> Any:
-    from framestow import FrameSpec
-
-    return FrameSpec(shape, dtype)
+    def add(self, prepared: Any) -> None:
+        first, starting, step = prepared
+        if starting:
+            self._memory.begin(first, starting)
+        self._memory.append(*step)
 
 
-def own_memory(size: Size, space: Any, **settings: Any) -> Any:
-    from framestow import ReplayMemory
-
+def own_memory(size: Size, space: Any, **settings: Any) -> ReplayMemory:
     return ReplayMemory(size.transitions, space, size.num_actions, num_envs=size.num_envs, seed=0, **settings)
-
-
-def sampling(
-    memory: Any, stack_axis: int = 1
-) -> tuple[Callable[[], Any], Callable[[Any], BatchArrays], Callable[[], int]]:
-    def as_arrays(batch: Any) -> BatchArrays:
-        both = batch.observation, batch.next_observation
-        return BatchArrays(*(np.moveaxis(part, stack_axis, 1) for part in both), batch.reward)
-
-    return partial(memory.sample, BATCH_SIZE), as_arrays, lambda: memory.nbytes
 
 
 LIBRARIES: dict[str, Callable[[], list[Candidate]]] = {

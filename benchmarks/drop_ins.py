@@ -30,6 +30,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
@@ -38,9 +39,10 @@ from typing import Any
 import numpy as np
 
 from atari_frames import recording
-from drop_in_buffers import STACK, Buffer, Candidate, Row, Size
+from drop_in_buffers import BATCH_SIZE, STACK, Candidate, Size
 from drop_in_libraries import LIBRARIES
-from framestow.benchmarking.play import Play
+from framestow.benchmarking.buffers import Buffer
+from framestow.benchmarking.play import Play, Row
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import measure_turns, settle_allocator
 from framestow.process_memory import live_bytes
@@ -80,14 +82,7 @@ def rows_of(play: Play, num_envs: int) -> Iterator[Row]:
     apart = len(play.positions) // num_envs
     firsts = [int(resets[np.searchsorted(resets, env * apart) % len(resets)]) for env in range(num_envs)]
     for steps in zip(*(play.steps(1 << 24, STACK, first=first) for first in firsts), strict=True):
-        yield Row(
-            np.stack([step.observation for step in steps]),
-            np.array([step.action for step in steps]),
-            np.array([step.reward for step in steps], np.float32),
-            np.array([step.terminated for step in steps]),
-            np.array([step.truncated for step in steps]),
-            np.stack([step.next_observation for step in steps]),
-        )
+        yield Row.of(*steps).copy()
 
 
 def filled(candidate: Candidate, play: Play, transitions: int) -> tuple[Buffer, float]:
@@ -95,24 +90,24 @@ def filled(candidate: Candidate, play: Play, transitions: int) -> tuple[Buffer, 
     # Loads the libraries, so that their memory is not counted.
     warm = candidate.build(Size(100, 1, play.frames.shape[1:], NUM_ACTIONS))
     fill(warm, candidate, play, 100)
-    warm.sample()
+    warm.sample(BATCH_SIZE)
     del warm
     before = live_bytes()
     buffer = candidate.build(Size(transitions, 1, play.frames.shape[1:], NUM_ACTIONS))
     fill(buffer, candidate, play, transitions)
-    return buffer, max(live_bytes() - before, buffer.nbytes()) / transitions
+    return buffer, max(live_bytes() - before, buffer.read_reported_bytes()) / transitions
 
 
 def fill(buffer: Buffer, candidate: Candidate, play: Play, transitions: int) -> None:
-    rows = islice(rows_of(play, 1), transitions)
-    while several := list(islice(rows, candidate.steps_at_once)):
-        buffer.add(buffer.prepared(Row(*map(np.concatenate, zip(*several, strict=True)))))
+    steps = play.steps(transitions, STACK)
+    while several := list(islice(steps, candidate.steps_at_once)):
+        buffer.add(buffer.prepare(Row.of(*several).copy()))
 
 
 def check(candidate: Candidate, buffer: Buffer, play: Play, transitions: int) -> None:
     """End the program if a batch is not what was fed, except for what the setting gives up."""
     for _ in range(CHECKED_BATCHES):
-        observations, next_observations, rewards = buffer.as_arrays(buffer.sample())
+        observations, next_observations, rewards, _ = buffer.as_arrays(buffer.sample(BATCH_SIZE))
         numbers = rewards.astype(np.int64)
         newest = play.positions[numbers % len(play.positions)]
         counts = np.full(len(numbers), candidate.pads_as_played) | (newest - play.episode_starts[newest] >= STACK - 1)
@@ -136,12 +131,12 @@ def add_us(candidates: list[Candidate], play: Play, num_envs: int, rounds: int) 
     rows = rows_of(play, num_envs)
     for row in islice(rows, RING // num_envs):
         for buffer in buffers:
-            buffer.add(buffer.prepared(row))
+            buffer.add(buffer.prepare(row))
     times: list[list[float]] = [[] for _ in buffers]
     for _ in range(rounds):
         chunk = list(islice(rows, CHUNK))
         for buffer, seconds in zip(buffers, times, strict=True):
-            prepared = [buffer.prepared(row) for row in chunk]
+            prepared = [buffer.prepare(row) for row in chunk]
             start = time.perf_counter()
             for step in prepared:
                 buffer.add(step)
@@ -164,7 +159,7 @@ def measure(library: str, game: str, transitions: int, gib: float, quick: bool) 
         count = transitions if candidate.is_ours else min(transitions, most)
         buffer, nbytes = filled(candidate, play, count)
         check(candidate, buffer, play, count)
-        draws[candidate.name] = buffer.sample
+        draws[candidate.name] = partial(buffer.sample, BATCH_SIZE)
         facts = {"system": candidate.name, "gives_up": candidate.gives_up, "transitions": count}
         rows.append({**facts, "bytes_a_transition": nbytes})
     settle_allocator()
@@ -244,7 +239,7 @@ def main() -> None:
     if is_all and arguments.transitions == 100_000:
         for library, figures in libraries.items():
             figures["version"] = version(library) if library in INSTALLED else ""
-        figures = {"batch_size": 32, "stack": STACK, "frame": [84, 84], "libraries": libraries}
+        figures = {"batch_size": BATCH_SIZE, "stack": STACK, "frame": [84, 84], "libraries": libraries}
         print("written:", write_result(RESULT, figures).name)
 
 

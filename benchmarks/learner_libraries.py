@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from framestow.benchmarking.buffers import (
+    CpprbBuffer,
+    StableBaselines3Buffer,
+    TianshouBuffer,
+    TorchRLBuffer,
+    quiet_torchrl,
+)
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.prioritized import Prioritized
@@ -101,16 +107,9 @@ class _Cpprb(LearnerSystem):
     def __init__(self, workload: Workload) -> None:
         self.num_transitions = workload.num_steps
         self._buffer = self._build(workload)
+        self._calls = CpprbBuffer(self._buffer)
         for numbers in workload.chunks(CPPRB_CHUNK):
-            self._buffer.add(
-                obs=np.moveaxis(workload.observations(numbers), 1, -1),
-                next_obs=np.moveaxis(workload.observations(numbers, 1), 1, -1),
-                act=numbers,
-                rew=workload.rewards(numbers),
-                done=workload.terminated(numbers),
-            )
-            if workload.has_ended(numbers[-1:])[0]:
-                self._buffer.on_episode_end()
+            self._calls.add(self._calls.prepare(workload.row(numbers)))
 
     def _build(self, workload: Workload) -> Any:
         raise NotImplementedError
@@ -119,14 +118,11 @@ class _Cpprb(LearnerSystem):
         return self._buffer.sample(batch_size)
 
     def as_arrays(self, batch: Any) -> LearnerArrays:
-        observations, next_observations = (np.moveaxis(batch[name], -1, 1) for name in ("obs", "next_obs"))
-        return LearnerArrays(batch["act"].ravel(), observations, next_observations, batch["rew"].ravel())
+        return LearnerArrays.of(self._calls.as_arrays(batch))
 
 
 def _cpprb_columns(workload: Workload, *observations: str) -> dict[str, Any]:
-    shape = (*workload.play.frames.shape[1:], workload.stack)
-    stacks = {name: {"shape": shape, "dtype": np.uint8} for name in observations}
-    return {**stacks, "act": {"dtype": np.int64}, "rew": {"dtype": np.float32}, "done": {"dtype": np.bool_}}
+    return CpprbBuffer.columns((*workload.play.frames.shape[1:], workload.stack), *observations)
 
 
 class CpprbUniform(_Cpprb):
@@ -215,6 +211,9 @@ class _StableBaselines3(LearnerSystem):
     def sample(self, batch_size: int) -> Any:
         return self._buffer.sample(batch_size)
 
+    def as_arrays(self, batch: Any) -> LearnerArrays:
+        return LearnerArrays.of(StableBaselines3Buffer(self._buffer).as_arrays(batch))
+
 
 def _stable_baselines3_arguments(workload: Workload) -> tuple[Any, ...]:
     from gymnasium.spaces import Box, Discrete
@@ -239,14 +238,6 @@ class StableBaselines3Uniform(_StableBaselines3):
             *_stable_baselines3_arguments(workload), optimize_memory_usage=True, handle_timeout_termination=False
         )
 
-    def as_arrays(self, batch: Any) -> LearnerArrays:
-        return LearnerArrays(
-            batch.actions.numpy().ravel().astype(np.int64),
-            batch.observations.numpy(),
-            batch.next_observations.numpy(),
-            batch.rewards.numpy().ravel(),
-        )
-
 
 class StableBaselines3NStep(_StableBaselines3):
     """Stores stacks and next stacks: the n-step buffer refuses ``optimize_memory_usage``."""
@@ -264,13 +255,8 @@ class StableBaselines3NStep(_StableBaselines3):
         )
 
     def as_arrays(self, batch: Any) -> LearnerArrays:
-        return LearnerArrays(
-            batch.actions.numpy().ravel().astype(np.int64),
-            batch.observations.numpy(),
-            batch.next_observations.numpy(),
-            batch.rewards.numpy().ravel(),
-            (batch.discounts * (1 - batch.dones)).numpy().ravel(),
-        )
+        discounts = (batch.discounts * (1 - batch.dones)).numpy().ravel()
+        return replace(super().as_arrays(batch), discounts=discounts)
 
 
 def _tianshou_steps(workload: Workload) -> Any:
@@ -317,7 +303,7 @@ class _Tianshou(LearnerSystem):
         return batch
 
     def as_arrays(self, batch: Any) -> LearnerArrays:
-        return LearnerArrays(batch.act, batch.obs, batch.obs_next, batch.rew)
+        return LearnerArrays.of(TianshouBuffer(self._buffer).as_arrays(batch))
 
 
 def _tianshou_settings(stack: int) -> dict[str, Any]:
@@ -432,13 +418,7 @@ class _TorchRL(LearnerSystem):
         return self._buffer.sample(batch_size)
 
     def as_arrays(self, batch: Any) -> LearnerArrays:
-        following = batch["next"]
-        return LearnerArrays(
-            batch["action"].numpy(),
-            batch["observation"].numpy(),
-            following["observation"].numpy(),
-            following["reward"].squeeze(-1).numpy(),
-        )
+        return LearnerArrays.of(TorchRLBuffer(self._buffer).as_arrays(batch))
 
 
 class TorchRLUniform(_TorchRL):
@@ -499,7 +479,7 @@ class TorchRLSequences(_TorchRL):
     def sample(self, batch_size: int) -> Any:
         length = self._before + SEQUENCE_LENGTH + 1
         batch = self._buffer.sample(batch_size * length).view(batch_size, length)
-        return batch, batch["frame"].unfold(1, self._stack, 1)
+        return batch, batch["observation"].unfold(1, self._stack, 1)
 
     def as_arrays(self, batch: Any) -> LearnerArrays:
         steps, stacks = batch[0][:, self._before : -1], np.moveaxis(batch[1].numpy(), -1, 2)
@@ -515,37 +495,18 @@ class TorchRLCachedSequences(TorchRLSequences):
     setting = "the same with cache_values, for a buffer that nothing is written to"
 
 
-def _torchrl_steps(workload: Workload, numbers: Numbers, has_stacks: bool) -> Any:
-    import torch
-    from tensordict import TensorDict
-
-    flags = workload.terminated(numbers), workload.truncated(numbers), workload.has_ended(numbers)
-    columns = zip(("reward", "terminated", "truncated", "done"), (workload.rewards(numbers), *flags), strict=True)
-    following = {name: torch.from_numpy(column)[:, None] for name, column in columns}
-    step = {"action": torch.from_numpy(numbers)}
-    if has_stacks:
-        step["observation"] = torch.from_numpy(workload.observations(numbers))
-        following["observation"] = torch.from_numpy(workload.observations(numbers, 1))
-    else:
-        step["frame"] = torch.from_numpy(workload.newest_frames(numbers))
-    return TensorDict({**step, "next": following}, [len(numbers)])
-
-
 def _torchrl_fill(buffer: Any, workload: Workload, *, has_stacks: bool) -> Any:
+    calls = TorchRLBuffer(buffer)
     for first in range(0, workload.num_steps, CHUNK):
-        buffer.extend(_torchrl_steps(workload, np.arange(first, min(first + CHUNK, workload.num_steps)), has_stacks))
+        numbers = np.arange(first, min(first + CHUNK, workload.num_steps))
+        steps = calls.prepare(workload.row(numbers, has_stacks))
+        calls.add(steps if has_stacks else steps.exclude(("next", "observation")))
     return buffer
-
-
-def _quiet_torchrl() -> None:
-    logging.getLogger("torchrl").setLevel(logging.WARNING)
 
 
 def torchrl_pairs(workload: Workload) -> list[LearnerSystem]:
     """Return buffers of stacks and next stacks: one storage for 1-step transitions, one for n-step transitions."""
-    import torchrl.data  # noqa: F401 -- sets up its logger
-
-    _quiet_torchrl()
+    quiet_torchrl()
     from torchrl.data import LazyTensorStorage, PrioritizedSampler, ReplayBuffer
     from torchrl.envs.transforms import MultiStepTransform
 
@@ -563,9 +524,7 @@ def torchrl_pairs(workload: Workload) -> list[LearnerSystem]:
 
 def torchrl_frames(workload: Workload) -> list[LearnerSystem]:
     """Return buffers of single frames that sample slices, one without and one with a cache."""
-    import torchrl.data  # noqa: F401 -- sets up its logger
-
-    _quiet_torchrl()
+    quiet_torchrl()
     from torchrl.data import LazyTensorStorage, ReplayBuffer, SliceSampler
 
     def sampler(cache_values: bool) -> Any:

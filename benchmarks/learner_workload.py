@@ -9,7 +9,8 @@ from typing import Any, Literal, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from framestow.benchmarking.play import Frames, Play
+from framestow.benchmarking.buffers import BatchArrays
+from framestow.benchmarking.play import Frames, Play, Row
 from framestow.errors import DamagedDataError
 
 Numbers = npt.NDArray[np.int64]
@@ -90,6 +91,13 @@ class Workload:
         lasts = self.last_of_n(numbers)
         return np.where(self.terminated(lasts), 0.0, self.discount ** (lasts - numbers + 1))
 
+    def row(self, numbers: Numbers, has_stacks: bool = True) -> Row:
+        """Return these steps as a library takes them, with stacks or with single frames as observations."""
+        parts = [self.observations(numbers), self.observations(numbers, 1)] if has_stacks else []
+        observations, next_observations = parts or 2 * [self.newest_frames(numbers)]
+        columns = numbers, self.rewards(numbers), self.terminated(numbers), self.truncated(numbers)
+        return Row(observations, *columns, next_observations, [])
+
     def chunks(self, longest: int) -> Iterator[Numbers]:
         """Yield the numbers of all steps in pieces of at most ``longest``; no piece crosses an episode's end."""
         first = 0
@@ -126,6 +134,12 @@ class LearnerArrays:
     rewards: npt.NDArray[Any]
     discounts: npt.NDArray[Any] | None = None
     mask: Flags | None = None
+
+    @classmethod
+    def of(cls, batch: BatchArrays) -> LearnerArrays:
+        """Return a batch of single transitions, whose actions are the numbers of the steps."""
+        numbers = batch.actions.astype(np.int64)
+        return cls(numbers, batch.observations, batch.next_observations, batch.rewards)
 
 
 class LearnerSystem(Protocol):

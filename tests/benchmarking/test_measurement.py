@@ -1,21 +1,15 @@
 """Each system returns the stored play, or is left out with the reason."""
 
 import json
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 
 from framestow.benchmarking import measurement
-from framestow.benchmarking.libraries import (
-    FRAMESTOW_SYSTEMS,
-    LIBRARIES,
-    BatchArrays,
-    LazyFramesList,
-    Library,
-    System,
-    choose_libraries,
-)
+from framestow.benchmarking.buffers import BatchArrays, LazyFramesBuffer
+from framestow.benchmarking.libraries import FRAMESTOW_SYSTEMS, LIBRARIES, Library, choose_libraries
 from framestow.benchmarking.measurement import GIB, BenchSettings, append_us_of_envs, measure
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.storage.frame_storage import STORAGES
@@ -31,22 +25,18 @@ def few_calls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measurement, "append_us_of_envs", partial(append_us_of_envs, num_calls=64))
 
 
-class Shuffling(LazyFramesList):
+class Shuffling(LazyFramesBuffer):
     """Returns the right observations with another step's next observations."""
-
-    name = "shuffling"
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         right = super().as_arrays(batch)
         return right._replace(next_observations=right.next_observations[::-1])
 
 
-class Failing(LazyFramesList):
+class Failing(LazyFramesBuffer):
     """Stands for a library whose interface has changed."""
 
-    name = "failing"
-
-    def sample(self) -> Any:
+    def sample(self, batch_size: int) -> Any:
         raise TypeError("sample() takes no argument\nand more")
 
 
@@ -67,8 +57,9 @@ def _measured(*libraries: Library, **changed: Any) -> Any:
     return measure(PLAY, "machado2018", _settings(**changed), libraries, lambda *_: None)
 
 
-def _library(kind: type[System]) -> Library:
-    return Library("stand-in", (), "", (kind,))
+def _library(name: str, kind: type[LazyFramesBuffer]) -> Library:
+    [system] = LAZY_FRAMES.systems
+    return Library("stand-in", (), "", (replace(system, name=name, build=lambda task: kind(task.seed)),))
 
 
 def test_all_storages_of_framestow_are_measured_with_the_bare_copy():
@@ -92,11 +83,13 @@ def test_a_library_returns_the_stored_play(library: Library):
     figures = _measured(library)
 
     assert () == figures.left_out
-    assert [kind.name for kind in (*FRAMESTOW_SYSTEMS, *library.systems)] == [system.name for system in figures.systems]
+    assert [system.name for system in (*FRAMESTOW_SYSTEMS, *library.systems)] == [
+        system.name for system in figures.systems
+    ]
 
 
 def test_a_system_that_returns_wrong_observations_is_left_out_with_the_reason():
-    figures = _measured(_library(Shuffling), LAZY_FRAMES)
+    figures = _measured(_library("shuffling", Shuffling), LAZY_FRAMES)
 
     [left_out] = figures.left_out
     assert "shuffling" == left_out.name
@@ -105,7 +98,7 @@ def test_a_system_that_returns_wrong_observations_is_left_out_with_the_reason():
 
 
 def test_a_system_that_fails_is_left_out_with_the_first_line_of_its_error():
-    [left_out] = _measured(_library(Failing)).left_out
+    [left_out] = _measured(_library("failing", Failing)).left_out
 
     assert ("failing", "TypeError: sample() takes no argument") == (left_out.name, left_out.reason)
 

@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from framestow import __version__
+from framestow.benchmarking.buffers import Buffer
 from framestow.benchmarking.libraries import FRAMESTOW_SYSTEMS, Library, System, Task
-from framestow.benchmarking.play import MOST_STEPS, Play, Step
+from framestow.benchmarking.play import MOST_STEPS, Play, Row, Step
 from framestow.benchmarking.timing import BareCopy, measure_turns, settle_allocator
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
@@ -148,27 +149,27 @@ def measure(
     settings: BenchSettings,
     libraries: Iterable[Library],
     on_progress: OnProgress,
-    framestow_systems: Sequence[type[System]] = FRAMESTOW_SYSTEMS,
+    framestow_systems: Sequence[System] = FRAMESTOW_SYSTEMS,
 ) -> BenchFigures:
     """Measure framestow's storages and the other libraries' memories on ``play``.
 
     A library that fails, or returns other observations than it was fed, is left out with the reason. An error in
     framestow's own systems is raised.
     """
-    kinds = [(kind, library) for library in libraries for kind in library.systems]
+    others = [(system, library) for library in libraries for system in library.systems]
     bare_bytes = min(BARE_BYTES, settings.max_bytes // 3, settings.transitions * play.frames[0].nbytes)
-    share = (settings.max_bytes - bare_bytes) // (len(framestow_systems) + len(kinds))
+    share = (settings.max_bytes - bare_bytes) // (len(framestow_systems) + len(others))
     bare = BareCopy(play, max(bare_bytes, (settings.stack + 2) * play.frames[0].nbytes), settings.seed)
     unlimited, limited = _Limits(share, float("inf")), _Limits(share, settings.fill_seconds)
-    filled = [_fill_system(kind, __version__, play, settings, unlimited, on_progress) for kind in framestow_systems]
+    filled = [_fill_system(each, __version__, play, settings, unlimited, on_progress) for each in framestow_systems]
     left_out = []
-    for kind, library in kinds:
+    for system, library in others:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                filled.append(_fill_system(kind, library.version, play, settings, limited, on_progress))
+                filled.append(_fill_system(system, library.version, play, settings, limited, on_progress))
         except Exception as error:  # any version of another library may fail; the others are still measured
-            left_out.append(LeftOut(kind.name, f"{type(error).__name__}: {error}".splitlines()[0]))
+            left_out.append(LeftOut(system.name, f"{type(error).__name__}: {error}".splitlines()[0]))
     settle_allocator()
     bare_us, systems = _time_systems(bare, filled, settings, on_progress)
     return BenchFigures(
@@ -229,11 +230,12 @@ class _Limits(NamedTuple):
 
 class _Filled(NamedTuple):
     system: System
+    buffer: Buffer
     figures: SystemFigures
 
 
 def _fill_system(
-    kind: type[System],
+    system: System,
     version: str,
     play: Play,
     settings: BenchSettings,
@@ -243,45 +245,47 @@ def _fill_system(
     """Build a system, fill it and check it."""
     shape = play.frames.shape[1:]
     task = Task(0, shape, settings.stack, play.num_actions, settings.batch_size, settings.threads, settings.seed)
-    _warm_up(kind, replace(task, capacity=CHUNK), play)
-    reserved = kind.bytes_reserved(task)
+    _warm_up(system, replace(task, capacity=CHUNK), play)
+    reserved = system.bytes_reserved(task)
     capacity = min(settings.transitions, max(limits.nbytes // reserved, CHUNK))
     if reserved >= task.frame_bytes:
         limits = limits._replace(seconds=float("inf"))  # the reserved bytes are taken even if few are filled
     before = live_bytes()
-    system = kind(replace(task, capacity=capacity))
+    buffer = system.build(replace(task, capacity=capacity))
     steps = play.steps(capacity, settings.stack)
-    count, append_us = _fill(system, steps, limits, lambda done: on_progress(f"filling {kind.name}", done, capacity))
-    nbytes = max(live_bytes() - before, system.read_reported_bytes())
-    _check_batches(system, play, settings.stack, count)
+    count, append_us = _fill(buffer, steps, limits, lambda done: on_progress(f"filling {system.name}", done, capacity))
+    nbytes = max(live_bytes() - before, buffer.read_reported_bytes())
+    _check_batches(system, buffer, play, task, count)
     figures = SystemFigures(
-        name=kind.name,
-        setting=kind.setting,
+        name=system.name,
+        setting=system.setting,
         version=version,
-        gives_up=kind.gives_up,
+        gives_up=system.gives_up,
         transitions=count,
         bytes_per_transition=nbytes / count,
         sample_us=float("nan"),
         append_us=append_us,
     )
-    return _Filled(system, figures)
+    return _Filled(system, buffer, figures)
 
 
 def _fill(
-    system: System, steps: Iterator[Step], limits: _Limits, on_steps: Callable[[int], object]
+    buffer: Buffer, steps: Iterator[Step], limits: _Limits, on_steps: Callable[[int], object]
 ) -> tuple[int, float]:
     """Append the steps until none is left or a limit is reached; return how many, and the median µs of one.
 
-    The bytes that a system took when it was built do not count here: some systems write to all of their arrays at
+    A step's containers, as the library takes them, are made within the time; its arrays are not. The bytes that a
+    system took when it was built do not count here: some systems write to all of their arrays at
     once, and ``bytes_reserved`` has kept those within the limit.
     """
     bytes_before = resident_bytes()
     chunk_us = []
     count, deadline = 0, time.monotonic() + limits.seconds
     while chunk := list(islice(steps, CHUNK)):
+        rows = [Row.of(step) for step in chunk]
         start = time.perf_counter()
-        for step in chunk:
-            system.append(step)
+        for row in rows:
+            buffer.add(buffer.prepare(row))
         chunk_us.append((time.perf_counter() - start) / len(chunk) * 1e6)
         count += len(chunk)
         on_steps(count)
@@ -290,27 +294,27 @@ def _fill(
     return count, statistics.median(chunk_us)
 
 
-def _warm_up(kind: type[System], task: Task, play: Play) -> None:
+def _warm_up(system: System, task: Task, play: Play) -> None:
     """Load the library and let it allocate what it shares between memories, before bytes are counted."""
-    system = kind(task)
+    buffer = system.build(task)
     for step in play.steps(task.capacity, task.stack):
-        system.append(step)
-    system.sample()
+        buffer.add(buffer.prepare(Row.of(step)))
+    buffer.sample(task.batch_size)
 
 
-def _check_batches(system: System, play: Play, stack: int, num_steps: int) -> None:
+def _check_batches(system: System, buffer: Buffer, play: Play, task: Task, num_steps: int) -> None:
     """Raise ``DamagedDataError`` if sampled observations differ from the stored ones."""
     for _ in range(CHECKED_BATCHES):
-        observations, next_observations, rewards = system.as_arrays(system.sample())
+        observations, next_observations, rewards, _ = buffer.as_arrays(buffer.sample(task.batch_size))
         numbers = rewards.astype(np.int64)
         if numbers.min() < 0 or numbers.max() >= num_steps:
             raise _wrong(system, "reward")
-        if not (observations == play.observations(numbers, stack)).all():
+        if not (observations == play.observations(numbers, task.stack)).all():
             raise _wrong(system, "observation")
         # A buffer that returns the following step's observation as the next one has none for the newest step either.
         has_follower = ~play.has_ended(numbers) & (numbers < num_steps - 1)
         counts = has_follower | system.keeps_final_frames
-        expected = play.observations(numbers, stack, steps_later=1)
+        expected = play.observations(numbers, task.stack, steps_later=1)
         if not (next_observations[counts] == expected[counts]).all():
             raise _wrong(system, "next observation")
 
@@ -328,7 +332,7 @@ def _time_systems(
         threads = dict.fromkeys([1, default_threads] if each.system.uses_torch else [None])
         names.append({count: f"{each.figures.name}, {count}" for count in threads})
         for count, name in names[-1].items():
-            candidates[name] = each.system.sample
+            candidates[name] = partial(each.buffer.sample, settings.batch_size)
             if count is not None:
                 before_turn[name] = partial(torch.set_num_threads, count)
     rounds_done = iter(range(1, settings.rounds + 4))

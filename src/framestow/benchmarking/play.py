@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,43 @@ class Step:
     truncated: bool
     next_observation: Frames
     starts_episode: bool
+
+
+class Row(NamedTuple):
+    """One step of each environment, as a vector environment returns it, or several steps of one environment."""
+
+    observations: Frames  # (n, stack, *frame); of one step a view
+    actions: npt.NDArray[np.int64]  # (n,), likewise the following
+    rewards: npt.NDArray[np.float32]
+    terminated: npt.NDArray[np.bool_]
+    truncated: npt.NDArray[np.bool_]
+    next_observations: Frames
+    starting: list[int]  # the rows whose episode begins with this step
+
+    @property
+    def ended(self) -> npt.NDArray[np.bool_]:
+        """Which episodes ended with this step."""
+        return self.terminated | self.truncated
+
+    @classmethod
+    def of(cls, *steps: Step) -> Row:
+        """Return these steps as rows."""
+        parts = [step.observation for step in steps], [step.next_observation for step in steps]
+        observations, next_observations = (part[0][None] if len(part) == 1 else np.stack(part) for part in parts)
+        return cls(
+            observations,
+            np.array([step.action for step in steps]),
+            np.array([step.reward for step in steps], np.float32),
+            np.array([step.terminated for step in steps]),
+            np.array([step.truncated for step in steps]),
+            next_observations,
+            [row for row, step in enumerate(steps) if step.starts_episode],
+        )
+
+    def copy(self) -> Row:
+        """Return rows in new arrays, as a vector environment returns them."""
+        parts: dict[str, Any] = {name: np.array(part) for name, part in self._asdict().items() if name != "starting"}
+        return self._replace(**parts)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,262 @@
+"""Each library's own calls behind one protocol, ``Buffer``: over that library's buffers, and over framestow's drop-ins.
+
+``framestow bench`` and the scripts in ``benchmarks/`` choose settings, and build the buffers that are given here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.benchmarking.play import Row
+from framestow.replay.batch import Batch
+
+
+class BatchArrays(NamedTuple):
+    """The part of a batch that is compared with the play: ``(batch, stack, *frame)`` twice, and ``(batch,)`` twice."""
+
+    observations: npt.NDArray[np.uint8]
+    next_observations: npt.NDArray[np.uint8]
+    rewards: npt.NDArray[Any]
+    actions: npt.NDArray[Any]
+
+
+class Buffer(Protocol):
+    """A replay memory, by its library's own calls."""
+
+    def prepare(self, row: Row) -> Any:
+        """Return what the library's own collector passes to ``add``."""
+
+    def add(self, prepared: Any) -> object:
+        """Store what ``prepare`` returned."""
+
+    def sample(self, batch_size: int) -> Any:
+        """Sample a batch uniformly, as a learner does."""
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        """Convert what ``sample`` returned to arrays."""
+
+    def read_reported_bytes(self) -> int:
+        """Return the bytes that the memory itself reports; 0 if it reports none."""
+
+
+class LibraryBuffer(Buffer):
+    """A buffer of a library, or a drop-in, whose memory reports its bytes."""
+
+    def __init__(self, buffer: Any) -> None:
+        self._buffer = buffer
+
+    def read_reported_bytes(self) -> int:
+        return self._buffer.memory.nbytes if hasattr(self._buffer, "memory") else 0
+
+
+class FramestowBuffer(Buffer):
+    """``ReplayMemory``, by ``begin`` and ``append``."""
+
+    def __init__(self, memory: Any) -> None:
+        self._memory = memory
+
+    def prepare(self, row: Row) -> Any:
+        return row
+
+    def add(self, prepared: Row) -> None:
+        if prepared.starting:
+            self._memory.begin(prepared.observations[prepared.starting, -1], prepared.starting)
+        self._memory.append(
+            prepared.actions,
+            prepared.rewards,
+            prepared.terminated,
+            prepared.truncated,
+            prepared.next_observations[:, -1],
+        )
+
+    def sample(self, batch_size: int) -> Batch:
+        batch: Batch = self._memory.sample(batch_size)
+        return batch
+
+    def as_arrays(self, batch: Batch) -> BatchArrays:
+        return BatchArrays(batch.observation, batch.next_observation, batch.reward, batch.action)
+
+    def read_reported_bytes(self) -> int:
+        nbytes: int = self._memory.nbytes
+        return nbytes
+
+
+class StableBaselines3Buffer(LibraryBuffer):
+    """Stable-Baselines3's calls, which CleanRL's buffer and sb3-extra-buffers have too."""
+
+    def prepare(self, row: Row) -> Any:
+        infos = [{"TimeLimit.truncated": truncated} for truncated in (row.truncated & ~row.terminated).tolist()]
+        return row.observations, row.next_observations, row.actions, row.rewards, row.ended, infos
+
+    def add(self, prepared: Any) -> object:
+        return self._buffer.add(*prepared)
+
+    def sample(self, batch_size: int) -> Any:
+        return self._buffer.sample(batch_size)
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        return BatchArrays(
+            batch.observations.numpy(),
+            batch.next_observations.numpy(),
+            batch.rewards.numpy().ravel(),
+            batch.actions.numpy().ravel(),
+        )
+
+
+class TianshouBuffer(LibraryBuffer):
+    """Tianshou's calls. ``buffer_ids`` is ``[0]`` for a buffer of one environment, None for one of several."""
+
+    def __init__(self, buffer: Any, buffer_ids: Sequence[int] | None = None) -> None:
+        from tianshou.data import Batch
+
+        super().__init__(buffer)
+        self._batch_type, self._buffer_ids = Batch, buffer_ids
+
+    def prepare(self, row: Row) -> Any:
+        return self._batch_type(
+            obs=row.observations,
+            act=row.actions,
+            rew=row.rewards,
+            terminated=row.terminated,
+            truncated=row.truncated,
+            obs_next=row.next_observations,
+            info=self._batch_type(),
+        )
+
+    def add(self, prepared: Any) -> object:
+        return self._buffer.add(prepared, self._buffer_ids)
+
+    def sample(self, batch_size: int) -> Any:
+        return self._buffer.sample(batch_size)[0]
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        return BatchArrays(batch.obs, batch.obs_next, batch.rew, batch.act)
+
+
+def quiet_torchrl() -> None:
+    """Import TorchRL without its messages."""
+    import torchrl.data  # noqa: F401 -- sets up its logger
+
+    logging.getLogger("torchrl").setLevel(logging.WARNING)
+
+
+class TorchRLBuffer(LibraryBuffer):
+    """TorchRL's calls: TensorDicts of any number of steps, whose ``next`` has what follows."""
+
+    def prepare(self, row: Row) -> Any:
+        import torch
+        from tensordict import TensorDict
+
+        columns = {"reward": row.rewards, "terminated": row.terminated, "truncated": row.truncated, "done": row.ended}
+        following = {name: torch.from_numpy(column)[:, None] for name, column in columns.items()}
+        following["observation"] = torch.from_numpy(np.array(row.next_observations))
+        step = {"action": torch.from_numpy(row.actions), "observation": torch.from_numpy(np.array(row.observations))}
+        return TensorDict({**step, "next": TensorDict(following, [len(row.actions)])}, [len(row.actions)])
+
+    def add(self, prepared: Any) -> object:
+        return self._buffer.extend(prepared)
+
+    def sample(self, batch_size: int) -> Any:
+        return self._buffer.sample(batch_size)
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        following = batch["next"]
+        return BatchArrays(
+            batch["observation"].numpy(),
+            following["observation"].numpy(),
+            following["reward"].numpy().squeeze(-1),
+            batch["action"].numpy(),
+        )
+
+
+class CpprbBuffer(LibraryBuffer):
+    """cpprb's calls, of steps that are one after another; the stack is the last axis, as the library requires."""
+
+    @staticmethod
+    def columns(stack_shape: tuple[int, ...], *observations: str) -> dict[str, Any]:
+        """Return what cpprb's buffers are built with; ``stack_shape`` is ``(*frame, stack)``."""
+        stacks = {name: {"shape": stack_shape, "dtype": np.uint8} for name in observations}
+        return {**stacks, "act": {"dtype": np.int64}, "rew": {"dtype": np.float32}, "done": {"dtype": np.bool_}}
+
+    def prepare(self, row: Row) -> Any:
+        columns = {
+            "obs": np.moveaxis(row.observations, 1, -1),
+            "act": row.actions,
+            "rew": row.rewards,
+            "done": row.terminated,
+            "next_obs": np.moveaxis(row.next_observations, 1, -1),
+        }
+        return columns, bool(row.ended[-1])
+
+    def add(self, prepared: Any) -> None:
+        columns, has_ended = prepared
+        self._buffer.add(**columns)
+        if has_ended:
+            self._buffer.on_episode_end()
+
+    def sample(self, batch_size: int) -> Any:
+        return self._buffer.sample(batch_size)
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        observations, next_observations = (np.moveaxis(batch[name], -1, 1) for name in ("obs", "next_obs"))
+        return BatchArrays(observations, next_observations, batch["rew"].ravel(), batch["act"].ravel())
+
+
+class LazyFrames:
+    """A stack that shares its frames with its neighbours; an array of it is built when one is requested."""
+
+    __slots__ = ("frames",)
+
+    def __init__(self, frames: tuple[npt.NDArray[np.uint8], ...]) -> None:
+        self.frames = frames
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        """Stack the frames; keeping the result would undo the sharing (Baselines issues 295 and 896)."""
+        return np.stack(self.frames).astype(dtype or np.uint8, copy=False)
+
+
+class LazyFramesBuffer(Buffer):
+    """A list of Python tuples, as the DQN of OpenAI Baselines has it, of one environment.
+
+    One object is a step's next observation and the following step's observation.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._transitions: list[tuple[LazyFrames, int, float, LazyFrames, bool]] = []
+        self._generator = np.random.default_rng(seed)
+        self._newest: LazyFrames | None = None
+
+    def prepare(self, row: Row) -> Any:
+        return row
+
+    def add(self, prepared: Row) -> None:
+        [stack], [next_stack], observation = prepared.observations, prepared.next_observations, self._newest
+        if prepared.starting or observation is None:
+            observation = LazyFrames((stack[-1].copy(),) * len(stack))
+        self._newest = LazyFrames((*observation.frames[1:], next_stack[-1].copy()))
+        step = int(prepared.actions[0]), float(prepared.rewards[0]), self._newest, bool(prepared.terminated[0])
+        self._transitions.append((observation, *step))
+
+    def sample(self, batch_size: int) -> Any:
+        indices = self._generator.integers(len(self._transitions), size=batch_size).tolist()
+        observations, actions, rewards, next_observations, terminated = zip(
+            *[self._transitions[index] for index in indices], strict=True
+        )
+        return (
+            np.stack([np.asarray(observation) for observation in observations]),
+            np.array(actions),
+            np.array(rewards, np.float32),
+            np.stack([np.asarray(observation) for observation in next_observations]),
+            np.array(terminated),
+        )
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        return BatchArrays(batch[0], batch[3], batch[2], batch[1])
+
+    def read_reported_bytes(self) -> int:
+        return 0
