@@ -17,9 +17,13 @@ PARTS = (ENVIRONMENT, PACKING, SAMPLING, COPY, FORWARD, BACKWARD, OPTIMISER, ACT
 
 
 class PartClock:
-    """Sums the seconds of parts, each without the parts inside it, for the creating thread and for all others."""
+    """Sums the seconds of parts, each without the parts inside it, for the creating thread and for all others.
 
-    def __init__(self) -> None:
+    ``clock`` returns seconds: on the clock, or of the thread's processor time.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self._main = threading.get_ident()
         self._lock = threading.Lock()
         self._threads = threading.local()  # .open: a list of [part, since] for each thread
@@ -28,7 +32,7 @@ class PartClock:
 
     def begin(self, part: str) -> None:
         """Begin a part, which interrupts the one around it."""
-        now = time.perf_counter()
+        now = self._clock()
         open_parts = self._open()
         if open_parts:
             self._add(open_parts[-1][0], now - open_parts[-1][1])
@@ -36,7 +40,7 @@ class PartClock:
 
     def end(self) -> None:
         """End the part that began last in this thread; the one around it continues."""
-        now = time.perf_counter()
+        now = self._clock()
         open_parts = self._open()
         part, since = open_parts.pop()
         self._add(part, now - since)

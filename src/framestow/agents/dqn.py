@@ -52,6 +52,23 @@ class Update:
         """One number per transition ``(batch,)``, for ``memory.update_priorities``."""
         return self.numbers[2:]
 
+    def fetch(self) -> Callable[[], NDArray[np.float32]]:
+        """Start to copy ``numbers`` to the CPU; return a function that waits for the copy and returns it."""
+        if self.numbers.device.type != "cuda":
+            on_cpu: NDArray[np.float32] = self.numbers.cpu().numpy()
+            return lambda: on_cpu
+        pinned = torch.empty(self.numbers.shape, dtype=self.numbers.dtype, pin_memory=True)
+        pinned.copy_(self.numbers, non_blocking=True)
+        copied: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
+        copied.record()
+
+        def wait() -> NDArray[np.float32]:
+            copied.synchronize()
+            arrived: NDArray[np.float32] = pinned.numpy()
+            return arrived
+
+        return wait
+
 
 class DQN:
     """Deep Q-learning (Mnih et al. 2015) and its extensions, as ``settings`` choose them.

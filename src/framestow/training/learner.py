@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from framestow.agents.dqn import DQN
 from framestow.closing import Closing
@@ -51,7 +49,7 @@ class Learner(Closing):
             batch = self._memory.sample(self._batch_size) if self._loader is None else next(self._loader)
             update = self._agent.learn(batch)
             indices = np.asarray(batch.index)
-            self._begun.append(_BegunUpdate(self._agent.num_updates, indices, _reader_of(update.numbers)))
+            self._begun.append(_BegunUpdate(self._agent.num_updates, indices, update.fetch()))
             yield from self._take_settled()
             while len(self._begun) > self._ahead:
                 yield from self._complete(self._begun.popleft())
@@ -79,7 +77,7 @@ class Learner(Closing):
         yield from settled
 
     def _complete(self, begun: _BegunUpdate) -> Iterator[Learned]:
-        numbers = begun.read()
+        numbers = begun.fetch()
         loss, mean_value = float(numbers[0]), float(numbers[1])
         yield Learned(begun.num_updates, loss, mean_value)
         if self._gives_priorities and math.isfinite(loss):  # a training that diverged ends
@@ -91,22 +89,4 @@ class _BegunUpdate(NamedTuple):
 
     num_updates: int
     indices: NDArray[np.int64]  # of the batch, for its priorities
-    read: Callable[[], NDArray[np.float32]]  # waits for the numbers of ``Update``
-
-
-def _reader_of(numbers: Tensor) -> Callable[[], NDArray[np.float32]]:
-    """Start to copy ``numbers`` to the CPU; return a function that waits for the copy and returns it."""
-    if numbers.device.type != "cuda":
-        on_cpu: NDArray[np.float32] = numbers.cpu().numpy()
-        return lambda: on_cpu
-    pinned = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
-    pinned.copy_(numbers, non_blocking=True)
-    copied: Any = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
-    copied.record()
-
-    def read() -> NDArray[np.float32]:
-        copied.synchronize()
-        arrived: NDArray[np.float32] = pinned.numpy()
-        return arrived
-
-    return read
+    fetch: Callable[[], NDArray[np.float32]]  # waits for the numbers of ``Update``
