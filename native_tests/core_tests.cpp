@@ -196,9 +196,11 @@ void runs_begin_with_the_padding_that_was_given() {
                     restored(1, FrameFormat(geometry, !is_raw, scaled_bytes, kLeadIns), kSegment);
                 const std::int32_t env_id = 0, count = 1;
                 std::vector<std::uint8_t> stacks = frames;  // of each position: what its window of one frame shows
+                std::int64_t num_whole = 0;
                 for (std::size_t position = 0; position < kFrames; ++position) {
                     std::uint8_t* const stack = stacks.data() + position * kStack * frame_bytes;
                     const RunStart start{static_cast<RunPadding>(random() % 4), stack};
+                    num_whole += start.padding == RunPadding::kLeadIns ? 1 : 0;
                     store.append(&env_id, stack + kLeadIns * frame_bytes, 1, &start);
                     for (std::size_t place = 0; place < kLeadIns && start.padding != RunPadding::kLeadIns; ++place) {
                         if (start.padding == RunPadding::kZeros) {
@@ -214,6 +216,7 @@ void runs_begin_with_the_padding_that_was_given() {
                     restored.restore(0, number, ByteSpan{segment.data(), segment.size()});
                 }
                 CHECK(store.num_exact() == restored.num_exact() && store.num_frames() == restored.num_frames());
+                CHECK(num_whole == store.num_whole() && num_whole == restored.num_whole());
                 for (FrameStore* const each : {&store, &restored}) {
                     std::vector<std::uint8_t> out(kStack * frame_bytes);
                     for (std::int64_t last = 0; last < kFrames; ++last) {

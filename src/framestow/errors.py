@@ -20,7 +20,7 @@ Each class also derives from a built-in error, so ``except ValueError`` works to
     ├── ActorLostError (ConnectionError)       an actor of a cluster died, or did not answer in time
     └── MissingExtraError (ImportError)        an optional dependency is not installed
 
-The only warning class is ``UntestedVersionWarning`` (UserWarning).
+The warning classes are ``ObservationWarning`` and ``UntestedVersionWarning`` (both UserWarning).
 
 A message has the wrong value, the rule, and what to do: ``stack is 0: an observation has 1 to 256 frames``.
 """
@@ -118,6 +118,10 @@ class ActorLostError(FramestowError, ConnectionError):
 
 class MissingExtraError(FramestowError, ImportError):
     """An optional dependency is not installed. The message has the ``pip install`` command."""
+
+
+class ObservationWarning(UserWarning):
+    """Many steps of a memory are unusual: they take more bytes, or do not follow the environment. Warned once each."""
 
 
 class UntestedVersionWarning(UserWarning):

@@ -25,6 +25,7 @@ INTEGRATIONS = [
 NAMED_BY_THEIR_MODULE = {  # what a public call returns or takes, and the modules that docs/training.md imports
     "framestow.errors",
     "framestow.replay.episodes.StoredEpisode",
+    "framestow.replay.observation_report.ObservationReport",
     "framestow.replay.samplers.sampler.Sampleable",
     "framestow.replay.sampling.StepSequences",
     *(

@@ -19,7 +19,10 @@ from oracles.ctrl_c import NumberedPoints, ctrl_c_at_line
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
-pytestmark = pytest.mark.slow  # more than two seconds
+pytestmark = [
+    pytest.mark.slow,  # more than two seconds
+    pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning"),  # most steps are unusual
+]
 
 SHAPE = (3, 5)
 KEYED = "keyed"  # two pictures, floats and vectors, nested; in bytes, so that the oracle fits

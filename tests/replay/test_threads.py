@@ -18,6 +18,8 @@ from oracles.comparison import assert_batch_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.patience import PATIENCE_S
 
+pytestmark = pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning")  # most steps are unusual
+
 SHAPE = (12, 16)
 CAPACITY, NUM_ENVS, STACK, NUM_ACTIONS = 400, 3, 3, 250
 STORAGES = pytest.mark.parametrize("storage", ["packed", "raw"])

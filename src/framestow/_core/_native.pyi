@@ -190,6 +190,9 @@ class FrameStore:
     def num_frames_of(self, array: int) -> tuple[int, int]:
         """Return the number of stored frames of an array, and how many are exact among scaled floats."""
 
+    def num_whole_of(self, array: int) -> int:
+        """Return the number of observations whose older frames are stored as lead-ins, in one array."""
+
     def nbytes_of(self, array: int) -> tuple[int, int, int, int]:
         """Return the bytes of an array: sealed segments, open segments and scratch, index, files."""
 

@@ -408,6 +408,19 @@ std::int64_t FrameStore::num_exact() const {
     return static_cast<std::int64_t>(num_exact);
 }
 
+std::int64_t FrameStore::num_whole() const {
+    const std::shared_lock<FairGate> looking(gate_);
+    std::size_t num_whole = 0;
+    for (const EnvFrames& env : envs_) {
+        num_whole += env.open.num_whole();
+        env.sealed.for_each([&](const SegmentPlace& place) {
+            const auto* const in_file = std::get_if<FilePlace>(&place);
+            num_whole += in_file != nullptr ? in_file->num_whole : num_whole_of(format_, bytes_in_ram(place));
+        });
+    }
+    return static_cast<std::int64_t>(num_whole);
+}
+
 std::vector<std::int64_t> FrameStore::sealed_numbers(std::int64_t env_id) const {
     const std::shared_lock<FairGate> looking(gate_);
     return env_at(env_id).sealed.numbers();
@@ -517,6 +530,8 @@ void FrameStore::move_to_file(std::int64_t env_id, std::int64_t number, const st
     FilePlace moved = files_.add(path, offset, size, in_file == nullptr ? checksum_of(in_ram) : in_file->checksum);
     moved.num_exact =
         in_file != nullptr ? in_file->num_exact : static_cast<std::uint32_t>(num_exact_of(format_, in_ram));
+    moved.num_whole =
+        in_file != nullptr ? in_file->num_whole : static_cast<std::uint32_t>(num_whole_of(format_, in_ram));
     moved.charged_size = charged_size(*place);
     retired_.add(snapshots_.retire(), static_cast<std::size_t>(env_id), number, *place);
     *place = moved;
@@ -722,6 +737,7 @@ void FrameStore::remember_checksum(std::size_t env_id, std::int64_t number, cons
         if (in_file != nullptr && in_file->file == place.file && in_file->offset == place.offset) {
             in_file->checksum = checksum_of(segment);
             in_file->num_exact = static_cast<std::uint32_t>(num_exact_of(format_, segment));
+            in_file->num_whole = static_cast<std::uint32_t>(num_whole_of(format_, segment));
         }
     }
 }

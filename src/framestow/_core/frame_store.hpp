@@ -111,6 +111,10 @@ public:
     std::int64_t num_frames() const;
     std::int64_t num_exact() const;
 
+    // Returns the number of observations that are stored whole, with their older frames as lead-ins. Those in a file
+    // are known once it was read.
+    std::int64_t num_whole() const;
+
     // Returns the numbers of the stored sealed segments, ascending.
     std::vector<std::int64_t> sealed_numbers(std::int64_t env_id) const;
 

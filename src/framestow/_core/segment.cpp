@@ -539,6 +539,10 @@ std::size_t num_exact_of(const FrameFormat& format, ByteSpan segment) {
     return format.is_scaled() ? num_exact_of(format.lead_ins > 0 ? without_runs(segment) : segment) : 0;
 }
 
+std::size_t num_whole_of(const FrameFormat& format, ByteSpan segment) {
+    return format.lead_ins > 0 && has_runs(segment) ? run_table(segment).num_with_lead_ins() : 0;
+}
+
 std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std::uint8_t* frames,
                                        std::uint32_t num_frames) {
     FrameEncoder encoder(geometry);

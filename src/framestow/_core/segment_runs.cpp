@@ -12,6 +12,15 @@ std::size_t RunTable::find(std::size_t wanted) const {
     return run < num_runs && place(run) == wanted ? run : num_runs;
 }
 
+// Lead-ins are numbered from 1 on, in the order of the runs.
+std::size_t RunTable::num_with_lead_ins() const {
+    std::size_t last = num_runs;
+    while (last > 0 && lead_ins_of(last - 1) == 0) {
+        --last;
+    }
+    return last > 0 ? lead_ins_of(last - 1) : 0;
+}
+
 RunTable run_table(ByteSpan segment) {
     const std::uint64_t frame_bytes = frame_segment_bytes_of(segment.bytes);
     const std::uint64_t num_runs = load_u32(segment.bytes + 12);

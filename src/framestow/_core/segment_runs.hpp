@@ -50,6 +50,9 @@ struct RunTable {
     // Returns which lead-ins a run has, from 1 on, or 0 for zeros.
     std::size_t lead_ins_of(std::size_t run) const { return load_u32(entries + run * kRunBytes + 4); }
 
+    // Returns the number of runs that have lead-ins.
+    std::size_t num_with_lead_ins() const;
+
     // Returns the run that begins at that place, or num_runs.
     std::size_t find(std::size_t place) const;
 };

@@ -24,6 +24,7 @@ from framestow.replay.added_steps import (
     NO_RUN,
     CurrentStacks,
     RunStarts,
+    UnusualStep,
     add_step,
     append_observations,
     begin_episodes,
@@ -429,6 +430,9 @@ class ShardWriter:
                 "give one number for each"
             )
         self._values = pair
+
+    def _look_at(self, step: UnusualStep) -> None:
+        """Do nothing: a writer has no memory, whose report counts such steps."""
 
     def _stacks_of_envs(self) -> list[npt.NDArray[Any]]:
         return self._stacker.parts()

@@ -76,6 +76,11 @@ class RunStarts(NamedTuple):
         lead_ins = tuple(np.ascontiguousarray(part[:, :-1]) for part in stacks)
         return cls(paddings, lead_ins if len(lead_ins) > 1 else lead_ins[0])
 
+    @property
+    def num_whole(self) -> int:
+        """Number of rows that need their older frames."""
+        return 0 if self.paddings is None else int((self.paddings == LEAD_INS).sum())
+
     def of_row(self, row: int) -> RunStarts:
         """Return the same of one row, with its axis."""
         if self.paddings is None:
@@ -93,11 +98,27 @@ NO_RUN = RunStarts(None, None)
 """Of a step all of whose runs go on; of episodes: the usual padding."""
 
 
+class UnusualStep(NamedTuple):
+    """A step of which an observation begins an episode, or a next observation begins a run."""
+
+    env_ids: npt.NDArray[np.int32]
+    observations: Arrays | None
+    """``None`` if they are the current ones, so that no episode begins."""
+    next_observations: Arrays
+    begins: npt.NDArray[np.bool_]
+    is_border: npt.NDArray[np.bool_]
+    episodes: RunStarts
+    runs: RunStarts
+
+
 class StepTarget(Protocol):
     """What ``add_step`` stores steps in: a ``ReplayMemory``, or a writer of a shard."""
 
     _settings: MemorySettings
     _current_stacks: CurrentStacks
+
+    def _look_at(self, step: UnusualStep) -> None:
+        """Count a step that is about to be stored, and warn if it is one of many."""
 
     def _begin(self, frames: Any, env_ids: Any, starts: RunStarts = NO_RUN) -> None:
         """Start an episode in each of ``env_ids``."""
@@ -178,6 +199,7 @@ def _store(
         episodes = RunStarts.of_stacks(first, settings.stack_padding)
     if is_border.any():
         runs = RunStarts.of_stacks(layout.split(next_observations), settings.stack_padding, is_border)
+    target._look_at(UnusualStep(env_ids, observations, next_observations, begins, is_border, episodes, runs))
     if first:
         target._begin(_newest_frames(first), env_ids[begins], episodes)
     target._append(step, runs)

@@ -35,6 +35,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
 from framestow.replay.observation_layout import Arrays, AxisChoice, ObservationLayout
+from framestow.replay.observation_report import ObservationWatch
 from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sampling import (
     BatchBuilder,
@@ -222,6 +223,9 @@ class ReplayMemory(Closing):
         # They draw, look up and unpack; loaders, drop-ins and sequences share them.
         self._batches = BatchBuilder(parts)
         self._sequences = SequenceBuilder(parts, self._batches)
+        # Looks at the steps that are not stored as one frame each.
+        self._watch = ObservationWatch(parts, self._batches)
+        self._look_at = self._watch.look_at
         # Every step uses these: one attribute look-up instead of two.
         self._lock, self._steps, self._storage = parts.lock, parts.steps, parts.storage
         self._stacks, self._budget = parts.stacker.native, parts.budget
@@ -888,6 +892,7 @@ class ReplayMemory(Closing):
                 skipped_transitions=self._parts.damage.num_transitions,
                 frame_bytes_by_key=self._parts.frame_bytes_by_key,
                 open_frames=self._parts.open_frames,
+                observations=self._watch.report(),
             )
 
     # For loaders, recorders and tests

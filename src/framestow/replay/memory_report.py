@@ -8,6 +8,7 @@ from html import escape
 
 from framestow.one_line import one_line
 from framestow.replay.byte_amounts import format_bytes
+from framestow.replay.observation_report import ObservationReport
 
 SEALED_PARTS = ("frames", "other floats")  # whose size per frame predicts that of later frames
 PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")  # with every transition; the others are constant
@@ -31,6 +32,7 @@ class MemoryReport:
     share_used              used share of the budget for transitions, from 0 to 1
     skipped_segments        number of damaged segments that were skipped (``on_damage="skip"``)
     skipped_transitions     number of transitions lost with them, and with damaged blocks of steps
+    observations            how observations are stored, and what is unusual about them: an ``ObservationReport``
     ======================  ========================================================================================
 
     =============  ===============================================================================================
@@ -61,6 +63,7 @@ class MemoryReport:
     skipped_transitions: int = 0
     frame_bytes_by_key: Mapping[str, int] = field(default_factory=dict)
     open_frames: int = 0
+    observations: ObservationReport | None = None
 
     @property
     def nbytes(self) -> int:
@@ -157,7 +160,8 @@ class MemoryReport:
                 f"{self.times_smaller_than_frames:,.0f} times smaller than frames, "
                 f"{self.times_smaller_than_stacked_pairs:,.0f} times smaller than stacked pairs"
             )
-        return lines + [f"{count:,} frames {how}" for how, count in self.frames.items()]
+        lines += [f"{count:,} frames {how}" for how, count in self.frames.items()]
+        return lines + (self.observations.lines() if self.observations else [])
 
     def _outlook(self) -> list[str]:
         lines = []

@@ -245,6 +245,9 @@ void bind_frame_store(nb::module_& module) {
                 return nb::make_tuple(self[array].num_frames(), self[array].num_exact());
             },
             nb::arg("array"))
+        .def(
+            "num_whole_of", [](const ArrayStores& self, std::size_t array) { return self[array].num_whole(); },
+            nb::arg("array"))
         .def_prop_ro("frames_per_segment", [](const ArrayStores& self) { return self.first().frames_per_segment(); })
         .def("nbytes_of", &py_nbytes_of, nb::arg("array"))
         .def_prop_ro("sealed_nbytes", &part_nbytes<&FrameStore::Bytes::sealed>)

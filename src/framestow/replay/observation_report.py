@@ -1,0 +1,308 @@
+"""What a memory says about its observations: how many are stored whole, and warnings about unusual training loops.
+
+``ReplayMemory.add`` shows every step here that it cannot store as one frame. It stores each of them; so the warnings
+are about bytes, or about steps that a learner should not see. Regular steps do not come here.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import ObservationWarning
+from framestow.frames.observation_spec import ArraySpec
+from framestow.replay.added_steps import UnusualStep, equal_rows
+from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.observation_layout import MOST_DETECTED, Arrays, Stacks, stacks_on
+from framestow.replay.sampling import BatchBuilder
+from framestow.replay.step_fields import BORDER, TERMINATED, TRUNCATED
+
+AXIS_NAMES = {0: "first", -1: "last"}
+
+
+@dataclass(frozen=True)
+class ObservationReport:
+    """How the observations of a memory are stored, and what is unusual about its steps; prints as some lines.
+
+    ======================  ========================================================================================
+    field                   meaning
+    ======================  ========================================================================================
+    stacks                  by key, the number of frames in an observation and the axis that they are stacked on, or
+                            ``None``; the key is empty if an observation is one array
+    observations            number of stored observations
+    whole                   number of them that are stored whole, with their older frames. Those in the files of a
+                            memory that was opened count once they were read
+    bordered_sequences      number of sampled sequences that had a border (docs/observations.md)
+    wrong_last              number of truncated steps whose next observation is the next episode's first one
+    resets                  number of steps that lead from the end of an episode to the beginning of the next one
+    ======================  ========================================================================================
+
+    ``wrong_last`` and ``resets`` count what was added since the memory was built or loaded.
+
+    >>> from framestow.replay.observation_report import ObservationReport
+    >>> print(ObservationReport({"": (4, 0)}, observations=1000, whole=20))
+    stacks of 4 on the first axis; 2.0 % of the observations stored whole
+    """
+
+    stacks: Mapping[str, tuple[int, int] | None]
+    observations: int = 0
+    whole: int = 0
+    bordered_sequences: int = 0
+    wrong_last: int = 0
+    resets: int = 0
+
+    @property
+    def share_whole(self) -> float:
+        """Share of the observations that are stored whole, from 0 to 1."""
+        return self.whole / self.observations if self.observations else 0.0
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def lines(self) -> list[str]:
+        """Return the lines of a printed report."""
+        lines = list(self._layout_lines())
+        if any(self.stacks.values()):
+            whole = f"{self.share_whole:.1%}".replace("%", " %") + " of the observations stored whole"
+            lines = [f"{lines[0]}; {whole}"] if len(lines) == 1 else [*lines, whole]
+        counts = {
+            "sampled sequences had a border": self.bordered_sequences,
+            "truncated steps have the next episode's first observation": self.wrong_last,
+            "steps lead from an episode's end to the next one": self.resets,
+        }
+        return lines + [f"{count:,} {what}" for what, count in counts.items() if count]
+
+    def _layout_lines(self) -> Iterator[str]:
+        """Yield how the arrays are stacked: one line if all are alike, otherwise one for each."""
+        texts = {
+            key: "no stacks" if each is None else f"stacks of {each[0]} on the {AXIS_NAMES[each[1]]} axis"
+            for key, each in self.stacks.items()
+        }
+        if len(set(texts.values())) == 1:
+            yield next(iter(texts.values()))
+        else:
+            yield from (f"{key}: {text}" for key, text in texts.items())
+
+
+WINDOW = 64  # observations of each environment, at least, of which half have to be whole for a warning
+FEWEST_ENDS = 3  # of episodes that a warning is about
+MOST_LOOKED_AT = 1024  # steps of a memory in which another axis is looked for
+FEWEST_SHIFTED = 8  # of them, for a warning
+SMALLEST_ARRAY = 1024  # bytes; smaller ones are not worth another axis
+
+
+class ObservationWatch:
+    """Counts the unusual steps of a memory, and warns once of each kind that is not rare.
+
+    =====================================================  ==========================================================
+    warning                                                condition
+    =====================================================  ==========================================================
+    an array without stacks has an axis that shifts        at least 8 beginnings of episodes, and most that change
+    observations are stored whole                          half of the last 64, or more, of each environment
+    the next episode begins with a truncated one's last    at least 3 times, and after most truncated episodes
+    next observation
+    a step is recorded that resets the environment         at least 3 times, and after most episodes
+    =====================================================  ==========================================================
+
+    The last two need an observation that is not the next one too, and has more than one value. Where observations are
+    stacks, such a next observation is not its observation shifted by a frame, and a step that resets is a border.
+    """
+
+    def __init__(self, parts: MemoryParts, batches: BatchBuilder) -> None:
+        self._parts, self._batches, self._layout = parts, batches, parts.settings.layout
+        self._axes = [] if self._layout.takes_frames else list(map(OtherAxes, self._layout.arrays, self._layout.stacks))
+        self._num_looked_at = 0
+        # How many of the last observations are whole, counted from the number of observations that were stored then.
+        self._num_whole, self._counted_from = 0, -1
+        self._num_ends = self._num_truncated = self._num_wrong_last = self._num_resets = 0
+        self._warned: set[str] = set()
+
+    def report(self) -> ObservationReport:
+        """Return what was found; hold the memory's lock."""
+        arrays, storage = self._layout.arrays, self._parts.storage
+        return ObservationReport(
+            {
+                array.key: None if stacks is None or stacks.depth == 1 else (stacks.depth, stacks.axis)
+                for array, stacks in zip(arrays, self._layout.stacks, strict=True)
+            },
+            storage.num_frames_of(0)[0],
+            max(storage.num_whole_of(number) for number in range(len(arrays))),
+            self._batches.num_bordered_sequences,
+            self._num_wrong_last,
+            self._num_resets,
+        )
+
+    def look_at(self, step: UnusualStep) -> None:
+        """Count a step that is about to be stored; warn with an ``ObservationWarning``."""
+        self._look_at_ends(step)
+        self._look_at_axes(step)
+        self._count_whole(step)
+
+    def _look_at_ends(self, step: UnusualStep) -> None:
+        """Count the steps that follow the end of an episode."""
+        steps = self._parts.steps
+        rows = np.flatnonzero(step.begins & ~steps.is_open[step.env_ids])
+        if step.observations is None or not len(rows):
+            return
+        with self._parts.lock:
+            env_ids = step.env_ids[rows].astype(np.int64)
+            last = steps.find_steps(env_ids, steps.newest_positions[env_ids] - 1)
+            rows, env_ids, last = rows[last >= 0], env_ids[last >= 0], last[last >= 0]
+            flags = steps.flags_of(last)
+        truncated, was_border = flags & (TERMINATED | TRUNCATED) == TRUNCATED, flags & BORDER > 0
+        self._num_ends += len(rows)
+        self._num_truncated += int(truncated.sum())
+        before, after = ([part[rows] for part in parts] for parts in (step.observations, step.next_observations))
+        repeats = (flags & (TERMINATED | TRUNCATED) > 0) & self._are_current(before, env_ids)
+        if not repeats.any():
+            return
+        repeats &= ~_all_rows(map(equal_rows, before, after)) & ~_all_rows(map(_have_one_value, before))
+        resets = repeats & step.is_border[rows] & ~was_border
+        wrong_last = repeats & truncated & ~resets & (was_border | (self._layout.depth == 1))
+        self._num_resets += int(resets.sum())
+        self._num_wrong_last += int(wrong_last.sum())
+        if _are_most(self._num_wrong_last, self._num_truncated, FEWEST_ENDS):
+            self._warn(
+                "wrong last",
+                f"the last next_observation of {self._num_wrong_last} of {self._num_truncated} truncated episodes is "
+                "the first observation of the next one: a learner bootstraps from it; give the true last one "
+                '(Gymnasium: infos["final_obs"]), and no step that resets the environment',
+            )
+        if _are_most(self._num_resets, self._num_ends, FEWEST_ENDS):
+            self._warn(
+                "resets",
+                f"{self._num_resets} of {self._num_ends} episodes are followed by a step from their last observation "
+                "to the next episode: with AutoresetMode.NEXT_STEP, the step after an end only resets the environment; "
+                "leave it out",
+            )
+
+    def _are_current(self, observations: Arrays, env_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Return which observations are the current ones of their environments."""
+        stacks, stacker = self._layout.split(observations), self._parts.stacker
+        are_current = _all_rows(map(equal_rows, [part[:, -1] for part in stacks], stacker.newest_frames(env_ids)))
+        if are_current.any():  # seldom, so that the stacks of all environments are copied for few steps
+            are_current &= _all_rows(map(equal_rows, stacks, [part[env_ids] for part in stacker.parts()]))
+        return are_current
+
+    def _look_at_axes(self, step: UnusualStep) -> None:
+        """Look for axes that shift by a frame with each step; warn if an array without stacks has one."""
+        if step.observations is None or self._num_looked_at >= MOST_LOOKED_AT:
+            return
+        rows = np.flatnonzero(step.begins | step.is_border)
+        self._num_looked_at += len(rows)
+        for axes, before, after in zip(self._axes, step.observations, step.next_observations, strict=False):
+            axes.look_at(before[rows], after[rows])
+            if axes.stacks is None and axes.found is not None:
+                self._warn("stored whole", axes.describe_found())
+
+    def _count_whole(self, step: UnusualStep) -> None:
+        """Count the observations that are stored whole."""
+        newest_positions = self._parts.steps.newest_positions
+        num_stored = int(newest_positions.sum()) + len(newest_positions)
+        if self._counted_from < 0:
+            self._counted_from = num_stored
+        num_new = num_stored - self._counted_from
+        self._num_whole += sum(starts.num_whole for starts in (step.episodes, step.runs))
+        if num_new < WINDOW * len(newest_positions):
+            return
+        if 2 * self._num_whole >= num_new:
+            described = [axes.describe_found() for axes in self._axes if axes.found is not None]
+            self._warn("stored whole", described[0] if described else self._describe_whole(num_new))
+        self._num_whole, self._counted_from = 0, num_stored
+
+    def _describe_whole(self, num_new: int) -> str:
+        way_out = "leave out stack=" if self._layout.takes_frames else 'give stack_axis="none"'
+        return (
+            f"{min(self._num_whole, num_new)} of the last {num_new} observations are stored whole, with their older "
+            f"frames: the shape looks like stacks of {self._layout.depth} frames, but the next observation is not the "
+            "observation shifted by one frame. Batches are right, and take more bytes; check that every step is given "
+            "with its own last observation, and that stacks are made after all other wrappers, oldest frame first; if "
+            f"they are no stacks, {way_out}"
+        )
+
+    def _warn(self, kind: str, message: str) -> None:
+        if kind not in self._warned:
+            self._warned.add(kind)
+            warnings.warn(message, ObservationWarning, stacklevel=7)  # where ``add`` is called
+
+
+class OtherAxes:
+    """Looks for an axis of one array, other than that of its stacks, on which observations shift by one frame.
+
+    >>> from framestow import FrameSpec
+    >>> frames = np.random.default_rng(0).integers(0, 256, (40, 40, 12), np.uint8)
+    >>> before, after = (np.stack([frames[..., t : t + 3] for t in times]) for times in (range(8), range(1, 9)))
+    >>> axes = OtherAxes(ArraySpec((), FrameSpec((40, 40, 3))), None)  # taken for colours
+    >>> axes.look_at(before, after)
+    >>> axes.found
+    Stacks(axis=-1, depth=3, channels=None)
+    """
+
+    def __init__(self, array: ArraySpec, stacks: Stacks | None) -> None:
+        self._array, self.stacks = array, stacks
+        shape = array.frame.shape
+        pairs = (
+            {(axis, size) for axis in (0, -1) if (size := shape[axis]) <= MOST_DETECTED} if len(shape) > 1 else set()
+        )
+        # The smallest frames first: what shifts by one of them may shift by two as well.
+        self._others = [
+            other
+            for axis, size in sorted(pairs, reverse=True)
+            for depth in range(size, 1, -1)
+            if array.frame.nbytes >= SMALLEST_ARRAY and size % depth == 0
+            if (other := stacks_on(shape, axis, depth)) != stacks
+        ]
+        self._num_shifted, self._num_changed = np.zeros(len(self._others), np.int64), 0
+
+    def look_at(self, before: npt.NDArray[Any], after: npt.NDArray[Any]) -> None:
+        """Count which observations ``(n, *shape)`` shift; those that stay the same do not count."""
+        changed = ~equal_rows(before, after)
+        if self.stacks is not None:
+            changed &= ~_are_shifted(self.stacks, before, after)
+        self._num_changed += int(changed.sum())
+        for number, other in enumerate(self._others):
+            self._num_shifted[number] += np.count_nonzero(changed & _are_shifted(other, before, after))
+
+    @property
+    def found(self) -> Stacks | None:
+        """The stacks by which most observations shift; ``None`` if there are none, or before enough were seen."""
+        best = int(self._num_shifted.argmax()) if self._others else -1
+        is_found = best >= 0 and _are_most(int(self._num_shifted[best]), self._num_changed, FEWEST_SHIFTED)
+        return self._others[best] if is_found else None
+
+    def describe_found(self) -> str:
+        """Return the message of the warning about ``found``."""
+        found, shape = self.found, self._array.frame.shape
+        assert found is not None
+        choice = found.axis if stacks_on(shape, found.axis) == found else (found.axis, found.depth)
+        of_key = {self._array.key: choice} if self._array.key else choice
+        return (
+            f"observations{self._array.subscript} of shape {shape} shift by a frame on the {AXIS_NAMES[found.axis]} "
+            f"axis, in {self._num_shifted.max()} of {self._num_changed} steps: {found.depth} frames are stored where "
+            f"one would do; give stack_axis={of_key!r}, or frame_stack={found.depth} to a drop-in"
+        )
+
+
+def _are_shifted(stacks: Stacks, before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which rows of ``after`` are those of ``before``, shifted by one frame."""
+    return equal_rows(stacks.split(before)[:, 1:], stacks.split(after)[:, :-1])
+
+
+def _have_one_value(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    flat = rows.reshape(len(rows), -1)
+    have_one: npt.NDArray[np.bool_] = (flat == flat[:, :1]).all(axis=1)
+    return have_one
+
+
+def _all_rows(masks: Iterable[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
+    every: npt.NDArray[np.bool_] = np.logical_and.reduce(list(masks))
+    return every
+
+
+def _are_most(count: int, whole: int, fewest: int) -> bool:
+    return count >= fewest and 2 * count > whole
