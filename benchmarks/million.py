@@ -73,9 +73,9 @@ def train(folder: Path) -> tuple[float, int]:
     from framestow.training import Settings
 
     memory = ReplayMemory.load(folder)
-    stack_shape = (memory._settings.stack, *memory._settings.frame.shape)
+    stack_shape = (memory.inner.settings.stack, *memory.inner.settings.frame.shape)
     settings = Settings(game="Breakout", recipe="dqn").agent()
-    agent = DQN(stack_shape, memory._settings.action.num_actions, settings, device="cpu", seed=0)
+    agent = DQN(stack_shape, memory.inner.settings.action.num_actions, settings, device="cpu", seed=0)
     start = time.perf_counter()
     for _ in range(TRAIN_UPDATES):
         agent.learn(memory.sample(32))

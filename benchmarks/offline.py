@@ -74,7 +74,7 @@ def timed(*arguments: str, code: str = COMMAND) -> dict[str, float]:
 
 def minari_by_default(memory: ReplayMemory, folder: Path) -> dict[str, float]:
     """Store the episodes with Minari's default: pictures as JPEG."""
-    settings = memory._settings
+    settings = memory.inner.settings
     space = Box(0, 255, settings.frame.shape, np.uint8)
     start = time.monotonic()
     storage = MinariStorage.new(folder, space, Discrete(settings.action.num_actions))
@@ -111,7 +111,8 @@ def measure(game: str, num_steps: int, scratch: Path) -> dict[str, Any]:
     memory = record(game, num_steps, store)
     figures: dict[str, Any] = {
         "transitions": len(memory),
-        "frame_bytes_uncompressed": (len(memory) + sum(1 for _ in memory.episodes())) * memory._settings.frame.nbytes,
+        "frame_bytes_uncompressed": (len(memory) + sum(1 for _ in memory.episodes()))
+        * memory.inner.settings.frame.nbytes,
         "store": {"file_bytes": bytes_of_folder(store), "memory_nbytes": memory.nbytes},
     }
     out = timed("export", "dqn-replay", str(store), "--to", str(logs), "--compression-level", "9")

@@ -173,7 +173,7 @@ class PlainReplay:
 def use_plain_replay(run: Run) -> PlainReplay:
     """Replace the memory of a run that has made no step yet, and return the new memory with the same generator."""
     frames = run.memory.observations()[:, -1]
-    plain: Any = PlainReplay(run.settings, frames.shape[1:], run.memory._parts.generator)
+    plain: Any = PlainReplay(run.settings, frames.shape[1:], run.memory.inner.parts.generator)
     plain.begin(frames)
     run.memory = run.env.memory = plain
     run.learner = run._new_learner()

@@ -66,7 +66,7 @@ def framestow_systems() -> dict[str, System]:
     for step in range(CAPACITY // NUM_ENVS):
         memory.append(actions, rewards, going, going, np.full((NUM_ENVS, 1, 1), step % 256, np.uint8))
     memory.sample(1)
-    steps, generator = memory._parts.steps, np.random.default_rng(0)
+    steps, generator = memory.inner.steps, np.random.default_rng(0)
     tree, slots = Priorities(ALPHA, EPSILON), np.arange(CAPACITY)
     tree.mark_changed(slots, slots)
     return {

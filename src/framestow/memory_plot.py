@@ -48,7 +48,7 @@ def plot_memory(inspection: Inspection, memory: ReplayMemory) -> Figure:
 
     figure = Figure(figsize=(9, 6), dpi=150, layout="constrained", facecolor="white")
     charts = figure.subplots(2, 2)
-    groups = _groups(runs_by_label(memory._parts))
+    groups = _groups(runs_by_label(memory.inner.parts))
     names = [name for name, _ in groups]
     figure.suptitle(f"{inspection.transitions:,} transitions in {inspection.folder.name}", x=0.01, ha="left", color=INK)
     _draw_bytes(charts[0, 0], inspection)

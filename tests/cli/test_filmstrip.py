@@ -149,7 +149,7 @@ def test_the_largest_picture_is_drawn_unless_a_key_is_given(tmp_path):
     frames = {"a": np.full((1, 4, 4), 201, np.uint8), "b": (np.full((1, 9, 9), 99, np.uint8), np.zeros((1, 400), "f4"))}
     memory.begin(frames)
     memory.append([0], [0.0], [False], [False], frames)
-    batch, spec = memory.get([0]), memory._settings.frame
+    batch, spec = memory.get([0]), memory.inner.settings.frame
 
     for name, key in (("largest", ""), ("named", "a"), ("vector", "b.1")):
         write_filmstrip(tmp_path / name, DrawnTransition(batch, 0, 1, 1), spec, "Arm", key)

@@ -57,7 +57,7 @@ def breakout(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordedPlay, Pa
 
 def assert_same_play(play: RecordedPlay, store: Path, *, has_final_frames: bool) -> None:
     memory = ReplayMemory.load(store)
-    memory._check()
+    memory.inner.parts.check()
     for plain, stored in zip(play.episodes[0], memory.episodes(), strict=True):
         np.testing.assert_array_equal(plain.actions, stored.actions)
         np.testing.assert_array_equal(plain.rewards, stored.rewards)
@@ -78,7 +78,7 @@ def test_breakout_is_exported_to_the_dqn_replay_layout_and_imported_again(breako
     imported = capsys.readouterr().out
 
     assert_same_play(play, tmp_path / "again", has_final_frames=False)
-    assert ("Breakout",) == ReplayMemory.load(tmp_path / "again")._settings.labels
+    assert ("Breakout",) == ReplayMemory.load(tmp_path / "again").inner.settings.labels
     assert "the layout does not store the frame after a terminal step" in exported
     for output in (exported, imported):
         assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in output
@@ -114,7 +114,7 @@ def test_breakout_is_exported_to_minari_and_imported_again(breakout, tmp_path: P
     assert 0 == main(["import", "minari", str(tmp_path / name), "--to", str(tmp_path / "again"), "--stack", "4"])
 
     assert_same_play(play, tmp_path / "again", has_final_frames=True)
-    assert ("ALE/Breakout-v5",) == ReplayMemory.load(tmp_path / "again")._settings.labels
+    assert ("ALE/Breakout-v5",) == ReplayMemory.load(tmp_path / "again").inner.settings.labels
     assert 2 == capsys.readouterr().out.count(f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in ")
 
 

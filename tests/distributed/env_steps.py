@@ -69,8 +69,8 @@ def local_replay(**settings: Any) -> ShardedReplay:
 
 def priorities_in(stored: ReplayMemory) -> np.ndarray:
     """Return p^alpha of each sampleable transition, in the order of their indices."""
-    stored._parts.notified_sampler.total_mass()  # the sampler takes note of new transitions
-    return stored.sampler.state(stored._steps)["weights"]
+    stored.inner.parts.notified_sampler.total_mass()  # the sampler takes note of new transitions
+    return stored.sampler.state(stored.inner.steps)["weights"]
 
 
 def memory(**settings: Any) -> ReplayMemory:

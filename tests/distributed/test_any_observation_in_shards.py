@@ -46,7 +46,7 @@ class Shards:
         options = {"stack": None, "stack_axis": None, "frames_per_segment": frames_per_segment}
         options |= {"num_envs": -(-NUM_ENVS // NUM_SHARDS), "discount": DISCOUNT, "extras": EXTRAS}
         options |= {"stack_padding": padding, "n_step": n_step} | KINDS_OF_REPLAY[kind]
-        of_shard = ReplayMemory(2_000, options.pop("space"), NUM_ACTIONS, **options)._settings
+        of_shard = ReplayMemory(2_000, options.pop("space"), NUM_ACTIONS, **options).inner.settings
         self.n_step, self.directory, self.lives = n_step, directory, [0] * NUM_SHARDS
         self.calls = RecordedCalls(*(partial(self._shard, of_shard, number) for number in range(NUM_SHARDS)))
         self.writer = ShardWriter(self.calls, WriterSettings(of_shard, tuple(range(NUM_ENVS)), give_up_s=5.0))
@@ -92,7 +92,7 @@ class Shards:
         given_numbers = self.play.sampleable(10**9, self.n_step)
         for number in range(NUM_SHARDS):
             memory = self.memory(number)
-            memory._check()
+            memory.inner.parts.check()
             indices, found = memory.sampleable_indices(), []
             if indices.size:
                 batch = memory.get(indices)

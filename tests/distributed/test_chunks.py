@@ -40,11 +40,11 @@ def shard_and_writer(directory=None, num_envs=1, **settings):
 
     def make(num_restarts: int) -> Shard:
         folder = directory and directory / str(num_restarts) / "shard-0"
-        shard = ShardSettings(one._settings, given["seed"], priorities, folder, flush_every=1e9)
+        shard = ShardSettings(one.inner.settings, given["seed"], priorities, folder, flush_every=1e9)
         return Shard(shard, num_restarts)
 
     calls = RecordedCalls(make)
-    return calls, new_writer(calls, one._settings, num_envs)
+    return calls, new_writer(calls, one.inner.settings, num_envs)
 
 
 def kill(calls, directory) -> None:
@@ -61,7 +61,7 @@ def new_writer(calls, settings: MemorySettings, num_envs: int = 1) -> ShardWrite
 
 def check_all(shard: Shard, num_envs: int = 1, border_every: int = 0) -> list[int]:
     """Raise unless every transition is the one that was played; return their rewards in order."""
-    shard.memory._check()
+    shard.memory.inner.parts.check()
     batch = shard.memory.get(shard.memory.sampleable_indices())
     oracle, steps = memory(capacity=10_000, num_envs=num_envs), NumberedSteps(num_envs, border_every)
     for env_id in range(num_envs):
@@ -97,7 +97,7 @@ def test_full_chunks_are_stored_as_the_segments_that_were_sent():
     NumberedSteps().play(writer, 0, 50)
 
     sent = [chunk.segments[0] for chunks in calls.sent for chunk in chunks]
-    stored = [calls.objects[0].memory._storage.segment(0, number) for number in range(len(sent))]
+    stored = [calls.objects[0].memory.inner.storage.segment(0, number) for number in range(len(sent))]
     assert len(sent) == 6
     assert sent == stored
 
@@ -179,7 +179,7 @@ def test_chunks_end_at_segments_again_after_a_shard_lost_everything():
     memory = calls.objects[0].memory
     newest = [chunk for chunks in calls.sent for chunk in chunks][-1]
     assert newest.num_frames == LENGTH
-    assert memory._storage.stored_positions(0).stop % LENGTH == 0
+    assert memory.inner.storage.stored_positions(0).stop % LENGTH == 0
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
@@ -196,7 +196,7 @@ def test_frames_of_a_context_are_never_sampled_as_transitions(n_step):
 
     assert len(set(rows.indices.tolist())) == len(shard.memory)
     assert (rows.fields["reward"] > 1.0).all()  # a context has rewards of 0
-    shard.memory._check()
+    shard.memory.inner.parts.check()
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def test_a_log_of_chunks_that_was_cut_off_is_read_up_to_its_last_record(tmp_path
 
 def test_the_episode_of_a_replaced_writer_ends_as_truncated():
     calls, first = shard_and_writer()
-    settings = calls.objects[0].memory._settings
+    settings = calls.objects[0].memory.inner.settings
     NumberedSteps().play(first, 0, 20)
     first.flush()
 
@@ -327,9 +327,9 @@ def test_a_damaged_chunk_is_refused_and_nothing_of_it_is_stored():
     no_begin = dataclasses.replace(chunk.steps, bits=chunk.steps.bits & 3, actions=np.zeros(8, np.uint8))
     no_begin = dataclasses.replace(no_begin, rewards=np.zeros(8, np.float32))
     with pytest.raises(InvalidStepError, match="frame 0 of 8 ends a step, but no episode is open"):
-        empty.objects[0].memory._append_segment(0, chunk.segments[0], no_begin)
+        empty.objects[0].memory.inner.append_segment(0, chunk.segments[0], no_begin)
 
-    assert 0 == empty.objects[0].memory._storage.stored_positions(0).stop
+    assert 0 == empty.objects[0].memory.inner.storage.stored_positions(0).stop
     assert ["stored"] == empty.objects[0].take([chunk]).statuses
 
 

@@ -65,13 +65,13 @@ def play_singly(target: ReplayMemory, env_id: int, segment: bytes, steps: Segmen
         else:
             *fields, extras, borders = step
             starts = RunStarts(borders * np.uint8(BY_SETTING), None)
-            target._append(([env_id], *fields, frame[None], extras), starts)
+            target.inner.store_step(([env_id], *fields, frame[None], extras), starts)
 
 
 def everything_in(target: ReplayMemory) -> dict[str, np.ndarray]:
     """Return all steps, frames, priorities and stacks of a memory, and where its frames are stored."""
-    target._check()
-    parts, batch = target._parts, target.get(target.sampleable_indices())
+    target.inner.parts.check()
+    parts, batch = target.inner.parts, target.get(target.sampleable_indices())
     positions = [parts.storage.stored_positions(env_id) for env_id in range(target.num_envs)]
     fields = {name: getattr(batch, name) for name in ("observation", "next_observation", "discount")}
     return {
@@ -113,8 +113,8 @@ def test_packed_segments_give_the_memory_that_single_steps_give(settings):
     for turn in range(min(map(len, segments_by_env))):
         for env_id in range(len(segments_by_env)) if turn % 3 else reversed(range(len(segments_by_env))):
             segment, steps = segments_by_env[env_id][turn]
-            assert of_segments._takes_segments(env_id)
-            of_segments._append_segment(env_id, segment, steps)
+            assert of_segments.inner.takes_segments(env_id)
+            of_segments.inner.append_segment(env_id, segment, steps)
             play_singly(of_steps, env_id, segment, steps)
         if turn % 4 == 0:
             assert_equal(of_steps, of_segments)
@@ -130,12 +130,12 @@ def test_packed_segments_give_the_memory_that_single_steps_give(settings):
 def test_a_memory_that_has_no_room_for_a_segment_takes_single_steps():
     small, large = (memory(capacity=capacity, frames_per_segment=LENGTH) for capacity in (7, 8))
 
-    assert not small._takes_segments(0)
-    assert large._takes_segments(0)
-    large._append_segment(0, *packed(0, 20)[0])
-    assert large._takes_segments(0)
+    assert not small.inner.takes_segments(0)
+    assert large.inner.takes_segments(0)
+    large.inner.append_segment(0, *packed(0, 20)[0])
+    assert large.inner.takes_segments(0)
     large.begin(np.zeros((1, *SHAPE), np.uint8))
-    assert not large._takes_segments(0)  # within a segment
+    assert not large.inner.takes_segments(0)  # within a segment
 
 
 def test_a_segment_that_is_refused_changes_nothing():
@@ -143,16 +143,16 @@ def test_a_segment_that_is_refused_changes_nothing():
     target, untouched = memory(**settings), memory(**settings)
     (segment, steps), (next_segment, next_steps) = packed(0, 20)[:2]
     for each in (target, untouched):
-        each._append_segment(0, segment, steps)
+        each.inner.append_segment(0, segment, steps)
 
     for offset in range(len(next_segment)):
         damaged = bytearray(next_segment)
         damaged[offset] ^= 1 << offset % 8
         with pytest.raises(DamagedDataError):
-            target._append_segment(0, bytes(damaged), next_steps)
+            target.inner.append_segment(0, bytes(damaged), next_steps)
     shorter = SegmentCodec(FrameSpec(SHAPE)).pack(np.zeros((LENGTH - 1, *SHAPE), np.uint8))
     with pytest.raises(DamagedDataError, match="segment has 7 frames: its steps belong to 8"):
-        target._append_segment(0, shorter, next_steps)
+        target.inner.append_segment(0, shorter, next_steps)
     for wrong, message in (
         ({"bits": next_steps.bits | 16}, "bits of frame 0 are 16: a frame begins an episode"),
         ({"bits": np.full(LENGTH, BEGINS | BEGINS_RUN, np.uint8)}, "bits of frame 0 are 12: a frame begins an episode"),
@@ -161,11 +161,11 @@ def test_a_segment_that_is_refused_changes_nothing():
         ({"extras": {"logit": next_steps.rewards}}, "extras"),
     ):
         with pytest.raises(InvalidStepError, match=message):
-            target._append_segment(0, next_segment, dataclasses.replace(next_steps, **wrong))
+            target.inner.append_segment(0, next_segment, dataclasses.replace(next_steps, **wrong))
 
     assert_equal(untouched, target)
     for each in (target, untouched):
-        each._append_segment(0, next_segment, next_steps)
+        each.inner.append_segment(0, next_segment, next_steps)
     assert_equal(untouched, target)
 
 
@@ -174,9 +174,9 @@ def test_a_segment_whose_steps_have_no_episode_is_refused():
     segment, steps = packed(0, 20)[1]
 
     with pytest.raises(InvalidStepError, match="frame 0 of 8 ends a step, but no episode is open"):
-        target._append_segment(0, segment, steps)
+        target.inner.append_segment(0, segment, steps)
 
-    assert target._storage.stored_positions(0).stop == 0
+    assert target.inner.storage.stored_positions(0).stop == 0
 
 
 def test_ctrl_c_at_any_line_stores_a_segment_whole_or_not_at_all():
@@ -186,18 +186,18 @@ def test_ctrl_c_at_any_line_stores_a_segment_whole_or_not_at_all():
     while is_interrupted:
         target = memory(**settings)
         for segment, steps in given[:-2]:
-            target._append_segment(0, segment, steps)
-        newest = target._storage.stored_positions(0).stop
+            target.inner.append_segment(0, segment, steps)
+        newest = target.inner.storage.stored_positions(0).stop
         try:
             with ctrl_c_at_line(len(outcomes) + 1):
-                target._append_segment(0, *given[-2])
+                target.inner.append_segment(0, *given[-2])
             is_interrupted = False
         except KeyboardInterrupt:
-            outcomes.append(target._storage.stored_positions(0).stop > newest)
+            outcomes.append(target.inner.storage.stored_positions(0).stop > newest)
         everything_in(target)
         if is_interrupted and not outcomes[-1]:
-            target._append_segment(0, *given[-2])
-        target._append_segment(0, *given[-1])
+            target.inner.append_segment(0, *given[-2])
+        target.inner.append_segment(0, *given[-1])
 
         rewards = target.get(target.sampleable_indices()).reward.astype(int).tolist()
         last = sum(steps.num_steps for _, steps in given)

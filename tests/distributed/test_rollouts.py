@@ -83,7 +83,7 @@ def test_every_step_of_all_actors_is_stored_in_its_shard(mode):
     stored = [shard.memory for shard in replay.group.calls.objects]
     assert sum(report.steps for report in reports) == 12 * 20 - (12 * 2 if mode is AutoresetMode.NEXT_STEP else 0)
     for memory in stored:
-        memory._check()
+        memory.inner.parts.check()
     by_action = {}
     for memory in stored:
         batch = memory.get(memory.sampleable_indices())
@@ -124,7 +124,7 @@ def test_a_lost_actor_is_counted_and_its_next_episode_closes_the_open_one():
     replay.group.refresh()
 
     memory = replay.group.calls.objects[0].memory
-    memory._check()
+    memory.inner.parts.check()
     batch = memory.get(memory.sampleable_indices())
     of_lost = batch.reward[batch.action == 1].astype(int).tolist()
     assert {1} == set(lost)
@@ -173,7 +173,7 @@ def test_an_actor_that_gave_up_a_shard_plays_on_with_new_episodes():
     replay.group.refresh()
 
     memory = replay.group.calls.objects[0].memory
-    memory._check()
+    memory.inner.parts.check()
     assert [0, 2, 0, 0, 0] == lost
     assert replay.counts.inserted == memory.get(memory.sampleable_indices()).reward.size
     assert replay.counts.inserted > 4 * 35

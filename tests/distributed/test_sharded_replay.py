@@ -50,7 +50,7 @@ def test_one_shard_gives_the_batches_of_one_memory_bit_for_bit(kind, n_step, set
                 errors = np.random.default_rng(part).normal(size=32)
                 one.update_priorities(expected.index, errors)
                 replay.update_priorities(batch.index, errors)
-    replay.group.calls.objects[0].memory._check()
+    replay.group.calls.objects[0].memory.inner.parts.check()
     assert len(one) == len(replay)
 
 

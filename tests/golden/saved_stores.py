@@ -285,7 +285,7 @@ def _played(
     memory: Any = kind(capacity, space, action, num_envs=num_envs, discount=0.9, seed=7, **{"stack": 4} | options)
     if frames is bytes_of_arrays:
         memory = MemoryOfBytes(memory)
-    shape = {"stack": memory.stack, "discount": 0.9, "stack_padding": memory._settings.stack_padding}
+    shape = {"stack": memory.stack, "discount": 0.9, "stack_padding": memory.inner.settings.stack_padding}
     oracle = kind_of_oracle(capacity, num_envs, **shape)
     if is_random:
         memory.observe_evictions(oracle.frames_evicted)

@@ -92,7 +92,7 @@ def test_all_rings_of_a_run_together_give_every_step_with_a_beginning_and_a_next
 
 
 def assert_holds(memory: ReplayMemory, log: DopamineLog, expected: list) -> None:
-    memory._check()
+    memory.inner.parts.check()
     assert len(expected) == len(memory)
     batch = memory.get(memory.sampleable_indices()) if expected else None
     actions = {slot.step: slot.action for slot in log.added}

@@ -62,7 +62,7 @@ def imported(folder: Path | str, capacity: int = 1000, **choice) -> tuple[Replay
         capacity, data.frame, data.action, stack=stack, stack_padding=data.stack_padding, seed=0, label=data.name
     )
     transferred = data.import_into(memory)
-    memory._check()
+    memory.inner.parts.check()
     return memory, transferred
 
 
@@ -164,7 +164,7 @@ def test_frames_of_other_kinds_are_exported_and_imported(frame: FrameSpec, tmp_p
 
     memory, _ = imported(exported(play, tmp_path))
 
-    assert frame == memory._settings.frame
+    assert frame == memory.inner.settings.frame
     np.testing.assert_array_equal(next(play.memory.episodes()).frames(), next(memory.episodes()).frames())
 
 
@@ -202,7 +202,7 @@ def test_stacks_are_stored_as_single_frames_and_sampled_as_stacks(stacked_on: st
     memory, _ = imported(dataset(tmp_path / "made", [episode(9, observations=stacks)], space), stacked_on=stacked_on)
 
     batch = memory.get(memory.sampleable_indices())
-    assert ((5, 3), padding) == (memory._settings.frame.shape, memory._settings.stack_padding)
+    assert ((5, 3), padding) == (memory.inner.settings.frame.shape, memory.inner.settings.stack_padding)
     np.testing.assert_array_equal(stacks[:-1], np.moveaxis(batch.observation, 1, axis if axis < 0 else 1))
     np.testing.assert_array_equal(stacks[1:], np.moveaxis(batch.next_observation, 1, axis if axis < 0 else 1))
 
@@ -284,7 +284,7 @@ def test_a_dataset_is_found_by_its_id(tmp_path: Path, monkeypatch: pytest.Monkey
     memory, _ = imported("made/here-v0")
 
     assert ["made/here-v0"] == list(minari.list_local_datasets())
-    assert (4, ("ALE/Breakout-v5",)) == (len(memory), memory._settings.labels)
+    assert (4, ("ALE/Breakout-v5",)) == (len(memory), memory.inner.settings.labels)
     with pytest.raises(InvalidSettingsError, match="download it with: minari download made/nowhere-v0"):
         MinariData.open("made/nowhere-v0")
 
@@ -370,7 +370,7 @@ def test_extras_and_actions_of_several_integers_are_exported(data_format: str, t
     np.testing.assert_array_equal([*-np.arange(7), 0], data.infos["log_prob"])
     np.testing.assert_array_equal([*np.outer(np.arange(7), [1, 2]).tolist(), [0, 0]], np.stack(data.infos["state"]))
     back, _ = imported(tmp_path / "made/here-v0")
-    assert memory._settings.action == back._settings.action
+    assert memory.inner.settings.action == back.inner.settings.action
     np.testing.assert_array_equal(memory.get(range(7)).action, back.get(range(7)).action)
 
 
@@ -382,7 +382,7 @@ def test_binary_actions_are_exported_and_imported(tmp_path: Path):
     export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0"))
 
     back, _ = imported(tmp_path / "made/here-v0")
-    assert memory._settings.action == back._settings.action
+    assert memory.inner.settings.action == back.inner.settings.action
     assert [[0, 1, 1]] == back.sample(1).action.tolist()
 
 

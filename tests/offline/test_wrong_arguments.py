@@ -72,7 +72,7 @@ CALLS = {
     "DqnReplay.open of a folder": Call(DqnReplay.open, {"folder": Made(exported)}),
     "DqnReplay.import_into": Call(
         lambda **given: replay_of().import_into(**given),
-        {"memory": Made(lambda: ReplayMemory(20, played()._settings.frame, 9, stack=4)), "progress": show},
+        {"memory": Made(lambda: ReplayMemory(20, played().inner.settings.frame, 9, stack=4)), "progress": show},
         skips={"progress": "class"},
     ),
     "export_minari": Call(
@@ -91,7 +91,7 @@ CALLS = {
     "MinariData.open of a dataset": Call(MinariData.open, {"dataset": Made(dataset)}),
     "MinariData.import_into": Call(
         lambda **given: MinariData.open(dataset()).import_into(**given),
-        {"memory": Made(lambda: ReplayMemory(20, played()._settings.frame, 9, stack=4)), "progress": show},
+        {"memory": Made(lambda: ReplayMemory(20, played().inner.settings.frame, 9, stack=4)), "progress": show},
         skips={"progress": "class"},
     ),
 }

@@ -14,16 +14,17 @@ from framestow.replay.memory import ReplayMemory
 
 
 def append_with_borders(
-    memory: ReplayMemory,
+    memory: Any,
     step: tuple[Any, ...],
     env_ids: list[int],
     borders: np.ndarray,
     extras: dict[str, np.ndarray] | None = None,
 ) -> None:
     """Store what ``append`` takes. ``borders``: which next observations begin a run; a run is padded as an episode."""
+    target = getattr(memory, "inner", memory)  # a shard's writer has no inner door
     starts = RunStarts(np.where(borders, BY_SETTING, 0).astype(np.uint8), None)
     *fields, frames = step
-    memory._append((env_ids, *fields, flatten_frames(frames, memory._settings.frame), extras), starts)
+    target.store_step((env_ids, *fields, flatten_frames(frames, target.settings.frame), extras), starts)
 
 
 def bordered_memory(num_borders: int, **settings: Any) -> ReplayMemory:

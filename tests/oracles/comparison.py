@@ -34,7 +34,7 @@ def assert_batch_is_what_the_oracle_holds(batch: Batch, oracle: ListMemory) -> N
 
 
 def assert_memory_is_what_the_oracle_holds(memory: ReplayMemory, oracle: ListMemory) -> None:
-    memory._check()
+    memory.inner.parts.check()
     indices = memory.sampleable_indices()
     assert oracle.held == indices.tolist()
     assert len(oracle.held) == len(memory)

@@ -258,7 +258,7 @@ class CrashRun:
 
     def check_stored(self, memory: ReplayMemory, num_steps: int) -> None:
         """Raise unless ``memory`` has at least the first ``num_steps`` steps, except those that were evicted."""
-        memory._check()
+        memory.inner.parts.check()
         batch = memory.get(memory.sampleable_indices())
         self.check_rows(batch.reward, batch)
         stored = batch.reward.astype(int).tolist()

@@ -115,7 +115,8 @@ class StoredRun:
             writer.begin(None)
             for num_steps in kind.steps:
                 self.play(memory, num_steps)
-                manifest = writer.commit(memory._parts, kept=set(writer.generations), is_pinned=True, is_closed=True)
+                kept = set(writer.generations)
+                manifest = writer.commit(memory.inner.parts, kept=kept, is_pinned=True, is_closed=True)
                 self.numbers[manifest.generation] = set(numbers_of(memory))
         if kind.resumes_first:
             back = ReplayMemory.load(folder, generation=1)
@@ -125,7 +126,7 @@ class StoredRun:
 
     def play(self, memory: ReplayMemory, num_steps: int) -> None:
         """Record random steps on all environments with short episodes; begin those that are closed in ``memory``."""
-        self.begin(memory, np.flatnonzero(~memory._parts.steps.is_open))
+        self.begin(memory, np.flatnonzero(~memory.inner.steps.is_open))
         for _ in range(num_steps):
             env_ids = np.arange(self.kind.num_envs)
             ends = self._random.random((3, len(env_ids))) < 1 / EPISODE_STEPS / 3
@@ -147,7 +148,7 @@ class StoredRun:
 
     def close_episodes(self, memory: ReplayMemory) -> None:
         """Close all episodes, so that the next steps follow any generation that ``memory`` has."""
-        memory._parts.steps.close_episodes()
+        memory.inner.steps.close_episodes()
 
     def read_all(self, memory: ReplayMemory) -> None:
         """Read every transition until no more damage is found."""
@@ -163,7 +164,7 @@ class StoredRun:
 
         A return may have fewer rewards than recorded, if its next step is lost and the episode ends there.
         """
-        memory._check()
+        memory.inner.parts.check()
         indices = memory.sampleable_indices()
         if not len(indices):
             return set()

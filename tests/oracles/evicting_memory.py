@@ -56,10 +56,10 @@ class ObservedMemory(ReplayMemory):
     """A memory that calls ``listener(env_id, first, before)`` for evicted frames."""
 
     def observe_evictions(self, listener) -> None:
-        evict = self._storage.evict
+        evict = self.inner.storage.evict
 
         def observed(env_id: int, before: int, first: int = 0) -> None:
             evict(env_id, before, first)
             listener(env_id, first, before)
 
-        self._storage.evict = observed
+        self.inner.storage.evict = observed

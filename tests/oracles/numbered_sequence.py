@@ -77,14 +77,14 @@ class NumberedSteps:
 
     def horizon(self, number: int) -> int | None:
         """Steps of the n-step transition; ``None`` while it is pending."""
-        step, n_step = self.steps[number], self.memory._settings.n_step
+        step, n_step = self.steps[number], self.memory.inner.settings.n_step
         left = len(step.episode.numbers) - step.offset
         return None if left < n_step and not step.episode.is_over else min(n_step, left)
 
     def observation(self, episode: Episode, offset: int, key: str) -> np.ndarray:
         """The stack that ends at a frame of an episode."""
         first = episode.frames[0][key]
-        before = np.zeros_like(first) if self.memory._settings.stack_padding == "zeros" else first
+        before = np.zeros_like(first) if self.memory.inner.settings.stack_padding == "zeros" else first
         offsets = range(offset - self.memory.stack + 1, offset + 1)
         return np.stack([episode.frames[one][key] if one >= 0 else before for one in offsets])
 
@@ -96,7 +96,7 @@ class NumberedSteps:
     def assert_is_right(self, batch: Batch) -> np.ndarray:
         """Compare a batch with the lists; give the numbers of its steps."""
         numbers = batch.extras["number"]
-        gamma = self.memory._settings.discount
+        gamma = self.memory.inner.settings.discount
         for row, (number, index) in enumerate(zip(numbers.tolist(), batch.index.tolist(), strict=True)):
             assert number == self.number_of.setdefault(index, number), f"index {index} was given twice"
             step, horizon = self.steps[number], self.horizon(number)
@@ -144,7 +144,7 @@ class NumberedSteps:
     def assert_step_is_right(self, batch: SequenceBatch, at: tuple[int, int], step: Step) -> None:
         told = (batch.action[at], batch.reward[at], batch.terminated[at], batch.truncated[at], batch.is_first[at])
         assert (step.action, step.reward, step.terminated, step.truncated, step.offset == 0) == told
-        discount = 0.0 if step.terminated else self.memory._settings.discount
+        discount = 0.0 if step.terminated else self.memory.inner.settings.discount
         assert abs(discount - batch.discount[at]) <= 1e-7
         if step.state is not None:
             np.testing.assert_array_equal(step.state, batch.extras["state"][at])
@@ -171,7 +171,7 @@ class NumberedSteps:
     def is_sampleable(self, step: Step) -> bool:
         """Whether its record is there, pending or not; of random retention only what may be drawn is known."""
         number = step.episode.numbers[step.offset]
-        if self.memory._settings.retention == "fifo":
+        if self.memory.inner.settings.retention == "fifo":
             return number in self.order[-self.memory.capacity :]
         held = set(self.memory.sampleable_indices().tolist())
         return any(index in held for index, one in self.number_of.items() if one == number)
@@ -181,11 +181,11 @@ class NumberedSteps:
         return [number for number in self.order[-self.memory.capacity :] if self.horizon(number) is not None]
 
     def assert_all_is_right(self) -> None:
-        self.memory._check()
+        self.memory.inner.parts.check()
         indices = self.memory.sampleable_indices()
         assert len(indices) == len(self.memory) <= self.memory.capacity
         numbers = self.assert_is_right(self.memory.get(indices)) if len(indices) else np.zeros(0, int)
-        if self.memory._settings.retention == "fifo":
+        if self.memory.inner.settings.retention == "fifo":
             assert self.drawable() == numbers.tolist()
         assert len(set(numbers.tolist())) == len(numbers)
 

@@ -81,30 +81,30 @@ class MemoryOfBytes:
     """A ``ReplayMemory`` of ``SPACE`` as a memory of vectors of bytes."""
 
     def __init__(self, memory: ReplayMemory) -> None:
-        self.inner = memory
+        self.wrapped = memory
 
     def __len__(self) -> int:
-        return len(self.inner)
+        return len(self.wrapped)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+        return getattr(self.wrapped, name)
 
     def begin(self, frames: np.ndarray, *env_ids: Any) -> None:
-        self.inner.begin(split(frames), *env_ids)
+        self.wrapped.begin(split(frames), *env_ids)
 
     def append(
         self, actions: Any, rewards: Any, terminated: Any, truncated: Any, frames: np.ndarray, *others: Any
     ) -> None:
-        self.inner.append(actions, rewards, terminated, truncated, split(frames), *others)
+        self.wrapped.append(actions, rewards, terminated, truncated, split(frames), *others)
 
     def observations(self) -> np.ndarray:
-        return join(self.inner.observations())
+        return join(self.wrapped.observations())
 
     def sample(self, batch_size: int) -> Batch:
-        return in_bytes(self.inner.sample(batch_size))
+        return in_bytes(self.wrapped.sample(batch_size))
 
     def get(self, indices: Any) -> Batch:
-        return in_bytes(self.inner.get(indices))
+        return in_bytes(self.wrapped.get(indices))
 
 
 def in_bytes(batch: Batch) -> Batch:

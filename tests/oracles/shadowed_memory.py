@@ -14,7 +14,7 @@ class ShadowedMemory(ReplayMemory):
     def __init__(self, *args, **settings) -> None:
         super().__init__(*args, **settings)
         self.oracle = ListMemory(
-            self.capacity, self.num_envs, self.stack, self._settings.discount, n_step=self._settings.n_step
+            self.capacity, self.num_envs, self.stack, self.inner.settings.discount, n_step=self.inner.settings.n_step
         )
 
     def begin(self, frames, env_ids=None):

@@ -35,9 +35,9 @@ def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> Stor
         writer.begin(None)
         for num_steps in (1_900, 700):
             play(memory, num_steps, random, len(memory.oracle.steps))
-            manifest = writer.commit(memory._parts, kept=set(writer.generations), is_pinned=True)
+            manifest = writer.commit(memory.inner.parts, kept=set(writer.generations), is_pinned=True)
             windows[manifest.generation] = _windows(memory)
-    return StoredPlay(_recorded(memory), windows, memory._parts.storage.frames_per_segment)
+    return StoredPlay(_recorded(memory), windows, memory.inner.storage.frames_per_segment)
 
 
 def play(memory: ReplayMemory, num_steps: int, random: np.random.Generator, first_reward: int = 0) -> None:
@@ -45,7 +45,7 @@ def play(memory: ReplayMemory, num_steps: int, random: np.random.Generator, firs
 
     Rewards count up from ``first_reward``.
     """
-    closed = np.flatnonzero(~memory._parts.steps.is_open)
+    closed = np.flatnonzero(~memory.inner.steps.is_open)
     if len(closed):
         memory.begin(_noise(memory, random, len(closed)), closed)
     for step in range(num_steps):
@@ -68,7 +68,7 @@ def assert_batch_is_what_was_recorded(batch: Batch, stored: StoredPlay) -> None:
 
 
 def _noise(memory: ReplayMemory, random: np.random.Generator, count: int) -> np.ndarray:
-    spec = memory._settings.frame
+    spec = memory.inner.settings.frame
     pixels = random.integers(0, 256, (count, *spec.shape), dtype=np.uint8)
     if not spec.is_scaled:
         return pixels.astype(spec.dtype)
@@ -79,7 +79,7 @@ def _noise(memory: ReplayMemory, random: np.random.Generator, count: int) -> np.
 
 def _windows(memory: ReplayMemory) -> tuple[np.ndarray, ...]:
     indices = memory.sampleable_indices()
-    env_ids, lasts, counts = memory._parts.steps.resolve_steps(indices)[0]
+    env_ids, lasts, counts = memory.inner.steps.resolve_steps(indices)[0]
     return indices, env_ids, lasts - counts + 1, lasts
 
 

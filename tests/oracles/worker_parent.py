@@ -58,7 +58,7 @@ def play_until_interrupted(recorder: Recorder, folder: Path) -> None:
     except KeyboardInterrupt:
         recorder.memory.save(folder.parent / "memory")
         loaded = ReplayMemory.load(folder.parent / "memory")
-        loaded._check()
+        loaded.inner.parts.check()
         batch = loaded.sample(16)
         report(interrupted=True, held=len(loaded), shape=batch.observation.shape)
         recorder.close()

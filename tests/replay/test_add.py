@@ -152,7 +152,7 @@ def test_a_refused_step_changes_nothing(wrong, kind):
     assert before == (len(memory), memory.observations().tolist(), memory.open_episodes.tolist(), lengths(memory))
     memory.add(**step)
     assert len(memory) == (2 if kind == "first" else 4)
-    memory._check()
+    memory.inner.parts.check()
 
 
 def test_a_closed_memory_in_a_directory_takes_no_step(tmp_path):

@@ -64,7 +64,7 @@ def record(memory: ReplayMemory, frames: np.ndarray) -> None:
 def stack_of(memory: ReplayMemory, frames: np.ndarray, env_id: int, last: int) -> np.ndarray:
     positions = np.arange(last - memory.stack + 1, last + 1)
     stack = frames[np.maximum(positions, 0), env_id]
-    if memory._settings.stack_padding == "zeros":
+    if memory.inner.settings.stack_padding == "zeros":
         stack[positions < 0] = 0
     return stack
 
@@ -87,7 +87,9 @@ def assert_holds(memory: ReplayMemory, frames: np.ndarray) -> None:
 def test_frames_of_any_space_are_sampled_unchanged_before_and_after_saving(name, padding, storage, tmp_path):
     options = {"stack": 3, "stack_padding": padding, "num_envs": 2, "storage": storage, "seed": 0}
     memory = ReplayMemory(90, SPACES[name], 5, **{"stack": 4} | options)
-    frames = random_frames(np.random.default_rng(0), memory._settings.frame, 80).reshape(40, 2, *SPACES[name].shape)
+    frames = random_frames(np.random.default_rng(0), memory.inner.settings.frame, 80).reshape(
+        40, 2, *SPACES[name].shape
+    )
 
     record(memory, frames)
 
@@ -132,7 +134,7 @@ def test_pictures_of_a_megapixel_are_sampled_unchanged():
 @pytest.mark.parametrize("space", [Box(0, 1, (6, 5), np.float32), SPACES["a vector"]], ids=["scaled", "vector"])
 def test_any_changed_byte_of_saved_floats_is_found(space, tmp_path):
     memory = ReplayMemory(6, space, 5, stack=2, seed=0)
-    frames = random_frames(np.random.default_rng(0), memory._settings.frame, 5)[:, None]
+    frames = random_frames(np.random.default_rng(0), memory.inner.settings.frame, 5)[:, None]
     frames[3:] = frames[:1]
     record(memory, frames)
     memory.save(tmp_path / "memory")

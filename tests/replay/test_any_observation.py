@@ -53,7 +53,7 @@ def begun(seed, space=SMALL, capacity=300, *, stack_axis=0, stack=None, mixes=Fa
 def assert_all_transitions(play, n_step=1, capacity=None):
     """Compare all transitions that can be sampled, and which these are."""
     memory = play.memory
-    memory._check()
+    memory.inner.parts.check()
     numbers = play.sampleable(memory.capacity if capacity is None else capacity, n_step)
     assert numbers == memory.sampleable_indices().tolist()
     if numbers:
@@ -221,7 +221,7 @@ def test_a_memory_filled_from_the_episodes_of_another_has_the_same_steps(kind, s
             extras = {"number": episode.extras["number"][one]}
             copy.add(before, episode.actions[one], episode.rewards[one], after, *ends, [episode.env_id], extras)
 
-    copy._check()
+    copy.inner.parts.check()
     indices = copy.sampleable_indices()
     batch = copy.get(indices)
     play.assert_batch(batch, n_step, lost=True)
@@ -335,7 +335,7 @@ def test_random_retention_keeps_what_was_given(n_step, frames_per_segment, seed,
         stack_padding=padding,
     ).play(400)
 
-    play.memory._check()
+    play.memory.inner.parts.check()
     batch = play.memory.get(play.memory.sampleable_indices())
     play.assert_batch(batch, n_step, lost=True)
     assert 0 < len(batch) <= 300
@@ -362,7 +362,7 @@ def test_a_budget_holds_and_keeps_what_was_given(retention, kinds):
         play.assert_batch(batch, n_step=2, lost=retention == "random")
         assert play.memory.nbytes <= 1600 * 1024
     assert len(play.memory) < len(play.steps) * 0.8
-    play.memory._check()
+    play.memory.inner.parts.check()
 
 
 @pytest.mark.parametrize("capacity", [1, 2, 3, 5])
@@ -432,4 +432,4 @@ def test_a_million_steps_come_out_as_they_went_in(retention):
         play.assert_batch(play.memory.sample(64), n_step=3, lost=retention == "random")
         if retention == "fifo":
             play.forget(len(play.steps) - 10_000)
-    play.memory._check()
+    play.memory.inner.parts.check()

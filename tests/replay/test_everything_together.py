@@ -161,7 +161,7 @@ class Everything:
             assert borders == "inside" or not len(self.memory)
             return
         self.sequence.assert_sequences_are_right(batch, borders)
-        if overlap is not None and self.memory._settings.retention == "fifo":
+        if overlap is not None and self.memory.inner.settings.retention == "fifo":
             for number in batch.extras["number"][:, 0].tolist():
                 self.sequence.assert_is_a_start(number, length - overlap, borders)
 

@@ -144,7 +144,7 @@ def test_extras_that_break_a_rule_are_refused_before_anything_is_stored(change, 
         append(memory, extras)
 
     assert 0 == len(memory)
-    memory._check()
+    memory.inner.parts.check()
     append(memory, values_at(0))
     assert_holds_what_was_played(memory)
 
@@ -227,13 +227,13 @@ def test_steps_with_extras_are_verified_and_repaired_like_others(tmp_path):
 
 def test_saved_extras_of_another_shape_are_reported_as_damage(tmp_path):
     memory = played(3)
-    arrays = memory._parts.steps.state(stored=())
+    arrays = memory.inner.steps.state(stored=())
     arrays["extra.state"] = arrays["extra.state"][:, :1]
 
     with pytest.raises(
         DamagedDataError, match=re.escape("extra.state has shape (6, 1, 3): these slots need (6, 2, 3)")
     ):
-        memory_with()._parts.steps.restore(arrays, lambda _: None)
+        memory_with().inner.steps.restore(arrays, lambda _: None)
 
 
 def test_an_episode_has_its_extras():
@@ -274,7 +274,7 @@ def test_extras_count_against_a_budget(retention, fewest, storage):
         append(memory, {"state": state}, ends=step % 50 == 49)
         if step % 50 == 49:
             memory.begin(FRAMES)
-        assert memory._steps.nbytes <= budget
+        assert memory.inner.steps.nbytes <= budget
 
     assert memory.report().all_bytes <= budget
     assert fewest < len(memory) < 1573  # of 1573 transitions the extras alone would fill the budget

@@ -152,7 +152,7 @@ def test_actions_of_several_integers_are_sampled_unchanged_in_every_form(space, 
     if np.array_equal(given, chosen):  # the form holds them
         memory.append(given, REWARDS, TERMINATED, TRUNCATED, FRAMES)
 
-        assert kept == memory._settings.action.stored_dtype
+        assert kept == memory.inner.settings.action.stored_dtype
         actions = memory.get([0, 1]).action
         assert np.int64 == actions.dtype
         np.testing.assert_array_equal(chosen, actions)
@@ -215,7 +215,7 @@ def test_bounds_an_element_are_saved(space, tmp_path):
 
     memory.save(tmp_path / "memory")
 
-    assert memory._settings == ReplayMemory.load(tmp_path / "memory")._settings
+    assert memory.inner.settings == ReplayMemory.load(tmp_path / "memory").inner.settings
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 2)])

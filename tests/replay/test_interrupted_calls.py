@@ -78,13 +78,13 @@ def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, cal
     outcomes, is_interrupted = [], True
     while is_interrupted:
         memory, oracle = filled(spec, storage)
-        before = [memory._storage.stored_positions(env_id).stop for env_id in (0, 1)]
+        before = [memory.inner.storage.stored_positions(env_id).stop for env_id in (0, 1)]
         try:
             with ctrl_c_at_line(len(outcomes) + 1):
                 call(spec, 9)(memory)
             is_interrupted = False
         except KeyboardInterrupt:
-            is_there = [memory._storage.stored_positions(env_id).stop > stop for env_id, stop in enumerate(before)]
+            is_there = [memory.inner.storage.stored_positions(env_id).stop > stop for env_id, stop in enumerate(before)]
             assert is_there in ([True, True], [False, False])
             outcomes.append(is_there[0])
 
@@ -114,7 +114,7 @@ class InterruptedAdd:
             with ctrl_c_at_line(self._line):
                 self._memory.add(*step)
         except KeyboardInterrupt:
-            self._memory._check()
+            self._memory.inner.parts.check()
             found = [number in self._memory.sampleable_indices() for number in numbers]
             assert found in ([True] * len(found), [False] * len(found))
             self.is_stored = found[0]
@@ -168,16 +168,16 @@ def test_ctrl_c_at_any_point_of_an_eviction_leaves_frames_and_steps_consistent(e
         life.step(is_interrupted=False)
     memory, point, was_interrupted = life.memory, 1 - every, True
     while was_interrupted:
-        while not memory._steps.num_sealed > 8:
+        while not memory.inner.steps.num_sealed > 8:
             life.step(is_interrupted=False)
         point += every
-        memory._steps.evict_next()
+        memory.inner.steps.evict_next()
         try:
             with NumberedPoints(point):
-                evict_unreferenced_frames(memory._storage, memory._steps)
+                evict_unreferenced_frames(memory.inner.storage, memory.inner.steps)
             was_interrupted = False
         except KeyboardInterrupt:
-            memory._check()
+            memory.inner.parts.check()
 
         memory.save(tmp_path / "saved")
         life.check_stored(ReplayMemory.load(tmp_path / "saved"), 0)
@@ -192,10 +192,10 @@ def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
         life.step(is_interrupted=False)
     memory = life.memory
     memory.save(tmp_path)
-    memory._steps.evict_next()
-    memory._steps.clear_unreferenced_frames()
+    memory.inner.steps.evict_next()
+    memory.inner.steps.clear_unreferenced_frames()
 
-    for call in (memory._check, lambda: memory.save(tmp_path)):
+    for call in (memory.inner.parts.check, lambda: memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"has frames of segments \[\d+\], and no block of steps for them"):
             call()
     life.check_stored(ReplayMemory.load(tmp_path), len(life.steps))
@@ -205,9 +205,9 @@ def test_steps_without_their_frames_are_detected_and_not_saved(tmp_path):
     life = CrashRun("vectors", "raw", "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
         life.step(is_interrupted=False)
-    life.memory._storage.evict(1, 32, 16)
+    life.memory.inner.storage.evict(1, 32, 16)
 
-    for call in (life.memory._check, lambda: life.memory.save(tmp_path)):
+    for call in (life.memory.inner.parts.check, lambda: life.memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"environment 1 has steps of block \d+, and no frames for them"):
             call()
     assert not list(tmp_path.glob("MANIFEST*"))

@@ -38,7 +38,7 @@ class KeyedMachine(MemoryMachine):
 
     def append(self, step, borders):
         *fields, frames, env_ids, extras = step
-        append_with_borders(self.memory.inner, (*fields, split(frames)), env_ids, borders, extras)
+        append_with_borders(self.memory, (*fields, split(frames)), env_ids, borders, extras)
 
     def memory_of(self, capacity, **settings):
         self.shape = (NUM_BYTES,)
@@ -96,7 +96,7 @@ def test_every_key_is_restored_from_the_directory_of_a_memory(retention, tmp_pat
 
     for opened in (ReplayMemory.load(tmp_path / "lived"), ReplayMemory.open(tmp_path / "lived")):
         again = MemoryOfBytes(opened)
-        again._check()
+        again.inner.parts.check()
         np.testing.assert_array_equal(held.index, again.sampleable_indices())
         of_again = again.get(held.index)
         np.testing.assert_array_equal(held.observation, of_again.observation)
@@ -161,19 +161,19 @@ def test_numbers_without_axes_are_sampled_without_axes():
 
 def test_the_arrays_of_a_batch_are_reused_only_when_no_view_is_alive():
     memory, _ = filled(60)
-    batch = memory.inner.sample(8)
+    batch = memory.wrapped.sample(8)
     camera, before = (
         batch.observation["camera"],
         {index: part.copy() for index, part in enumerate([join(batch.observation)])},
     )
     address = camera.__array_interface__["data"][0]
 
-    others = [memory.inner.sample(8) for _ in range(5)]
+    others = [memory.wrapped.sample(8) for _ in range(5)]
     np.testing.assert_array_equal(before[0], join(batch.observation))
     assert all(address != other.observation["camera"].__array_interface__["data"][0] for other in others)
     del batch, camera
 
-    assert address == memory.inner.sample(8).observation["camera"].__array_interface__["data"][0]
+    assert address == memory.wrapped.sample(8).observation["camera"].__array_interface__["data"][0]
 
 
 NOT_KEPT = [gym.Text(5), gym.Graph(gym.Box(0, 1, (2,)), None), gym.Sequence(gym.Box(0, 1, (2,))), object()]
@@ -235,7 +235,7 @@ def test_frames_that_do_not_fit_are_refused_by_their_key_and_leave_no_trace(chan
         with pytest.raises(InvalidStepError, match=re.escape(message)):
             call(change(frames))
 
-    memory._check()
+    memory.inner.parts.check()
     assert [0, 1] == memory.sampleable_indices().tolist()
     memory.append([2, 2], [1, 1], [True] * 2, [False] * 2, {key: part * 2 for key, part in frames.items()})
     assert [1, 2] == memory.get([2]).next_observation["camera"][0, :, 0, 0].tolist()
@@ -334,9 +334,9 @@ def test_sequences_episodes_and_shuffled_batches_are_those_of_a_memory_of_the_sa
 
     pairs = [
         (memory.sample_sequences(6, length=20, borders=borders, burn_in=3), memory.sample_episodes(2))
-        for memory in (keyed.inner, plain)
+        for memory in (keyed.wrapped, plain)
     ]
-    ordered = [list(memory.batches(64, shuffled=True, seed=0)) for memory in (keyed.inner, plain)]
+    ordered = [list(memory.batches(64, shuffled=True, seed=0)) for memory in (keyed.wrapped, plain)]
 
     for of_keys, of_bytes in (*zip(*pairs, strict=True), *zip(*ordered, strict=True)):
         np.testing.assert_array_equal(of_bytes.index, of_keys.index)

@@ -55,7 +55,7 @@ def runs_of_the_oracle(memory: ShadowedMemory) -> list[tuple]:
 
 
 def inspected_runs(memory: ShadowedMemory) -> list[tuple]:
-    episodes = EpisodeRuns.of(memory._parts.steps)
+    episodes = EpisodeRuns.of(memory.inner.steps)
     columns = [episodes.runs[name].tolist() for name in ("env_id", "length", "total_reward", "has_beginning")]
     columns += [episodes.is_whole.tolist(), episodes.runs["is_open"].tolist()]
     columns[2] = [round(total, 9) for total in columns[2]]
@@ -82,7 +82,7 @@ def test_each_label_has_its_episodes_returns_and_ages():
     play_episode(memory, 0, 5, env_id=1)
     play_episode(memory, 1, 1, env_id=1, terminated=True)  # its reset cuts off the previous episode
 
-    pong, qbert = inspect_labels(memory._parts)
+    pong, qbert = inspect_labels(memory.inner.parts)
 
     assert ("Pong", 2, 9, 12) == (pong.label, pong.num_envs, pong.transitions, pong.frames)
     assert (2, 0, 1) == (pong.whole_episodes, pong.cut_episodes, pong.open_episodes)
@@ -102,7 +102,7 @@ def test_transitions_that_wait_for_their_return_are_counted_apart():
     play_episode(memory, 0, 2, env_id=1)
     play_episode(memory, 0, 5, env_id=2, truncated=True)
 
-    pong, qbert = inspect_labels(memory._parts)
+    pong, qbert = inspect_labels(memory.inner.parts)
 
     assert (6 + 5, 3) == (pong.transitions, pong.waiting)
     assert (0, 2) == (qbert.transitions, qbert.waiting)
@@ -110,7 +110,7 @@ def test_transitions_that_wait_for_their_return_are_counted_apart():
 
 
 def test_an_empty_memory_has_no_returns_and_no_ages():
-    (inspected,) = inspect_labels(numbered_memory(10)._parts)
+    (inspected,) = inspect_labels(numbered_memory(10).inner.parts)
 
     assert ("(not named)", 0, 0) == (inspected.label, inspected.transitions, inspected.frames)
     assert (None, None, None) == (inspected.returns, inspected.lengths, inspected.ages)
@@ -119,10 +119,10 @@ def test_an_empty_memory_has_no_returns_and_no_ages():
 def test_the_median_age_is_the_median_over_all_transitions():
     memory = ShadowedMemory(70, FrameSpec(SHAPE), 3, stack=2, num_envs=2)
     random_play(memory, 100, 5)
-    steps = memory._parts.steps
+    steps = memory.inner.steps
     env_ids, last_positions, _ = steps.resolve_steps(memory.sampleable_indices(), with_extras=False)[0]
     ages = np.sort(steps.newest_positions[env_ids] - last_positions)
 
-    (inspected,) = inspect_labels(memory._parts)
+    (inspected,) = inspect_labels(memory.inner.parts)
 
     assert Ages(int(ages[-1]), int(ages[(len(ages) - 1) // 2])) == inspected.ages

@@ -126,7 +126,7 @@ def test_under_a_budget_pending_steps_are_evicted_as_others(storage):
         if ends.any():
             memory.begin(noise[0][ends], np.flatnonzero(ends))
         if number % 500 == 499:
-            memory._check()
+            memory.inner.parts.check()
             batch = memory.get(memory.sampleable_indices())
             assert 0 < len(batch) == len(memory) < 2 * number
     assert memory.nbytes < 4 << 20

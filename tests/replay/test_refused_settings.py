@@ -42,7 +42,7 @@ def refused(name: str, value: object) -> pytest.RaisesContext:
 @pytest.mark.parametrize("name", ["capacity", "stack", "num_envs", "n_step", "threads", "frames_per_segment"])
 def test_a_memory_takes_no_setting_that_is_not_a_whole_number_in_its_range(name, value):
     if value is None and name in ("frames_per_segment", "stack"):
-        assert getattr(made(**{name: None})._settings, name) > 0
+        assert getattr(made(**{name: None}).inner.settings, name) > 0
         return
     with refused(name, value):
         made(**{name: value})
@@ -63,7 +63,7 @@ def test_numpy_numbers_are_numbers_of_a_memory_that_is_saved_and_loaded(tmp_path
 
     memory.save(tmp_path / "memory")
 
-    assert ReplayMemory.load(tmp_path / "memory")._settings == made(discount=0.5, **numbers)._settings
+    assert ReplayMemory.load(tmp_path / "memory").inner.settings == made(discount=0.5, **numbers).inner.settings
 
 
 @pytest.mark.parametrize(
@@ -106,14 +106,14 @@ def test_more_frames_than_a_segment_can_have_are_refused(shape, stack, most):
             made(observation_space=FrameSpec(shape), stack=stack, frames_per_segment=frames)
 
     given = made(observation_space=FrameSpec(shape), stack=stack, frames_per_segment=most)
-    assert most == given._settings.frames_per_segment
+    assert most == given.inner.settings.frames_per_segment
 
 
 def test_segments_of_deep_stacks_of_large_frames_are_shorter_without_being_told():
     large = FrameSpec((2048, 2048))
 
-    assert made(observation_space=large, stack=4)._settings.frames_per_segment == 8
-    assert made(observation_space=large, stack=256)._settings.frames_per_segment == 2
+    assert made(observation_space=large, stack=4).inner.settings.frames_per_segment == 8
+    assert made(observation_space=large, stack=256).inner.settings.frames_per_segment == 2
 
 
 @pytest.mark.parametrize("value", [*KINDS_OF_NO_NUMBER, None, -0.1, 1.1], ids=repr)
@@ -173,7 +173,7 @@ def test_random_retention_needs_segments_that_contain_a_whole_transition(stack, 
             made(**settings, frames_per_segment=frames)
 
     memory = made(**settings, frames_per_segment=least, seed=0)
-    generator, shape = np.random.default_rng(0), memory._settings.frame.shape
+    generator, shape = np.random.default_rng(0), memory.inner.settings.frame.shape
     memory.begin(np.zeros((1, *shape), np.uint8))
     for _ in range(9000):
         ends = generator.random() < 0.01
@@ -181,7 +181,7 @@ def test_random_retention_needs_segments_that_contain_a_whole_transition(stack, 
         if ends:
             memory.begin(np.zeros((1, *shape), np.uint8))
     assert len(memory) > 0.4 * memory.capacity
-    assert made(**settings)._settings.frames_per_segment >= least
+    assert made(**settings).inner.settings.frames_per_segment >= least
 
 
 @pytest.mark.parametrize("value", [*KINDS_OF_NO_WHOLE_NUMBER, None, 0, -1], ids=repr)

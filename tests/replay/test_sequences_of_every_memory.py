@@ -105,7 +105,7 @@ def test_a_budget_includes_the_buffers_of_sequences():
             for borders in BORDERS:
                 memory.sample_sequences(4, 20, borders=borders)
             assert 2 * 2**20 >= memory.nbytes
-    memory._check()
+    memory.inner.parts.check()
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])

@@ -38,7 +38,7 @@ class Player:
 
     def __init__(self, memory: ReplayMemory, seed: int) -> None:
         self.memory = memory
-        settings = memory._settings
+        settings = memory.inner.settings
         self.oracle = ListMemory(
             memory.capacity, memory.num_envs, memory.stack, settings.discount, n_step=settings.n_step
         )
@@ -191,7 +191,7 @@ def test_a_memory_saved_beside_writer_and_sampler_is_its_state_between_two_steps
 
     for path in saved:
         loaded = ReplayMemory.load(path)
-        loaded._check()
+        loaded.inner.parts.check()
         assert len(loaded) == CAPACITY
         assert_batch_is_what_the_oracle_holds(loaded.get(loaded.sampleable_indices()), player.oracle)
 
@@ -247,5 +247,5 @@ def test_the_number_of_threads_is_not_saved(tmp_path):
     Player(memory, seed=6).step()
     memory.save(tmp_path)
 
-    assert ReplayMemory.load(tmp_path)._settings.threads == 1
-    assert ReplayMemory.load(tmp_path, threads=4)._settings.threads == 4
+    assert ReplayMemory.load(tmp_path).inner.settings.threads == 1
+    assert ReplayMemory.load(tmp_path, threads=4).inner.settings.threads == 4

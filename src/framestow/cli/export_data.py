@@ -162,7 +162,7 @@ def _export(
     with ProgressDisplay(console, "exporting", "bytes") as show:
         transferred = write(memory, to, show)
     show_transfer(console, transferred, time.monotonic() - start)
-    raw_bytes = (transferred.transitions + transferred.episodes) * memory._settings.frame.nbytes
+    raw_bytes = (transferred.transitions + transferred.episodes) * memory.inner.settings.frame.nbytes
     show_bytes(
         console,
         ("framestow", bytes_of_folder(saved.folder), memory.nbytes),

@@ -263,7 +263,7 @@ class Inspect:
         from framestow.replay.inspection import draw_transition  # noqa: PLC0415
 
         drawn = draw_transition(memory, self.seed)
-        write_filmstrip(path, drawn, memory._settings.frame, inspection.label_of(drawn.env_id), self.key)
+        write_filmstrip(path, drawn, memory.inner.settings.frame, inspection.label_of(drawn.env_id), self.key)
 
     def _show(
         self, pictures: dict[str, Path | None], inspection: Inspection, shards: Sequence[Inspection], console: Console

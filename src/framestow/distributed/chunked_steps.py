@@ -107,7 +107,8 @@ class ChunkedSteps:
         """Whether each environment that ``begin`` and ``append`` feed has an open episode."""
         return self._own_writer.open_episodes
 
-    def _check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
+    def check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
+        """Return ``extras`` as ``append`` stores them (``ReplayMemory.check_extras``)."""
         return self._settings.extras.check_extras(extras, num_steps)
 
     def send(self) -> None:

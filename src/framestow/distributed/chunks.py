@@ -302,8 +302,8 @@ class ShardWriter:
     def __init__(self, shards: Calls, settings: WriterSettings) -> None:
         self._shards, self._writer_settings = shards, settings
         # Settings of a shard's memory.
-        self._settings = settings.memory
-        self.num_envs, self.stack = len(settings.env_ids), self._settings.stack
+        self.settings = settings.memory
+        self.num_envs, self.stack = len(settings.env_ids), self.settings.stack
         self.counts = WriterCounts()
         self._writer = time.time_ns()  # tells this writer apart from earlier ones of the same environments
         # Of each environment, its shard and its env_id there.
@@ -312,12 +312,12 @@ class ShardWriter:
         # sent.
         self._all_envs = np.arange(self.num_envs, dtype=np.int32)
         self._is_open = np.zeros(self.num_envs, np.bool_)
-        layout = self._settings.layout
+        layout = self.settings.layout
         self._stacker = FrameStacker(
-            self._settings.frame, self.stack, self.num_envs, self._settings.stack_padding, layout.depths
+            self.settings.frame, self.stack, self.num_envs, self.settings.stack_padding, layout.depths
         )
         self._takes_frames = layout.takes_frames or layout.depth == 1
-        self._current_stacks = CurrentStacks(layout, self._stacker, self._all_envs, self._is_open)
+        self.current_stacks = CurrentStacks(layout, self._stacker, self._all_envs, self._is_open)
         # The one of each environment that is being filled.
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
         # By shard: the calls without an answer, oldest first, each with its chunks.
@@ -337,11 +337,11 @@ class ShardWriter:
         """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
         envs = check_env_ids(env_ids, self._all_envs)
         if self._takes_frames:
-            self._begin(check_frames(frames, len(envs), self._settings.frame), envs)
+            self.start_episodes(check_frames(frames, len(envs), self.settings.frame), envs)
         else:
             begin_episodes(self, frames, envs)
 
-    def _begin(self, frames: Frames, envs: npt.NDArray[np.int32], starts: RunStarts = NO_RUN) -> None:
+    def start_episodes(self, frames: Frames, envs: npt.NDArray[np.int32], starts: RunStarts = NO_RUN) -> None:
         """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
         if starts.paddings is None:
             starts = RunStarts(np.full(len(envs), BY_SETTING, np.uint8), None)
@@ -368,24 +368,24 @@ class ShardWriter:
             ActorLostError: a shard does not come back.
         """
         if self._takes_frames:
-            frames = flatten_frames(frames, self._settings.frame)
-            self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
+            frames = flatten_frames(frames, self.settings.frame)
+            self.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
         else:
             append_observations(self, (env_ids, actions, rewards, terminated, truncated, frames, extras))
 
-    def _append(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
+    def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin."""
         env_ids, actions, rewards, terminated, truncated, frames, extras = step
         envs = check_env_ids(env_ids, self._all_envs)
         check_episodes_are_open(self._is_open, envs)
         num = len(envs)
-        checked_actions = self._settings.action.check_actions(actions, num)
+        checked_actions = self.settings.action.check_actions(actions, num)
         checked = check_rewards(rewards, num)
         ends = check_flags("terminated", terminated, num) * TERMINATED
         ends = ends + check_flags("truncated", truncated, num) * TRUNCATED
         bits = ends if starts.paddings is None else ends | (starts.paddings > 0) * BEGINS_RUN
-        fields = self._settings.extras.check_extras(extras, num) or {}
-        frames = check_arrays(frames, num, self._settings.frame)
+        fields = self.settings.extras.check_extras(extras, num) or {}
+        frames = check_arrays(frames, num, self.settings.frame)
         values, self._values = self._values, None
         self._is_open[envs] = ends == 0
         self.counts.appended += num
@@ -431,15 +431,16 @@ class ShardWriter:
             )
         self._values = pair
 
-    def _look_at(self, step: UnusualStep) -> None:
+    def look_at(self, step: UnusualStep) -> None:
         """Do nothing: a writer has no memory, whose report counts such steps."""
 
-    def _stacks_of_envs(self) -> list[npt.NDArray[Any]]:
+    def stacks_of_envs(self) -> list[npt.NDArray[Any]]:
+        """Return copies of the current stacks of all environments, one array per array of an observation."""
         return self._stacker.parts()
 
     def observations(self) -> Any:
         """Return the current observation of each environment, as ``ReplayMemory.observations`` does."""
-        return self._settings.layout.join(self._stacker.parts())
+        return self.settings.layout.join(self._stacker.parts())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
@@ -453,8 +454,9 @@ class ShardWriter:
             while self._in_flight[shard]:
                 self._receive(shard)
 
-    def _check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
-        return self._settings.extras.check_extras(extras, num_steps)
+    def check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
+        """Return ``extras`` as ``append`` stores them (``ReplayMemory.check_extras``)."""
+        return self.settings.extras.check_extras(extras, num_steps)
 
     def _send_full(self) -> None:
         self._send([env for env, chunk in enumerate(self._chunks) if chunk.is_full])
@@ -463,10 +465,10 @@ class ShardWriter:
         if not envs:
             return
         by_shard: dict[int, list[_Sealed]] = {}
-        stacks = self._stacks_of_envs()
+        stacks = self.stacks_of_envs()
         for env in envs:
             shard, env_id = self._shard_env_ids[env]
-            observation = self._settings.layout.join([part[env : env + 1].copy() for part in stacks])
+            observation = self.settings.layout.join([part[env : env + 1].copy() for part in stacks])
             by_shard.setdefault(shard, []).append(self._chunks[env].seal(env_id, self._writer, observation))
         for shard, sealed in by_shard.items():
             while len(self._in_flight[shard]) >= self._writer_settings.max_in_flight:

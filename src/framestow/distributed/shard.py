@@ -124,7 +124,7 @@ class Shard:
         self._log: ChunkLog | None = None
         if settings.directory is not None:
             self._log = ChunkLog(chunk_log_path(settings.directory))
-            newest = self.memory.parts.steps.newest_positions
+            newest = self.memory.inner.steps.newest_positions
             for env_id, (writer, number) in self._log.restore(newest.tolist()).items():
                 self._writers[env_id], self._next_numbers[env_id] = writer, number + 1
         self._flushed_at = time.monotonic()
@@ -160,8 +160,8 @@ class Shard:
         """
         statuses = [self._take(chunk) for chunk in chunks]
         self._flush_if_due()
-        frames = self.memory.parts.storage.frames_per_segment
-        positions = [int(self.memory.parts.steps.newest_positions[chunk.env_id] + 1) % frames for chunk in chunks]
+        frames = self.memory.inner.storage.frames_per_segment
+        positions = [int(self.memory.inner.steps.newest_positions[chunk.env_id] + 1) % frames for chunk in chunks]
         return Taken(statuses, positions, self.report())
 
     def _take(self, chunk: Chunk) -> str:
@@ -173,7 +173,7 @@ class Shard:
             self._duplicates += 1
             return DUPLICATE
         # A memory that was reopened has closed its episodes, so even the next chunk may need what is before it.
-        is_open = bool(self.memory.parts.steps.is_open[env_id] or chunk.steps.bits[0] & BEGINS)
+        is_open = bool(self.memory.inner.steps.is_open[env_id] or chunk.steps.bits[0] & BEGINS)
         is_next = chunk.number == (next_number if chunk.writer == writer else 0)
         if not (is_next and is_open):
             if chunk.context is None:
@@ -183,16 +183,16 @@ class Shard:
         self._writers[env_id], self._next_numbers[env_id] = chunk.writer, chunk.number + 1
         self._inserted += chunk.steps.num_steps
         if self._log is not None:
-            newest = int(self.memory.parts.steps.newest_positions[env_id])
+            newest = int(self.memory.inner.steps.newest_positions[env_id])
             self._log.append(env_id, chunk.writer, chunk.number, newest)
         return STORED
 
     def _store(self, chunk: Chunk) -> None:
         memory, env_id = self.memory, chunk.env_id
-        first = int(memory.parts.steps.newest_positions[env_id]) + 1
-        is_whole = chunk.num_frames == memory.parts.storage.frames_per_segment
-        if is_whole and memory._takes_segments(env_id):
-            memory._append_segment(env_id, chunk.segments[0], chunk.steps)
+        first = int(memory.inner.steps.newest_positions[env_id]) + 1
+        is_whole = chunk.num_frames == memory.inner.storage.frames_per_segment
+        if is_whole and memory.inner.takes_segments(env_id):
+            memory.inner.append_segment(env_id, chunk.segments[0], chunk.steps)
         else:
             self._append_frames(chunk)
         if chunk.priorities is not None:
@@ -207,25 +207,25 @@ class Shard:
         if not (is_next and context.begins):
             self._store_lost_step(context.observation, env_ids)
         if context.begins:
-            begin_episodes(self.memory, context.observation, env_ids)
+            begin_episodes(self.memory.inner, context.observation, env_ids)
 
     def _store_lost_step(self, observation: Any, env_ids: npt.NDArray[np.int32]) -> None:
         """Begin an episode with a step that cannot be sampled, and that no return and no sequence crosses."""
         memory, settings = self.memory, self._settings.memory
-        begin_episodes(memory, observation, env_ids)
-        first = memory.parts.steps.newest_positions[env_ids]
+        begin_episodes(memory.inner, observation, env_ids)
+        first = memory.inner.steps.newest_positions[env_ids]
         action = np.resize(settings.action.low or 0, (1, *settings.action.shape)).astype(settings.action.stored_dtype)
         fields = settings.extras.extras
         extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
-        add_step(memory, (observation, action, [0.0], observation, [False], [False], env_ids, extras))
-        with memory.parts.lock:
-            memory.parts.steps.lose_indices(self._indices(int(env_ids[0]), first))
+        add_step(memory.inner, (observation, action, [0.0], observation, [False], [False], env_ids, extras))
+        with memory.inner.lock:
+            memory.inner.steps.lose_indices(self._indices(int(env_ids[0]), first))
 
     def _append_frames(self, chunk: Chunk) -> None:
         """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
         memory, settings, env_ids = self.memory, self._settings.memory, np.array([chunk.env_id], np.int32)
         arrays, stacks = unpack_chunk(settings, chunk)
-        checked = chunk.steps.check_arrays(settings, bool(memory.parts.steps.is_open[chunk.env_id]))
+        checked = chunk.steps.check_arrays(settings, bool(memory.inner.steps.is_open[chunk.env_id]))
         num_begun = 0
         for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
             frames = arrange_frames(settings, tuple(part[index : index + 1] for part in arrays))
@@ -235,15 +235,15 @@ class Shard:
                 starts = RunStarts.of_stacks([part[one] for part in stacks], settings.stack_padding)
                 num_begun += 1
             if step is None:
-                memory._begin(check_frames(frames, 1, settings.frame), env_ids, starts)
+                memory.inner.start_episodes(check_frames(frames, 1, settings.frame), env_ids, starts)
             else:
                 *fields, extras, _ = step
-                memory._append((env_ids, *fields, flatten_frames(frames, settings.frame), extras), starts)
+                memory.inner.store_step((env_ids, *fields, flatten_frames(frames, settings.frame), extras), starts)
 
     def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the readable steps that start at these frames, ascending."""
         env_ids = np.full(len(positions), env_id, np.int64)
-        return self.memory.parts.steps.find_steps(env_ids, positions.astype(np.int64))
+        return self.memory.inner.steps.find_steps(env_ids, positions.astype(np.int64))
 
     def sample(
         self,
@@ -293,14 +293,14 @@ class Shard:
         if epoch != self._epoch:
             self._ignored += len(indices)
             return
-        self._ignored += int(np.count_nonzero(~self.memory.parts.steps.is_sampleable(indices)))
+        self._ignored += int(np.count_nonzero(~self.memory.inner.steps.is_sampleable(indices)))
         self.memory.update_priorities(indices, priorities)
 
     def report(self, epoch: int = -1, insert_limit: float = 0.0) -> ShardReport:
         """Return what the shard has now, after a change of the steps that this ``epoch`` may have inserted."""
         if epoch == self._epoch:
             self._insert_limit = insert_limit
-        mass = self.memory.parts.notified_sampler.total_mass()
+        mass = self.memory.inner.parts.notified_sampler.total_mass()
         assert mass is not None, "sampler_settings takes only samplers with a mass"
         return ShardReport(
             self._epoch,

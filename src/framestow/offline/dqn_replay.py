@@ -184,7 +184,7 @@ class _SlotImporter:
         # since the beginning of their episode is missing; whether the open episode has no step yet.
         self._num_blanks_expected, self._is_lost, self._has_begun = 0, True, False
         self._step: tuple[np.ndarray, np.ndarray] | None = None  # action and reward, until the next frame
-        frame = only_frame(memory._settings.frame, "the DQN Replay Dataset has")
+        frame = only_frame(memory.inner.settings.frame, "the DQN Replay Dataset has")
         # The next frame of a terminal step, which the layout lacks.
         self._black = np.zeros((1, *frame.shape), frame.dtype)
         # Arguments of ``append`` for the one environment.
@@ -353,7 +353,7 @@ def export_dqn_replay(
     num_slots = Counter[int]()
     for slots in planned:
         num_slots[slots.checkpoint] += slots.num_slots
-    done, total = 0, num_slots.total() * memory._settings.frame.nbytes
+    done, total = 0, num_slots.total() * memory.inner.settings.frame.nbytes
     with fill_folder(folder) as unfinished, ExitStack() as open_files:
         unfinished.mkdir()
         writer: _CheckpointWriter | None = None
@@ -366,7 +366,7 @@ def export_dqn_replay(
             writer.write(slots, episode)
             transferred.episodes += 1
             transferred.transitions += slots.steps
-            done += slots.num_slots * memory._settings.frame.nbytes
+            done += slots.num_slots * memory.inner.settings.frame.nbytes
             progress(done, total)
     return transferred
 
@@ -507,7 +507,7 @@ def _write_counts(folder: Path, number: int, num_slots: int, stack: int, compres
 
 
 def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, compression_level: int) -> None:
-    frame, action = _frame_of(memory), memory._settings.action
+    frame, action = _frame_of(memory), memory.inner.settings.action
     if frame.dtype != np.uint8:
         raise InvalidSettingsError(f"frames have dtype {frame.dtype}: the layout needs uint8; export to Minari instead")
     if action.shape or not action.is_counted or action.widest[0] < 0:
@@ -520,11 +520,11 @@ def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, 
 
 
 def _frame_of(memory: ReplayMemory) -> FrameSpec:
-    return only_frame(memory._settings.frame, "the layout of the DQN Replay Dataset holds")
+    return only_frame(memory.inner.settings.frame, "the layout of the DQN Replay Dataset holds")
 
 
 def _notes(memory: ReplayMemory, planned: list[_EpisodeSlots], cut_ends: CutEnds) -> list[str]:
-    settings, notes = memory._settings, []
+    settings, notes = memory.inner.settings, []
     terminal = sum(slots.is_terminal for slots in planned)
     if terminal:
         notes.append(f"the layout does not store the frame after a terminal step: {terminal:,} frames")

@@ -237,7 +237,7 @@ class MinariData:
     def _check_memory(self, memory: ReplayMemory) -> None:
         if self.stacks is None:
             return
-        wanted, present = (self.stacks.depth, self.stack_padding), (memory.stack, memory._settings.stack_padding)
+        wanted, present = (self.stacks.depth, self.stack_padding), (memory.stack, memory.inner.settings.stack_padding)
         if wanted != present:
             raise InvalidSettingsError(
                 f"the memory stacks {present[0]} frames padded by {present[1]!r}: the dataset's observations are "
@@ -474,7 +474,7 @@ def export_minari(
     env_spec = _env_spec(description.environment)
     transferred = Transferred(notes=_notes(memory))
     episode_metadata: list[dict[str, Any]] = []
-    total = sum(len(episode) + 1 for episode in memory.episodes()) * memory._settings.frame.nbytes
+    total = sum(len(episode) + 1 for episode in memory.episodes()) * memory.inner.settings.frame.nbytes
     with fill_folder(folder) as unfinished:
         storage = _new_storage(minari, unfinished, memory, description, env_spec)
         storage.update_metadata({"dataset_id": description.dataset_id, "minari_version": minari.__version__})
@@ -493,7 +493,7 @@ def _buffers(
     """Yield each episode as a Minari ``EpisodeBuffer``; append its metadata to ``episode_metadata``."""
     buffer_of = minari.data_collector.episode_buffer.EpisodeBuffer
     done = num_borders = num_unpadded = 0
-    has_single_frames = memory._settings.layout.takes_frames
+    has_single_frames = memory.inner.settings.layout.takes_frames
     for episode in memory.episodes():
         if has_single_frames and memory.stack > 1:
             num_borders += int(episode.borders.sum())
@@ -511,7 +511,7 @@ def _buffers(
         )
         transferred.episodes += 1
         transferred.transitions += len(episode)
-        done += (len(episode) + 1) * memory._settings.frame.nbytes
+        done += (len(episode) + 1) * memory.inner.settings.frame.nbytes
         progress(done)
     if num_borders:
         transferred.notes.append(
@@ -540,12 +540,12 @@ def _truncations(episode: StoredEpisode) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 def _new_storage(minari: Any, folder: Path, memory: ReplayMemory, description: MinariDescription, spec: Any) -> Any:
     folder.mkdir()
-    layout = memory._settings.layout
+    layout = memory.inner.settings.layout
     try:
         return minari.dataset.minari_storage.MinariStorage.new(
             folder / "data",
             observation_space=_observation_space(layout.frame_space if layout.takes_frames else layout.spec),
-            action_space=_action_space(memory._settings.action),
+            action_space=_action_space(memory.inner.settings.action),
             env_spec=spec,
             data_format=description.data_format,
             jpeg_encoding=False,
@@ -636,12 +636,12 @@ def _env_spec(environment: str | None) -> Any:
 
 def _notes(memory: ReplayMemory) -> list[str]:
     notes = []
-    if memory.stack > 1 and memory._settings.layout.takes_frames:
+    if memory.stack > 1 and memory.inner.settings.layout.takes_frames:
         notes.append(
             f"observations are single frames: the dataset does not store the policy's stacks of {memory.stack} frames "
             "and their padding"
         )
-    extras = memory._settings.extras
+    extras = memory.inner.settings.extras
     if extras:
         notes.append(f"extras are in infos, with zeros beside an episode's last observation: {extras.description}")
     return notes

@@ -37,7 +37,7 @@ def begins_padded(memory: ReplayMemory, episode: StoredEpisode) -> bool:
     It is not if older frames were given with the episode's first observation, or with that of a run that began shortly
     before the stored part.
     """
-    settings = memory._settings
+    settings = memory.inner.settings
     layout = settings.layout
     for stack in layout.split(layout.flatten(episode.observations(0, 1), "observation")):
         num_padded = stack.shape[1] - 1 - episode.history

@@ -112,18 +112,18 @@ class UnusualStep(NamedTuple):
 
 
 class StepTarget(Protocol):
-    """What ``add_step`` stores steps in: a ``ReplayMemory``, or a writer of a shard."""
+    """What ``add_step`` stores steps in: an ``InnerMemory``, or a writer of a shard."""
 
-    _settings: MemorySettings
-    _current_stacks: CurrentStacks
+    settings: MemorySettings
+    current_stacks: CurrentStacks
 
-    def _look_at(self, step: UnusualStep) -> None:
+    def look_at(self, step: UnusualStep) -> None:
         """Count a step that is about to be stored, and warn if it is one of many."""
 
-    def _begin(self, frames: Any, env_ids: Any, starts: RunStarts = NO_RUN) -> None:
+    def start_episodes(self, frames: Any, env_ids: Any, starts: RunStarts = NO_RUN) -> None:
         """Start an episode in each of ``env_ids``."""
 
-    def _append(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
+    def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
         """Store one step of each environment; ``starts``: the runs that next observations begin."""
 
 
@@ -136,7 +136,7 @@ def add_step(target: StepTarget, step: AddedStep) -> None:
     Raises:
         InvalidStepError: an argument that breaks a rule; nothing is stored.
     """
-    layout = target._settings.layout
+    layout = target.settings.layout
     observation, action, reward, next_observation, terminated, truncated, env_ids, extras = step
     observations = layout.flatten(observation, "observation")
     next_observations = layout.flatten(next_observation, "next_observation")
@@ -149,7 +149,7 @@ def add_step(target: StepTarget, step: AddedStep) -> None:
         if isinstance(extras, Mapping):
             extras = {name: _of_one_env(f"extra {name!r}", value) for name, value in extras.items()}
     if env_ids is not None:
-        env_ids = check_env_ids(env_ids, target._current_stacks.all_envs)
+        env_ids = check_env_ids(env_ids, target.current_stacks.all_envs)
     given = env_ids, action, reward, terminated, truncated, None, extras
     _store(target, given, observations, next_observations)
 
@@ -160,24 +160,24 @@ def append_observations(target: StepTarget, step: GivenStep) -> None:
     Raises:
         InvalidStepError: an argument that breaks a rule, or an environment without an open episode; nothing is stored.
     """
-    stacks = target._current_stacks
+    stacks = target.current_stacks
     env_ids, actions, rewards, terminated, truncated, next_observation, extras = step
     chosen = check_env_ids(env_ids, stacks.all_envs)
     check_episodes_are_open(stacks.is_open, chosen)
     given = chosen, actions, rewards, terminated, truncated, None, extras
-    _store(target, given, None, target._settings.layout.flatten(next_observation, "next_observation"))
+    _store(target, given, None, target.settings.layout.flatten(next_observation, "next_observation"))
 
 
 def _store(
     target: StepTarget, step: GivenStep, observations: Sequence[Any] | None, next_observations: Sequence[Any]
 ) -> None:
     """Store a step that has no frames yet; ``None`` for the observations: the current ones."""
-    settings, stacks = target._settings, target._current_stacks
+    settings, stacks = target.settings, target.current_stacks
     layout = settings.layout
     env_ids, actions, rewards, terminated, truncated, _, extras = step
     unstacked = stacks.unstack(env_ids, observations, next_observations)
     if unstacked is not None and unstacked[1] is None:  # the usual step: only its newest frames are new
-        target._append((env_ids, actions, rewards, terminated, truncated, unstacked[0], extras))
+        target.store_step((env_ids, actions, rewards, terminated, truncated, unstacked[0], extras))
         return
     env_ids = stacks.all_envs if env_ids is None else env_ids
     if observations is not None:
@@ -188,7 +188,7 @@ def _store(
     frames, flags = unstacked
     step = env_ids, actions, rewards, terminated, truncated, frames, extras
     if flags is None:
-        target._append(step)
+        target.store_step(step)
         return
     _check_values(settings, step)
     begins, is_border = flags & CONTINUES == 0, flags & SHIFTED == 0
@@ -199,10 +199,10 @@ def _store(
         episodes = RunStarts.of_stacks(first, settings.stack_padding)
     if is_border.any():
         runs = RunStarts.of_stacks(layout.split(next_observations), settings.stack_padding, is_border)
-    target._look_at(UnusualStep(env_ids, observations, next_observations, begins, is_border, episodes, runs))
+    target.look_at(UnusualStep(env_ids, observations, next_observations, begins, is_border, episodes, runs))
     if first:
-        target._begin(_newest_frames(first), env_ids[begins], episodes)
-    target._append(step, runs)
+        target.start_episodes(_newest_frames(first), env_ids[begins], episodes)
+    target.store_step(step, runs)
 
 
 def begin_episodes(target: StepTarget, observations: Any, env_ids: npt.NDArray[np.int32]) -> None:
@@ -211,9 +211,9 @@ def begin_episodes(target: StepTarget, observations: Any, env_ids: npt.NDArray[n
     Raises:
         InvalidStepError: an observation breaks a rule; nothing is stored.
     """
-    layout, padding = target._settings.layout, target._settings.stack_padding
+    layout, padding = target.settings.layout, target.settings.stack_padding
     stacks = layout.split(layout.check(layout.flatten(observations), len(env_ids)))
-    target._begin(_newest_frames(stacks), env_ids, RunStarts.of_stacks(stacks, padding))
+    target.start_episodes(_newest_frames(stacks), env_ids, RunStarts.of_stacks(stacks, padding))
 
 
 def _newest_frames(stacks: Arrays) -> Frames:

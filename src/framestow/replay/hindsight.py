@@ -98,7 +98,7 @@ class HindsightGoals:
         check_callable("compute_reward", compute_reward, FORM)
         if compute_terminated is not None:
             check_callable("compute_terminated", compute_terminated, FORM)
-        settings = memory._parts.settings
+        settings = memory.inner.settings
         share = real_number("share", share, 0, 1, rule="it is a share of the batch, 0 to 1; the paper's is 0.8")
         one_of("strategy", strategy, get_args(GoalStrategy), "take 'future'")
         if settings.n_step != 1:
@@ -108,7 +108,7 @@ class HindsightGoals:
             )
         self.share, self.strategy = share, strategy
         self._compute_reward, self._compute_terminated = compute_reward, compute_terminated
-        self._parts, self._memory = memory._parts, memory
+        self._parts, self._memory = memory.inner.parts, memory
         # Which array of an observation the achieved goal is: its number, and its spec.
         self._array_number, self._array = _goal_array(settings.frame)
         layout = settings.layout

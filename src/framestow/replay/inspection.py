@@ -305,8 +305,8 @@ def _read_inspection(folder: Path, generation: int | None) -> tuple[Inspection, 
         generation=files.generation,
         kept_generations=files.kept_generations,
         written=datetime.datetime.fromtimestamp(files.manifest.stat().st_mtime).astimezone(),
-        settings=memory._settings,
-        labels=inspect_labels(memory._parts),
+        settings=memory.inner.settings,
+        labels=inspect_labels(memory.inner.parts),
         file_bytes=files.bytes_by_part,
         left_over=files.left_over,
     )
@@ -329,7 +329,7 @@ def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
 
     Uses a generator seeded with ``seed``, so the memory's own generator does not advance.
     """
-    steps = memory._parts.steps
+    steps = memory.inner.steps
     if not len(memory):
         raise NothingToSampleError("the memory has no transitions: there is nothing to sample; append steps first")
     rank = int(np.random.default_rng(seed).integers(len(memory)))

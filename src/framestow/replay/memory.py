@@ -14,15 +14,11 @@ import numpy.typing as npt
 from framestow.argument_checks import check_indices, check_seed, folder_path, real_number, truth_value, whole_number
 from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import Frames, ObservationSpec, flatten_frames
+from framestow.frames.observation_spec import ObservationSpec, flatten_frames
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.added_steps import (
-    NO_RUN,
-    CurrentStacks,
-    RunStarts,
     add_step,
     append_observations,
     begin_episodes,
@@ -30,33 +26,26 @@ from framestow.replay.added_steps import (
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.episodes import StoredEpisode, iterate_episodes
-from framestow.replay.eviction import OnDamage, Retention, evict_unreferenced_frames
+from framestow.replay.eviction import OnDamage, Retention
+from framestow.replay.inner_memory import InnerMemory
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings, labels_of
-from framestow.replay.observation_layout import Arrays, AxisChoice, ObservationLayout
-from framestow.replay.observation_report import ObservationWatch
+from framestow.replay.observation_layout import AxisChoice, ObservationLayout
 from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sampling import (
-    BatchBuilder,
     PendingBatch,
     StepSequences,
     StoredBatches,
     look_up,
     step_sequences,
 )
-from framestow.replay.sequences import Borders, PendingSequences, SequenceBuilder, SequenceShape
+from framestow.replay.sequences import Borders, PendingSequences, SequenceShape
 from framestow.replay.step_checks import (
-    EnvArrays,
-    GivenStep,
-    SegmentSteps,
     check_env_ids,
     check_frames,
-    stage_segment,
-    stage_step,
 )
 from framestow.replay.step_fields import ExtrasSpec
-from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.store.open_store import OpenStore, check_flush_every
 from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
 from framestow.storage.frame_storage import Storage
@@ -209,29 +198,15 @@ class ReplayMemory(Closing):
             n_step,
             None if layout.takes_frames else layout.stacks,
         )
-        self._settings = settings
-        self._parts = parts = MemoryParts(settings, sampler, seed, on_damage)
-        # The store that the memory lives in; None for a memory in RAM.
-        self._directory: OpenStore | None = None
-        # Stores by folder: the directory, and folders of ``save`` and ``load``. A second save writes only what is new.
-        self._stores: dict[Path, OpenStore] = {}
-        with parts.notified_sampler.release_on_error():
+        # What framestow's own modules use of the memory.
+        self.inner = inner = InnerMemory(MemoryParts(settings, sampler, seed, on_damage))
+        with inner.parts.notified_sampler.release_on_error():
             check_flush_every(flush_every)
             if folder is not None:
-                self._live_in(OpenStore.create_or_resume(parts, folder.resolve()), flush_every)
+                inner.live_in(OpenStore.create_or_resume(inner.parts, folder.resolve()), flush_every, self)
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
-        # They draw, look up and unpack; loaders, drop-ins and sequences share them.
-        self._batches = BatchBuilder(parts)
-        self._sequences = SequenceBuilder(parts, self._batches)
-        # Looks at the steps that are not stored as one frame each.
-        self._watch = ObservationWatch(parts, self._batches)
-        self._look_at = self._watch.look_at
-        # Every step uses these: one attribute look-up instead of two.
-        self._lock, self._steps, self._storage = parts.lock, parts.steps, parts.storage
-        self._stacks, self._budget = parts.stacker.native, parts.budget
         self._takes_frames = layout.takes_frames or layout.depth == 1
         self._has_arrays = isinstance(settings.frame, ObservationSpec)
-        self._current_stacks = CurrentStacks(layout, parts.stacker, parts.steps.all_env_ids, parts.steps.is_open)
 
     # Storing steps
 
@@ -253,23 +228,11 @@ class ReplayMemory(Closing):
         An open episode of these environments ends as truncated; its transitions stay. Raises ``InvalidStepError``
         before anything is stored.
         """
-        checked = check_env_ids(env_ids, self._steps.all_env_ids)
+        checked = check_env_ids(env_ids, self.inner.steps.all_env_ids)
         if self._takes_frames:
-            self._begin(check_frames(frames, len(checked), self._settings.frame), checked)
+            self.inner.start_episodes(check_frames(frames, len(checked), self.inner.settings.frame), checked)
         else:
-            begin_episodes(self, frames, checked)
-
-    def _begin(self, new_frames: Frames, checked: EnvArrays, starts: RunStarts = NO_RUN) -> None:
-        """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
-        with self._lock:
-            if self._parts.refusal is not None:
-                self._parts.raise_refusal()
-            charged_bytes = self._steps.begin_whole(self._storage, self._stacks, checked, new_frames, *starts)
-            is_over = charged_bytes > self._budget.max_charged_bytes
-            if is_over:
-                self._parts.evict_to_fit()
-        if is_over and self._directory is not None:
-            self._directory.flush_for_budget()
+            begin_episodes(self.inner, frames, checked)
 
     def append(
         self,
@@ -305,31 +268,10 @@ class ReplayMemory(Closing):
         """
         if self._takes_frames:
             if self._has_arrays:
-                frames = flatten_frames(frames, self._settings.frame)
-            self._append((env_ids, actions, rewards, terminated, truncated, frames, extras))
+                frames = flatten_frames(frames, self.inner.settings.frame)
+            self.inner.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
         else:
-            append_observations(self, (env_ids, actions, rewards, terminated, truncated, frames, extras))
-
-    def _append(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
-        """Store a step of several environments; ``starts``: the runs that their next observations begin."""
-        paddings, lead_ins = starts
-        if self._directory is not None:
-            self._directory.make_room()
-        with self._lock:
-            if self._parts.refusal is not None:
-                self._parts.raise_refusal()
-            borders = None if paddings is None else paddings > 0
-            if borders is not None and borders.any():
-                self._parts.has_borders = True
-            new_frames = stage_step(self._steps, self._settings, step, borders)
-            if self._steps.evict_for_staged():
-                evict_unreferenced_frames(self._storage, self._steps)
-            charged_bytes = self._steps.append_whole(self._storage, self._stacks, new_frames, paddings, lead_ins)
-            is_over = charged_bytes > self._budget.max_charged_bytes
-            if is_over:
-                self._parts.evict_to_fit()
-        if is_over and self._directory is not None:
-            self._directory.flush_for_budget()
+            append_observations(self.inner, (env_ids, actions, rewards, terminated, truncated, frames, extras))
 
     def add(
         self,
@@ -382,7 +324,7 @@ class ReplayMemory(Closing):
         Raises:
             InvalidStepError: before anything is stored: for another shape or dtype, and for what ``append`` refuses.
         """
-        add_step(self, (observation, action, reward, next_observation, terminated, truncated, env_ids, extras))
+        add_step(self.inner, (observation, action, reward, next_observation, terminated, truncated, env_ids, extras))
 
     def observations(self) -> Any:
         """Return the current observation of each environment: a new array, as ``add`` takes it.
@@ -398,14 +340,14 @@ class ReplayMemory(Closing):
         ``stack``. With a ``Dict`` or ``Tuple`` space, one such array for each key or part. After the end of an episode,
         its last observation until the next one begins; zeros before the first one.
         """
-        with self._lock:
-            return self._settings.layout.join(self._stacks_of_envs())
+        with self.inner.lock:
+            return self.inner.settings.layout.join(self.inner.stacks_of_envs())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
         """Whether each environment has an open episode, ``(num_envs,)``; ``append`` takes only those."""
-        with self._lock:
-            return self._steps.is_open.copy()
+        with self.inner.lock:
+            return self.inner.steps.is_open.copy()
 
     # Sampling
 
@@ -426,7 +368,7 @@ class ReplayMemory(Closing):
         """
         if type(batch_size) is not int or batch_size < 1:
             batch_size = check_batch_size(batch_size)
-        return self._batches.read(self._batches.draw, batch_size)
+        return self.inner.batches.read(self.inner.batches.draw, batch_size)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Pass new TD errors to the sampler: those of the transitions with these ``indices``.
@@ -450,7 +392,7 @@ class ReplayMemory(Closing):
             InvalidSettingsError: before anything changes, for other values or shapes and for a sampler without
                 priorities.
         """
-        self._parts.update_priorities(*check_priorities(indices, priorities))
+        self.inner.parts.update_priorities(*check_priorities(indices, priorities))
 
     @property
     def sampler(self) -> Sampler:
@@ -458,11 +400,11 @@ class ReplayMemory(Closing):
 
         Setting it raises ``InvalidSettingsError`` for a sampler that another memory uses, alone or in a ``Mixture``.
         """
-        return self._parts.notified_sampler.sampler
+        return self.inner.parts.notified_sampler.sampler
 
     @sampler.setter
     def sampler(self, sampler: Sampler) -> None:
-        self._parts.switch_sampler(sampler)
+        self.inner.parts.switch_sampler(sampler)
 
     def sample_sequences(
         self,
@@ -505,7 +447,7 @@ class ReplayMemory(Closing):
         batch_size = check_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
-        return self._sequences.sample(batch_size, shape)
+        return self.inner.sequences.sample(batch_size, shape)
 
     def sample_episodes(self, batch_size: int) -> SequenceBatch:
         """Sample ``batch_size`` whole episodes with replacement, each equally likely.
@@ -524,7 +466,7 @@ class ReplayMemory(Closing):
         ``episodes``. Raises ``NothingToSampleError`` if no episode is whole.
         """
         batch_size = check_batch_size(batch_size)
-        return self._sequences.sample_episodes(batch_size)
+        return self.inner.sequences.sample_episodes(batch_size)
 
     def batches(
         self, batch_size: int, *, shuffled: bool = False, seed: int | None = None, drop_last: bool = False
@@ -552,7 +494,7 @@ class ReplayMemory(Closing):
         batch_size = check_batch_size(batch_size)
         shuffled, drop_last = truth_value("shuffled", shuffled), truth_value("drop_last", drop_last)
         seed = check_seed(seed)
-        return StoredBatches(self._parts, self._batches, batch_size, shuffled, seed, drop_last)
+        return StoredBatches(self.inner.parts, self.inner.batches, batch_size, shuffled, seed, drop_last)
 
     def get(self, indices: npt.ArrayLike, *, shares_frames: bool = True) -> Batch:
         """Return the transitions with these ``indices``, all with weight 1.
@@ -573,7 +515,7 @@ class ReplayMemory(Closing):
         Raises:
             NothingToSampleError: one of them is not stored.
         """
-        return self._batches.read(self._batches.as_draw, check_indices(indices, most_axes=1), shares_frames)
+        return self.inner.batches.read(self.inner.batches.as_draw, check_indices(indices, most_axes=1), shares_frames)
 
     def steps_from(self, indices: npt.ArrayLike, length: int = 1) -> StepSequences:
         """Return the values of ``length`` consecutive steps from each of ``indices``, ``(B,)``, without frames.
@@ -596,7 +538,7 @@ class ReplayMemory(Closing):
         Raises:
             NothingToSampleError: one of ``indices`` is not stored.
         """
-        return step_sequences(self._parts, check_indices(indices, most_axes=1), length)
+        return step_sequences(self.inner.parts, check_indices(indices, most_axes=1), length)
 
     def returns_to_go(self, indices: npt.ArrayLike, discount: float = 1.0) -> npt.NDArray[np.float64]:
         """Return for each step the discounted sum of rewards from it to the end of its episode.
@@ -622,13 +564,13 @@ class ReplayMemory(Closing):
         asked = check_indices(indices)
         is_step = asked != -1
         steps, returns = asked[is_step], np.zeros(asked.shape)
-        with self._lock:
-            missing = steps[self._steps.places(steps)[0] < 0]
+        with self.inner.lock:
+            missing = steps[self.inner.steps.places(steps)[0] < 0]
             if missing.size:
                 raise NothingToSampleError(
                     f"step {missing[0]} is not stored: it was evicted or never appended; ask before more is appended"
                 )
-            returns[is_step] = self._steps.returns_to_go(steps, discount)
+            returns[is_step] = self.inner.steps.returns_to_go(steps, discount)
         return returns
 
     def sampleable_indices(self) -> npt.NDArray[np.int64]:
@@ -643,8 +585,8 @@ class ReplayMemory(Closing):
         >>> memory.sampleable_indices().tolist()
         [3, 4]
         """
-        with self._lock:
-            return self._steps.sampleable_indices()
+        with self.inner.lock:
+            return self.inner.steps.sampleable_indices()
 
     def episodes(self) -> Iterator[StoredEpisode]:
         """Iterate over the stored episodes, environment by environment; each reads its frames when asked for them.
@@ -661,7 +603,7 @@ class ReplayMemory(Closing):
         Raises:
             NothingToSampleError: steps of an episode are evicted meanwhile: do not append to a full memory.
         """
-        return iterate_episodes(self._parts)
+        return iterate_episodes(self.inner.parts)
 
     # Saving and loading
 
@@ -693,7 +635,7 @@ class ReplayMemory(Closing):
             IncompatibleError: another process writes to the folder.
         """
         folder, keep_previous = folder_path("path", path), truth_value("keep_previous", keep_previous)
-        return self._store_in(folder).save(keep_previous)
+        return self.inner.store_in(folder).save(keep_previous)
 
     def prune(self, path: str | PathLike[str], generation: int) -> None:
         """Delete the generations before ``generation`` from the folder ``path``.
@@ -714,7 +656,7 @@ class ReplayMemory(Closing):
             FileNotFoundError: ``generation`` is not there.
         """
         folder, generation = folder_path("path", path), whole_number("generation", generation, 0, rule=GENERATION_RULE)
-        self._store_in(folder).prune(generation)
+        self.inner.store_in(folder).prune(generation)
 
     @classmethod
     def load(
@@ -751,10 +693,10 @@ class ReplayMemory(Closing):
         any_memory: Callable[..., Self] = cls
         with StoredMemory.open(folder, generation) as stored:
             memory = stored.build(partial(any_memory, sampler=sampler, threads=threads), max_bytes)
-            with memory._parts.notified_sampler.release_on_error():
-                stored.fill(memory._parts)
-                memory._parts.evict_to_fit()
-                memory._store_in(folder, stored.commit)
+            with memory.inner.parts.notified_sampler.release_on_error():
+                stored.fill(memory.inner.parts)
+                memory.inner.parts.evict_to_fit()
+                memory.inner.store_in(folder, stored.commit)
         return memory
 
     @classmethod
@@ -804,13 +746,14 @@ class ReplayMemory(Closing):
         while True:
             with StoredMemory.open(folder, generation) as stored:
                 memory = stored.build(make)
-                with memory._parts.notified_sampler.release_on_error():
+                with memory.inner.parts.notified_sampler.release_on_error():
                     if not is_read_only:
-                        memory._live_in(OpenStore.resume(memory._parts, folder, generation), flush_every)
+                        directory = OpenStore.resume(memory.inner.parts, folder, generation)
+                        memory.inner.live_in(directory, flush_every, memory)
                         return memory
-                    if stored.fill_read_only(memory._parts):
+                    if stored.fill_read_only(memory.inner.parts):
                         return memory
-                memory._parts.notified_sampler.release()
+                memory.inner.parts.notified_sampler.release()
 
     def flush(self) -> int:
         """Write everything that was appended so far to the memory's ``directory``; return the generation.
@@ -819,12 +762,12 @@ class ReplayMemory(Closing):
         acknowledged (fsync). Raises the error of a failed flush in the background, ``OSError`` if the disk fails,
         ``ClosedMemoryError`` if the memory is closed, and ``InvalidSettingsError`` if it has no ``directory``.
         """
-        if self._directory is None:
+        if self.inner.directory is None:
             raise InvalidSettingsError(
                 "the memory has no directory: flush() has nowhere to write; call save(path), or build the memory with "
                 "directory=..."
             )
-        return self._directory.flush()
+        return self.inner.directory.flush()
 
     def close(self) -> None:
         """Flush, and release the ``directory`` and the sampler.
@@ -832,9 +775,9 @@ class ReplayMemory(Closing):
         A memory in a directory takes no more steps; one in RAM still does. Stored transitions can still be sampled,
         until another memory takes the sampler. Closing again does nothing. A ``with`` block closes its memory.
         """
-        self._parts.notified_sampler.release()
-        if self._directory is not None:
-            self._directory.close()
+        self.inner.parts.notified_sampler.release()
+        if self.inner.directory is not None:
+            self.inner.directory.close()
 
     def __getstate__(self) -> dict[str, Any]:
         """Raise ``InvalidSettingsError``: a memory is saved and loaded, neither pickled nor copied."""
@@ -850,7 +793,7 @@ class ReplayMemory(Closing):
 
     def __len__(self) -> int:
         """Return the number of transitions that can be sampled."""
-        return len(self._steps)
+        return len(self.inner.steps)
 
     @property
     def nbytes(self) -> int:
@@ -867,35 +810,35 @@ class ReplayMemory(Closing):
 
         ``print(memory.report())`` prints it as a table.
         """
-        with self._lock:
+        with self.inner.lock:
             parts = (
-                self._storage.nbytes
+                self.inner.storage.nbytes
                 | {
-                    "steps": self._steps.nbytes,
-                    "stacks": self._parts.stacker.nbytes,
-                    "output pool": self._batches.nbytes,
+                    "steps": self.inner.steps.nbytes,
+                    "stacks": self.inner.parts.stacker.nbytes,
+                    "output pool": self.inner.batches.nbytes,
                 }
-                | self._parts.sampler_bytes
+                | self.inner.parts.sampler_bytes
             )
-            frame_bytes = self._settings.frame.nbytes
+            frame_bytes = self.inner.settings.frame.nbytes
             return MemoryReport(
                 len(self),
                 self.capacity,
                 parts,
                 frame_bytes,
                 2 * self.stack * frame_bytes,
-                self._storage.num_frames,
-                max_bytes=self._settings.max_bytes,
-                share_used=self._budget.share_used(self._storage),
-                disk_bytes=self._parts.disk_bytes,
-                skipped_segments=self._parts.damage.num_segments,
-                skipped_transitions=self._parts.damage.num_transitions,
-                frame_bytes_by_key=self._parts.frame_bytes_by_key,
-                open_frames=self._parts.open_frames,
-                observations=self._watch.report(),
+                self.inner.storage.num_frames,
+                max_bytes=self.inner.settings.max_bytes,
+                share_used=self.inner.parts.budget.share_used(self.inner.storage),
+                disk_bytes=self.inner.parts.disk_bytes,
+                skipped_segments=self.inner.parts.damage.num_segments,
+                skipped_transitions=self.inner.parts.damage.num_transitions,
+                frame_bytes_by_key=self.inner.parts.frame_bytes_by_key,
+                open_frames=self.inner.parts.open_frames,
+                observations=self.inner.watch.report(),
             )
 
-    # For loaders, recorders and tests
+    # For loaders and recorders
 
     @property
     def parts(self) -> MemoryParts:
@@ -903,57 +846,25 @@ class ReplayMemory(Closing):
 
         Shards, exports and inspection read them here. Hold ``parts.lock`` to read more than one of them.
         """
-        return self._parts
-
-    def _stacks_of_envs(self) -> Arrays:
-        """Return copies of the current stacks of all environments, one array per array of an observation."""
-        return self._parts.stacker.parts()
+        return self.inner.parts
 
     def draw_ahead(self, batch_size: int) -> PendingBatch:
-        """Draw now as ``sample`` does, and leave the unpacking to a loader's thread.
+        """Draw now as ``sample`` does, and leave the unpacking to another thread.
 
-        The same draws give the same batches, in any thread and at any time. The caller owes a ``read`` or a ``stop``
-        (``PendingFrames``).
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=0)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> pending = memory.draw_ahead(32)
+        >>> len(pending.unpack())  # in any thread
+        32
+
+        The same draws give the same batches, in any thread and at any time. Each draw is unpacked, or stopped by its
+        ``stop()``: until then the memory keeps its frames.
         """
         batch_size = check_batch_size(batch_size)
-        return look_up(PendingBatch(self._parts, self._batches, batch_size))
-
-    def _append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
-        """Store consecutive frames of an environment that another process packed, with their steps.
-
-        The segment is stored as it is, after its checksum is verified. It has ``frames_per_segment`` frames, and
-        ``_takes_segments`` says whether the environment takes one now. Everything is stored by one native call, whole
-        or not at all. Raises ``DamagedDataError`` for bytes, and ``InvalidStepError`` for steps, before that.
-        """
-        if self._directory is not None:
-            self._directory.make_room()
-        stored_steps = self._steps
-        assert isinstance(stored_steps, RingSteps), "the caller asks _takes_segments() first"
-        with self._lock:
-            self._parts.raise_refusal()
-            stage_segment(stored_steps, self._settings, self._storage, env_id, segment, steps)
-            if steps.has_borders:
-                self._parts.has_borders = True
-            if stored_steps.evict_for_staged():
-                evict_unreferenced_frames(self._storage, stored_steps)
-            charged_bytes = stored_steps.append_segment(self._storage, self._stacks)
-            is_over = charged_bytes > self._budget.max_charged_bytes
-            if is_over:
-                self._parts.evict_to_fit()
-        if is_over and self._directory is not None:
-            self._directory.flush_for_budget()
-
-    def _takes_segments(self, env_id: int) -> bool:
-        """Return whether the memory takes a packed segment of this environment as its next one.
-
-        With random retention it takes single steps: which segment each of them evicts depends on the steps before it.
-        """
-        settings, frame, length = self._settings, self._settings.frame, self._storage.frames_per_segment
-        if settings.storage != "packed" or not isinstance(frame, FrameSpec) or frame.is_column or frame.is_scaled:
-            return False
-        if settings.retention != "fifo" or length > settings.capacity:
-            return False
-        return self._storage.next_position(env_id) % length == 0
+        return look_up(PendingBatch(self.inner.parts, self.inner.batches, batch_size))
 
     def draw_sequences_ahead(
         self,
@@ -964,57 +875,42 @@ class ReplayMemory(Closing):
         burn_in: int = 0,
         borders: Borders = "mask",
     ) -> PendingSequences:
-        """Draw now as ``sample_sequences`` does, and leave the unpacking to a loader's thread."""
+        """Draw now as ``sample_sequences`` does, and leave the unpacking to another thread (``draw_ahead``)."""
         batch_size = check_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
-        return self._sequences.draw_ahead(batch_size, shape)
+        return self.inner.sequences.draw_ahead(batch_size, shape)
 
-    def _check_extras(
+    def check_extras(
         self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int
     ) -> dict[str, npt.NDArray[Any]] | None:
         """Return ``extras`` as ``append`` stores them; ``None`` if the memory has no extra fields.
 
-        Raises the ``InvalidStepError`` of ``append``. A ``Recorder`` calls it before it steps an environment.
+        A ``Recorder`` calls it before it steps an environment.
+
+        Raises:
+            InvalidStepError: what ``append`` would refuse.
         """
-        return self._settings.extras.check_extras(extras, num_steps)
-
-    def _check(self) -> None:
-        """Raise ``AssertionError`` with the broken rule if the memory contradicts itself; for tests."""
-        with self._lock:
-            self._parts.check()
-
-    def _store_in(self, folder: Path, commit: str = "") -> OpenStore:
-        """Return the store in ``folder``; ``commit`` wrote the data that the memory has of a store not seen before."""
-        path = folder.resolve()
-        return self._stores.setdefault(path, OpenStore(self._parts, path, commit))
-
-    def _live_in(self, directory: OpenStore, flush_every: float | None) -> None:
-        """Use ``directory`` from now on, and flush to it in the background."""
-        self._directory = self._stores[directory.path] = directory
-        self._parts.budget.count_files(self._parts.settings.retention == "random")
-        with self._parts.lock:
-            self._parts.evict_to_fit()
-        directory.flush_every(flush_every, memory=self)
+        return self.inner.settings.extras.check_extras(extras, num_steps)
 
 
 def describe_memory(memory: ReplayMemory, stored: int | None = None, capacity: int | None = None) -> Iterator[str]:
     """Yield what a person wants to know of a memory, or of a buffer that has one and counts other transitions."""
-    settings, parts = memory._settings, memory._parts
+    inner, settings = memory.inner, memory.inner.settings
     yield f"{len(memory) if stored is None else stored:,} of {capacity or memory.capacity:,} transitions"
-    if parts.lock.acquire(timeout=REPR_WAIT_S):
+    if inner.lock.acquire(timeout=REPR_WAIT_S):
         try:
             report = memory.report()
         finally:
-            parts.lock.release()
+            inner.lock.release()
         of_files = f" and {format_bytes(report.disk_bytes)} in files" if report.disk_bytes else ""
-        where = f" of {memory._directory.path}" if of_files and memory._directory is not None else ""
+        where = f" of {inner.directory.path}" if of_files and inner.directory is not None else ""
         yield f"{format_bytes(report.nbytes)}{of_files}{where}"
     yield f"stack {settings.stack}"
     if settings.n_step > 1:
         yield f"n_step {settings.n_step}"
     yield plural(settings.num_envs, "environment")
-    if parts.is_read_only:
+    if inner.parts.is_read_only:
         yield "read-only"
 
 

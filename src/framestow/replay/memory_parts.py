@@ -166,17 +166,18 @@ class MemoryParts:
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if step store and storage contradict each other; for tests."""
-        self.steps.check()
-        self.check_segments()
-        frames = self.storage.frames_per_segment
-        windows = Windows(*self.steps.resolve(self.steps.sampleable_indices(), with_extras=False)[0])
-        for track in range(self.settings.num_tracks):
-            is_mine = windows.env_ids == track % self.settings.num_envs
-            lasts = windows.last_positions[is_mine]
-            needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
-            lacking = np.setdiff1d(needed, self._segments_of(track))
-            if lacking.size or (lasts >= self.storage.stored_positions(track).stop).any():
-                raise AssertionError(f"track {track} lacks segments {lacking} of {needed} that steps need")
+        with self.lock:
+            self.steps.check()
+            self.check_segments()
+            frames = self.storage.frames_per_segment
+            windows = Windows(*self.steps.resolve(self.steps.sampleable_indices(), with_extras=False)[0])
+            for track in range(self.settings.num_tracks):
+                is_mine = windows.env_ids == track % self.settings.num_envs
+                lasts = windows.last_positions[is_mine]
+                needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
+                lacking = np.setdiff1d(needed, self._segments_of(track))
+                if lacking.size or (lasts >= self.storage.stored_positions(track).stop).any():
+                    raise AssertionError(f"track {track} lacks segments {lacking} of {needed} that steps need")
 
     def check_segments(self) -> None:
         """Raise ``AssertionError`` unless all arrays have the same frames and segments match the blocks of steps.

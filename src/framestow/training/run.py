@@ -262,7 +262,7 @@ def _check_saved(memory: ReplayMemory, settings: Settings) -> None:
             f"the saved memory has capacity {memory.capacity:,} and {memory.num_envs} environments: "
             f"the settings have {settings.memory:,} and {settings.num_envs}; restore settings.json"
         )
-    retention = memory.parts.settings.retention
+    retention = memory.inner.settings.retention
     if retention != settings.retention:
         raise IncompatibleError(
             f"the saved memory has retention {retention!r}: the settings have {settings.retention!r}; "

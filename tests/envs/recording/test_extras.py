@@ -41,7 +41,7 @@ def attach(recorder: Recorder, call: int, env_ids=(0, 1, 2)) -> np.ndarray:
 
 def assert_each_step_has_its_own(recorder: Recorder) -> int:
     memory = recorder.memory
-    memory._check()
+    memory.inner.parts.check()
     batch = memory.get(memory.sampleable_indices())
     numbers = batch.extras["number"]
     np.testing.assert_array_equal(numbers // 10 % NUM_ACTIONS, batch.action)

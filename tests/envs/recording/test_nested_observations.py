@@ -88,7 +88,7 @@ def test_every_part_of_an_observation_is_recorded_in_every_mode(kind, mode):
 
     memory = played(VECTORS[kind](env_fns(NestedEnv), mode), NESTED, lambda observations: observations["frame"])
 
-    memory._check()
+    memory.inner.parts.check()
     indices = plain.sampleable_indices()
     expected, batch = plain.get(indices), memory.get(memory.sampleable_indices())
     np.testing.assert_array_equal(indices, batch.index)

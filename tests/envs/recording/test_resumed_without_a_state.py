@@ -72,7 +72,7 @@ def test_gymnasiums_environments_restart_and_the_stored_transitions_stay(mode, t
     frames, next_frames = batch.observation[:, -1, 0], batch.next_observation[:, -1, 0]
     assert np.array_equal(frames + np.array([0, 0, 1]), next_frames)
     assert set(frames[:, 1].tolist()) == {0, 50, 51} if mode is not AutoresetMode.NEXT_STEP else {0, 50}
-    resumed.memory._check()
+    resumed.memory.inner.parts.check()
 
 
 def test_an_episode_that_had_ended_is_not_lost_and_is_reset_a_step_later():
@@ -223,7 +223,7 @@ def test_one_environment_without_a_state_beside_one_with_it_loses_its_episode_al
     of_0 = [tuple(frame) for frame in frames.tolist() if frame[0] == 0]
     assert of_0[:6] == [(0, 0, 0), (0, 0, 1), (0, 0, 2), (0, 0, 3), (0, 1, 0), (0, 1, 1)]
     assert [frame[1] for frame in frames.tolist() if frame[0] == 1][:4] == [0, 0, 0, 50]
-    resumed.memory._check()
+    resumed.memory.inner.parts.check()
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -245,7 +245,7 @@ def test_every_episode_restarts_if_a_repaired_memory_lost_the_newest_frames(mode
     assert [0, 1] == list(lost_episodes(infos))
     assert "its memory has lost the newest frames" in lost_episodes(infos)[0]
     assert truncated.all()
-    memory._check()
+    memory.inner.parts.check()
     batch = memory.get(memory.sampleable_indices())
     assert len(batch) >= 4
     assert {1} == set(batch.observation[:, -1, 0, 1].tolist())  # all of the second episode

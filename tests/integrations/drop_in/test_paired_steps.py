@@ -110,7 +110,7 @@ def test_stacks_are_stored_as_single_frames(padding, axis, shape):
     play, steps = distinct_play(padding=padding, axis=axis), fed(FrameSpec(shape))
     for _ in range(3 * ROWS):
         play.step(steps)
-    assert steps.memory._settings.frame.shape == (32, 33)
+    assert steps.memory.inner.settings.frame.shape == (32, 33)
     assert_gives_back(steps, play.rows)
 
 
@@ -201,7 +201,7 @@ def test_images_of_a_dict_are_stored_as_single_frames_and_all_keys_are_restored(
         following = {"camera": after, "speed": speed, "item": np.array([[number + 1], [1]])}
         steps.add(observation, action, reward, following, *ends)
         rows.append((observation, following))
-    kept = {array.key: array.frame.shape for array in steps.memory._settings.frame.arrays}
+    kept = {array.key: array.frame.shape for array in steps.memory.inner.settings.frame.arrays}
     assert kept == {"camera": (32, 33), "speed": speed_shape, "item": (1,)}
     for number in range(steps.oldest_row, len(rows)):
         batch = steps.transitions(steps.indices(number, [0, 1]))
@@ -220,7 +220,7 @@ def test_a_dict_of_stacks_is_stored_as_single_frames_of_each():
         camera, action, reward, after, *ends = recorded.row
         rows.append(({"camera": camera, "depth": camera // 2}, {"camera": after, "depth": after // 2}))
         steps.add(rows[-1][0], action, reward, rows[-1][1], *ends)
-    assert [frame.shape for frame in steps.memory._settings.frame.frame_specs] == [(32, 33), (32, 33)]
+    assert [frame.shape for frame in steps.memory.inner.settings.frame.frame_specs] == [(32, 33), (32, 33)]
     batch = steps.transitions(steps.indices(ROWS - 1, [0, 1]))
     np.testing.assert_array_equal(batch.next_observation["depth"], rows[-1][1]["depth"])
 
@@ -233,7 +233,7 @@ def test_stacks_of_scaled_pixels_are_stored_as_single_frames():
     for _ in range(3 * ROWS):
         play.step(steps)
 
-    assert (32, 33) == steps.memory._settings.frame.shape
+    assert (32, 33) == steps.memory.inner.settings.frame.shape
     assert_gives_back(steps, play.rows)
 
 
@@ -257,7 +257,7 @@ def test_a_buffer_pickled_in_mid_episode_resumes():
     for _ in range(ROWS // 2):
         play.step(steps)
     steps = pickle.loads(pickle.dumps(steps))
-    assert steps.memory._settings.threads == 2
+    assert steps.memory.inner.settings.threads == 2
     num_episodes = len(list(steps.memory.episodes()))
     told = sum(int((row[4] | row[5]).sum()) for row in play.rows[-1:])
     play.step(steps)

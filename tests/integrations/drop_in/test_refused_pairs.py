@@ -111,7 +111,7 @@ def test_ctrl_c_at_any_line_leaves_a_complete_row_or_none_and_the_next_row_conti
                 rows.append(following)
             assert_holds(steps, rows)
             assert len(list(steps.memory.episodes())) <= num_episodes + 1  # no episode is split
-            steps.memory._check()
+            steps.memory.inner.parts.check()
     finally:
         signal.signal(signal.SIGINT, before)
     assert {0, 1} == set(outcomes)

@@ -134,7 +134,7 @@ def test_the_sampleable_transitions_equal_those_of_a_plain_list(
     assert set(batch.indices.tolist()) == set(held)
     for row, number in enumerate(batch.indices.tolist()):
         assert_same(held[number], transition_of(batch, row))
-    ours.memory._check()
+    ours.memory.inner.parts.check()
 
 
 def is_held(number, steps, n_step, num_envs, rows_kept):

@@ -143,13 +143,13 @@ def test_a_saved_buffer_continues_like_the_original(tmp_path, space, settings):
     save_to_pkl(tmp_path / "buffer", buffer)
     loaded = load_from_pkl(tmp_path / "buffer")
 
-    assert buffer.memory._settings.threads == loaded.memory._settings.threads
+    assert buffer.memory.inner.settings.threads == loaded.memory.inner.settings.threads
     for seed in range(10):
         assert_equal_samples(samples(buffer, seed), samples(loaded, seed))
         step = play.step()
         buffer.add(*step)
         loaded.add(*step)
-    loaded.memory._check()
+    loaded.memory.inner.parts.check()
 
 
 def test_a_file_has_about_the_size_of_the_packed_memory_and_a_flipped_byte_is_detected():

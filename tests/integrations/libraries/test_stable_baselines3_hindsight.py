@@ -95,7 +95,7 @@ def test_batches_equal_those_of_the_library_while_the_ring_fills_and_wraps(strat
         fed.step(17 // num_envs)
 
     assert fed.ours.full
-    fed.ours.memory._check()
+    fed.ours.memory.inner.parts.check()
 
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "bits"])
@@ -195,7 +195,7 @@ def test_a_saved_buffer_resumes_in_another_training_as_in_the_library(truncates,
     assert isinstance(ours.replay_buffer, HerReplayBuffer)
     assert_equal_samples(samples(theirs.replay_buffer), samples(ours.replay_buffer))
     assert_same_weights(theirs, ours)
-    ours.replay_buffer.memory._check()
+    ours.replay_buffer.memory.inner.parts.check()
 
 
 def test_a_truncated_trajectory_is_sampleable_and_bootstraps():
@@ -241,7 +241,7 @@ def test_the_buffer_subclasses_the_librarys_and_takes_our_settings():
     assert isinstance(buffer, TheirBuffer)
     assert isinstance(buffer, TheirDictBuffer)
     assert isinstance(buffer, ReplayBuffer)
-    settings = buffer.memory._settings
+    settings = buffer.memory.inner.settings
     assert (1, 2, "raw") == (buffer.memory.stack, settings.threads, settings.storage)
 
 

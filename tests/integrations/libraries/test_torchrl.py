@@ -58,7 +58,7 @@ def test_batches_equal_those_of_stacks_in_a_tensor_storage(sampler, ndim, come_a
         assert len(theirs) == len(ours)
         assert_equal(theirs.sample(), ours.sample())
         assert_equal(theirs[:], ours[:])
-    ours.storage.memory._check()
+    ours.storage.memory.inner.parts.check()
     assert 4 == ours.storage.memory.stack
 
 

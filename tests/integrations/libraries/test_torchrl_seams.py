@@ -58,7 +58,7 @@ def test_all_stored_steps_equal_the_added_ones(seed, num_envs, end, padding, com
         extend(theirs, ours, play, data.draw(st.integers(1, 6)), come_as, is_by_time)
 
         assert_equal(theirs[:], ours[:])
-    ours.storage.memory._check()
+    ours.storage.memory.inner.parts.check()
 
 
 @pytest.mark.parametrize("come_as", ["frames", "stacks"])
@@ -142,7 +142,7 @@ def test_a_saved_and_loaded_buffer_continues_like_the_original(tmp_path):
     copies[1].load_state_dict(torch.load(tmp_path / "state"))
     pickled = pickle.loads(pickle.dumps(copies[0].storage))
 
-    assert [kept.memory._settings.threads for kept in (copies[0].storage, copies[1].storage, pickled)] == [2, 2, 2]
+    assert [kept.memory.inner.settings.threads for kept in (copies[0].storage, copies[1].storage, pickled)] == [2, 2, 2]
     assert_equal(theirs[:], pickled[:])
     drawn, batch = theirs.sample(), play.batch(5)
     theirs.extend(batch[1].reshape(-1))

@@ -82,7 +82,7 @@ def check_samples(memory, content):
     batch = memory.sample(16)
     for reward, observation in zip(batch.reward.tolist(), batch.observation, strict=True):
         np.testing.assert_array_equal(observation[-1], content(int(reward)))
-    memory._check()
+    memory.inner.parts.check()
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_a_saved_memory_can_be_loaded_with_another_budget(tmp_path):
     assert smaller.sampleable_indices()[-1] == as_saved.sampleable_indices()[-1]
     assert len(larger) == len(as_saved) + 200
     assert (5_000_000, 3_000_000, 50_000_000) == tuple(
-        loaded._settings.max_bytes for loaded in (as_saved, smaller, larger)
+        loaded.inner.settings.max_bytes for loaded in (as_saved, smaller, larger)
     )
 
 
@@ -259,7 +259,7 @@ def test_a_budget_too_small_for_open_segments_is_refused_with_the_smallest_allow
 
     memory = ReplayMemory(10**6, SPEC, 4, stack=4, num_envs=num_envs, max_bytes=enough, seed=0)
     feed = Feed(memory, noise)
-    for _ in range(3 * memory._settings.frames_per_segment):
+    for _ in range(3 * memory.inner.settings.frames_per_segment):
         for _ in feed.step():
             assert memory.nbytes <= enough
     assert len(memory) > 0
@@ -270,7 +270,7 @@ def test_a_budget_too_small_for_open_segments_is_refused_with_the_smallest_allow
 def test_segments_are_shorter_when_open_segments_would_fill_the_budget():
     def frames(max_bytes, num_envs):
         memory = ReplayMemory(10**6, FrameSpec((84, 84)), 4, stack=4, num_envs=num_envs, max_bytes=max_bytes)
-        return memory._settings.frames_per_segment
+        return memory.inner.settings.frames_per_segment
 
     assert (320, 320, 80, 40) == (
         frames("1 GiB", 8),
@@ -351,7 +351,7 @@ def bytes_in(folder):
 def test_the_files_of_a_memory_on_disk_stay_within_the_budget(retention, content, max_bytes, tmp_path):
     settings = {"num_envs": 2, "retention": retention, "max_bytes": max_bytes, "directory": tmp_path, "seed": 0}
     with ReplayMemory(10**8, SPEC, 4, **{"stack": 4} | settings, flush_every=None) as memory:
-        feed, most, segment_bytes = Feed(memory, content), 0, memory._settings.frames_per_segment * SPEC.nbytes
+        feed, most, segment_bytes = Feed(memory, content), 0, memory.inner.settings.frames_per_segment * SPEC.nbytes
         for step in range(9_000):
             list(feed.step())
             if step % 10 == 0:
@@ -372,5 +372,5 @@ def test_a_memory_on_disk_can_be_resumed_with_another_budget(tmp_path):
 
     with ReplayMemory(10**6, SPEC, 4, **{"stack": 4} | settings, max_bytes=4_000_000) as smaller:
         assert 0 < len(smaller) < len(memory)
-        assert smaller._settings.frames_per_segment == memory._settings.frames_per_segment
+        assert smaller.inner.settings.frames_per_segment == memory.inner.settings.frames_per_segment
         assert smaller.sampleable_indices()[-1] == memory.sampleable_indices()[-1]

@@ -67,7 +67,7 @@ class RandomRetentionMachine(MemoryMachine):
         self.memory = loaded
 
     def everything_sampleable_is_what_the_oracle_holds(self):
-        self.memory._check()
+        self.memory.inner.parts.check()
         indices = self.memory.sampleable_indices()
         assert len(self.memory) == len(indices) <= self.memory.capacity
         if len(indices):

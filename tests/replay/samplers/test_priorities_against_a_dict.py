@@ -109,7 +109,7 @@ class PriorityMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.expected)
     @rule(share=st.floats(0, 1))
     def lose_frames(self, share):
-        parts = self.memory._parts
+        parts = self.memory.inner.parts
         env_id = int(self.random.integers(self.memory.num_envs))
         first = int(share * parts.steps.newest_positions[env_id])
         with parts.lock:
@@ -133,7 +133,7 @@ class PriorityMachine(RuleBasedStateMachine):
 
     @invariant()
     def all_priorities_are_what_they_should_be(self):
-        saved, arrays = self.memory._parts.notified_sampler.state()
+        saved, arrays = self.memory.inner.parts.notified_sampler.state()
         runs = arrays["sampler.runs"].tolist()
         indices = [index for first, count in runs for index in range(first, first + count)]
         assert self.expected == dict(zip(indices, arrays["sampler.weights"].tolist(), strict=True))

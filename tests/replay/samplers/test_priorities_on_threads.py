@@ -57,8 +57,8 @@ def test_a_writer_samplers_and_updaters_at_once_leave_each_transition_its_priori
         thread.join(PATIENCE_S)
 
     assert not failures
-    memory._check()
-    _, arrays = memory._parts.notified_sampler.state()
+    memory.inner.parts.check()
+    _, arrays = memory.inner.parts.notified_sampler.state()
     indices = np.concatenate([np.arange(first, first + count) for first, count in arrays["sampler.runs"].tolist()])
     assert memory.sampleable_indices().tolist() == indices.tolist()
     assert {1.0, ERROR} >= set(arrays["sampler.weights"].tolist())

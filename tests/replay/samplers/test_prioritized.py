@@ -78,7 +78,7 @@ def test_a_batch_has_one_draw_from_each_of_its_equal_parts_of_the_sum():
 
 def priorities_of(memory: ReplayMemory) -> dict[int, float]:
     """Return the saved weights of all stored transitions, by index."""
-    _, arrays = memory._parts.notified_sampler.state()
+    _, arrays = memory.inner.parts.notified_sampler.state()
     indices = [index for first, count in arrays["sampler.runs"].tolist() for index in range(first, first + count)]
     return dict(zip(indices, arrays["sampler.weights"].tolist(), strict=True))
 
@@ -255,9 +255,9 @@ def take_steps(memory: ReplayMemory, count: int) -> None:
     nothing = [False] * 8
     for number in range(count // 8):
         memory.append([0] * 8, [0.0] * 8, nothing, nothing, np.zeros((8, 4), np.float32))
-        if memory._settings.max_bytes is not None and number % 50 == 0:
+        if memory.inner.settings.max_bytes is not None and number % 50 == 0:
             memory.sample(8)
-            assert memory.nbytes <= memory._settings.max_bytes
+            assert memory.nbytes <= memory.inner.settings.max_bytes
 
 
 def test_a_budget_includes_the_priorities():

@@ -162,7 +162,7 @@ def test_a_writer_beside_damaged_batches_does_not_wait(tmp_path):
     def learn() -> None:
         with loader_of(memory, ahead=3, batch_size=3000) as loader:  # each draws the damaged segment
             sizes.append(len(next(loader)))
-            with memory._lock:  # as a writer does while it waits for snapshots
+            with memory.inner.lock:  # as a writer does while it waits for snapshots
                 wait_until_all_are_prepared(loader)
             sizes.append(len(next(loader)))
 

@@ -34,7 +34,7 @@ def begun(seed, name="a stack", capacity=300, **others) -> AnyPlay:
 
 
 def assert_all_transitions(play, memory, n_step=1):
-    memory._check()
+    memory.inner.parts.check()
     numbers = play.sampleable(memory.capacity, n_step)
     assert numbers == memory.sampleable_indices().tolist()
     if numbers:
@@ -125,7 +125,7 @@ def test_steps_after_the_last_flush_of_a_copied_folder_are_lost_and_no_others(tm
 
         left = ReplayMemory.load(folder)
 
-        left._check()
+        left.inner.parts.check()
         assert expected == left.sampleable_indices().tolist()
         if expected:
             play.assert_batch(left.get(expected), 2)
@@ -147,7 +147,7 @@ def test_random_retention_in_a_directory_keeps_what_was_given(frames_per_segment
         play.play(150)
         play.memory.close()
         play.memory = ReplayMemory.open(tmp_path, read_only=False, flush_every=None)
-        play.memory._check()
+        play.memory.inner.parts.check()
         play.assert_batch(play.memory.get(play.memory.sampleable_indices()), 3, lost=True)
     play.memory.close()
 
@@ -189,7 +189,7 @@ def test_what_a_repair_keeps_is_what_was_given(most, name, retention, tmp_path):
             continue
         assert verify_store(folder).is_intact, label
         memory = ReplayMemory.load(folder)
-        memory._check()
+        memory.inner.parts.check()
         if len(memory):
             batch = memory.get(memory.sampleable_indices())
             kept = batch.extras["number"].tolist()
@@ -223,7 +223,7 @@ def test_a_damaged_lead_in_costs_its_segment_and_nothing_else(has_state, tmp_pat
     repair_store(tmp_path)
 
     memory = ReplayMemory.load(tmp_path)
-    memory._check()
+    memory.inner.parts.check()
     batch = memory.get(memory.sampleable_indices())
     play.assert_batch(batch, 1, lost=True)
     lost = set(numbers) - set(batch.extras["number"].tolist())

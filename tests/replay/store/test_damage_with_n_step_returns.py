@@ -51,7 +51,7 @@ def test_no_return_with_a_damaged_step_or_frame_is_sampled(retention, log, tmp_p
         damage_block(store, log, 1, number)
         repair_store(store)
         repaired = ReplayMemory.load(store)
-        repaired._check()
+        repaired.inner.parts.check()
 
         after = values_of(repaired)
 

@@ -162,7 +162,7 @@ class DirectoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_memory_is_sound(self):
-        self.memory._check()
+        self.memory.inner.parts.check()
 
     def note_flush(self):
         self.flushed = copy.deepcopy(self.oracle)

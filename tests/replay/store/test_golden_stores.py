@@ -48,11 +48,11 @@ def test_a_golden_store_loads_and_samples_as_when_it_was_saved(store):
 
     memory = loaded(store.parent, store.name)
 
-    assert 1 == memory._settings.n_step
+    assert 1 == memory.inner.settings.n_step
     assert json.loads((store.parent / DRAWS).read_text())[store.name] == draws_of(memory)
     if isinstance(oracle, GivenSteps):
         assert_transitions_are_those_given(memory, oracle)
-    elif memory._settings.retention == "random":
+    elif memory.inner.settings.retention == "random":
         assert_transitions_are_those_of_the_oracle(memory, oracle)
     else:
         assert_memory_is_what_the_oracle_holds(memory, oracle)
@@ -106,7 +106,7 @@ def test_every_golden_play_has_a_store_of_the_format_of_today():
     ("play", "meaning"), [(every_operation, plain_codec.BYTES), (every_operation_on_pixels, plain_codec.PIXELS)]
 )
 def test_the_golden_segments_have_every_kind_of_operation(play, meaning):
-    storage = ReplayMemory.load(STORES / play.__name__)._storage
+    storage = ReplayMemory.load(STORES / play.__name__).inner.storage
     codes: set[int] = set()
 
     plain_codec.unpack(storage.segment(0, 0), codes)

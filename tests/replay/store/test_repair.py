@@ -66,7 +66,7 @@ def key_at(store: Path, log: str, file: int, number: int) -> tuple[int, int]:
 
 def assert_all_is_what_was_recorded(folder: Path, stored: StoredPlay, generation: int | None = None) -> ReplayMemory:
     memory = ReplayMemory.load(folder, generation=generation)
-    memory._check()
+    memory.inner.parts.check()
     if len(memory):
         assert_batch_is_what_was_recorded(memory.get(memory.sampleable_indices()), stored)
         assert_batch_is_what_was_recorded(memory.sample(50), stored)
@@ -240,9 +240,9 @@ def test_without_manifests_and_state_files_nothing_is_changed(store):
 
 def test_an_environment_without_its_newest_frames_continues_with_a_new_episode(store, stored):
     memory = ReplayMemory.load(store)
-    newest = [memory._parts.storage.open_segment(track) - 1 for track in range(NUM_ENVS)]
+    newest = [memory.inner.storage.open_segment(track) - 1 for track in range(NUM_ENVS)]
     while (
-        memory._parts.storage.stored_positions(0).stop % stored.frames_per_segment
+        memory.inner.storage.stored_positions(0).stop % stored.frames_per_segment
     ):  # until track 0 has no open segment
         memory.append([0], [0.0], [False], [False], np.zeros((1, *SHAPE), np.uint8), [0])
     memory.save(store)
@@ -252,10 +252,10 @@ def test_an_environment_without_its_newest_frames_continues_with_a_new_episode(s
     repaired = ReplayMemory.load(store)
 
     assert any("the newest frames of tracks 0 are lost, so their episodes end" in action for action in repair.actions)
-    assert not repaired._parts.steps.is_open[0]
+    assert not repaired.inner.steps.is_open[0]
     assert 0 == repaired.observations()[0].max()
     play(repaired, 400, np.random.default_rng(3))
-    repaired._check()
+    repaired.inner.parts.check()
 
 
 def damage_last_block_of(store: Path, track: int, number: int) -> None:
@@ -293,7 +293,7 @@ def test_memories_of_every_kind_are_repaired_and_rebuilt_from_their_logs(kind, t
     memory = assert_all_is_what_was_recorded(rebuilt, stored)
     assert len(memory) > 2_000
     play(memory, 100, np.random.default_rng(0))
-    memory._check()
+    memory.inner.parts.check()
 
 
 @pytest.mark.exhaustive

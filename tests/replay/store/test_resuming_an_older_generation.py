@@ -51,5 +51,5 @@ def test_newer_generations_stay_intact_until_a_commit_removes_them(tmp_path):
 
     there = ReplayMemory.load(tmp_path, generation=newest)
     assert 2 * (700 + 700) == len(there)
-    there._check()
+    there.inner.parts.check()
     back.close()

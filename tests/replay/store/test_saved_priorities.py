@@ -19,7 +19,7 @@ from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 
 def weights_of(memory: ReplayMemory) -> dict[int, float]:
     """Return the saved weight of each stored transition."""
-    _, arrays = memory._parts.notified_sampler.state()
+    _, arrays = memory.inner.parts.notified_sampler.state()
     names = [name.removesuffix("runs") for name in arrays if name.endswith("runs")]
     runs, weights = arrays[f"{names[0]}runs"].tolist(), arrays[f"{names[0]}weights"].tolist()
     return dict(zip([index for first, count in runs for index in range(first, first + count)], weights, strict=True))
@@ -123,11 +123,11 @@ def test_each_flush_saves_priorities_and_resuming_uses_the_saved_sampler(tmp_pat
 def test_a_priority_update_alone_is_flushed(tmp_path):
     with played(directory=tmp_path / "memory", flush_every=None) as memory:
         memory.flush()
-        before = memory._directory._change_marker()
+        before = memory.inner.directory._change_marker()
 
         memory.update_priorities([memory.sampleable_indices()[0]], [5.0])
 
-        assert before != memory._directory._change_marker()
+        assert before != memory.inner.directory._change_marker()
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])

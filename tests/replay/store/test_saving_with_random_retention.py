@@ -37,8 +37,8 @@ def play(memory: ReplayMemory, num_steps: int, seed: int) -> None:
 
 
 def assert_equal(one: ReplayMemory, other: ReplayMemory) -> None:
-    one._check()
-    other._check()
+    one.inner.parts.check()
+    other.inner.parts.check()
     indices = one.sampleable_indices()
     np.testing.assert_array_equal(indices, other.sampleable_indices())
     mine, others = one.get(indices), other.get(indices)
@@ -70,13 +70,13 @@ def test_logs_stay_small_with_random_eviction(tmp_path):
         writer.begin(None)
         for step in range(60):
             play(memory, 150, seed=step)
-            writer.commit(memory._parts, ())
+            writer.commit(memory.inner.parts, ())
             sizes.append(sum(file.stat().st_size for file in (tmp_path / "memory").glob("frames.*.log")))
 
     live = sum(
-        len(memory._parts.storage.segment(track, number))
+        len(memory.inner.storage.segment(track, number))
         for track in range(NUM_ENVS)
-        for number in memory._parts.storage.sealed_segments(track).tolist()
+        for number in memory.inner.storage.sealed_segments(track).tolist()
     )
     assert max(sizes[20:]) < 3 * live
     assert_equal(memory, ReplayMemory.load(tmp_path / "memory"))
@@ -85,7 +85,7 @@ def test_logs_stay_small_with_random_eviction(tmp_path):
 def test_segments_that_move_to_another_file_are_read_there(tmp_path, monkeypatch):
     memory, other = new_memory(), new_memory()
     monkeypatch.setattr("framestow.replay.store.writer.FILE_BYTES", 20_000)
-    directory = OpenStore.create_or_resume(memory._parts, tmp_path / "memory")
+    directory = OpenStore.create_or_resume(memory.inner.parts, tmp_path / "memory")
     for step in range(40):
         for target in (memory, other):
             play(target, 150, seed=step)

@@ -40,7 +40,7 @@ class Recorded(NamedTuple):
 
     def assert_holds(self, memory: ReplayMemory) -> set[int]:
         """Raise unless every transition of ``memory`` equals the recording; return their indices."""
-        memory._check()
+        memory.inner.parts.check()
         batch = MemoryOfBytes(memory).get(memory.sampleable_indices())
         indices = batch.index.tolist()
         assert [self.batch[index] for index in indices] == pairs_of(batch)
@@ -70,8 +70,8 @@ def recorded(
 ) -> Recorded:
     """Record episodes of two environments; save twice."""
     random, frames = np.random.default_rng(0), np.zeros((ENVS, NUM_BYTES), np.uint8)
-    inner = ReplayMemory(capacity, SPACE, 4, retention=retention, **{"stack": 4} | LIKE)
-    memory = MemoryOfBytes(inner)
+    keyed = ReplayMemory(capacity, SPACE, 4, retention=retention, **{"stack": 4} | LIKE)
+    memory = MemoryOfBytes(keyed)
     memory.begin(frames)
     for step in range(num_steps):
         frames[:, random.integers(0, NUM_BYTES, 5)] = random.integers(0, 256, 5)
@@ -80,11 +80,11 @@ def recorded(
         if has_ended:
             memory.begin(frames // 2)
         if step == num_steps // 2:
-            inner.save(folder)
-    inner.save(folder)
-    indices = inner.sampleable_indices()
+            keyed.save(folder)
+    keyed.save(folder)
+    indices = keyed.sampleable_indices()
     shown = dict(zip(indices.tolist(), pairs_of(memory.get(indices)), strict=True))
-    env_ids, lasts, counts = inner._steps.resolve_steps(indices)[0]
+    env_ids, lasts, counts = keyed.inner.steps.resolve_steps(indices)[0]
     spans = zip(env_ids.tolist(), (lasts - counts + 1).tolist(), lasts.tolist(), strict=True)
     return Recorded(folder, shown, dict(zip(indices.tolist(), spans, strict=True)))
 
@@ -162,7 +162,7 @@ def test_an_environment_without_its_newest_frames_continues_after_a_blank_frame(
     frames = np.full((1, NUM_BYTES), 7, np.uint8)
     MemoryOfBytes(memory).begin(frames, [0])
     MemoryOfBytes(memory).append([1], [1.0], [True], [False], frames + 1, [0])
-    memory._check()
+    memory.inner.parts.check()
     newest = memory.sampleable_indices()[-1:]
     assert (7, 8) == tuple(MemoryOfBytes(memory).get(newest).next_observation[0, -2:, 0].tolist())
     memory.close()
@@ -180,7 +180,7 @@ def test_a_store_without_state_files_is_rebuilt_from_segments_intact_in_all_arra
     memory = ReplayMemory.load(play.folder)
 
     assert verify_store(play.folder).is_intact
-    memory._check()
+    memory.inner.parts.check()
     left = pairs_of(MemoryOfBytes(memory).get(memory.sampleable_indices()))
     assert len(left) > 900
     assert set(left) < set(play.batch.values())

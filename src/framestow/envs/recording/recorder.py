@@ -44,7 +44,7 @@ class PendingExtras:
 
     def __init__(self, memory: Any) -> None:
         # Checks extras and converts their dtypes; None for a memory that stores none.
-        self._check = getattr(memory, "_check_extras", None)
+        self._check = getattr(memory, "check_extras", None)
         # By name, as the caller gave them.
         self._pending: dict[str, Any] = {}
 

@@ -63,7 +63,7 @@ class StepSink(Protocol):
             frames: The next frames, ``(m, *frame)``. Copied.
             env_ids: Numbers of the ``m`` environments; ``None`` means all.
 
-        A memory with extras also has a method ``_check_extras(extras, num_steps)``, and takes its result as
+        A memory with extras also has a method ``check_extras(extras, num_steps)``, and takes its result as
         ``extras=``.
         """
 

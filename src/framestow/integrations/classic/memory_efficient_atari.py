@@ -172,7 +172,7 @@ class MemoryEfficientAtariBuffer:
         if not self._is_stacked:
             add = self._paired_steps.add_frames
             for frame in (observation, following):
-                check_frames(frame[None], 1, self.memory.parts.settings.frame)
+                check_frames(frame[None], 1, self.memory.inner.settings.frame)
         add(
             observation[None],
             action[None],

@@ -46,7 +46,7 @@ def memory_from_bytes(files: dict[str, bytes], threads: int = 1) -> ReplayMemory
 
 def num_steps_taken(memory: ReplayMemory) -> int:
     """Return how many steps were ever added to a memory with ``retention="fifo"``: the index of the next one."""
-    return int(memory.parts.steps.next_index)  # type: ignore[attr-defined]  # of a ring
+    return int(memory.inner.steps.next_index)  # type: ignore[attr-defined]  # of a ring
 
 
 def check_frame_stack(frame_stack: Any) -> None:
@@ -127,7 +127,7 @@ class PairedSteps:
     @property
     def episode_rows(self) -> npt.NDArray[np.int64]:
         """First row of each environment's newest episode, ``(num_envs,)``."""
-        steps = self.memory.parts.steps
+        steps = self.memory.inner.steps
         return self.num_rows - (steps.newest_positions - steps.episode_starts)
 
     def add(self, *step: Any, **extras: Any) -> None:
@@ -191,12 +191,12 @@ class PairedSteps:
 
     def start_new_episodes(self) -> None:
         """Start a new episode with the next step of every environment."""
-        parts = self.memory.parts
+        parts = self.memory.inner.parts
         with parts.lock:
             parts.steps.close_episodes()
 
     def __getstate__(self) -> dict[str, Any]:
-        threads = self.memory.parts.settings.threads
+        threads = self.memory.inner.settings.threads
         return {**self.__dict__, "memory": (memory_to_bytes(self.memory), threads), "_current": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

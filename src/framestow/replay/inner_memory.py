@@ -1,0 +1,147 @@
+"""``InnerMemory``: what framestow's own modules use of a ``ReplayMemory``, below its checked public methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import Frames
+from framestow.replay.added_steps import NO_RUN, CurrentStacks, RunStarts
+from framestow.replay.eviction import evict_unreferenced_frames
+from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.observation_layout import Arrays
+from framestow.replay.observation_report import ObservationWatch
+from framestow.replay.sampling import BatchBuilder
+from framestow.replay.sequences import SequenceBuilder
+from framestow.replay.step_checks import EnvArrays, GivenStep, SegmentSteps, stage_segment, stage_step
+from framestow.replay.steps.ring_steps import RingSteps
+from framestow.replay.store.open_store import OpenStore
+
+
+class InnerMemory:
+    """The parts of a memory, and the calls that store steps and draw batches: ``memory.inner``.
+
+    Loaders, shards, recorders, drop-ins, exports and inspection get from it what they need of a memory. Its methods
+    take the lock themselves. Hold ``lock`` to read more than one part.
+
+    ==================  ==========================================================================
+    attribute           is
+    ==================  ==========================================================================
+    settings            what the memory was built with (``MemorySettings``)
+    steps, storage      the stored steps; the frames of all tracks
+    lock                held for every change, and for every draw
+    parts               these and all others: sampler, generator, budget, newest stacks, damage
+    batches, sequences  they draw, look up and unpack batches of transitions and of sequences
+    directory           the store that the memory lives in; ``None`` for a memory in RAM
+    watch               counts the steps that are not stored as one frame each, for the report
+    current_stacks      the newest frames of every environment, which ``add`` compares
+    ==================  ==========================================================================
+    """
+
+    def __init__(self, parts: MemoryParts) -> None:
+        self.parts, self.settings = parts, parts.settings
+        self.steps, self.storage, self.lock = parts.steps, parts.storage, parts.lock
+        self.directory: OpenStore | None = None
+        # Stores by folder: the directory, and folders of ``save`` and ``load``. A second save writes only what is new.
+        self._stores: dict[Path, OpenStore] = {}
+        self.batches = BatchBuilder(parts)
+        self.sequences = SequenceBuilder(parts, self.batches)
+        self.current_stacks = CurrentStacks(
+            parts.settings.layout, parts.stacker, parts.steps.all_env_ids, parts.steps.is_open
+        )
+        # Looks at the steps that are not stored as one frame each.
+        self.watch = ObservationWatch(parts, self.batches)
+        self.look_at = self.watch.look_at
+        # Every step uses them: one attribute look-up instead of two.
+        self._stacks, self._budget = parts.stacker.native, parts.budget
+
+    def start_episodes(self, new_frames: Frames, checked: EnvArrays, starts: RunStarts = NO_RUN) -> None:
+        """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
+        with self.lock:
+            if self.parts.refusal is not None:
+                self.parts.raise_refusal()
+            charged_bytes = self.steps.begin_whole(self.storage, self._stacks, checked, new_frames, *starts)
+            is_over = charged_bytes > self._budget.max_charged_bytes
+            if is_over:
+                self.parts.evict_to_fit()
+        if is_over and self.directory is not None:
+            self.directory.flush_for_budget()
+
+    def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
+        """Store a step of several environments; ``starts``: the runs that their next observations begin.
+
+        Raises:
+            InvalidStepError: before anything is stored.
+        """
+        paddings, lead_ins = starts
+        if self.directory is not None:
+            self.directory.make_room()
+        with self.lock:
+            if self.parts.refusal is not None:
+                self.parts.raise_refusal()
+            borders = None if paddings is None else paddings > 0
+            if borders is not None and borders.any():
+                self.parts.has_borders = True
+            new_frames = stage_step(self.steps, self.settings, step, borders)
+            if self.steps.evict_for_staged():
+                evict_unreferenced_frames(self.storage, self.steps)
+            charged_bytes = self.steps.append_whole(self.storage, self._stacks, new_frames, paddings, lead_ins)
+            is_over = charged_bytes > self._budget.max_charged_bytes
+            if is_over:
+                self.parts.evict_to_fit()
+        if is_over and self.directory is not None:
+            self.directory.flush_for_budget()
+
+    def append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
+        """Store consecutive frames of an environment that another process packed, with their steps.
+
+        The segment is stored as it is, after its checksum is verified. It has ``frames_per_segment`` frames, and
+        ``takes_segments`` says whether the environment takes one now. Everything is stored by one native call, whole or
+        not at all. Raises ``DamagedDataError`` for bytes, and ``InvalidStepError`` for steps, before that.
+        """
+        if self.directory is not None:
+            self.directory.make_room()
+        stored_steps = self.steps
+        assert isinstance(stored_steps, RingSteps), "the caller asks takes_segments() first"
+        with self.lock:
+            self.parts.raise_refusal()
+            stage_segment(stored_steps, self.settings, self.storage, env_id, segment, steps)
+            if steps.has_borders:
+                self.parts.has_borders = True
+            if stored_steps.evict_for_staged():
+                evict_unreferenced_frames(self.storage, stored_steps)
+            charged_bytes = stored_steps.append_segment(self.storage, self._stacks)
+            is_over = charged_bytes > self._budget.max_charged_bytes
+            if is_over:
+                self.parts.evict_to_fit()
+        if is_over and self.directory is not None:
+            self.directory.flush_for_budget()
+
+    def takes_segments(self, env_id: int) -> bool:
+        """Return whether the memory takes a packed segment of this environment as its next one.
+
+        With random retention it takes single steps: which segment each of them evicts depends on the steps before it.
+        """
+        settings, frame, length = self.settings, self.settings.frame, self.storage.frames_per_segment
+        if settings.storage != "packed" or not isinstance(frame, FrameSpec) or frame.is_column or frame.is_scaled:
+            return False
+        if settings.retention != "fifo" or length > settings.capacity:
+            return False
+        return self.storage.next_position(env_id) % length == 0
+
+    def stacks_of_envs(self) -> Arrays:
+        """Return copies of the current stacks of all environments, one array per array of an observation."""
+        return self.parts.stacker.parts()
+
+    def store_in(self, folder: Path, commit: str = "") -> OpenStore:
+        """Return the store in ``folder``; ``commit`` wrote the data that the memory has of a store not seen before."""
+        path = folder.resolve()
+        return self._stores.setdefault(path, OpenStore(self.parts, path, commit))
+
+    def live_in(self, directory: OpenStore, flush_every: float | None, memory: object) -> None:
+        """Use ``directory`` from now on, and flush to it in the background while ``memory`` exists."""
+        self.directory = self._stores[directory.path] = directory
+        self._budget.count_files(self.settings.retention == "random")
+        with self.lock:
+            self.parts.evict_to_fit()
+        directory.flush_every(flush_every, memory=memory)
