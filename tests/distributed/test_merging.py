@@ -93,7 +93,7 @@ LENGTH = 4  # of a sequence
 @pytest.mark.parametrize("kind", ["transitions", "sequences", "crossing sequences"])
 @pytest.mark.parametrize("forms", [(1,), (2,), (1, 1), (2, 2), (1, 2), (2, 1, 1)], ids=str)
 def test_a_batch_has_the_observations_of_all_rows_whatever_windows_their_shards_gave(forms, kind, n_step):
-    """A form is the number of windows that a shard gave for a step, or for a sequence whose steps share one."""
+    """A form is 1 where observations and next observations share windows, and 2 where each stack has a window."""
     random, settings = np.random.default_rng(1), memory(observation_space=SPEC, n_step=n_step).parts.settings
     shape = None if kind == "transitions" else SequenceShape(LENGTH, None, 0, "mask")
     later = n_step if shape is None else 1  # frames from an observation to the next one
@@ -101,10 +101,13 @@ def test_a_batch_has_the_observations_of_all_rows_whatever_windows_their_shards_
     for number, form in enumerate(forms):
         num = number + 2
         steps = (num,) if shape is None else (num, LENGTH)
-        if form == 2:
-            frames = random.integers(0, 256, (2, *steps, STACK, 2), np.uint8)
-            observations = frames
-            frames = frames.reshape(-1, STACK, 2)
+        if form == 2 and kind == "sequences":  # the first observation, then each next one
+            frames = random.integers(0, 256, (num, LENGTH + 1, STACK, 2), np.uint8)
+            observations = frames[:, :-1], frames[:, 1:]
+        elif form == 2:
+            axis = 2 if kind == "crossing sequences" else 0  # of observation and next observation
+            frames = random.integers(0, 256, (*steps[:axis], 2, *steps[axis:], STACK, 2), np.uint8)
+            observations = np.moveaxis(frames, axis, 0)
         elif kind == "sequences":
             frames = random.integers(0, 256, (num, STACK + LENGTH, 2), np.uint8)
             observations = [
@@ -117,6 +120,7 @@ def test_a_batch_has_the_observations_of_all_rows_whatever_windows_their_shards_
                 np.array([window[which * later :][:STACK] for window in frames]).reshape(*steps, STACK, 2)
                 for which in (0, 1)
             ]
+        frames = frames.reshape(-1, *frames.shape[-2:])
         rows.append(rows_with(frames, steps, 100 * number))
         for which in (0, 1):
             expected[which].extend(observations[which])

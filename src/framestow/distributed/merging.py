@@ -148,13 +148,14 @@ def _merge_frames(
 ) -> tuple[Array, Array]:
     """Return observations and next observations of several shards, for one array of the space.
 
-    ``steps``: of each shard, ``(rows,)`` or ``(rows, length)``. If a shard has two windows for each step, since one of
-    its steps is a border, the merged array has first all observations, then all next observations.
+    ``steps``: of each shard, ``(rows,)`` or ``(rows, length)``. If only some shards have more windows for each row,
+    since one of their steps is a border, the merged array has first all observations, then all next observations.
     """
     if len(arrays) == 1:
         return _views(_writable(arrays[0]), steps[0], n_step)
     all_steps = (sum(num_rows for num_rows, *_ in steps), *steps[0][1:])
-    if all(len(array) != 2 * math.prod(shape) for array, shape in zip(arrays, steps, strict=True)):
+    windows_a_row = {len(array) / shape[0] for array, shape in zip(arrays, steps, strict=True)}
+    if len(windows_a_row) == 1 and (windows_a_row == {1} or len(all_steps) == 2):
         joined = make_array((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
         return _views(np.concatenate(arrays, out=joined), all_steps, n_step)
     views = [_views(array, shape, n_step) for array, shape in zip(arrays, steps, strict=True)]

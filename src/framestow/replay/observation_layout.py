@@ -93,16 +93,7 @@ class Stacks(NamedTuple):
 class ObservationLayout:
     """Observations of ``spec`` as stacks of frames; ``stacks`` has an entry per array, ``None`` where it is no stack.
 
-    The layout is decided when a memory is built, and never changes:
-
-    ==========================================  =================================================================
-    arrays of a space                           frames
-    ==========================================  =================================================================
-    ``(4, 84, 84)``, ``(84, 84, 4)``            4 frames ``(84, 84)``
-    ``(84, 84, 12)``, ``(12, 84, 84)``          4 colour frames, ``(84, 84, 3)`` and ``(3, 84, 84)``
-    ``(84, 84, 3, 4)``, ``(3, 84, 84, 4)``      4 frames ``(84, 84, 3)`` and ``(3, 84, 84)``
-    ``(84, 84, 3)``, ``(84, 84)``, ``(17,)``    no stack: the whole array is a frame
-    ==========================================  =================================================================
+    It is decided when a memory is built, and never changes. ``find_stack`` has the rules.
 
     >>> ObservationLayout.of_space(FrameSpec((84, 84, 12))).frame_space.shape
     (84, 84, 3)
@@ -150,8 +141,7 @@ class ObservationLayout:
     def of_frames(cls, space: Any, stack: int) -> ObservationLayout:
         """Return the layout with stacks of ``stack`` frames of ``space`` on the first axis, in all arrays."""
         frames = observation_spec(space)
-        specs = [replace(frame, shape=(stack, *frame.shape)) for frame in frames.frame_specs]
-        return cls(_with_frames(frames, specs), (Stacks(0, stack),) * len(specs), takes_frames=True)
+        return replace(cls.of_stacks(frames, (Stacks(0, stack),) * len(frames.frame_specs)), takes_frames=True)
 
     @classmethod
     def of_stacks(cls, frames: AnySpec, stacks: tuple[Stacks | None, ...]) -> ObservationLayout:

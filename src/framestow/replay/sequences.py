@@ -84,7 +84,9 @@ class SequenceBuilder:
     def _pending(self, batch_size: int, shape: SequenceShape) -> PendingSequences:
         crosses, length, stack = shape.borders == "cross", shape.length, self._parts.settings.stack
         frames_a_row = length * (stack + 1) if crosses else length + stack
-        num_frames = batch_size * (2 * length * stack if self._parts.has_borders else frames_a_row)
+        if self._parts.has_borders:
+            frames_a_row = (2 * length if crosses else length + 1) * stack
+        num_frames = batch_size * frames_a_row
 
         def choose() -> SequenceSteps:
             self._batches.reserve(num_frames)
@@ -193,7 +195,7 @@ class PendingSequences(PendingFrames[SequenceBatch]):
             length = parts.settings.stack
             if are_borders.any():
                 self._batches.num_bordered_sequences += int(are_borders.any(1).sum())
-                windows = _apart(windows, are_borders, length)
+                windows = _separate(windows, are_borders, length, self._crosses)
             elif self._crosses:
                 length += 1
             else:
@@ -234,9 +236,11 @@ class PendingSequences(PendingFrames[SequenceBatch]):
             return frames
         if not self._crosses and len(frames) == len(mask):
             return _move_to_front(frames, mask)
-        for which in (0, 1):
-            sequence_part(frames, mask.shape, which)[~mask] = 0
-        return frames if self._crosses else _shift_last_stacks(frames, mask)
+        if self._crosses:
+            for which in (0, 1):
+                sequence_part(frames, mask.shape, which)[~mask] = 0
+            return frames
+        return _shift_last_stacks(frames, mask)
 
 
 def _steps_of(
@@ -271,15 +275,22 @@ def _join(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:
     return Windows(windows.env_ids[firsts], lasts, windows.counts[firsts] + num_later.astype(np.int32))
 
 
-def _apart(windows: Windows, are_borders: npt.NDArray[np.bool_], stack: int) -> Windows:
-    """Return two windows for each step: all observations, then all next observations."""
-    env_ids, lasts, counts = windows
-    next_counts = np.where(are_borders.ravel(), 1, np.minimum(counts, stack)).astype(np.int32)
-    return Windows(
-        np.concatenate([env_ids, env_ids]),
-        np.concatenate([lasts - 1, lasts]),
-        np.concatenate([counts - 1, next_counts]),
-    )
+def _separate(windows: Windows, are_borders: npt.NDArray[np.bool_], stack: int, crosses: bool) -> Windows:
+    """Return a window for each stack, sequence by sequence: the first observation, then each next observation.
+
+    Where sequences cross into other episodes, the windows of each step's observation and next observation. Each window
+    has all frames but one of the window before it, as a rule, and storages copy these.
+    """
+    shape = are_borders.shape
+    env_ids, lasts, counts = (column.reshape(shape) for column in windows)
+    next_counts = np.where(are_borders, 1, np.minimum(counts, stack)).astype(np.int32)
+
+    def arrange(observations: Array, next_observations: Array) -> Array:
+        if crosses:
+            return np.stack([observations, next_observations], axis=2).ravel()
+        return np.concatenate([observations[:, :1], next_observations], axis=1).ravel()
+
+    return Windows(arrange(env_ids, env_ids), arrange(lasts - 1, lasts), arrange(counts - 1, next_counts))
 
 
 def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
@@ -295,31 +306,29 @@ def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
 
 def _shift_last_stacks(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
     """Let the last frames of short sequences leave the masked stacks one by one, as in views of one window."""
-    observations, next_observations = (sequence_part(frames, mask.shape, which) for which in (0, 1))
-    stack = observations.shape[2]
+    next_observations = sequence_part(frames, mask.shape, 1)
+    stack = next_observations.shape[2]
     for row, num_steps in enumerate(mask.sum(1).tolist()):
         last = num_steps - 1
+        next_observations[row, num_steps:] = 0
         for column in range(num_steps, min(last + stack, mask.shape[1])):
             next_observations[row, column, : stack - column + last] = next_observations[row, last, column - last :]
-        observations[row, num_steps:] = next_observations[row, last:-1]
     return frames
 
 
 def sequence_part(frames: Array, shape: tuple[int, ...], which: int) -> Array:
     """Return a view of the observations (0) or the next observations (1) of sequences, ``(B, L, stack, *frame)``.
 
-    ``shape``: B and L. ``frames`` has one window for each sequence, or one for each step, or two: first all
-    observations, then all next observations.
+    ``shape``: B and L. ``frames`` has one window for each sequence, one for each step, or those of ``_separate``.
     """
     num_rows, length = shape
-    if len(frames) == num_rows:
+    num_windows = len(frames) // num_rows
+    if num_windows == 1:
         return _stacks(frames, which, length)
-    if len(frames) == num_rows * length:
-        by_step = frames.reshape(num_rows, length, *frames.shape[1:])
-        return by_step[:, :, which : which + frames.shape[1] - 1]
-    both = frames.reshape(2, num_rows, length, *frames.shape[1:])
-    part: Array = both[which]
-    return part
+    of_rows = frames.reshape(num_rows, num_windows, *frames.shape[1:])
+    if num_windows == length:
+        return of_rows[:, :, which : which + frames.shape[1] - 1]
+    return of_rows[:, which : which + length] if num_windows == length + 1 else of_rows[:, which::2]
 
 
 def _stacks(frames: Array, first: int, length: int) -> Array:
