@@ -195,7 +195,8 @@ class AnyPlay:
         return action, reward.astype(np.float32), {"number": len(self.steps) + np.arange(count)}
 
     def padding_of(self, frame: list[np.ndarray]) -> list[np.ndarray]:
-        repeats = self.memory.inner.settings.stack_padding == "first_frame"
+        inner = getattr(self.memory, "inner", self.memory)  # a sharded replay has no inner door
+        repeats = inner.settings.stack_padding == "first_frame"
         return frame if repeats else [np.zeros_like(part) for part in frame]
 
     def start(self, env_id: int, observation: Any, frames: Any = None) -> None:

@@ -23,14 +23,13 @@ from framestow.distributed.shard_group import ShardGroup
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import one_line, plural
-from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.eviction import Retention
 from framestow.replay.memory import check_batch_size
 from framestow.replay.memory_report import MemoryReport
-from framestow.replay.memory_settings import MemorySettings, labels_of
-from framestow.replay.observation_layout import AxisChoice, ObservationLayout
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.observation_layout import AxisChoice
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sequences import Borders, SequenceShape
@@ -111,23 +110,22 @@ class ShardedReplay(ChunkedSteps, Closing):
         real_number("flush_every", flush_every, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
         real_number("timeout_s", timeout_s, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
         envs_per_shard = -(-num_envs // shards)
-        layout = ObservationLayout.of_arguments(observation_space, stack, stack_axis)
-        self.settings = MemorySettings(  # of each shard's memory
+        self.settings = MemorySettings.of_arguments(  # of each shard's memory
+            observation_space,
+            action_space,
             capacity=-(-capacity // shards),
-            frame=layout.frame_space,
-            action=ActionSpec.from_space(action_space),
-            stack=layout.depth,
+            stack=stack,
+            stack_padding=stack_padding,
+            stack_axis=stack_axis,
             num_envs=envs_per_shard,
+            n_step=n_step,
             discount=discount,
             storage=storage,
-            stack_padding=stack_padding,
-            labels=labels_of(label, envs_per_shard),
             retention=retention,
+            label=label,
             max_bytes=None if max_bytes is None else parse_bytes(max_bytes) // shards,
             frames_per_segment=frames_per_segment,
-            extras=ExtrasSpec.from_declared(extras),
-            n_step=n_step,
-            stacks=None if layout.takes_frames else layout.stacks,
+            extras=extras,
         )
         self.capacity, self.stack = self.settings.capacity * shards, self.settings.stack
         priorities = sampler_settings(sampler)

@@ -17,21 +17,20 @@ from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import ObservationSpec, flatten_frames
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import one_line, plural
-from framestow.replay.action_spec import ActionSpec
 from framestow.replay.added_steps import (
     add_step,
     append_observations,
     begin_episodes,
 )
 from framestow.replay.batch import Batch, SequenceBatch
-from framestow.replay.byte_amounts import format_bytes, parse_bytes
+from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.episodes import StoredEpisode, iterate_episodes
 from framestow.replay.eviction import OnDamage, Retention
 from framestow.replay.inner_memory import InnerMemory
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
-from framestow.replay.memory_settings import MemorySettings, labels_of
-from framestow.replay.observation_layout import AxisChoice, ObservationLayout
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.observation_layout import AxisChoice
 from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sampling import (
     PendingBatch,
@@ -179,24 +178,23 @@ class ReplayMemory(Closing):
         folder = None if directory is None else folder_path("directory", directory)
         if frames_per_segment is None and folder is not None:
             frames_per_segment = read_frames_per_segment(folder)
-        layout = ObservationLayout.of_arguments(observation_space, stack, stack_axis)
-        settings = MemorySettings(
-            capacity,
-            layout.frame_space,
-            ActionSpec.from_space(action_space),
-            layout.depth,
-            num_envs,
-            discount,
-            storage,
-            threads,
-            stack_padding,
-            labels_of(label, num_envs),
-            retention,
-            None if max_bytes is None else parse_bytes(max_bytes),
-            frames_per_segment,
-            ExtrasSpec.from_declared(extras),
-            n_step,
-            None if layout.takes_frames else layout.stacks,
+        settings = MemorySettings.of_arguments(
+            observation_space,
+            action_space,
+            capacity=capacity,
+            stack=stack,
+            stack_padding=stack_padding,
+            stack_axis=stack_axis,
+            num_envs=num_envs,
+            n_step=n_step,
+            discount=discount,
+            storage=storage,
+            retention=retention,
+            threads=threads,
+            max_bytes=max_bytes,
+            label=label,
+            frames_per_segment=frames_per_segment,
+            extras=extras,
         )
         # What framestow's own modules use of the memory.
         self.inner = inner = InnerMemory(MemoryParts(settings, sampler, seed, on_damage))
@@ -205,7 +203,7 @@ class ReplayMemory(Closing):
             if folder is not None:
                 inner.live_in(OpenStore.create_or_resume(inner.parts, folder.resolve()), flush_every, self)
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
-        self._takes_frames = layout.takes_frames or layout.depth == 1
+        self._takes_frames = settings.layout.takes_frames or settings.stack == 1
         self._has_arrays = isinstance(settings.frame, ObservationSpec)
 
     # Storing steps

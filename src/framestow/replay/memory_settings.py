@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any
+
+import numpy.typing as npt
 
 from framestow.argument_checks import one_of, real_number, whole_number
 from framestow.errors import InvalidSettingsError
@@ -23,7 +25,7 @@ from framestow.replay.eviction import (
     min_segment_frames,
     segment_frames,
 )
-from framestow.replay.observation_layout import MAX_STACK, ObservationLayout, Stacks
+from framestow.replay.observation_layout import MAX_STACK, AxisChoice, ObservationLayout, Stacks
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
 from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_segment, usual_frames_per_segment
 
@@ -32,17 +34,21 @@ MAX_CAPACITY = 2**62  # transitions; indices are int64
 MAX_N_STEP = 255  # steps
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class MemorySettings:
-    """Settings of a ``ReplayMemory``, named as its arguments; raises ``InvalidSettingsError`` if one is wrong."""
+    """Settings of a ``ReplayMemory``, named as its arguments; raises ``InvalidSettingsError`` if one is wrong.
+
+    ``of_arguments`` takes them as a caller gives them, and ``arguments`` returns them so. A new setting is a field
+    here, and an argument of ``ReplayMemory`` and ``ShardedReplay``.
+    """
 
     capacity: int
     frame: AnySpec
     action: ActionSpec
     stack: int
-    num_envs: int
-    discount: float
-    storage: Storage
+    num_envs: int = 1
+    discount: float = 0.99
+    storage: Storage = "packed"
     threads: int = 1
     stack_padding: StackPadding = "first_frame"  # of saves without this setting, too
     labels: tuple[str, ...] = ()  # one an environment, or none
@@ -53,6 +59,34 @@ class MemorySettings:
     n_step: int = 1  # of saves without this setting, too
     stacks: tuple[Stacks | None, ...] | None = None
     """Stacks by array, of a memory built with the space of whole observations; ``None`` of one built with ``stack``."""
+
+    @classmethod
+    def of_arguments(
+        cls,
+        observation_space: Any,
+        action_space: Any,
+        *,
+        stack: int | None,
+        stack_axis: AxisChoice | Mapping[str, AxisChoice] | None,
+        num_envs: int,
+        label: str | Sequence[str],
+        max_bytes: int | str | None,
+        extras: Mapping[str, npt.DTypeLike] | ExtrasSpec | None,
+        **same: Any,
+    ) -> MemorySettings:
+        """Return the settings that arguments of ``ReplayMemory`` mean; those in ``same`` are fields of this class."""
+        layout = ObservationLayout.of_arguments(observation_space, stack, stack_axis)
+        return cls(
+            frame=layout.frame_space,
+            action=ActionSpec.from_space(action_space),
+            stack=layout.depth,
+            stacks=None if layout.takes_frames else layout.stacks,
+            num_envs=num_envs,
+            labels=labels_of(label, num_envs),
+            max_bytes=None if max_bytes is None else parse_bytes(max_bytes),
+            extras=ExtrasSpec.from_declared(extras),
+            **same,
+        )
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -149,19 +183,8 @@ class MemorySettings:
             given |= {"observation_space": self.frame, "stack": self.stack}
         else:
             given |= {"observation_space": self.layout.spec, "stack_axis": self.stacks}
-        names = (
-            "capacity",
-            "stack_padding",
-            "num_envs",
-            "discount",
-            "storage",
-            "retention",
-            "max_bytes",
-            "frames_per_segment",
-            "extras",
-            "n_step",
-        )
-        return given | {name: getattr(self, name) for name in names}
+        others = {field.name for field in fields(self)} - {"frame", "action", "stack", "stacks", "labels", "threads"}
+        return given | {name: getattr(self, name) for name in others}
 
 
 def check_unpacking(storage: Any, threads: Any) -> int:
