@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from multiprocessing.context import get_spawning_popen
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -148,26 +148,10 @@ STATE = "framestow.json"
 BYTES_AT_ONCE = 1 << 20  # of a file that is hashed
 
 
-class PixelStorage(Protocol):
-    """A storage with pixels in a memory."""
-
-    threads: int
-
-    @property
-    def memory(self) -> ReplayMemory:
-        """The memory with the pixels."""
-
-    def _make_state(self) -> dict[str, Any]:
-        """Return the state without the memory and the other keys, as JSON."""
-
-    def _restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Restore the result of ``_make_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
-
-
 class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  # TorchRL is typed as Any
     """Save and load a storage: packed pixels in a folder ``memory`` beside TorchRL's files, with checksums of all."""
 
-    def dumps(self, storage: PixelStorage, path: str | Path) -> None:
+    def dumps(self, storage: FramestowStorage, path: str | Path) -> None:
         """Write the storage to the folder ``path``."""
         folder = Path(path)
         super().dumps(storage, folder)
@@ -175,7 +159,7 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
         state = {"storage": storage._make_state(), "checksums": _checksums(folder)}
         (folder / STATE).write_text(json.dumps(state))
 
-    def loads(self, storage: PixelStorage, path: str | Path) -> None:
+    def loads(self, storage: FramestowStorage, path: str | Path) -> None:
         """Load a storage that ``dumps`` has written.
 
         Raises:
@@ -199,29 +183,6 @@ class FramestowCheckpointer(TensorStorageCheckpointer):  # type: ignore[misc]  #
     def register_load_hook(self, hook: Any) -> None:
         """Raise ``InvalidSettingsError``, as ``register_save_hook`` does."""
         raise InvalidSettingsError(f"{hook} is a load hook: pixels are saved packed, without hooks; remove the hook")
-
-
-def state_of(storage: PixelStorage) -> dict[str, Any]:
-    """Return the pixels for a ``state_dict``: JSON text and tensors."""
-    files = memory_to_bytes(storage.memory)
-    tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in files.items()}
-    return {"state": json.dumps(storage._make_state()), MEMORY: tensors}
-
-
-def restore_state(storage: PixelStorage, state: dict[str, Any]) -> None:
-    """Restore the result of ``state_of``."""
-    files = {name: tensor.cpu().numpy().tobytes() for name, tensor in state[MEMORY].items()}
-    storage._restore_state(json.loads(state["state"]), memory_from_bytes(files, storage.threads))
-
-
-def check_same(ours: dict[str, Any], saved: dict[str, Any]) -> None:
-    """Raise ``IncompatibleError`` if the settings differ."""
-    for name, value in ours.items():
-        if saved.get(name) != value:
-            raise IncompatibleError(
-                f"{name} is {value!r}, but {saved.get(name)!r} in the saved storage: settings must be equal; create "
-                "the storage with the saved settings"
-            )
 
 
 def _checksums(folder: Path) -> dict[str, int]:
@@ -423,12 +384,18 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
     def state_dict(self) -> dict[str, Any]:
         """Return the state with the memory as packed bytes."""
         state: dict[str, Any] = super().state_dict()
-        return state if self._pixels is None else {**state, "framestow": state_of(self)}
+        if self._pixels is None:
+            return state
+        files = memory_to_bytes(self.memory)
+        tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in files.items()}
+        return {**state, "framestow": {"state": json.dumps(self._make_state()), MEMORY: tensors}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state of a storage with the same settings; damaged bytes are detected before any change."""
         if "framestow" in state_dict:
-            restore_state(self, state_dict["framestow"])
+            saved = state_dict["framestow"]
+            files = {name: tensor.cpu().numpy().tobytes() for name, tensor in saved[MEMORY].items()}
+            self._restore_state(json.loads(saved["state"]), memory_from_bytes(files, self.threads))
         super().load_state_dict({name: part for name, part in state_dict.items() if name != "framestow"})
 
     def _make_state(self) -> dict[str, Any]:
@@ -441,7 +408,12 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
 
     def _restore_state(self, state: dict[str, Any], memory: ReplayMemory) -> None:
         """Restore the result of ``_make_state`` with its memory; raise ``IncompatibleError`` if the settings differ."""
-        check_same(self._settings(), state["settings"])
+        for name, value in self._settings().items():
+            if state["settings"].get(name) != value:
+                raise IncompatibleError(
+                    f"{name} is {value!r}, but {state['settings'].get(name)!r} in the saved storage: settings must be "
+                    "equal; create the storage with the saved settings"
+                )
         saved = state["pixels"]
         pixels = self._make_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
         pixels.steps.restore(saved["steps"], memory)
