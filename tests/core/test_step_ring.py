@@ -68,6 +68,40 @@ def test_a_ring_keeps_its_arrays_alive():
     assert [3, 1.0] == [actions[0], rewards[0]]
 
 
+def test_lists_may_have_the_numbers_of_numpy():
+    open_arrays = {"is_open": np.ones(2, bool), "newest_positions": np.zeros(2, np.int64)}
+    ring, frame = ring_of(ARRAYS | open_arrays), np.ones((1, 2, 2), np.uint8)
+    step = [0], [3], [1.0], [False], [True]
+    for at, number in [
+        (0, np.int64(1)),
+        (1, np.int64(3)),
+        (1, np.uint8(3)),
+        (1, np.array(3)),
+        (2, np.float32(0.5)),
+        (2, np.float64(0.5)),
+        (2, np.int16(2)),
+        (3, np.bool_(True)),
+        (4, np.True_),
+    ]:
+        assert ring.stage(*step[:at], [number], *step[at + 1 :], frame), (at, number)
+    for at, number in [
+        (0, np.int64(-1)),
+        (0, np.True_),
+        (1, np.int64(-1)),
+        (1, np.float64(1.0)),
+        (1, np.False_),
+        (1, np.array([3])),
+        (2, np.float64(1e39)),
+        (2, np.float32("nan")),
+        (2, np.True_),
+        (3, np.int64(1)),
+        (3, np.float32(1)),
+        (4, 1),
+        (4, None),
+    ]:
+        assert not ring.stage(*step[:at], [number], *step[at + 1 :], frame), (at, number)
+
+
 def test_a_refused_step_is_not_staged():
     ring = ring_of(ARRAYS | {"is_open": np.ones(2, bool), "newest_positions": np.zeros(2, np.int64)})
     frame = np.ones((1, 2, 2), np.uint8)

@@ -155,6 +155,30 @@ def test_a_refused_step_changes_nothing(wrong, kind):
     memory.inner.parts.check()
 
 
+ODD_FORMS = {
+    "unaligned": lambda row: np.append(np.uint8(0), row.view(np.uint8))[1:].view(row.dtype).reshape(row.shape),
+    "another name of int64": lambda row: row.view(np.longlong),
+    "every other": lambda row: np.repeat(row, 2, axis=-1)[:, ::2],
+    "read-only": lambda row: np.frombuffer(row.tobytes(), row.dtype).reshape(row.shape),
+}
+
+
+@pytest.mark.parametrize("change", ODD_FORMS.values(), ids=ODD_FORMS)
+@pytest.mark.parametrize("wrap", [lambda row: row, lambda row: {"vector": row}], ids=["array", "dict"])
+def test_an_observation_is_stored_however_its_array_lies_in_memory(wrap, change):
+    rows = [wrap(change(row)) for row in np.arange(6 * 5, dtype=np.int64).reshape(6, 1, 5)]
+    memory = ReplayMemory(10, wrap(FrameSpec((5,), np.int64)), NUM_ACTIONS)
+    step = [0], [0.0], [False], [False]
+    memory.begin(rows[0])
+    memory.append(*step, rows[1])
+    memory.add(rows[1], *step[:2], rows[2], *step[2:])
+    memory.add(rows[4], *step[:2], rows[5], *step[2:])
+
+    batch = memory.get([0, 1, 2])
+    both = (part["vector"] if isinstance(part, dict) else part for part in (batch.observation, batch.next_observation))
+    assert [[0, 5, 20], [5, 10, 25]] == [part[:, 0].tolist() for part in both]
+
+
 def test_a_closed_memory_in_a_directory_takes_no_step(tmp_path):
     with ReplayMemory(20, SPACE, NUM_ACTIONS, directory=tmp_path) as memory:
         add(memory, (1, 1), (1, 2))

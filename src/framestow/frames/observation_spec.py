@@ -211,6 +211,15 @@ def flatten_frames(frames: Any, spec: AnySpec) -> Any:
     return tuple(spec.flatten(frames)) if isinstance(spec, ObservationSpec) else frames
 
 
+def as_native(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """Return an array of a dtype equal to ``dtype`` as native code takes it: aligned, in C order, named as ``dtype``.
+
+    >>> as_native(np.zeros(3, np.longlong), np.dtype(np.int64)).dtype.char == np.dtype(np.int64).char
+    True
+    """
+    return np.require(array, requirements=["C", "ALIGNED"]).view(dtype)
+
+
 def each_array(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], frames: Frames) -> Frames:
     """Return ``frames`` with ``change`` applied to the single array, or to each of several.
 

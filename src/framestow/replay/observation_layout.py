@@ -16,7 +16,14 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, ArraySpec, ObservationSpec, arrays_of, observation_spec
+from framestow.frames.observation_spec import (
+    AnySpec,
+    ArraySpec,
+    ObservationSpec,
+    arrays_of,
+    as_native,
+    observation_spec,
+)
 from framestow.frames.stacking import join_channels
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte
@@ -241,7 +248,7 @@ class ObservationLayout:
                 f"{name}{array_spec.subscript} has dtype {array.dtype}: the observation space requires {frame.dtype}, "
                 "and nothing is cast; convert it"
             )
-        return np.ascontiguousarray(array).reshape(observed)
+        return as_native(array, frame.dtype).reshape(observed)
 
 
 def find_stack(shape: tuple[int, ...]) -> Stacks | None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import FRAMES, AnySpec, ArraySpec, Frames, flatten_frames
+from framestow.frames.observation_spec import FRAMES, AnySpec, ArraySpec, Frames, as_native, flatten_frames
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from framestow.replay.steps.ring_steps import RingSteps
@@ -113,7 +113,7 @@ def _check_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -
             f"{FRAMES}{array_spec.subscript} have shape {array.shape}: {num_steps} environments take {shape}; "
             "give one frame (not a stack) for each environment, along the first axis"
         )
-    return np.require(array, requirements=["C", "ALIGNED"])
+    return as_native(array, array_spec.frame.dtype)
 
 
 def check_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
