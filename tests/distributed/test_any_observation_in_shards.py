@@ -50,7 +50,7 @@ class Shards:
         self.n_step, self.directory, self.lives = n_step, directory, [0] * NUM_SHARDS
         self.calls = RecordedCalls(*(partial(self._shard, of_shard, number) for number in range(NUM_SHARDS)))
         self.writer = ShardWriter(self.calls, WriterSettings(of_shard, tuple(range(NUM_ENVS)), give_up_s=5.0))
-        self.play = AnyPlay(self.writer, of_shard.layout, seed, mixes=True, kinds=20)
+        self.play = AnyPlay(self.writer, of_shard.layout, seed, mixes=True, kinds=20, padding=padding)
         self.lost_before = [0] * NUM_SHARDS
         """Of each shard: the number of the first step that was given after its last loss."""
 

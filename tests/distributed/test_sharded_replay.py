@@ -130,7 +130,8 @@ def test_batches_of_several_shards_have_the_observations_that_were_given(kind, n
     options = {"n_step": n_step, "num_envs": 3, "shards": 2, "extras": EXTRAS, "seed": 3, "frames_per_segment": 8}
     options |= {"discount": DISCOUNT} | KINDS_OF_REPLAY[kind]
     replay = ShardedReplay(2_000, options.pop("space"), NUM_ACTIONS, start=start_local_shards, **options)
-    play = AnyPlay(replay, replay.settings.layout, n_step, mixes=True, kinds=20)
+    padding = replay.settings.stack_padding
+    play = AnyPlay(replay, replay.settings.layout, n_step, mixes=True, kinds=20, padding=padding)
     shards = replay.group.calls.objects
 
     for _ in range(4):

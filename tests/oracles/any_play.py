@@ -59,9 +59,18 @@ class AnyPlay:
     """
 
     def __init__(
-        self, memory: Any, layout: ObservationLayout, seed: int, *, mixes: bool = False, kinds: int = KINDS
+        self,
+        memory: Any,
+        layout: ObservationLayout,
+        seed: int,
+        *,
+        mixes: bool = False,
+        kinds: int = KINDS,
+        padding: str | None = None,
     ) -> None:
         self.memory, self.layout, self.mixes, self.kinds = memory, layout, mixes, kinds
+        # The memory's stack_padding; asked for if ``memory`` is a writer of shards.
+        self.padding = memory.inner.settings.stack_padding if padding is None else padding
         self.random, self.num_envs = np.random.default_rng(seed), memory.num_envs
         self.now = [self.stack() for _ in range(self.num_envs)]
         self.steps: list[GivenStep] = []
@@ -195,9 +204,7 @@ class AnyPlay:
         return action, reward.astype(np.float32), {"number": len(self.steps) + np.arange(count)}
 
     def padding_of(self, frame: list[np.ndarray]) -> list[np.ndarray]:
-        inner = getattr(self.memory, "inner", self.memory)  # a sharded replay has no inner door
-        repeats = inner.settings.stack_padding == "first_frame"
-        return frame if repeats else [np.zeros_like(part) for part in frame]
+        return frame if self.padding == "first_frame" else [np.zeros_like(part) for part in frame]
 
     def start(self, env_id: int, observation: Any, frames: Any = None) -> None:
         self.episodes[env_id] += 1
