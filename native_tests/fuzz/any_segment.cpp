@@ -228,22 +228,21 @@ SegmentHeader header_or_a_new_one(const Bytes& segment, std::minstd_rand& random
     try {
         return read_header(span_of(segment));
     } catch (const DamagedSegment&) {
-        if (random() % 2 == 0) {
-            const FrameGeometry colour{one_to(20, random), 3 * one_to(24, random), 3};
-            return SegmentHeader{Encoding::kPixelPatches, one_to(8, random), one_to(5, random), colour};
-        }
-        if (random() % 3 == 0) {
-            const FrameGeometry planes{3 * one_to(20, random), one_to(40, random), 1, true};
-            return SegmentHeader{Encoding::kPlanarPatches, one_to(8, random), one_to(5, random), planes};
-        }
-        const Encoding encoding = one_to(8, random) == 1 ? Encoding::kRaw : Encoding::kPatches;
+        const auto encoding = static_cast<Encoding>(random() % kEncodings.size());
+        const EncodingRow& row = row_of(encoding);
         const std::uint32_t row_bytes = one_to(40, random);
-        const FrameGeometry geometry{one_to(20, random), row_bytes, std::min(row_bytes, one_to(4, random))};
+        FrameGeometry geometry{one_to(20, random), row_bytes, std::min(row_bytes, one_to(4, random))};
+        if (row.is_of_colour) {
+            geometry = FrameGeometry{one_to(20, random), 3 * one_to(24, random), 3};
+        } else if (row.is_of_planes) {
+            geometry = FrameGeometry{3 * one_to(20, random), row_bytes, 1, true};
+        }
         return SegmentHeader{encoding, one_to(8, random), one_to(5, random), geometry};
     }
 }
 
 void change_header(SegmentHeader& header, std::minstd_rand& random) {
+    const EncodingRow& row = row_of(header.encoding);
     switch (random() % 5) {
         case 0:
             header.num_frames = one_to(64, random);
@@ -252,16 +251,14 @@ void change_header(SegmentHeader& header, std::minstd_rand& random) {
             header.group_frames = one_to(16, random);
             return;
         case 2:
-            header.geometry.rows =
-                header.encoding == Encoding::kPlanarPatches ? 3 * one_to(20, random) : one_to(64, random);
+            header.geometry.rows = row.is_of_planes ? 3 * one_to(20, random) : one_to(64, random);
             return;
         case 3:
-            header.geometry.row_bytes =
-                header.encoding == Encoding::kPixelPatches ? 3 * one_to(24, random) : one_to(64, random);
+            header.geometry.row_bytes = row.is_of_colour ? 3 * one_to(24, random) : one_to(64, random);
             return;
         default:
             header.geometry.pixel_bytes =
-                header.encoding >= Encoding::kPixelPatches ? header.geometry.pixel_bytes : one_to(4, random);
+                row.is_of_colour || row.is_of_planes ? header.geometry.pixel_bytes : one_to(4, random);
     }
 }
 

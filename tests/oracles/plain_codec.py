@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -164,45 +165,61 @@ class Patch:
         self.offset = back
 
 
-def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
-    """Frames of ``segment``, ``(num_frames, rows * row_bytes)``; BrokenSegmentError for anything that is wrong.
+class Header(NamedTuple):
+    """The fields of a segment's header that its payload is read by."""
 
-    Adds the codes of the operations that it reads to ``codes``.
-    """
-    codes = set() if codes is None else codes
-    crc, mark, version, encoding, zero, num_frames, rows, row_bytes, pixel_bytes, group_frames = HEADER.unpack_from(
-        segment
-    )
-    if crc != crc32c(segment[4:]) or (mark, version, zero) != (0xF5, 1, 0) or encoding > 3:
-        raise BrokenSegmentError("a header that no writer wrote")
-    if encoding == 3:
-        if pixel_bytes != 1 or rows % 3:
-            raise BrokenSegmentError("planes that are no colours")
-        rows, row_bytes, pixel_bytes = rows // 3, 3 * row_bytes, 3
-    if encoding == 2 and (pixel_bytes != 3 or row_bytes % 3):
+    num_frames: int
+    rows: int
+    row_bytes: int
+    pixel_bytes: int
+    group_frames: int
+
+    @property
+    def frame_bytes(self) -> int:
+        return self.rows * self.row_bytes
+
+
+def raw_frames(header: Header, payload: bytes, codes: set[int]) -> NDArray[np.uint8]:
+    del codes  # of operations, which raw frames have not
+    return np.frombuffer(payload, np.uint8).reshape(header.num_frames, header.frame_bytes)
+
+
+def byte_patches(header: Header, payload: bytes, codes: set[int]) -> NDArray[np.uint8]:
+    return patched_frames(header, payload, codes, BYTES)
+
+
+def pixel_patches(header: Header, payload: bytes, codes: set[int]) -> NDArray[np.uint8]:
+    if header.pixel_bytes != 3 or header.row_bytes % 3:
         raise BrokenSegmentError("pixels that are no colours")
-    payload = segment[HEADER.size :]
-    frame_bytes = rows * row_bytes
-    if encoding == 0:
-        return np.frombuffer(payload, np.uint8).reshape(num_frames, frame_bytes)
-    num_groups = -(-num_frames // group_frames)
+    return patched_frames(header, payload, codes, PIXELS)
+
+
+def planar_patches(header: Header, payload: bytes, codes: set[int]) -> NDArray[np.uint8]:
+    if header.pixel_bytes != 1 or header.rows % 3:
+        raise BrokenSegmentError("planes that are no colours")
+    joined = header._replace(rows=header.rows // 3, row_bytes=3 * header.row_bytes, pixel_bytes=3)
+    pixels = patched_frames(joined, payload, codes, PIXELS).reshape(header.num_frames, -1, 3)
+    return pixels.transpose(0, 2, 1).reshape(header.num_frames, header.frame_bytes)
+
+
+def patched_frames(header: Header, payload: bytes, codes: set[int], meaning: Codes) -> NDArray[np.uint8]:
+    """Read a base frame and groups of patches, behind a table of groups."""
+    num_groups = -(-header.num_frames // header.group_frames)
     begins = struct.unpack_from(f"<{num_groups}I", payload)
     body = payload[4 * num_groups :]
 
     def read(offset: int, frame: list[int], base: list[int] | None) -> Patch:
-        patch = Patch(
-            body, offset, row_bytes, pixel_bytes, list(frame), base, codes, PIXELS if encoding >= 2 else BYTES
-        )
+        patch = Patch(body, offset, header.row_bytes, header.pixel_bytes, list(frame), base, codes, meaning)
         patch.operations(len(body), is_repeated=False)
         return patch
 
-    base = read(0, [0] * frame_bytes, None).frame
+    base = read(0, [0] * header.frame_bytes, None).frame
     frames: list[list[int]] = []
     offset = 0
-    for index in range(num_frames):
-        patched = frames[-1] if index % group_frames else base
-        if index % group_frames == 0:
-            offset = begins[index // group_frames]
+    for index in range(header.num_frames):
+        patched = frames[-1] if index % header.group_frames else base
+        if index % header.group_frames == 0:
+            offset = begins[index // header.group_frames]
         if body[offset : offset + 1] == bytes([REFERENCE]):
             [group] = body[offset + 1 : offset + 2] or [num_groups]
             if group >= num_groups:
@@ -213,7 +230,19 @@ def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
         patch = read(offset, patched, base)
         offset = patch.offset
         frames.append(patch.frame)
-    unpacked = np.array(frames, np.uint8)
-    if encoding == 3:
-        return unpacked.reshape(num_frames, -1, 3).transpose(0, 2, 1).reshape(num_frames, frame_bytes)
-    return unpacked
+    return np.array(frames, np.uint8)
+
+
+ENCODINGS = (raw_frames, byte_patches, pixel_patches, planar_patches)
+"""Reads the payload of each encoding, by the number in a segment's header."""
+
+
+def unpack(segment: bytes, codes: set[int] | None = None) -> NDArray[np.uint8]:
+    """Frames of ``segment``, ``(num_frames, rows * row_bytes)``; BrokenSegmentError for anything that is wrong.
+
+    Adds the codes of the operations that it reads to ``codes``.
+    """
+    crc, mark, version, encoding, zero, *fields = HEADER.unpack_from(segment)
+    if crc != crc32c(segment[4:]) or (mark, version, zero) != (0xF5, 1, 0) or encoding >= len(ENCODINGS):
+        raise BrokenSegmentError("a header that no writer wrote")
+    return ENCODINGS[encoding](Header(*fields), segment[HEADER.size :], set() if codes is None else codes)

@@ -200,7 +200,7 @@ void FrameStore::begin_segment(EnvFrames& env) {
     }
     const SegmentView view = view_segment(format_, segment);
     const SegmentHeader header = as_pixels(view.header);  // as bases are
-    if (header.encoding == Encoding::kRaw) {
+    if (!row_of(header.encoding).has_groups) {
         return;
     }
     background_->clear();
@@ -565,12 +565,12 @@ void FrameStore::check_follows(const EnvFrames& env, std::int64_t env_id, std::i
     }
 }
 
-// Packs the frames again on the segment's base. A segment stored raw has none and takes a new segment's.
+// Packs the frames again on the segment's base. A segment without groups has none and takes a new segment's.
 void FrameStore::reopen(EnvFrames& env, const SegmentView& view) {
     const SegmentHeader& header = view.header;
     std::vector<std::uint8_t> frames(header.num_frames * format_.frame_bytes());
     unpack_frames(format_, view, 0, header.num_frames, scratch_, frames.data());
-    if (!format_.is_raw && header.encoding != Encoding::kRaw) {
+    if (!format_.is_raw && row_of(header.encoding).has_groups) {
         unpack_frames(header, view.segment, 0, 1, scratch_, previous_frame_.data());
         env.open.begin(scratch_.base.frame());
     } else {

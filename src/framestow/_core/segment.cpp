@@ -499,17 +499,7 @@ void unpack_frames(const FrameFormat& format, const SegmentView& view, std::size
 
 void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::size_t first, std::size_t count,
                    DecodingScratch& scratch, std::uint8_t* out) {
-    const ByteSpan payload = payload_of(padded_segment);
-    switch (header.encoding) {
-        case Encoding::kRaw:
-            unpack_raw(header, payload, first, count, out);
-            return;
-        case Encoding::kPatches:
-        case Encoding::kPixelPatches:
-        case Encoding::kPlanarPatches:
-            unpack_patches(header, view_patches(header, payload), first, count, scratch, out);
-            return;
-    }
+    row_of(header.encoding).unpack(header, payload_of(padded_segment), first, count, scratch, out);
 }
 
 bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::size_t place, std::size_t count,

@@ -8,7 +8,6 @@ namespace framestow {
 namespace {
 
 constexpr std::size_t kChecksumBytes = 4;
-constexpr std::uint64_t kMinPatchBytes = 1;  // an end mark
 
 ByteSpan checked_part(ByteSpan segment) {
     return ByteSpan{segment.bytes + kChecksumBytes, segment.size - kChecksumBytes};
@@ -17,8 +16,9 @@ ByteSpan checked_part(ByteSpan segment) {
 // A header may not promise more frames than its payload can hold, so no caller allocates memory for them.
 void check_size(const SegmentHeader& header, std::uint64_t payload_bytes) {
     const std::uint64_t num_frames = header.num_frames;
-    const bool fits = header.encoding == Encoding::kRaw ? payload_bytes == num_frames * header.geometry.frame_bytes()
-                                                        : payload_bytes >= num_frames * kMinPatchBytes;
+    const EncodingRow& row = row_of(header.encoding);
+    const bool fits = row.has_all_bytes ? payload_bytes == num_frames * header.geometry.frame_bytes()
+                                        : payload_bytes >= num_frames * row.least_bytes;
     if (!fits) {
         throw DamagedSegment("segment of " + std::to_string(payload_bytes + kHeaderBytes) + " bytes cannot hold the " +
                              std::to_string(num_frames) + " frames of " + header.geometry.text() +
@@ -34,7 +34,7 @@ SegmentHeader peek_header(ByteSpan segment) {
     header.encoding = static_cast<Encoding>(bytes[6]);
     header.num_frames = load_u32(bytes + 8);
     header.geometry = FrameGeometry{load_u32(bytes + 12), load_u32(bytes + 16), load_u16(bytes + 20)};
-    header.geometry.channels_first = header.encoding == Encoding::kPlanarPatches;
+    header.geometry.channels_first = is_encoding(bytes[6]) && row_of(header.encoding).is_of_planes;
     header.group_frames = load_u16(bytes + 22);
     return header;
 }
@@ -50,17 +50,18 @@ SegmentHeader read_header(ByteSpan segment) {
     if (bytes[5] != kFormatVersion) {
         throw DamagedSegment("segment has format version " + std::to_string(bytes[5]) + ": this build reads version 1");
     }
-    if (bytes[6] > static_cast<std::uint8_t>(Encoding::kPlanarPatches)) {
-        throw DamagedSegment("segment has encoding " + std::to_string(bytes[6]) + ": this build knows 0 to 3");
+    if (!is_encoding(bytes[6])) {
+        throw DamagedSegment("segment has encoding " + std::to_string(bytes[6]) + ": this build knows 0 to " +
+                             std::to_string(kEncodings.size() - 1));
     }
     const SegmentHeader header = peek_header(segment);
     const std::string fault = geometry_fault(header.geometry);
     if (!fault.empty()) {
         throw DamagedSegment("segment header: " + fault);
     }
-    if (header.encoding == Encoding::kPixelPatches && !header.geometry.is_colour()) {
-        throw DamagedSegment("segment header: encoding 2 needs pixels of 3 bytes and rows of whole pixels, not " +
-                             header.geometry.text());
+    if (row_of(header.encoding).is_of_colour && !header.geometry.is_colour()) {
+        throw DamagedSegment("segment header: encoding " + std::to_string(bytes[6]) +
+                             " needs pixels of 3 bytes and rows of whole pixels, not " + header.geometry.text());
     }
     if (header.num_frames == 0 || header.num_frames > kMaxSegmentFrames || header.group_frames == 0) {
         throw DamagedSegment("segment header: num_frames must be 1 to 2**24 and group_frames at least 1");

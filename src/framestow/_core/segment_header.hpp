@@ -14,6 +14,7 @@
 
 #include "bytes.hpp"
 #include "frame_geometry.hpp"
+#include "packings/encodings.hpp"
 
 namespace framestow {
 
@@ -48,8 +49,6 @@ inline constexpr std::uint8_t kSegmentMark = 0xF5;  // fifth byte of every segme
 inline constexpr std::uint8_t kFormatVersion = 1;   // another one is refused
 inline constexpr std::uint32_t kMaxSegmentFrames = std::uint32_t{1} << 24;
 
-enum class Encoding : std::uint8_t { kRaw = 0, kPatches = 1, kPixelPatches = 2, kPlanarPatches = 3 };
-
 struct SegmentHeader {
     Encoding encoding = Encoding::kRaw;
     std::uint32_t num_frames = 0;
@@ -61,7 +60,7 @@ struct SegmentHeader {
 
 SegmentHeader read_header(ByteSpan segment);
 
-// Returns the fields unchecked; `segment` has at least kHeaderBytes.
+// Returns the fields unchecked, also an encoding that no row has; `segment` has at least kHeaderBytes.
 SegmentHeader peek_header(ByteSpan segment);
 
 // Writes the header and the checksum over the first kHeaderBytes of `segment`.

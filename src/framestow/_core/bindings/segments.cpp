@@ -44,9 +44,7 @@ nb::dict py_inspect_segment(nb::handle segment_argument) {
     const ReadArray segment = as_bytes(segment_argument, "segment");
     const SegmentHeader header = read_header(span_of(segment));
     nb::dict fields;
-    fields["encoding"] = header.encoding == Encoding::kRaw       ? "raw"
-                         : header.encoding == Encoding::kPatches ? "patches"
-                                                                 : "pixel patches";
+    fields["encoding"] = row_of(header.encoding).name;
     fields["num_frames"] = header.num_frames;
     fields["rows"] = header.geometry.rows;
     fields["row_bytes"] = header.geometry.row_bytes;

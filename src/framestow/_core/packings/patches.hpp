@@ -53,10 +53,6 @@ private:
     std::size_t front_ = 0;  // bytes before the frame
 };
 
-// Encoding 0: copies raw frames first .. first + count - 1 to `out` (count * frame_bytes). Throws DamagedSegment,
-// before it writes, unless the payload has exactly the frames of the header. Thread-safe.
-void unpack_raw(const SegmentHeader& header, ByteSpan payload, std::size_t first, std::size_t count, std::uint8_t* out);
-
 // The background of a segment: for each byte, the value that most frames share.
 //
 // As the next segment's base it saves what a single frame cannot: behind a sprite that moved, the background is one
@@ -140,7 +136,7 @@ PatchesView view_patches(const SegmentHeader& header, ByteSpan payload);
 // The header of the same patches as those of frames with channels last: their frames are unpacked as joined().
 SegmentHeader as_pixels(const SegmentHeader& header);
 
-// Encodings 1 to 3: unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be
+// As unpack_groups(): unpacks frames first .. first + count - 1. Throws DamagedSegment for a payload that cannot be
 // decoded, perhaps after it wrote some frames. Several threads with their own scratch may read one payload, or one idle
 // writer. Continues where `scratch.up_to` says, if that leads to the frames.
 void unpack_patches(const SegmentHeader& header, const PatchesView& view, std::size_t first, std::size_t count,
