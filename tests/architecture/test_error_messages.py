@@ -59,7 +59,7 @@ PASSED_ON = {
 # These messages become parts of others, which have the value and the way out.
 INNER = {
     ("frames/observation_spec.py", "a part of an observation is one array of numbers of a fixed shape"),
-    ("replay/store/verified_store.py", "its content is inconsistent ({error})"),
+    ("replay/store/verify.py", "its content is inconsistent ({error})"),
 }
 
 # The ValueErrors of these modules say how stored bytes are damaged; the DamagedDataError around them says what to do.

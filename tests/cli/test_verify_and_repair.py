@@ -82,11 +82,14 @@ def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
     done = capsys.readouterr().out
 
     for line in (
-        "steps.000001.log: 1 intact block is copied into a new file, 1 is dropped",
+        "steps.000001.log: 1 block is dropped, and no generation names the file any more",
         "generation 1 keeps 1,076 transitions and loses 1,024",
     ):
         assert line in dry
         assert line in done
+    assert re.search(
+        r"the intact data is copied into new files: this needs up to [\d.]+ KiB of free disk$", dry, re.MULTILINE
+    )
     assert "planned changes:" in dry
     assert re.search(r"the damaged files are now in run/memory/damaged-\d{8}-\d{6}$", done, re.MULTILINE)
     assert WHOLE == main(["verify", "run"])

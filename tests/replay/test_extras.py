@@ -227,7 +227,7 @@ def test_steps_with_extras_are_verified_and_repaired_like_others(tmp_path):
 
 def test_saved_extras_of_another_shape_are_reported_as_damage(tmp_path):
     memory = played(3)
-    arrays = memory.inner.steps.state(stored=())
+    arrays = memory.inner.steps.state()
     arrays["extra.state"] = arrays["extra.state"][:, :1]
 
     with pytest.raises(

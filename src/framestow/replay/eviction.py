@@ -127,6 +127,8 @@ class DamagedSegments:
     def __init__(self, on_damage: OnDamage, steps: StepStore, storage: FrameStorage) -> None:
         one_of("on_damage", on_damage, get_args(OnDamage), "use 'raise' to get an error")
         self.are_skipped = on_damage == "skip"
+        self.are_logged = True
+        """Whether skipped damage is logged; a repair reports it itself."""
         self._steps, self._storage = steps, storage
         # The skipped segments, as (env_id, number of the segment). Each is counted and logged once.
         self._segments: set[tuple[int, int]] = set()
@@ -148,13 +150,15 @@ class DamagedSegments:
         self._storage.evict(error.env_id, before, first)
         if (error.env_id, error.segment) not in self._segments:
             self._segments.add((error.env_id, error.segment))
-            _log.warning("a damaged segment is skipped: %s", error)
+            if self.are_logged:
+                _log.warning("a damaged segment is skipped: %s", error)
 
     def skip_steps(self, error: KeyError | DamagedDataError) -> None:
         """Log the damaged block of steps that ``error`` names, or raise ``error``. The step store counts its steps."""
         if not self.are_skipped:
             raise error
-        _log.warning("a damaged block of steps is skipped: %s", error.args[0])
+        if self.are_logged:
+            _log.warning("a damaged block of steps is skipped: %s", error.args[0])
 
 
 FEWEST_FRAMES = 20  # per segment; shorter segments hardly compress

@@ -124,10 +124,11 @@ def test_transitions_are_the_played_ones_with_borders_anywhere(
 def test_episodes_are_told_from_runs_by_the_steps_alone(make, stack):
     played = PlayedSteps(make(steps_of(2, stack, extra=900)), stack, seed=5)
     played.play(300, 0.1, 0.5)
-    state = {name: array for name, array in played.step_store.state(stored=()).items() if name not in EPISODE_KEYS}
+    blocks = {key: played.step_store.step_block(key) for key in played.step_store.list_sealed_steps()}
+    state = {name: array for name, array in played.step_store.state().items() if name not in EPISODE_KEYS}
     loaded = make(steps_of(2, stack, extra=900))
 
-    loaded.restore(state, {}.get)
+    loaded.restore(state, blocks.get)
 
     sampleable = played.step_store.sampleable_indices()
     assert len(sampleable) == len(played.steps)

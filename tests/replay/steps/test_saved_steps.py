@@ -87,7 +87,6 @@ def test_the_state_without_sealed_blocks_is_small(make):
     outside = len(step_store.state()["steps.env_id"])
 
     assert outside <= max(2 * STEPS_PER_BLOCK, NUM_ENVS * 2 * SEGMENT_FRAMES)
-    assert len(step_store.state(stored=())["steps.env_id"]) >= len(step_store)
 
 
 @pytest.mark.parametrize("make", STEP_STORES)
@@ -178,7 +177,7 @@ def test_arrays_of_another_step_store_are_refused(make, name, value):
 
 
 def slot_dtype(step_store) -> np.dtype:
-    state = step_store.state(stored=())
+    state = step_store.state()
     fields = ("position", "reward", "flags", "history", "env_id", "action")
     return np.dtype(
         [

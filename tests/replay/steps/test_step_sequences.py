@@ -105,10 +105,11 @@ def test_sequences_of_steps_are_the_played_ones(
 def test_episode_starts_are_derived_from_the_steps_of_a_store_without_them(retention, stack):
     steps = steps_for(2, stack, extra=900)
     played = play_sequence(retention, steps, 5, 0.1, 400)
-    state = {name: array for name, array in played.step_store.state(stored=()).items() if name not in EPISODE_KEYS}
+    blocks = {key: played.step_store.step_block(key) for key in played.step_store.list_sealed_steps()}
+    state = {name: array for name, array in played.step_store.state().items() if name not in EPISODE_KEYS}
     loaded = MAKERS[retention](steps, 5)
 
-    loaded.restore(state, {}.get)
+    loaded.restore(state, blocks.get)
 
     sampleable = played.step_store.sampleable_indices()
     assert len(sampleable) == len(played.steps)

@@ -208,16 +208,16 @@ def test_a_damaged_state_is_replaced_by_the_generation_before_under_a_new_number
 def test_without_state_files_complete_segments_are_rebuilt_from_the_logs(store, stored):
     for state in store.glob("state.*"):
         flip_bit(state, np.random.default_rng(0))
-
-    repair_store(store)
-
-    memory = assert_all_is_what_was_recorded(store, stored)
-    indices, tracks, _, lasts = stored.windows[2]
     num_sealed = np.zeros(NUM_ENVS, np.int64)
     for log in range(1, 1 + len(list(store.glob("frames.*.log")))):
         for entry in range((store / f"frames.{log:06d}.index").stat().st_size // 32 - 1):
             track, number = key_at(store, "frames", log, entry)
             num_sealed[track] = max(num_sealed[track], number + 1)
+
+    repair_store(store)
+
+    memory = assert_all_is_what_was_recorded(store, stored)
+    indices, tracks, _, lasts = stored.windows[2]
     is_sealed = lasts < num_sealed[tracks] * stored.frames_per_segment
     is_in_a_block = indices < indices[-1] // STEPS_PER_BLOCK * STEPS_PER_BLOCK
     first = -(-indices[0] // STEPS_PER_BLOCK) * STEPS_PER_BLOCK

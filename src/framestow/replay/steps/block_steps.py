@@ -17,6 +17,9 @@ from framestow.replay.steps.step_store import (
     FrameRange,
     Indices,
     ReadSteps,
+    SealedBlocks,
+    SegmentSpans,
+    Slots,
     StepKey,
     StepSettings,
     StepStore,
@@ -122,18 +125,12 @@ class BlockSteps(StepBlocks, StepStore):
             )
         return self.records(env_id, segment)
 
-    def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
-        """Return, as arrays, everything that is in no sealed block of ``stored`` (None: in no sealed block).
+    def state(self) -> Arrays:
+        """Return, as arrays, everything that is in no sealed block.
 
         The slots of the open blocks are concatenated in the order of their numbers.
         """
         blocks: Arrays = dict(zip(BLOCK_FIELDS, self.blocks(), strict=True))
-        if stored is not None:
-            keys = zip(blocks["env_ids"].tolist(), blocks["segments"].tolist(), strict=True)
-            is_stored = [
-                not num_steps or key in stored for key, num_steps in zip(keys, blocks["num_steps"], strict=True)
-            ]
-            blocks["are_sealed"] = blocks["are_sealed"] & np.array(is_stored, np.bool_)
         is_open = np.logical_not(blocks["are_sealed"])
         keys = zip(blocks["env_ids"][is_open].tolist(), blocks["segments"][is_open].tolist(), strict=True)
         slots = np.frombuffer(b"".join(self.records(*key) for key in keys), self._record)
@@ -175,6 +172,46 @@ class BlockSteps(StepBlocks, StepStore):
         restore_starts(self, arrays)
         self.retention.restore(arrays["retention.generator"])
         return num_lost
+
+    def num_sampleable_in(self, key: StepKey, arrays: Arrays) -> int:
+        row = (arrays["blocks.env_ids"] == key[0]) & (arrays["blocks.segments"] == key[1])
+        first = int(arrays["blocks.numbers"][row].sum()) * self.segment_frames
+        num_lost = np.diff(np.searchsorted(arrays["steps.lost"], (first, first + self.segment_frames)))
+        return int(arrays["blocks.num_steps"][row].sum()) - int(num_lost[0])
+
+    def _rebuild_blocks(self, spans: SegmentSpans, whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
+        """Keep the newest blocks that fit the capacity, under new numbers.
+
+        The sealed blocks do not say whether one had been evicted. A block that later steps may reference, such as the
+        newest of each environment, is stored in the state itself.
+        """
+        found: dict[StepKey, Slots] = {}
+        for env_id, number in filter(whole.__contains__, blocks.keys):
+            slots = np.frombuffer(blocks.read((env_id, number)) or b"", self._record)
+            found[env_id, number] = slots
+            if slots["flags"][-1] & TAKEN:  # its next frame is the first of the next segment
+                spans.add(env_id, number, number + 1)
+        newest = {(env_id, after - 1) for env_id, after in enumerate(spans.nexts.tolist()) if after}
+        chosen: list[tuple[StepKey, Slots]] = []
+        free, empty = self.capacity, np.zeros(self.segment_frames, self._record)  # of a block whose steps are lost
+        for key in sorted(found.keys() | newest, key=lambda key: (key[1], key[0]), reverse=True):
+            slots = found.get(key, empty)
+            free -= _num_taken(slots)
+            if free >= 0 or key in newest:
+                chosen.append((key, slots))
+        chosen.reverse()
+        env_ids, segments = np.array([key for key, _ in chosen], np.int64).reshape(-1, 2).T
+        is_sealed = (segments + 1) * self.segment_frames <= spans.nexts[env_ids] * self.segment_frames - self.stack
+        in_state = [slots for (_, slots), sealed in zip(chosen, is_sealed, strict=True) if not sealed]
+        return {
+            "blocks.numbers": np.arange(len(chosen)),
+            "blocks.env_ids": env_ids,
+            "blocks.segments": segments,
+            "blocks.num_steps": np.array([_num_taken(slots) for _, slots in chosen], np.int64),
+            "blocks.are_sealed": is_sealed,
+            "blocks.next_number": np.array([len(chosen)]),
+            **slots_to_arrays(np.concatenate([np.zeros(0, self._record), *in_state])),
+        }
 
     def _find_sealed_block(
         self, env_id: int, segment: int, num_steps: int, read_steps: ReadSteps
@@ -223,3 +260,8 @@ class BlockSteps(StepBlocks, StepStore):
     def _are_sealed(self, env_id: Any, segment: Any) -> Any:
         """Return whether neither the newest observation nor a later transition references these segments."""
         return (segment + 1) * self.segment_frames <= self.newest_positions[env_id] - self.stack + 1
+
+
+def _num_taken(slots: Slots) -> int:
+    """Return how many slots have a step."""
+    return int((slots["flags"] & TAKEN > 0).sum())

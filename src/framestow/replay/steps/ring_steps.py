@@ -19,6 +19,8 @@ from framestow.replay.steps.step_store import (
     FrameRange,
     Indices,
     ReadSteps,
+    SealedBlocks,
+    SegmentSpans,
     StepKey,
     StepSettings,
     StepStore,
@@ -174,13 +176,9 @@ class RingSteps(StepRing, StepStore):
             )
         return self._slots[_indices_of(key[1]) % self.capacity].tobytes()
 
-    def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
-        """Return, as arrays, everything that is in no sealed block; everything if ``stored`` lacks a sealed block.
-
-        The slots are in the order of their indices.
-        """
-        is_missing = stored is not None and any(key not in stored for key in self.list_sealed_steps())
-        numbers = range(0) if is_missing else _numbers_within(self.oldest, self.next_index)
+    def state(self) -> Arrays:
+        """Return, as arrays, everything that is in no sealed block. The slots are in the order of their indices."""
+        numbers = _numbers_within(self.oldest, self.next_index)
         slots = self._slots[_outside(self.oldest, self.next_index, numbers) % self.capacity]
         return {
             "steps.span": np.array([self.oldest, self.next_index]),
@@ -217,6 +215,24 @@ class RingSteps(StepRing, StepStore):
         self.restore_pending()
         restore_starts(self, arrays)
         return num_lost
+
+    def num_sampleable_in(self, key: StepKey, arrays: Arrays) -> int:
+        first, before = _indices_of(key[1])[[0, -1]] + [0, 1]
+        return STEPS_PER_BLOCK - int(np.diff(np.searchsorted(arrays["steps.lost"], (first, before)))[0])
+
+    def _rebuild_blocks(self, spans: SegmentSpans, _whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
+        """Keep the newest blocks that fit the capacity; there is one order over all environments."""
+        numbers = [number for _, number in blocks.keys]
+        if not numbers:
+            return {}
+        after = max(numbers) + 1
+        first = max(min(numbers), after - self.capacity // STEPS_PER_BLOCK)
+        for number in filter(lambda number: number >= first, numbers):
+            spans.add_slots(np.frombuffer(blocks.read((0, number)) or b"", self._slots.dtype))
+        return {
+            "steps.span": np.array([first, after]) * STEPS_PER_BLOCK,
+            "steps.blocks": np.array([first, after]),
+        }
 
     def _restore_blocks(self, numbers: range, all_lost: set[int], read_steps: ReadSteps) -> int:
         missing = [np.zeros(0, np.int64)]

@@ -7,7 +7,7 @@ class follow invariant checks for tests, and the conversion of slots, environmen
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,6 +69,8 @@ class StepSettings:
 
 Indices = npt.NDArray[np.int64]
 Arrays = dict[str, npt.NDArray[Any]]
+
+Slots = npt.NDArray[Any]  # of dtype slot_record
 
 StepKey = tuple[int, int]  # identifies a block of steps in a store: environment and number
 ReadSteps = Callable[[StepKey], "bytes | None"]  # returns a block's bytes, or None if it is missing or damaged
@@ -179,11 +181,8 @@ class StepStore(_Steps):
         """Return the slots of a sealed block as bytes; raise ``IndexError`` for a block that is not sealed."""
 
     @abstractmethod
-    def state(self, *, stored: Collection[StepKey] | None = None) -> Arrays:
-        """Return, as arrays, everything that is in no sealed block.
-
-        ``stored``: keys of the sealed blocks that the store has. If it lacks some, their steps are included.
-        """
+    def state(self) -> Arrays:
+        """Return, as arrays, everything that is in no sealed block."""
 
     @abstractmethod
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
@@ -194,8 +193,78 @@ class StepStore(_Steps):
         """
 
     @abstractmethod
+    def num_sampleable_in(self, key: StepKey, arrays: Arrays) -> int:
+        """Return how many steps of a sealed block were sampleable when ``state`` returned ``arrays``."""
+
+    def rebuild_state(self, spans: SegmentSpans, whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
+        """Return arrays for ``restore``, from sealed blocks alone; called on a new step store of the same settings.
+
+        The state is lost, and with it all steps that are in no sealed block. So every environment continues with a new
+        segment behind its newest step or frame, and all episodes are closed.
+
+        Arguments:
+            spans: Segments of frames that are stored. Segments that the steps may reference are added.
+            whole: Segments of which every array is stored, as (environment, number).
+            blocks: The sealed blocks that are left.
+        """
+        arrays = self.state()
+        for name in EPISODE_KEYS:  # ``restore`` computes these from the steps
+            del arrays[name]
+        arrays |= self._rebuild_blocks(spans, whole, blocks)
+        newest = spans.nexts * spans.segment_frames - 1
+        starts = np.maximum(newest, 0)
+        return arrays | {
+            "steps.newest_positions": newest,
+            "steps.episode_starts": starts,
+            "steps.run_starts": starts,
+        }
+
+    @abstractmethod
+    def _rebuild_blocks(self, spans: SegmentSpans, whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
+        """Return the arrays that say which blocks are sealed, and add the segments that their steps reference."""
+
+    @abstractmethod
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if the step store contradicts itself."""
+
+
+class SealedBlocks(NamedTuple):
+    """The sealed blocks of steps that a store has."""
+
+    keys: Sequence[StepKey]
+    """Their keys, by environment and number."""
+    read: ReadSteps
+
+
+POSITION_RANGE = 2**32  # slots store the low 32 bits of a position
+MAX_DISTANCE = 2**30  # frames between the newest and the oldest position of an environment
+
+
+class SegmentSpans:
+    """By environment, the numbers of its first segment and of the one after its last."""
+
+    def __init__(self, num_envs: int, segment_frames: int) -> None:
+        self.segment_frames = segment_frames
+        self.firsts = np.full(num_envs, -1, np.int64)  # -1 without a segment
+        self.nexts = np.zeros(num_envs, np.int64)
+
+    def add(self, env_id: int, first: int, last: int) -> None:
+        """Add the segments ``first`` to ``last`` of an environment."""
+        known = int(self.firsts[env_id])
+        self.firsts[env_id] = first if known < 0 else min(known, first)
+        self.nexts[env_id] = max(int(self.nexts[env_id]), last + 1)
+
+    def add_slots(self, slots: Slots) -> None:
+        """Add the segments from the first frame of these steps to the frame after the last."""
+        for env_id in np.unique(slots["env_id"]).tolist():
+            low_bits = slots["position"][slots["env_id"] == env_id].astype(np.int64)
+            next_position = int(self.nexts[env_id]) * self.segment_frames
+            positions = low_bits + (next_position - low_bits + POSITION_RANGE // 2) // POSITION_RANGE * POSITION_RANGE
+            # The slot of a lost step has a position farther back.
+            positions = positions[abs(positions - next_position) < MAX_DISTANCE]
+            if positions.size:
+                first, last = int(positions.min()), int(positions.max()) + 1
+                self.add(env_id, max(0, first) // self.segment_frames, last // self.segment_frames)
 
 
 def runs_of(indices: Indices) -> Indices:
@@ -277,8 +346,6 @@ def check_starts(steps: StepStore) -> None:
 
 STEP_KEYS, COLUMN_KEYS = ("env_id", "position", "history"), ("action", "reward", "flags")  # by prefix in a store
 EPISODE_KEYS = "steps.num_episodes", "steps.oldest_episodes", "steps.episode_frames"
-
-Slots = npt.NDArray[Any]  # of dtype slot_record
 
 
 def slots_to_arrays(slots: Slots) -> Arrays:

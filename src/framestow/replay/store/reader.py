@@ -42,14 +42,18 @@ from framestow.storage.files.manifest import generations, manifest_path, read_ch
 from framestow.storage.frame_storage import FrameSnapshot, FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
+BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
 WINDOWS_PER_PIECE = 2**16  # windows that are looked up at a time
 
 
 class BlockSource(Protocol):
-    """The blocks of one log: a ``BlockLogReader``, or the subset that a repair keeps."""
+    """The blocks of one log: a ``BlockLogReader``, or the intact ones of a damaged log."""
 
     def __len__(self) -> int:
         """Return the number of blocks."""
+
+    def __contains__(self, key: BlockKey) -> bool:
+        """Return whether a block can be found."""
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a block is; raise ``KeyError`` if it does not exist."""
@@ -77,10 +81,11 @@ class StoredMemory(Closing):
     ) -> None:
         # The blocks of the two logs; their files are open until ``close``.
         self.manifest, self.frames, self.steps = manifest, frames, steps
-        # The arrays of the state file, and the manifest's path for messages.
-        self._folder, self._arrays, self._file = folder, arrays, str(manifest_path(folder, manifest.generation))
+        self.arrays = arrays
+        """Arrays of the state file."""
+        # The folder, and the manifest's path, for messages.
+        self._folder, self._file = folder, str(manifest_path(folder, manifest.generation))
         self.settings = read_settings(manifest.memory, self._file)
-        self._check_arrays()
 
     @classmethod
     def open(cls, folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredMemory:
@@ -104,6 +109,7 @@ class StoredMemory(Closing):
                 logs.append(_open_log(folder, name, manifest, files))
                 on_error.callback(logs[-1].close)
             stored = cls(folder, manifest, arrays, *logs)
+            stored.check_arrays()
             on_error.pop_all()
         return stored
 
@@ -145,13 +151,13 @@ class StoredMemory(Closing):
                 f"{parts.storage.frames_per_segment}; load it with the version that saved it"
             )
         try:
-            parts.damage.num_transitions += parts.steps.restore(self._arrays, partial(self._read_steps, parts))
+            parts.damage.num_transitions += parts.steps.restore(self.arrays, partial(self._read_steps, parts))
             damaged = list(self._fill_sealed(parts, in_files))
             self._fill_open(parts)
-            for error in damaged:
-                parts.damage.skip(error)
+            if parts.damage.are_skipped:
+                self._skip_damage(parts, damaged)
             check_windows(parts)
-            parts.restore(self.manifest.memory, self._arrays)
+            parts.restore(self.manifest.memory, self.arrays)
         except DamagedDataError as error:
             if str(self._folder) in str(error):
                 raise
@@ -189,7 +195,7 @@ class StoredMemory(Closing):
     def _fill_sealed(self, parts: MemoryParts, in_files: bool) -> Iterator[DamagedSegmentError]:
         """Restore the sealed segments; yield an error for each damaged one that is skipped."""
         storage, num_frames = parts.storage, parts.storage.frames_per_segment
-        for key in iterate_sealed_segments(self._arrays):
+        for key in iterate_sealed_segments(self.arrays):
             try:
                 if in_files and storage.supports_files(key.track):
                     file, offset, size = self.frames.find(key)
@@ -201,11 +207,21 @@ class StoredMemory(Closing):
                     raise
                 yield DamagedSegmentError(str(error), key.track % self.settings.num_envs, key.number)
 
+    def _skip_damage(self, parts: MemoryParts, damaged: list[DamagedSegmentError]) -> None:
+        """Lose the transitions of damaged segments, and steps before the first frame of their environment."""
+        for error in damaged:
+            parts.damage.skip(error)
+        for track in range(self.settings.num_tracks):
+            first = parts.storage.stored_positions(track).start
+            parts.damage.num_transitions += parts.steps.lose(
+                track % self.settings.num_envs, BEFORE_ALL_POSITIONS, first
+            )
+
     def _fill_open(self, parts: MemoryParts) -> None:
         """Restore the open segments, and the next position of tracks without stored frames."""
-        storage, segments, start = parts.storage, self._arrays[OPEN_SEGMENTS], 0
-        for track, size in enumerate(self._arrays[OPEN_SIZES].tolist()):
-            next_position = int(self._arrays[NEXT_POSITIONS][track])
+        storage, segments, start = parts.storage, self.arrays[OPEN_SEGMENTS], 0
+        for track, size in enumerate(self.arrays[OPEN_SIZES].tolist()):
+            next_position = int(self.arrays[NEXT_POSITIONS][track])
             number = next_position // storage.frames_per_segment
             if size:
                 storage.restore(track, number, segments[start : start + size].tobytes())
@@ -230,16 +246,16 @@ class StoredMemory(Closing):
         storage.restore(track, number, blank.segment(0, number))
         storage.evict(track % self.settings.num_envs, (number + 1) * length, number * length)
 
-    def _check_arrays(self) -> None:
+    def check_arrays(self) -> None:
         """Raise ``DamagedDataError`` unless the arrays have one entry for each track and name existing data only.
 
         So a damaged or hostile store cannot make the memory larger than its files, and filling it ends.
         """
         tracks = (self.settings.num_tracks,)
         self._check_integers(NEXT_POSITIONS, tracks, MAX_NUMBER * self.manifest.frames_per_segment)
-        num_bytes = self._arrays.get(OPEN_SEGMENTS, _EMPTY).nbytes
+        num_bytes = self.arrays.get(OPEN_SEGMENTS, _EMPTY).nbytes
         sizes = self._check_integers(OPEN_SIZES, tracks, num_bytes)
-        num_runs = len(self._arrays.get(SEGMENT_RUNS, _EMPTY))
+        num_runs = len(self.arrays.get(SEGMENT_RUNS, _EMPTY))
         counts = self._check_integers(RUN_COUNTS, tracks, num_runs)
         runs = self._check_integers(SEGMENT_RUNS, (num_runs, 2), MAX_NUMBER)
         lengths = runs[:, 1] - runs[:, 0] + 1
@@ -249,7 +265,7 @@ class StoredMemory(Closing):
             raise self._inconsistency(f"it names {int(lengths.sum())} segments and the log has {len(self.frames)}")
 
     def _check_integers(self, name: str, shape: tuple[int, ...], highest: int) -> npt.NDArray[np.int64]:
-        array = self._arrays.get(name, _EMPTY)
+        array = self.arrays.get(name, _EMPTY)
         if array.dtype != np.int64 or array.shape != shape or (array < 0).any() or (array > highest).any():
             raise self._inconsistency(f"{name} must have integers from 0 to {highest} in the shape {shape}")
         return array

@@ -43,12 +43,14 @@ class Snapshot(NamedTuple):
         frames.next_positions   next position of each track of frames (``MemorySettings.num_tracks``)
         frames.open_sizes       bytes of each track's open segment
         frames.open_segments    the open segments, concatenated
+        frames.runs             sealed segments, as runs of consecutive numbers (``segment_runs``)
+        frames.run_counts       number of runs of each track
     """
     num_transitions: int
 
 
-def take_snapshot(parts: MemoryParts) -> Snapshot:
-    """Copy the small state of a memory. The caller holds ``parts.lock``."""
+def take_snapshot(parts: MemoryParts, sealed: npt.NDArray[np.int64]) -> Snapshot:
+    """Copy the small state of a memory with these sealed segments (packed keys). The caller holds ``parts.lock``."""
     storage, length = parts.storage, parts.storage.frames_per_segment
     positions = [storage.next_position(track) for track in range(parts.settings.num_tracks)]
     open_segments = [
@@ -56,13 +58,19 @@ def take_snapshot(parts: MemoryParts) -> Snapshot:
         for track, position in enumerate(positions)
     ]
     memory, sampler_arrays = parts.state()
-    arrays: Arrays = {
-        **{name: np.array(array) for name, array in parts.steps.state().items()},
+    step_arrays = {name: np.array(array) for name, array in parts.steps.state().items()}
+    arrays = step_arrays | frame_arrays(positions, open_segments, sealed) | sampler_arrays
+    return Snapshot(memory, arrays, len(parts.steps))
+
+
+def frame_arrays(positions: npt.ArrayLike, open_segments: list[bytes], sealed: npt.NDArray[np.int64]) -> Arrays:
+    """Return the arrays of frames: next positions and open segments by track, and the packed keys of sealed ones."""
+    return {
         NEXT_POSITIONS: np.array(positions, np.int64),
         OPEN_SIZES: np.array([len(segment) for segment in open_segments], np.int64),
         OPEN_SEGMENTS: np.frombuffer(b"".join(open_segments), np.uint8),
+        **segment_runs(sealed, len(open_segments)),
     }
-    return Snapshot(memory, arrays | sampler_arrays, len(parts.steps))
 
 
 def segment_runs(keys: npt.NDArray[np.int64], num_tracks: int) -> Arrays:

@@ -1,17 +1,70 @@
-"""Verify a store: every byte of every file that a kept generation names, and that the files fit together."""
+"""Verify a store: manifests, state files, every byte of the logs, and each generation by itself.
+
+``verify_store`` returns a ``Verification``. ``VerifiedStore`` has all findings and the generations that can still be
+read, which a repair keeps. ``VerifiedGeneration`` has the steps of one generation without those whose frames are lost.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
-from framestow.replay.store.folder_contents import read_while_written
-from framestow.replay.store.format import FRAMES, file_names, read_checked_manifest
-from framestow.replay.store.verified_log import VerifiedLog
-from framestow.replay.store.verified_store import Finding, Progress, VerifiedGeneration, VerifiedStore
-from framestow.storage.files.block_format import INDEX, BlockKey
+import numpy as np
+import numpy.typing as npt
+
+from framestow.closing import Closing
+from framestow.errors import DamagedDataError
+from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
+from framestow.replay.step_fields import BORDER
+from framestow.replay.steps.step_store import SealedBlocks, SegmentSpans, StepKey, StepStore, steps_in_pieces
+from framestow.replay.steps.step_stores import make_step_store
+from framestow.replay.store.folder_contents import FolderContents, manifest_in_state, read_while_written
+from framestow.replay.store.format import (
+    FRAMES,
+    KIND,
+    STEPS,
+    Manifest,
+    file_names,
+    read_checked_manifest,
+    read_settings,
+)
+from framestow.replay.store.reader import BEFORE_ALL_POSITIONS, StoredMemory
+from framestow.replay.store.snapshot import (
+    NEXT_POSITIONS,
+    OPEN_SEGMENTS,
+    OPEN_SIZES,
+    Arrays,
+    frame_arrays,
+    iterate_sealed_segments,
+    unpack_arrays,
+)
+from framestow.replay.store.verify_log import IntactBlocks, SegmentCheck, StepsCheck, VerifiedLog
+from framestow.storage.files.block_format import INDEX, BlockKey, pack_keys, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations
+from framestow.storage.files.manifest import generations, manifest_path, read_checked
+
+Numbers = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]
+"""Called with the number of bytes read so far and the total."""
+
+
+class Finding(NamedTuple):
+    """One place where a store differs from what framestow wrote."""
+
+    file: Path
+    offset: int | None
+    """Offset in the file; ``None`` if the finding concerns the whole file."""
+    message: str
+    transitions: int | None
+    """Transitions of the newest readable generation that it costs; ``None`` if unknown for it alone."""
+
+    @property
+    def what(self) -> str:
+        """The message without the name of the file and the way out."""
+        message = self.message.removeprefix(f"{self.file}: ")
+        return message.rpartition("; ")[0] or message
 
 
 @dataclass(frozen=True)
@@ -47,40 +100,211 @@ def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, fi
         IncompatibleError: another version wrote the store.
     """
     with VerifiedStore(folder, files, progress) as store:
-        verification = verification_of(store)
+        verification = store.summarize()
     numbers = generations(folder, files)
     if not numbers or numbers == store.numbers_at_start:
         return verification
     # A concurrent writer removed files that its generations no longer need: that is not damage.
     if not verification.generations:
         return verify_store(folder, progress, files)
-    needed = _list_needed_names(folder, files)
+
+    def list_needed() -> set[str]:
+        manifests = [read_checked_manifest(folder, number, files) for number in generations(folder, files)]
+        return {name for manifest in manifests for name in file_names(manifest)}
+
+    needed = read_while_written(folder, list_needed, files)
     findings = [one for one in verification.findings if one.file.exists() or one.file.name in needed]
     return replace(verification, findings=findings)
 
 
-def _list_needed_names(folder: Path, files: FileSystem) -> set[str]:
-    """Return the names of the files that the folder's generations need, all read from one state."""
+class VerifiedStore(Closing):
+    """All findings of a store, and the generations that a repair can keep. Close it after use.
 
-    def read() -> set[str]:
-        manifests = [read_checked_manifest(folder, number, files) for number in generations(folder, files)]
-        return {name for manifest in manifests for name in file_names(manifest)}
+    ``manifests`` are the intact manifests of generations that stay, oldest first. ``generations`` are those of them
+    with an intact state file.
+    """
 
-    return read_while_written(folder, read, files)
+    def __init__(self, folder: Path, files: FileSystem = DISK, progress: Progress = lambda _done, _all: None) -> None:
+        self.folder, self._disk, self._progress = folder, files, progress
+        self.findings: list[Finding] = []
+        self.recovered: list[int] = []
+        """Generations whose damaged manifests were rebuilt from their state files."""
+        self.manifests = self._read_manifests()
+        self.generations: list[VerifiedGeneration] = []
+        self.logs: dict[str, VerifiedLog] = {}  # by name, with the blocks that any generation names
+        # By generation, the blocks that it names in the logs of frames and of steps.
+        self._blocks: dict[int, tuple[IntactBlocks, IntactBlocks]] = {}
+        # Bytes of all committed files, and for ``progress`` the bytes done and to do. A log's bytes count twice.
+        self.num_bytes = self._done = self._to_do = 0
+        if self.manifests:
+            # Open all files first: a concurrent writer may remove files, but open files stay readable.
+            states = [self._read_state(manifest) for manifest in self.manifests]
+            for name in (FRAMES, STEPS):
+                of_log = [getattr(manifest, name) for manifest in self.manifests]
+                self.logs[name] = VerifiedLog(folder, name, of_log, files)
+            for manifest in self.manifests:
+                blocks = (self.logs[name].blocks_of(getattr(manifest, name)) for name in (FRAMES, STEPS))
+                self._blocks[manifest.generation] = (next(blocks), next(blocks))
+            self._verify_logs()
+            for manifest, state in zip(self.manifests, states, strict=True):
+                self._verify_generation(manifest, state)
+            self._progress(self._to_do, self._to_do)
 
+    def salvage(self) -> None:
+        """Rebuild the newest generation from its manifest and the logs, if no generation can be read.
 
-def verification_of(store: VerifiedStore) -> Verification:
-    """Summarize the findings of a verified store."""
-    newest = store.newest or store.rebuild()
-    return Verification(
-        folder=store.folder,
-        generations=[manifest.generation for manifest in store.manifests],
-        num_bytes=store.num_bytes,
-        num_blocks=sum(log.num_blocks for log in store.logs.values()),
-        transitions=len(newest.stored_steps) if newest else 0,
-        lost=newest.lost if newest else 0,
-        findings=store.findings + [finding for log in store.logs.values() for finding in _findings_of(log, newest)],
-    )
+        Raises:
+            DamagedDataError: every manifest is lost too, so that the settings of the memory are unknown.
+        """
+        if not self.manifests:
+            raise DamagedDataError(
+                f"{self.folder}: every manifest and every state file is damaged or missing, so the settings of the "
+                "memory are unknown; load an older save"
+            )
+        try:
+            self._add_generation(self._rebuild(self.manifests[-1]))
+        except DamagedDataError as error:
+            raise DamagedDataError(
+                f"{self.folder}: no generation can be rebuilt from the logs ({error}); load an older save"
+            ) from error
+
+    def summarize(self) -> Verification:
+        """Return the findings, and the transitions of the newest generation that can be read or rebuilt."""
+        newest = self.generations[-1] if self.generations else self._rebuild_newest()
+        return Verification(
+            folder=self.folder,
+            generations=[manifest.generation for manifest in self.manifests],
+            num_bytes=self.num_bytes,
+            num_blocks=sum(log.num_blocks for log in self.logs.values()),
+            transitions=len(newest.steps) if newest else 0,
+            lost=newest.lost if newest else 0,
+            findings=self.findings + [one for log in self.logs.values() for one in _findings_of(log, newest)],
+        )
+
+    def close(self) -> None:
+        """Close the files."""
+        for log in self.logs.values():
+            log.close()
+        for blocks in self._blocks.values():
+            for of_log in blocks:
+                of_log.close()
+
+    def _read_manifests(self) -> list[Manifest]:
+        """Return the newest intact manifest and the older ones that it keeps. Ignore leftovers of a crash."""
+        contents = FolderContents(self.folder, self._disk)
+        self.numbers_at_start = contents.manifests.generations
+        numbers = sorted({*self.numbers_at_start, *contents.list_lost()})
+        numbers = numbers or contents.list_states()
+        if not numbers:
+            unnamed = contents.list_unnamed()
+            if not unnamed:
+                raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
+            path = self.folder / unnamed[0]
+            message = f"{path}: no manifest and no state file says what memory it is of; load an older save"
+            self.findings.append(Finding(path, None, message, None))
+        newest: Manifest | None = None
+        kept: list[Manifest] = []
+        for number in reversed(numbers):
+            if newest is not None and newest.generation == numbers[-1] and number not in newest.kept:
+                continue
+            manifest = self._read_manifest(number)
+            if manifest and (newest is None or manifest.is_pinned or number in newest.kept):
+                newest = newest or manifest
+                kept.append(manifest)
+        return kept[::-1]
+
+    def _read_manifest(self, number: int) -> Manifest | None:
+        """Return the manifest of a generation, rebuilt from its state file if damaged; ``None`` if both are lost."""
+        try:
+            return read_checked_manifest(self.folder, number, self._disk)
+        except (DamagedDataError, FileNotFoundError) as error:
+            recovered = manifest_in_state(self.folder, number, self._disk)
+            cost = None if recovered is None else 0
+            self.findings.append(Finding(manifest_path(self.folder, number), None, str(error), cost))
+            self.recovered += [number] if recovered else []
+            return recovered
+
+    def _read_state(self, manifest: Manifest) -> bytes | DamagedDataError:
+        """Return the content of a state file, or the error of reading it."""
+        try:
+            return read_checked(self.folder, manifest.state, self._disk, way_out=repair_hint(self.folder))
+        except DamagedDataError as error:
+            return error
+
+    def _verify_logs(self) -> None:
+        newest = self.manifests[-1]
+        settings = read_settings(newest.memory, str(manifest_path(self.folder, newest.generation)))
+        in_logs = sum(file["bytes"] for log in self.logs.values() for file in log.union["files"])
+        self.num_bytes = in_logs + sum(manifest.state["bytes"] for manifest in self.manifests)
+        self._to_do = 2 * in_logs  # one pass over the bytes, one over the blocks
+        self.logs[FRAMES].verify(SegmentCheck(settings, newest.frames_per_segment), self._advance)
+        self.logs[STEPS].verify(StepsCheck(settings), self._advance)
+
+    def _advance(self, num_bytes: int) -> None:
+        self._done += num_bytes
+        self._progress(self._done, self._to_do)
+
+    def _verify_generation(self, manifest: Manifest, state: bytes | DamagedDataError) -> None:
+        path = self.folder / manifest.state["name"]
+        try:
+            if isinstance(state, DamagedDataError):
+                raise state
+            stored = self._stored(manifest, unpack_arrays(state, str(path)))
+            stored.check_arrays()
+            self._add_generation(VerifiedGeneration(stored))
+        except DamagedDataError as error:
+            self.findings.append(Finding(path, None, str(error), None))
+
+    def _stored(self, manifest: Manifest, arrays: Arrays) -> StoredMemory:
+        return StoredMemory(self.folder, manifest, arrays, *self._blocks[manifest.generation])
+
+    def _add_generation(self, generation: VerifiedGeneration) -> None:
+        self.generations.append(generation)
+        path = self.folder / generation.stored.manifest.state["name"]
+        problems = [*generation.problems, *self._find_unexplained(generation)]
+        self.findings += [Finding(path, None, f"{path}: {problem}", None) for problem in problems]
+
+    def _find_unexplained(self, generation: VerifiedGeneration) -> Iterator[str]:
+        """Yield blocks that a generation needs and its log lacks, although no known damage explains it."""
+        for name, lost in ((FRAMES, generation.lost_segments), (STEPS, generation.lost_steps)):
+            for key in lost:
+                if not self.logs[name].explains_loss(key):
+                    yield f"block {key.number} of track {key.track} is missing in the log of {name}"
+
+    def _rebuild_newest(self) -> VerifiedGeneration | None:
+        """Return what ``salvage`` would add; ``None`` if it would raise."""
+        try:
+            return self._rebuild(self.manifests[-1]) if self.manifests else None
+        except DamagedDataError:
+            return None
+
+    def _rebuild(self, manifest: Manifest) -> VerifiedGeneration:
+        """Return a generation whose state is rebuilt from the logs.
+
+        Lost with the state are open segments, steps of incomplete blocks and open episodes. Missing segments that steps
+        may reference are named too; ``VerifiedGeneration`` removes those steps.
+        """
+        settings = read_settings(manifest.memory, str(manifest_path(self.folder, manifest.generation)))
+        num_envs, (frames, steps) = settings.num_envs, self._blocks[manifest.generation]
+        num_arrays, found = len(settings.frame.frame_specs), set(frames)
+        spans = SegmentSpans(num_envs, manifest.frames_per_segment)
+        for track, number in found:
+            spans.add(track % num_envs, number, number)
+        of_arrays = range(0, num_arrays * num_envs, num_envs)
+        whole: set[StepKey] = {
+            (env_id, number)
+            for env_id, number in found
+            if env_id < num_envs and all((first + env_id, number) in found for first in of_arrays)
+        }
+        step_store = make_step_store(settings, manifest.frames_per_segment)
+        blocks = SealedBlocks(list(steps), lambda key: steps.read(BlockKey(*key)))
+        arrays = step_store.rebuild_state(spans, whole, blocks)
+        firsts = np.where(spans.firsts < 0, spans.nexts, spans.firsts).tolist()
+        each = range(num_arrays * num_envs)
+        keys = [pack_keys(track, np.arange(firsts[track % num_envs], spans.nexts[track % num_envs])) for track in each]
+        positions = np.tile(spans.nexts * manifest.frames_per_segment, num_arrays)
+        arrays |= frame_arrays(positions, [b""] * len(each), np.concatenate(keys))
+        return VerifiedGeneration(self._stored(manifest, arrays))
 
 
 def _findings_of(log: VerifiedLog, newest: VerifiedGeneration | None) -> list[Finding]:
@@ -102,3 +326,162 @@ def _findings_of(log: VerifiedLog, newest: VerifiedGeneration | None) -> list[Fi
             cost = unassigned if len(without_block) == 1 else None
         findings.append(Finding(damage.file, damage.offset, damage.message, cost))
     return findings
+
+
+class VerifiedGeneration:
+    """The transitions of one generation that can still be read, and its intact segments.
+
+    A lost transition is counted once, however many of its frames are lost. Lost blocks of steps are counted before lost
+    frames.
+    """
+
+    def __init__(self, stored: StoredMemory) -> None:
+        """Check the state in ``stored`` against its blocks, which are the intact ones.
+
+        Raises:
+            DamagedDataError: the state is inconsistent in itself.
+        """
+        self.stored = stored
+        self.steps = make_step_store(stored.settings, stored.manifest.frames_per_segment)
+        """Its steps; the transitions with lost frames are not sampleable."""
+        self.intact_segments: list[BlockKey] = []  # sealed ones
+        self.lost_steps: dict[BlockKey, int] = {}
+        """Damaged or missing blocks of steps, each with the number of transitions that it costs."""
+        self.lost_segments: dict[BlockKey, int] = {}
+        """Damaged or missing segments, each with the number of transitions that it costs."""
+        try:
+            self.steps.restore(stored.arrays, self._read_steps)
+            self._remove_lost_segments()
+            self.open_segment_problems = list(self._find_open_segment_problems())
+            self.problems = [
+                *self.open_segment_problems,
+                *find_step_problems(self.steps, stored.settings.stack),
+                *self._find_missing_frames(),
+            ]
+            """Inconsistencies although every checksum is right."""
+        except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
+            raise DamagedDataError(f"its content is inconsistent ({error})") from error
+
+    @property
+    def lost(self) -> int:
+        """Number of transitions that were sampleable when it was written and are not now."""
+        return self.stored.manifest.num_transitions - len(self.steps)
+
+    def list_envs_cut_short(self) -> list[int]:
+        """Return the environments whose newest observation lacks a frame."""
+        frames, newest = StoredFrames(self), self.steps.newest_positions
+        firsts = np.maximum(self.steps.run_starts, newest - self.stored.settings.stack + 1)
+        return [
+            env_id
+            for env_id in np.flatnonzero(newest >= 0).tolist()
+            if not frames.contain(env_id, firsts[env_id : env_id + 1], newest[env_id : env_id + 1])[0]
+        ]
+
+    def _read_steps(self, key: StepKey) -> bytes | None:
+        block = BlockKey(*key)
+        try:
+            return self.stored.steps.read(block)
+        except KeyError:
+            self.lost_steps[block] = self.steps.num_sampleable_in(key, self.stored.arrays)
+            return None
+
+    def _remove_lost_segments(self) -> None:
+        length, num_envs = self.stored.manifest.frames_per_segment, self.stored.settings.num_envs
+        firsts = self.stored.arrays[NEXT_POSITIONS] // length
+        for key in iterate_sealed_segments(self.stored.arrays):
+            firsts[key.track] = min(firsts[key.track], key.number)
+            if key in self.stored.frames:
+                self.intact_segments.append(key)
+            else:
+                first = key.number * length
+                self.lost_segments[key] = self.steps.lose(key.track % num_envs, first, first + length)
+        for track, first in enumerate((firsts * length).tolist()):
+            # Only a damaged state has steps before the first frame.
+            self.steps.lose(track % num_envs, BEFORE_ALL_POSITIONS, first)
+
+    def _find_open_segment_problems(self) -> Iterator[str]:
+        """Yield the problems of the open segments, which the state file contains."""
+        arrays, length, start = self.stored.arrays, self.stored.manifest.frames_per_segment, 0
+        check = SegmentCheck(self.stored.settings, length)
+        for track, (size, stop) in enumerate(
+            zip(arrays[OPEN_SIZES].tolist(), arrays[NEXT_POSITIONS].tolist(), strict=True)
+        ):
+            key = BlockKey(track, stop // length)
+            segment = arrays[OPEN_SEGMENTS][start : start + size].tobytes()
+            start += size
+            problem = check.problem(key, segment, range(key.number * length, stop)) if size else None
+            if problem:
+                yield f"the open segment of track {track}: {problem}"
+
+    def _find_missing_frames(self) -> Iterator[str]:
+        """Yield the transitions whose frames are missing."""
+        runs, frames = EpisodeRuns.of(self.steps).runs, StoredFrames(self)
+        for env_id in range(self.steps.num_envs):
+            of_env = runs[runs["env_id"] == env_id]
+            firsts = of_env["first"] - of_env["history"]
+            lasts = of_env["first"] + of_env["length"]
+            for run in np.flatnonzero(~frames.contain(env_id, firsts, lasts)):
+                yield f"track {env_id}: transitions need frames {firsts[run]} to {lasts[run]}, and some are missing"
+
+
+class StoredFrames:
+    """Index of the frames of a generation that can be read."""
+
+    def __init__(self, generation: VerifiedGeneration) -> None:
+        arrays, settings = generation.stored.arrays, generation.stored.settings
+        self._length, self._num_envs = generation.stored.manifest.frames_per_segment, settings.num_envs
+        # By track, the position that its next frame gets: frames from there on are not stored.
+        self._next_positions = arrays[NEXT_POSITIONS]
+        # By track, the numbers of its segments, sealed and open, ascending.
+        tracks, numbers = np.array(generation.intact_segments, np.int64).reshape(-1, 2).T
+        sealed = np.split(numbers, np.searchsorted(tracks, np.arange(1, settings.num_tracks)))
+        is_open, open_numbers = arrays[OPEN_SIZES] > 0, self._next_positions // self._length
+        self._numbers = [
+            np.append(of_track, open_numbers[t]) if is_open[t] else of_track for t, of_track in enumerate(sealed)
+        ]
+
+    def contain(self, env_id: int, firsts: Numbers, lasts: Numbers) -> npt.NDArray[np.bool_]:
+        """Return for each span of frames, ``firsts`` to ``lasts`` inclusive, whether all of it is stored.
+
+        All arrays of the environment must have the frames.
+        """
+        first_numbers, last_numbers = firsts // self._length, lasts // self._length
+        has_all: npt.NDArray[np.bool_] = firsts >= 0
+        for track in range(env_id, len(self._numbers), self._num_envs):
+            numbers = self._numbers[track]
+            found = np.searchsorted(numbers, last_numbers, "right") - np.searchsorted(numbers, first_numbers, "left")
+            has_all = has_all & (lasts < self._next_positions[track]) & (found == last_numbers - first_numbers + 1)
+        return has_all
+
+
+def find_step_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
+    """Yield the problems between the steps of an environment.
+
+    Positions ascend, an end has no successor, and a history is one frame longer than the last; after a border it is 0.
+    """
+    newest_steps = np.empty((5, 0), np.int64)
+    for indices in steps_in_pieces(stored_steps, STEPS_PER_PIECE):
+        windows, (_, rewards, _, terminated, truncated, _) = stored_steps.resolve_steps(indices, with_extras=False)
+        tracks, lasts, counts = windows
+        is_border = stored_steps.flags_of(indices) & BORDER > 0
+        piece = np.stack([tracks, lasts, counts, terminated | truncated, is_border])
+        steps = np.concatenate([newest_steps, piece], axis=1)
+        steps = steps[:, np.lexsort((steps[1], steps[0]))]
+        tracks, lasts, counts, ended, is_border = steps
+        next_counts = np.where(is_border == 1, 2, np.minimum(counts + 1, stack + 1))
+        is_same = tracks[1:] == tracks[:-1]
+        apart = lasts[1:] - lasts[:-1]
+        follows = is_same & (apart == 1)
+        for problem, is_wrong in (
+            ("two transitions end at this frame", is_same & (apart == 0)),
+            ("a step follows the end of its episode", follows & (ended[:-1] == 1)),
+            (
+                "its history has another length than its run",
+                follows & (counts[1:] != next_counts[:-1]),
+            ),
+        ):
+            for row in np.flatnonzero(is_wrong) + 1:
+                yield f"track {tracks[row]}, frame {lasts[row]}: {problem}"
+        if not np.isfinite(rewards).all():
+            yield "a reward is not finite"
+        newest_steps = steps[:, np.append(~is_same, True)]

@@ -34,7 +34,7 @@ from framestow.replay.store.format import (
     manifest_content,
     read_checked_manifest,
 )
-from framestow.replay.store.snapshot import Snapshot, segment_runs, state_name, take_snapshot, write_state
+from framestow.replay.store.snapshot import Snapshot, state_name, take_snapshot, write_state
 from framestow.storage.files.block_format import BlockKey, BlockSpan, pack_keys, unpack_keys
 from framestow.storage.files.block_log import FILE_BYTES, BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -271,7 +271,7 @@ class StoreWriter(Closing):
         generation, self._attempt = self._next_generation, secrets.token_hex(16)
         self._next_generation += 1  # a failed one is not used again: its rename may reach the disk
         begin_generation(self.folder, Begun(generation, (frames.next_file, steps.next_file)), self._disk)
-        snapshot, segments, new = _update_logs(logs, parts)
+        snapshot, new = update_logs(logs, parts)
         new += frames.compact()
         steps.compact()
         manifest = Manifest(
@@ -288,8 +288,7 @@ class StoreWriter(Closing):
             is_closed=is_closed,
             follows=[one.commit for one in (*self.generations.values(), *self._superseded.values())],
         )
-        arrays = snapshot.arrays | segment_runs(segments, parts.settings.num_tracks)
-        manifest = write_state(self.folder, state_name(generation), manifest, arrays, self._disk)
+        manifest = write_state(self.folder, state_name(generation), manifest, snapshot.arrays, self._disk)
         content = manifest_content(manifest)
         write_manifest(self.folder, KIND, VERSION, content, generation=generation, files=self._disk)
         self._base = manifest
@@ -331,38 +330,33 @@ def file_bytes(settings: MemorySettings) -> int:
     return FILE_BYTES if settings.max_bytes is None else max(2**20, min(FILE_BYTES, settings.max_bytes // 16))
 
 
-def _update_logs(
-    logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts
-) -> tuple[Snapshot, PackedKeys, list[BlockKey]]:
-    """Append a memory's new blocks to the logs and take a snapshot.
-
-    Returns the snapshot, the keys of its sealed segments, and the segments that were appended.
-    """
+def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts) -> tuple[Snapshot, list[BlockKey]]:
+    """Append a memory's new blocks to the logs; return a snapshot, and the segments of frames that were appended."""
     storage, steps = parts.storage, parts.steps
     copiers = frames, _ = (
-        BlockCopier(logs[0], parts.lock, partial(_sealed_segments, parts), storage.segment),
-        BlockCopier(logs[1], parts.lock, partial(_sealed_steps, steps), lambda *key: steps.step_block(key)),
+        BlockCopier(logs[0], parts.lock, partial(sealed_segments, parts), storage.segment),
+        BlockCopier(logs[1], parts.lock, partial(sealed_steps, steps), lambda *key: steps.step_block(key)),
     )
     for copier in copiers:
         copier.append_sealed()
     with parts.lock:
         evict_unreferenced_frames(storage, steps)
         parts.check_segments()
-        snapshot = take_snapshot(parts)
         for copier in copiers:
             copier.copy_rest()
+        snapshot = take_snapshot(parts, frames.stored)
     for copier in copiers:
         copier.append_rest()
-    return snapshot, frames.stored, frames.appended
+    return snapshot, frames.appended
 
 
-def _sealed_segments(parts: MemoryParts) -> PackedKeys:
+def sealed_segments(parts: MemoryParts) -> PackedKeys:
     """Return the packed keys of the sealed segments of frames, ascending."""
     numbers = list(map(parts.storage.sealed_segments, range(parts.settings.num_tracks)))
     return pack_keys(np.repeat(np.arange(len(numbers)), list(map(len, numbers))), np.concatenate(numbers))
 
 
-def _sealed_steps(steps: StepStore) -> PackedKeys:
+def sealed_steps(steps: StepStore) -> PackedKeys:
     """Return the packed keys of the sealed blocks of steps, ascending."""
     tracks, numbers = np.array(steps.list_sealed_steps(), np.int64).reshape(-1, 2).T
     return np.sort(pack_keys(tracks, numbers))

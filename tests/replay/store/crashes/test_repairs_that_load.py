@@ -145,7 +145,7 @@ def test_a_store_that_cannot_be_loaded_is_refused_and_unchanged(tmp_path, monkey
     def refuse(*_arguments):
         raise DamagedDataError("block 3 of track 1 is not there")
 
-    monkeypatch.setattr("framestow.replay.store.repair.repair_generation", refuse)
+    monkeypatch.setattr("framestow.replay.store.repair.load_intact", refuse)
     message = r"no generation can be loaded from the intact data .*block 3 of track 1.*nothing was changed"
     with pytest.raises(DamagedDataError, match=message):
         repair_store(tmp_path / "store")
