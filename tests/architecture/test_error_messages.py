@@ -65,6 +65,8 @@ INNER = {
 # The ValueErrors of these modules say how stored bytes are damaged; the DamagedDataError around them says what to do.
 INNER_VALUE_ERRORS = {
     "offline/dqn_checkpoint.py",
+    "replay/action_spec.py",
+    "replay/memory_settings.py",
     "replay/samplers/emphasize_recent.py",
     "replay/samplers/prioritized.py",
     "replay/store/format.py",

@@ -121,7 +121,7 @@ class FrameSpec:
         """Whether a frame is a colour picture with channels first: ``(3, H, W)`` with a byte per element."""
         return self.shape[0] == 3 and len(self.shape) == 3 and self.dtype.itemsize == 1 and not self._channels_last
 
-    @property
+    @cached_property
     def frame_specs(self) -> tuple[FrameSpec, ...]:
         """A tuple of this spec alone: the counterpart of ``ObservationSpec.frame_specs``."""
         return (self,)

@@ -70,6 +70,18 @@ class ActionSpec:
         )
 
     @classmethod
+    def from_state(cls, state: dict[str, Any]) -> ActionSpec:
+        """Return the spec with these fields, from JSON; raise ``ValueError`` for what no spec can have."""
+        spec = cls(**state)
+        if np.dtype(spec.dtype).kind not in "biuf" or not _are_integers(spec.shape, 0):
+            raise ValueError(f"an action of shape {spec.shape} and dtype {spec.dtype} is not an array of numbers")
+        for bound in (spec.low, spec.high):
+            bounds = bound if isinstance(bound, tuple) else (0 if bound is None else bound,) * math.prod(spec.shape)
+            if len(bounds) != math.prod(spec.shape) or not _are_integers(bounds, INT64.min):
+                raise ValueError(f"{bound!r} is no bound of actions of shape {spec.shape}")
+        return spec
+
+    @classmethod
     def _make_counted(cls, shape: tuple[int, ...], counts: int | list[int], starts: int | list[int]) -> ActionSpec:
         numbers = counts if isinstance(counts, list) else [counts]
         firsts = starts if isinstance(starts, list) else [starts]
@@ -184,3 +196,7 @@ def _sides(shape: Sequence[int]) -> tuple[int, ...]:
 
 def _has_elements(shape: Sequence[int]) -> bool:
     return all(side > 0 for side in shape)
+
+
+def _are_integers(values: tuple[Any, ...], least: int) -> bool:
+    return all(type(value) is int and least <= value <= INT64.max for value in values)

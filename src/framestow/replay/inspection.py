@@ -22,11 +22,11 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.store.folder_contents import newest_generation, read_while_written
+from framestow.replay.store.folder_contents import FolderContents, read_while_written
 from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, read_checked_manifest
 from framestow.storage.files.block_format import ENTRY_BYTES, FILE_HEADER_BYTES, INDEX, LOG, file_name
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import MANIFEST, generations, manifest_path, read_manifest
+from framestow.storage.files.manifest import MANIFEST, manifest_path, read_manifest
 
 PARTS = {FRAMES: "frames", STEPS: "steps", "state": "state", MANIFEST: "manifests"}
 """Name of the part in reports, by the beginning of a file's name."""
@@ -58,9 +58,9 @@ def find_files(folder: Path, generation: int | None = None, files: FileSystem = 
     return read_while_written(folder, partial(_read_files, folder, generation, files), files)
 
 
-def _read_files(folder: Path, generation: int | None, files: FileSystem) -> StoredFiles:
-    listed = generations(folder, files)
-    if newest_generation(folder, files) is None:
+def _read_files(folder: Path, generation: int | None, files: FileSystem, contents: FolderContents) -> StoredFiles:
+    listed = contents.manifests.generations
+    if contents.newest_generation is None:
         read_manifest(folder, KIND, VERSION, files=files)  # raises: none exists, or it is of another kind
     newest = read_checked_manifest(folder, listed[-1], files)
     kept = [read_checked_manifest(folder, number, files) for number in newest.kept if number in listed]
@@ -292,7 +292,7 @@ def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspect
     Opens the newest generation unless ``generation`` is given; its segments stay in their files. While another process
     writes, the result is a consistent snapshot of one commit. Raises the errors of ``ReplayMemory.open``.
     """
-    return read_while_written(folder, partial(_read_inspection, folder, generation))
+    return read_while_written(folder, lambda _: _read_inspection(folder, generation))
 
 
 def _read_inspection(folder: Path, generation: int | None) -> tuple[Inspection, ReplayMemory]:

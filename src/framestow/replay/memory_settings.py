@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +32,8 @@ from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_
 MAX_THREADS = 64
 MAX_CAPACITY = 2**62  # transitions; indices are int64
 MAX_N_STEP = 255  # steps
+OF_EVERY_SAVE = {"capacity", "frame", "action", "stack", "num_envs", "discount", "storage"}
+"""Settings that every save has; the others came later, and saves without them have the default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,10 +157,6 @@ class MemorySettings:
         """Number of tracks: one for each array of each environment, as in ``FrameStorage``."""
         return self.num_envs * len(self.frame.frame_specs)
 
-    def with_budget(self, max_bytes: int | str | None) -> MemorySettings:
-        """Return these settings with ``max_bytes`` as the budget, unless it is ``None``."""
-        return self if max_bytes is None else replace(self, max_bytes=parse_bytes(max_bytes))
-
     def state(self) -> dict[str, Any]:
         """Return the settings as values for JSON, without ``threads``, which each load chooses."""
         state = asdict(self) | {"frame": self.frame.state(), "extras": self.extras.state()}
@@ -168,23 +166,37 @@ class MemorySettings:
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> MemorySettings:
         """Return the settings that ``state`` was called on."""
-        frame = spec_from_state(state["frame"])
-        extras = ExtrasSpec.from_state(state.get("extras", {}))
-        given: dict[str, Any] = {"frame": frame, "action": ActionSpec(**state["action"]), "extras": extras}
-        stacks = state.get("stacks")
-        if stacks is not None:
-            given["stacks"] = tuple(each and Stacks(*each) for each in stacks)
-        return cls(**state | given | {"labels": tuple(state.get("labels", ()))})
+        return cls(**_values_of(state))
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a ``ReplayMemory`` with these settings, without ``threads``."""
-        given = {"action_space": self.action, "label": self.labels}
-        if self.stacks is None:
-            given |= {"observation_space": self.frame, "stack": self.stack}
+        return self.arguments_of(self.state())
+
+    @staticmethod
+    def arguments_of(state: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a ``ReplayMemory`` with the settings that ``state`` returned."""
+        values = _values_of(state)
+        frame, stack, stacks = values.pop("frame"), values.pop("stack"), values.pop("stacks", None)
+        if stacks is None:
+            values |= {"observation_space": frame, "stack": stack}
         else:
-            given |= {"observation_space": self.layout.spec, "stack_axis": self.stacks}
-        others = {field.name for field in fields(self)} - {"frame", "action", "stack", "stacks", "labels", "threads"}
-        return given | {name: getattr(self, name) for name in others}
+            values |= {"observation_space": ObservationLayout.of_stacks(frame, stacks).spec, "stack_axis": stacks}
+        return values | {"action_space": values.pop("action"), "label": values.pop("labels", "")}
+
+
+def _values_of(state: dict[str, Any]) -> dict[str, Any]:
+    """Return the fields that ``state`` returned; raise ``ValueError`` for unknown and for missing ones."""
+    wrong = (state.keys() - {each.name for each in fields(MemorySettings)}) | (OF_EVERY_SAVE - state.keys())
+    if wrong:
+        raise ValueError(f"{', '.join(sorted(wrong))} is unknown or missing")
+    values = state | {"frame": spec_from_state(state["frame"]), "action": ActionSpec.from_state(state["action"])}
+    if "extras" in state:
+        values["extras"] = ExtrasSpec.from_state(state["extras"])
+    if state.get("stacks") is not None:
+        values["stacks"] = tuple(each and Stacks(*each) for each in state["stacks"])
+    if "labels" in state:
+        values["labels"] = tuple(state["labels"])
+    return values
 
 
 def check_unpacking(storage: Any, threads: Any) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -144,6 +144,7 @@ BORDER = 16  # its next observation is not its observation shifted by one frame
 ALL_FLAGS = TERMINATED | TRUNCATED | TAKEN | BEGINS_EPISODE | BORDER
 
 
+@lru_cache(maxsize=64)
 def slot_record(num_envs: int, action: ActionSpec, extras: ExtrasSpec = NO_EXTRAS) -> np.dtype[Any]:
     """Return the structured dtype of one slot, as the native step stores read and write it.
 

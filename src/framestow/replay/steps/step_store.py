@@ -130,6 +130,7 @@ class StepStore(_Steps):
     """
 
     def __init__(self, num_envs: int) -> None:
+        self.num_envs = num_envs
         # Arrays with one entry per environment, which Python and native code share.
         self.all_env_ids = np.arange(num_envs, dtype=np.int32)
         self.newest_positions = np.full(num_envs, -1, np.int64)
@@ -142,11 +143,6 @@ class StepStore(_Steps):
         """Whether each environment's newest episode is open."""
         self.unreadable_before = np.zeros(num_envs, np.int64)
         """Position of each environment below which frames may be lost."""
-
-    @property
-    def num_envs(self) -> int:
-        """Number of environments."""
-        return len(self.is_open)
 
     @property
     @abstractmethod

@@ -21,7 +21,7 @@ from framestow.replay.store.snapshot import MANIFEST_ARRAY, STATE_FILE, state_na
 from framestow.storage.files.block_format import INDEX, LOG, repair_hint
 from framestow.storage.files.block_log import leftover_files
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import Begun, ManifestNames, generations, manifest_path
+from framestow.storage.files.manifest import Begun, ManifestNames, manifest_path
 
 STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|state\.\d+(\.repaired)?\.npz")
 """Logs, their indices, and state files."""
@@ -47,7 +47,19 @@ class FolderContents:
         """Return the generations that have a state file, ascending, except one that is being written."""
         return sorted(set(self._states) - {one.generation for one in self.manifests.begun})
 
-    def find_lost_manifest(self) -> DamagedDataError | None:
+    @property
+    def newest_generation(self) -> int | None:
+        """The newest generation, or ``None`` if no memory was saved here.
+
+        Raises:
+            DamagedDataError: files of a memory are there and the manifest that names them is missing.
+        """
+        lost = self._find_lost_manifest()
+        if lost is not None:
+            raise lost
+        return max(self.manifests.generations, default=None)
+
+    def _find_lost_manifest(self) -> DamagedDataError | None:
         """Return an error if the manifest of the newest generation is missing, otherwise ``None``."""
         folder, numbers = self._folder, self.manifests.generations
         if not numbers:
@@ -102,31 +114,14 @@ class FolderContents:
         return lost
 
 
-def newest_generation(folder: Path, files: FileSystem = DISK) -> int | None:
-    """Return the newest generation in ``folder``, or ``None`` if no memory was saved there.
-
-    Another process may write meanwhile.
-
-    Raises:
-        DamagedDataError: files of a memory are there and the manifest that names them is missing.
-    """
+def read_while_written(folder: Path, read: Callable[[FolderContents], Read], files: FileSystem = DISK) -> Read:
+    """Return ``read(contents)``; call it again if it failed because a writer changed the folder meanwhile."""
     while True:
         contents = FolderContents(folder, files)
-        lost = contents.find_lost_manifest()
-        if lost is None:
-            return max(contents.manifests.generations, default=None)
-        if contents.names == files.names(folder):  # otherwise a writer may have added the manifest between two looks
-            raise lost
-
-
-def read_while_written(folder: Path, read: Callable[[], Read], files: FileSystem = DISK) -> Read:
-    """Return ``read()``; call it again if it failed because a writer replaced a generation of ``folder`` meanwhile."""
-    while True:
-        listed = generations(folder, files)
         try:
-            return read()
+            return read(contents)
         except (FileNotFoundError, DamagedDataError):
-            if generations(folder, files) == listed:
+            if contents.names == files.names(folder):
                 raise
 
 

@@ -13,11 +13,9 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
-
-import numpy as np
+from typing import Any, Final, NamedTuple, TypeVar
 
 from framestow.errors import DamagedDataError, FramestowError
 from framestow.replay.memory_settings import MemorySettings
@@ -28,6 +26,7 @@ from framestow.storage.files.manifest import manifest_path, read_manifest
 KIND: Final = "framestow memory"  # of the file; a manifest of another kind is refused
 VERSION: Final = 1  # of the format; another number is refused
 FRAMES, STEPS = "frames", "steps"  # names of the logs
+Read = TypeVar("Read")
 LOCK: Final = "LOCK"  # name of the file that the one writer of a folder locks
 
 
@@ -126,10 +125,6 @@ def _log_state(fields: CheckedFields) -> LogState:
     return LogState(files=files, next_file=fields.integer("next_file", 1))
 
 
-MAX_ENVS = 2**22  # limit of a log
-LARGEST_ACTION = 2**63 - 1  # actions are int64
-
-
 def read_settings(memory: dict[str, Any], file: str) -> MemorySettings:
     """Return the settings in ``memory``, the field of that name of the manifest ``file``.
 
@@ -137,54 +132,21 @@ def read_settings(memory: dict[str, Any], file: str) -> MemorySettings:
         DamagedDataError: a field is invalid; the message names file and field.
         InvalidSettingsError: this version does not know a value.
     """
-    settings = CheckedFields(memory, file).inner("settings")
-    settings.integer("capacity", 1)
-    settings.integer("stack", 1)
-    settings.integer("num_envs", 1, MAX_ENVS)
-    settings.number("discount")
-    for name in ("max_bytes", "frames_per_segment"):
-        if settings.values.get(name) is not None:
-            settings.integer(name, 1)
-    action = settings.inner("action")
-    _check_frame(settings.inner("frame"))
-    action.integers("shape")
-    if "extras" in settings.values:
-        settings.inner("extras")
+    return _read_settings(memory, file, MemorySettings.from_state)
+
+
+def read_arguments(memory: dict[str, Any], file: str) -> dict[str, Any]:
+    """Return the arguments of a ``ReplayMemory`` with these settings; raises as ``read_settings``."""
+    return _read_settings(memory, file, MemorySettings.arguments_of)
+
+
+def _read_settings(memory: dict[str, Any], file: str, convert: Callable[[dict[str, Any]], Read]) -> Read:
     try:
-        if np.dtype(action.text("dtype")).kind not in "biuf":
-            raise ValueError("actions must be numbers")
-        for name in ("low", "high"):
-            _check_bounds(action, name)
-        return MemorySettings.from_state(settings.values)
+        return convert(CheckedFields(memory, file).inner("settings").values)
     except FramestowError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise DamagedDataError(f"{file}: settings are damaged ({error}); {_repair_hint(file)}") from error
-
-
-def _check_bounds(action: CheckedFields, name: str) -> None:
-    """Check a bound of an action: absent, one integer, or one integer for each element."""
-    bounds = action.values.get(name)
-    if isinstance(bounds, list):
-        if len(bounds) != math.prod(action.integers("shape")):
-            raise ValueError(f"{len(bounds)} bounds for actions of shape {action.integers('shape')}")
-        for bound in bounds:
-            CheckedFields({name: bound}, "settings").integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)
-    elif bounds is not None:
-        action.integer(name, -LARGEST_ACTION - 1, LARGEST_ACTION)
-
-
-def _check_frame(frame: CheckedFields) -> None:
-    """Check the shapes of a frame, or of each array of a dict or tuple. ``from_state`` checks the rest."""
-    if "dict" in frame.values:
-        parts = frame.inner("dict")
-        for key in parts.values:
-            _check_frame(parts.inner(key))
-    elif "tuple" in frame.values:
-        for part in frame.each("tuple"):
-            _check_frame(part)
-    else:
-        frame.integers("shape")
 
 
 class CheckedFields:
@@ -235,13 +197,6 @@ class CheckedFields:
         if not isinstance(value, list):
             raise self._make_error(name, "a list")
         return [CheckedFields(one, self._file, f"{self._path(name)}[{index}]") for index, one in enumerate(value)]
-
-    def number(self, name: str) -> float:
-        """Return field ``name``, a number."""
-        value = self.values.get(name)
-        if type(value) not in (int, float):
-            raise self._make_error(name, "a number")
-        return float(self.values[name])
 
     def boolean(self, name: str) -> bool:
         """Return field ``name``, true or false."""

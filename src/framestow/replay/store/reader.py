@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -14,14 +14,16 @@ import numpy.typing as npt
 from framestow.closing import Closing
 from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
+from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.step_store import StepKey, steps_in_pieces
-from framestow.replay.store.folder_contents import newest_generation, read_while_written
+from framestow.replay.store.folder_contents import FolderContents, read_while_written
 from framestow.replay.store.format import (
     FRAMES,
     KIND,
     STEPS,
     VERSION,
     Manifest,
+    read_arguments,
     read_checked_manifest,
     read_settings,
 )
@@ -85,7 +87,6 @@ class StoredMemory(Closing):
         """Arrays of the state file."""
         # The folder, and the manifest's path, for messages.
         self._folder, self._file = folder, str(manifest_path(folder, manifest.generation))
-        self.settings = read_settings(manifest.memory, self._file)
 
     @classmethod
     def open(cls, folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredMemory:
@@ -99,8 +100,8 @@ class StoredMemory(Closing):
         return read_while_written(folder, partial(cls._open, folder, generation, files), files)
 
     @classmethod
-    def _open(cls, folder: Path, generation: int | None, files: FileSystem) -> StoredMemory:
-        manifest = read_checked_manifest(folder, _find_generation(folder, generation, files), files)
+    def _open(cls, folder: Path, generation: int | None, files: FileSystem, contents: FolderContents) -> StoredMemory:
+        manifest = read_checked_manifest(folder, _find_generation(folder, generation, files, contents), files)
         state = folder / manifest.state["name"]
         arrays = unpack_arrays(read_checked(folder, manifest.state, files, way_out=repair_hint(folder)), str(state))
         with ExitStack() as on_error:
@@ -119,16 +120,23 @@ class StoredMemory(Closing):
         Raises:
             IncompatibleError: this machine has too little memory for it.
         """
-        settings = self.settings.with_budget(max_bytes)
+        arguments = read_arguments(self.manifest.memory, self._file)
+        if max_bytes is not None:
+            arguments["max_bytes"] = max_bytes
         try:
-            return make(**settings.arguments())
+            return make(**arguments)
         except FramestowError:
             raise
         except (MemoryError, ValueError, OverflowError) as error:
             raise IncompatibleError(
-                f"{self._folder}: this machine has too little memory for {settings.capacity:,} transitions ({error}); "
-                "load it on a larger one"
+                f"{self._folder}: this machine has too little memory for {arguments['capacity']:,} transitions "
+                f"({error}); load it on a larger one"
             ) from error
+
+    @cached_property
+    def settings(self) -> MemorySettings:
+        """Settings of the memory; raises as ``read_settings``."""
+        return read_settings(self.manifest.memory, self._file)
 
     @property
     def commit(self) -> str:
@@ -150,6 +158,7 @@ class StoredMemory(Closing):
                 f"{self._file}: its segments have {self.manifest.frames_per_segment} frames and those of this version "
                 f"{parts.storage.frames_per_segment}; load it with the version that saved it"
             )
+        self.check_tracks(parts.settings)
         try:
             parts.damage.num_transitions += parts.steps.restore(self.arrays, partial(self._read_steps, parts))
             damaged = list(self._fill_sealed(parts, in_files))
@@ -205,16 +214,16 @@ class StoredMemory(Closing):
             except (KeyError, DamagedDataError) as error:
                 if not parts.damage.are_skipped:
                     raise
-                yield DamagedSegmentError(str(error), key.track % self.settings.num_envs, key.number)
+                yield DamagedSegmentError(str(error), key.track % parts.settings.num_envs, key.number)
 
     def _skip_damage(self, parts: MemoryParts, damaged: list[DamagedSegmentError]) -> None:
         """Lose the transitions of damaged segments, and steps before the first frame of their environment."""
         for error in damaged:
             parts.damage.skip(error)
-        for track in range(self.settings.num_tracks):
+        for track in range(parts.settings.num_tracks):
             first = parts.storage.stored_positions(track).start
             parts.damage.num_transitions += parts.steps.lose(
-                track % self.settings.num_envs, BEFORE_ALL_POSITIONS, first
+                track % parts.settings.num_envs, BEFORE_ALL_POSITIONS, first
             )
 
     def _fill_open(self, parts: MemoryParts) -> None:
@@ -228,30 +237,23 @@ class StoredMemory(Closing):
             elif not storage.stored_positions(track):
                 storage.begin_at(track, number)
             start += size
-            if not size and storage.stored_positions(track).stop < next_position:
-                self._append_blank_segment(storage, track, number - 1)
-            if storage.stored_positions(track).stop != next_position:
-                raise ValueError(
-                    f"track {track} continues at {next_position}, not {storage.stored_positions(track).stop}"
-                )
+            if not size and storage.next_position(track) < next_position:
+                _append_blank_segment(parts, track, number - 1)
+            if storage.next_position(track) != next_position:
+                raise ValueError(f"track {track} continues at {next_position}, not {storage.next_position(track)}")
 
-    def _append_blank_segment(self, storage: FrameStorage, track: int, number: int) -> None:
-        """Continue a track after a sealed segment that was damaged and skipped."""
-        frame, length = self.settings.frame.frame_specs[track // self.settings.num_envs], storage.frames_per_segment
-        depth = self.settings.layout.depths[track // self.settings.num_envs]
-        blank = FrameStorage(frame, 1, frames_per_segment=length, depths=[depth])
-        blank.begin_at(0, number)
-        for _ in range(length):
-            blank.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
-        storage.restore(track, number, blank.segment(0, number))
-        storage.evict(track % self.settings.num_envs, (number + 1) * length, number * length)
+    def check_tracks(self, settings: MemorySettings) -> None:
+        """Raise ``DamagedDataError`` unless the state file has the tracks of a memory with these settings."""
+        num_tracks = len(self.arrays[NEXT_POSITIONS])
+        if num_tracks != settings.num_tracks:
+            raise self._inconsistency(f"it has {num_tracks} tracks of frames and the memory {settings.num_tracks}")
 
     def check_arrays(self) -> None:
         """Raise ``DamagedDataError`` unless the arrays have one entry for each track and name existing data only.
 
         So a damaged or hostile store cannot make the memory larger than its files, and filling it ends.
         """
-        tracks = (self.settings.num_tracks,)
+        tracks = self.arrays.get(NEXT_POSITIONS, _EMPTY).shape[:1]
         self._check_integers(NEXT_POSITIONS, tracks, MAX_NUMBER * self.manifest.frames_per_segment)
         num_bytes = self.arrays.get(OPEN_SEGMENTS, _EMPTY).nbytes
         sizes = self._check_integers(OPEN_SIZES, tracks, num_bytes)
@@ -276,11 +278,23 @@ class StoredMemory(Closing):
         )
 
 
+def _append_blank_segment(parts: MemoryParts, track: int, number: int) -> None:
+    """Continue a track after a sealed segment that was damaged and skipped."""
+    storage, (array, env_id) = parts.storage, divmod(track, parts.settings.num_envs)
+    frame, length = parts.settings.frame.frame_specs[array], storage.frames_per_segment
+    blank = FrameStorage(frame, 1, frames_per_segment=length, depths=[parts.settings.layout.depths[array]])
+    blank.begin_at(0, number)
+    for _ in range(length):
+        blank.append(np.zeros(1, np.int32), np.zeros((1, *frame.shape), frame.dtype))
+    storage.restore(track, number, blank.segment(0, number))
+    storage.evict(env_id, (number + 1) * length, number * length)
+
+
 def read_frames_per_segment(folder: Path) -> int | None:
     """Return the frames per segment of the memory in ``folder``; ``None`` if there is none."""
 
-    def read() -> int | None:
-        number = max(generations(folder), default=None)
+    def read(contents: FolderContents) -> int | None:
+        number = max(contents.manifests.generations, default=None)
         if number is None:
             return None
         settings = read_checked_manifest(folder, number).memory
@@ -289,12 +303,12 @@ def read_frames_per_segment(folder: Path) -> int | None:
     return read_while_written(folder, read)
 
 
-def _find_generation(folder: Path, wanted: int | None, files: FileSystem) -> int:
+def _find_generation(folder: Path, wanted: int | None, files: FileSystem, contents: FolderContents) -> int:
     """Return the newest generation if ``wanted`` is ``None``, otherwise ``wanted``; raise if it is not there."""
-    numbers = generations(folder, files)
-    if wanted in numbers:
+    numbers = contents.manifests.generations
+    if wanted is not None and wanted in numbers:
         return wanted
-    newest = newest_generation(folder, files)  # raises if its manifest is lost
+    newest = contents.newest_generation  # raises if its manifest is lost
     if newest is None:
         read_newest_manifest(folder, KIND, VERSION, files)  # raises: there is none, or one of another kind
     if wanted is None and newest is not None:
@@ -318,7 +332,7 @@ def check_windows(parts: MemoryParts) -> None:
     """
     steps, storage, num_envs = parts.steps, parts.storage, parts.settings.num_envs
     tracks = range(parts.settings.num_tracks)
-    stops = np.array([storage.stored_positions(track).stop for track in tracks]).reshape(-1, num_envs)
+    stops = np.array([storage.next_position(track) for track in tracks]).reshape(-1, num_envs)
     if (steps.newest_positions != stops - 1).any():
         raise ValueError("frames and steps of an environment end at different positions")
     if ((steps.episode_starts < 0) | (steps.episode_starts > steps.newest_positions.clip(min=0))).any():

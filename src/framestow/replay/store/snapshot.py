@@ -155,20 +155,21 @@ def unpack_arrays(stored: bytes, name: str) -> Arrays:
                 raise ValueError("its arrays are compressed")
             if sum(member.file_size for member in members) > len(stored):
                 raise ValueError("its arrays are larger than the file")
-            return {member.filename.removesuffix(".npy"): _array_of(archive.read(member)) for member in members}
+            arrays = {}
+            for member in members:
+                content = archive.read(member)
+                header = io.BytesIO(content)
+                if np.lib.format.read_magic(header) != (1, 0):
+                    raise ValueError("an array has a header of another version")
+                shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
+                size, start = math.prod(shape), header.tell()
+                if dtype.hasobject or size * dtype.itemsize != len(content) - start:
+                    raise ValueError(f"an array of {dtype} and shape {shape} has {len(content) - start} bytes")
+                array = np.frombuffer(content, dtype, size, start).reshape(shape, order="F" if is_fortran else "C")
+                arrays[member.filename.removesuffix(".npy")] = array
+            return arrays
     except Exception as error:  # zipfile and NumPy raise many types for damaged bytes
         raise DamagedDataError(
             f"{name}: the file does not contain arrays as framestow writes them ({error}); "
             f"{repair_hint(Path(name).parent)}"
         ) from error
-
-
-def _array_of(content: bytes) -> npt.NDArray[Any]:
-    header = io.BytesIO(content)
-    if np.lib.format.read_magic(header) != (1, 0):
-        raise ValueError("an array has a header of another version")
-    shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
-    start = header.tell()
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - start:
-        raise ValueError(f"an array of {dtype} and shape {shape} does not have {len(content) - start} bytes")
-    return np.frombuffer(content, dtype, math.prod(shape), start).reshape(shape, order="F" if is_fortran else "C")

@@ -108,8 +108,8 @@ def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, fi
     if not verification.generations:
         return verify_store(folder, progress, files)
 
-    def list_needed() -> set[str]:
-        manifests = [read_checked_manifest(folder, number, files) for number in generations(folder, files)]
+    def list_needed(contents: FolderContents) -> set[str]:
+        manifests = [read_checked_manifest(folder, number, files) for number in contents.manifests.generations]
         return {name for manifest in manifests for name in file_names(manifest)}
 
     needed = read_while_written(folder, list_needed, files)
@@ -251,6 +251,7 @@ class VerifiedStore(Closing):
                 raise state
             stored = self._stored(manifest, unpack_arrays(state, str(path)))
             stored.check_arrays()
+            stored.check_tracks(stored.settings)
             self._add_generation(VerifiedGeneration(stored))
         except DamagedDataError as error:
             self.findings.append(Finding(path, None, str(error), None))

@@ -100,14 +100,12 @@ class StoreWriter(Closing):
     def _read_generations(self) -> FolderContents:
         """Read the manifests of the folder, and return its contents."""
         contents = FolderContents(self.folder, self._disk)
-        lost = contents.find_lost_manifest()
-        if lost is not None:
-            raise lost
+        newest_number = contents.newest_generation
         self._next_generation = contents.free_generation
         numbers, self.generations, self._superseded = contents.manifests.generations, {}, {}
         self._strangers = []
-        if numbers:
-            newest = read_checked_manifest(self.folder, numbers[-1], self._disk)
+        if newest_number is not None:
+            newest = read_checked_manifest(self.folder, newest_number, self._disk)
             kept = [number for number in newest.kept if number in numbers]  # the others were pruned
             self.generations = {number: read_checked_manifest(self.folder, number, self._disk) for number in kept}
             self.generations[newest.generation] = newest
