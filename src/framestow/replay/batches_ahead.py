@@ -176,7 +176,8 @@ def sequence_draw_function(memory: Any, batch_size: int, shape: SequenceShape) -
 
 def check_is_pending(given: Any) -> None:
     """Raise ``InvalidSettingsError`` unless ``given`` is a ``Pending``."""
-    if not all(callable(getattr(given, name, None)) for name in ("unpack", "redraw", "stop")):
+    methods = getattr(given, "unpack", None), getattr(given, "redraw", None), getattr(given, "stop", None)
+    if not all(map(callable, methods)):
         raise InvalidSettingsError(
             f"draw returned {given!r}: it must return a draw that is not unpacked yet; return memory.draw_ahead(...)"
         )

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from framestow.agents.dqn import DQN
 from framestow.closing import Closing
+from framestow.replay.batch import Batch
 from framestow.torch.batch_loader import BatchLoader
 from framestow.training.events import Learned
 from framestow.training.training_run import RunMemory
@@ -48,9 +49,10 @@ class Learner(Closing):
         for _ in range(num_updates):
             batch = self._memory.sample(self._batch_size) if self._loader is None else next(self._loader)
             update = self._agent.learn(batch)
-            indices = np.asarray(batch.index)
+            indices = batch.index if isinstance(batch, Batch) else batch.index.numpy()
             self._begun.append(_BegunUpdate(self._agent.num_updates, indices, update.fetch()))
-            yield from self._take_settled()
+            if self._settled:
+                yield from self._take_settled()
             while len(self._begun) > self._ahead:
                 yield from self._complete(self._begun.popleft())
 
@@ -78,7 +80,7 @@ class Learner(Closing):
 
     def _complete(self, begun: _BegunUpdate) -> Iterator[Learned]:
         numbers = begun.fetch()
-        loss, mean_value = float(numbers[0]), float(numbers[1])
+        loss, mean_value = numbers[:2].tolist()
         yield Learned(begun.num_updates, loss, mean_value)
         if self._gives_priorities and math.isfinite(loss):  # a training that diverged ends
             self._memory.update_priorities(begun.indices, numbers[2:])
