@@ -94,7 +94,7 @@ LENGTH = 4  # of a sequence
 @pytest.mark.parametrize("forms", [(1,), (2,), (1, 1), (2, 2), (1, 2), (2, 1, 1)], ids=str)
 def test_a_batch_has_the_observations_of_all_rows_whatever_windows_their_shards_gave(forms, kind, n_step):
     """A form is 1 where observations and next observations share windows, and 2 where each stack has a window."""
-    random, settings = np.random.default_rng(1), memory(observation_space=SPEC, n_step=n_step).parts.settings
+    random, settings = np.random.default_rng(1), memory(observation_space=SPEC, n_step=n_step).inner.settings
     shape = None if kind == "transitions" else SequenceShape(LENGTH, None, 0, "mask")
     later = n_step if shape is None else 1  # frames from an observation to the next one
     rows, expected = [], ([], [])

@@ -838,14 +838,6 @@ class ReplayMemory(Closing):
 
     # For loaders and recorders
 
-    @property
-    def parts(self) -> MemoryParts:
-        """Storage, step store, sampler, lock and settings: the inner door, for framestow's own modules.
-
-        Shards, exports and inspection read them here. Hold ``parts.lock`` to read more than one of them.
-        """
-        return self.inner.parts
-
     def draw_ahead(self, batch_size: int) -> PendingBatch:
         """Draw now as ``sample`` does, and leave the unpacking to another thread.
 
