@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-import training_profile
 import training_systems
 from framestow.torch import to_tensors
 from training_figures import PAGE, RESULT, TABLES, page_tables, profile_row, remaining_growth, row
@@ -117,19 +116,13 @@ def test_the_profile_has_all_parts_and_they_add_up_to_the_time_of_the_turn():
     assert 0.5 * answer["seconds"] < sum(answer["parts"].values()) <= answer["seconds"]
 
 
-def test_a_part_excludes_the_parts_inside_it_and_other_threads_are_apart(monkeypatch):
-    class Time:
-        now = 0.0
-
-        @classmethod
-        def perf_counter(cls):
-            return cls.now
+def test_a_part_excludes_the_parts_inside_it_and_other_threads_are_apart():
+    now = [0.0]
 
     def spend(seconds):
-        Time.now += seconds
+        now[0] += seconds
 
-    monkeypatch.setattr(training_profile, "time", Time)
-    clock = PartClock()
+    clock = PartClock(clock=lambda: now[0])
     inner = clock.around("inner", spend)
 
     def outer():

@@ -207,6 +207,7 @@ def test_arrays_of_coming_batches_count_against_the_budget():
     assert len(batches) == 3
 
 
+@pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning")  # every step is unusual
 @pytest.mark.parametrize("read", ["sampled", "after loading"])
 def test_the_first_batch_counts_with_the_two_windows_of_transitions_that_have_borders(read, tmp_path):
     memory = ReplayMemory(10**6, FrameSpec((4, SIDE, SIDE)), 4, max_bytes=4_000_000, seed=0)
