@@ -15,8 +15,10 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.store.open_store import keep_only
+from framestow.replay.store.open_store import keep_only, start_over
+from framestow.storage.files.manifest import generations
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
+from oracles.dead_disk import DeadDisk, Killed
 from oracles.list_memory import ListMemory
 from oracles.recorded_play import SHAPE, play_on, recorded
 
@@ -144,6 +146,29 @@ def test_keep_only_removes_older_and_newer_generations(tmp_path):
     play_on(loaded, oracle, 700, seed=12)
     loaded.save(tmp_path / "memory")
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
+
+
+def test_a_kill_at_any_operation_while_all_is_removed_leaves_a_folder_to_start_in(tmp_path):
+    at, was_killed = 0, True
+    while was_killed:
+        folder = tmp_path / f"killed at {at}"
+        settings = {"stack": 4, "directory": folder, "flush_every": None}
+        memory = ReplayMemory(100, FrameSpec((2, 2)), 4, **settings)
+        memory.begin(np.zeros((1, 2, 2), np.uint8))
+        memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        memory.close()
+
+        try:
+            start_over(folder, keeps_pinned=False, files=DeadDisk(at))
+            was_killed = False
+        except Killed:
+            at += 1
+
+        if generations(folder):
+            start_over(folder, keeps_pinned=False)
+        with ReplayMemory(100, FrameSpec((2, 2)), 4, **settings) as again:
+            assert 0 == len(again)
+    assert at >= 5
 
 
 class Newest(Uniform):

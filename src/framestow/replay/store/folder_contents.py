@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.codec import checksum
-from framestow.replay.store.format import FRAMES, STEPS, Manifest, manifest_of, read_checked_manifest
+from framestow.replay.store.format import FRAMES, STEPS, Manifest, file_names, manifest_of, read_checked_manifest
 from framestow.replay.store.snapshot import MANIFEST_ARRAY, STATE_FILE, state_name, unpack_arrays
 from framestow.storage.files.block_format import INDEX, LOG, repair_hint
 from framestow.storage.files.block_log import leftover_files
@@ -79,10 +79,17 @@ class FolderContents:
         )
 
     def list_unnamed(self) -> list[str]:
-        """Return the logs and states of a folder without a manifest, except those of an unfinished first save."""
+        """Return the logs and states of a folder without a manifest.
+
+        Files of an unfinished first save are left out. So are those that superseded manifests name: a writer was killed
+        while it removed every generation.
+        """
         names = set(filter(STORE_FILE.fullmatch, self.names))
         for begun in self.manifests.begun:
             names -= {path.name for path in self.files_of(begun, ())}
+        for number in self.manifests.superseded:
+            with suppress(DamagedDataError, IncompatibleError):
+                names -= file_names(read_checked_manifest(self._folder, number, self._disk, is_superseded=True))
         return sorted(names)
 
     def files_of(self, begun: Begun, manifests: Iterable[Manifest]) -> list[Path]:
