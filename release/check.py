@@ -42,7 +42,7 @@ BEYOND_SSE2 = re.compile(
     r"|addsub[a-z]*|mov(?:sh|sl|d)dup|lddqu|crc32[bwlq]?)\b"
 )
 # The functions that may have them: they run only if the processor was asked.
-ASKS_FIRST = re.compile(r"by_eight|eight_floats|by_instruction")
+ASKS_FIRST = re.compile(r"by_eight|by_five|by_16|eight_floats|by_instruction")
 
 PLATFORMS = {"linux": ["x86_64", "aarch64"], "macos": ["x86_64", "arm64"], "windows": ["AMD64", "ARM64"]}
 
