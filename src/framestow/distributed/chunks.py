@@ -316,7 +316,6 @@ class ShardWriter:
         self._stacker = FrameStacker(
             self.settings.frame, self.stack, self.num_envs, self.settings.stack_padding, layout.depths
         )
-        self._takes_frames = layout.takes_frames or layout.depth == 1
         self.current_stacks = CurrentStacks(layout, self._stacker, self._all_envs, self._is_open)
         # The one of each environment that is being filled.
         self._chunks = [_OpenChunk(settings) for _ in settings.env_ids]
@@ -336,7 +335,7 @@ class ShardWriter:
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
         envs = check_env_ids(env_ids, self._all_envs)
-        if self._takes_frames:
+        if self.settings.layout.stores_as_given:
             self.start_episodes(check_frames(frames, len(envs), self.settings.frame), envs)
         else:
             begin_episodes(self, frames, envs)
@@ -367,7 +366,7 @@ class ShardWriter:
             InvalidStepError: before anything is stored.
             ActorLostError: a shard does not come back.
         """
-        if self._takes_frames:
+        if self.settings.layout.stores_as_given:
             frames = flatten_frames(frames, self.settings.frame)
             self.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
         else:
@@ -434,10 +433,6 @@ class ShardWriter:
     def look_at(self, step: UnusualStep) -> None:
         """Do nothing: a writer has no memory, whose report counts such steps."""
 
-    def stacks_of_envs(self) -> list[npt.NDArray[Any]]:
-        """Return copies of the current stacks of all environments, one array per array of an observation."""
-        return self._stacker.parts()
-
     def observations(self) -> Any:
         """Return the current observation of each environment, as ``ReplayMemory.observations`` does."""
         return self.settings.layout.join(self._stacker.parts())
@@ -465,7 +460,7 @@ class ShardWriter:
         if not envs:
             return
         by_shard: dict[int, list[_Sealed]] = {}
-        stacks = self.stacks_of_envs()
+        stacks = self._stacker.parts()
         for env in envs:
             shard, env_id = self._shard_env_ids[env]
             observation = self.settings.layout.join([part[env : env + 1].copy() for part in stacks])

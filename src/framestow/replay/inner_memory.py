@@ -9,7 +9,6 @@ from framestow.frames.observation_spec import Frames
 from framestow.replay.added_steps import NO_RUN, CurrentStacks, RunStarts
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.observation_layout import Arrays
 from framestow.replay.observation_report import ObservationWatch
 from framestow.replay.sampling import BatchBuilder
 from framestow.replay.sequences import SequenceBuilder
@@ -128,10 +127,6 @@ class InnerMemory:
         if settings.retention != "fifo" or length > settings.capacity:
             return False
         return self.storage.next_position(env_id) % length == 0
-
-    def stacks_of_envs(self) -> Arrays:
-        """Return copies of the current stacks of all environments, one array per array of an observation."""
-        return self.parts.stacker.parts()
 
     def store_in(self, folder: Path, commit: str = "") -> OpenStore:
         """Return the store in ``folder``; ``commit`` wrote the data that the memory has of a store not seen before."""

@@ -203,7 +203,8 @@ class ReplayMemory(Closing):
             if folder is not None:
                 inner.live_in(OpenStore.create_or_resume(inner.parts, folder.resolve()), flush_every, self)
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
-        self._takes_frames = settings.layout.takes_frames or settings.stack == 1
+        # Every step uses both.
+        self._stores_as_given = settings.layout.stores_as_given
         self._has_arrays = isinstance(settings.frame, ObservationSpec)
 
     # Storing steps
@@ -227,7 +228,7 @@ class ReplayMemory(Closing):
         before anything is stored.
         """
         checked = check_env_ids(env_ids, self.inner.steps.all_env_ids)
-        if self._takes_frames:
+        if self._stores_as_given:
             self.inner.start_episodes(check_frames(frames, len(checked), self.inner.settings.frame), checked)
         else:
             begin_episodes(self.inner, frames, checked)
@@ -264,7 +265,7 @@ class ReplayMemory(Closing):
 
         Call ``begin`` after an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
-        if self._takes_frames:
+        if self._stores_as_given:
             if self._has_arrays:
                 frames = flatten_frames(frames, self.inner.settings.frame)
             self.inner.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
@@ -339,7 +340,7 @@ class ReplayMemory(Closing):
         its last observation until the next one begins; zeros before the first one.
         """
         with self.inner.lock:
-            return self.inner.settings.layout.join(self.inner.stacks_of_envs())
+            return self.inner.settings.layout.join(self.inner.parts.stacker.parts())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:

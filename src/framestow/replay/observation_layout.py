@@ -111,6 +111,11 @@ class ObservationLayout:
     takes_frames: bool = False
     """Whether the memory was built with the space of one frame: ``begin`` and ``append`` take single frames."""
 
+    @property
+    def stores_as_given(self) -> bool:
+        """Whether what ``begin`` and ``append`` take is stored: frames, or whole observations that are one frame."""
+        return self.takes_frames or self.depth == 1
+
     @classmethod
     def of_space(
         cls, space: Any, stack_axis: AxisChoice | Mapping[str, AxisChoice] | Sequence[Stacks | None] | None = None
