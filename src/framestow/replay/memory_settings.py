@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property
 from typing import Any
 
@@ -32,8 +32,6 @@ from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_
 MAX_THREADS = 64
 MAX_CAPACITY = 2**62  # transitions; indices are int64
 MAX_N_STEP = 255  # steps
-OF_EVERY_SAVE = {"capacity", "frame", "action", "stack", "num_envs", "discount", "storage"}
-"""Settings that every save has; the others came later, and saves without them have the default."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +46,9 @@ class MemorySettings:
     frame: AnySpec
     action: ActionSpec
     stack: int
-    num_envs: int = 1
-    discount: float = 0.99
-    storage: Storage = "packed"
+    num_envs: int
+    discount: float
+    storage: Storage
     threads: int = 1
     stack_padding: StackPadding = "first_frame"  # of saves without this setting, too
     labels: tuple[str, ...] = ()  # one an environment, or none
@@ -185,8 +183,13 @@ class MemorySettings:
 
 
 def _values_of(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that ``state`` returned; raise ``ValueError`` for unknown and for missing ones."""
-    wrong = (state.keys() - {each.name for each in fields(MemorySettings)}) | (OF_EVERY_SAVE - state.keys())
+    """Return the fields that ``state`` returned; raise ``ValueError`` for unknown and for missing ones.
+
+    Fields with a default may be missing: they came later than the oldest saves.
+    """
+    known = fields(MemorySettings)
+    required = {each.name for each in known if each.default is MISSING}
+    wrong = (state.keys() - {each.name for each in known}) | (required - state.keys())
     if wrong:
         raise ValueError(f"{', '.join(sorted(wrong))} is unknown or missing")
     values = state | {"frame": spec_from_state(state["frame"]), "action": ActionSpec.from_state(state["action"])}
