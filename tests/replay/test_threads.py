@@ -206,7 +206,7 @@ def test_the_writer_continues_while_a_batch_is_unpacked(storage):
 
     def get_batches():
         for _ in range(num_batches):
-            memory.get(np.full(40_000, memory.sampleable_indices()[-1]))
+            memory.sample(40_000)
 
     get_batches()  # takes the pages of the output
     sampler = threading.Thread(target=get_batches, daemon=True)
