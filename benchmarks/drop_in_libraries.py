@@ -204,9 +204,6 @@ class KeptObservations(Buffer):
         observations, actions, rewards, next_observations, _ = zip(*batch, strict=True)
         return BatchArrays(np.stack(observations), np.stack(next_observations), np.array(rewards), np.array(actions))
 
-    def read_reported_bytes(self) -> int:
-        return 0
-
 
 def plain_oracles() -> None:
     """Make the tests' re-implementations importable: neither of these buffers is on PyPI."""

@@ -42,6 +42,7 @@ class Buffer(Protocol):
 
     def read_reported_bytes(self) -> int:
         """Return the bytes that the memory itself reports; 0 if it reports none."""
+        return 0
 
 
 class LibraryBuffer(Buffer):
@@ -257,6 +258,3 @@ class LazyFramesBuffer(Buffer):
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         return BatchArrays(batch[0], batch[3], batch[2], batch[1])
-
-    def read_reported_bytes(self) -> int:
-        return 0

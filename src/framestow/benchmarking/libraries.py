@@ -68,16 +68,16 @@ class System:
     """
 
     name: str
-    setting: str
-    gives_up: str
-    """What is lost at this setting, in words; empty if nothing."""
-    keeps_final_frames: bool
-    """Whether the next observation of an episode's last step is returned."""
-    uses_torch: bool
-    """Whether PyTorch's number of threads matters to ``sample``."""
     bytes_reserved: Callable[[Task], int]
     """Returns the bytes that the memory reserves for each transition when it is built."""
     build: Callable[[Task], Buffer]
+    setting: str = ""
+    gives_up: str = ""
+    """What is lost at this setting, in words; empty if nothing."""
+    keeps_final_frames: bool = True
+    """Whether the next observation of an episode's last step is returned."""
+    uses_torch: bool = False
+    """Whether PyTorch's number of threads matters to ``sample``."""
 
 
 def _framestow(storage: Storage, task: Task) -> Buffer:
@@ -97,10 +97,6 @@ def _framestow(storage: Storage, task: Task) -> Buffer:
 FRAMESTOW_SYSTEMS: tuple[System, ...] = tuple(
     System(
         name=f"framestow, {storage}",
-        setting="",
-        gives_up="",
-        keeps_final_frames=True,
-        uses_torch=False,
         bytes_reserved=lambda _: 12,  # action, reward and flags; memory for frames is taken as they are added
         build=partial(_framestow, storage),
     )
@@ -202,7 +198,6 @@ TIANSHOU = System(
     setting="stack_num, save_only_last_obs, ignore_obs_next",
     gives_up="the final frame of an episode",
     keeps_final_frames=False,
-    uses_torch=False,
     bytes_reserved=lambda task: task.frame_bytes + 40,
     build=_tianshou,
 )
@@ -224,8 +219,6 @@ def _torchrl(task: Task) -> Buffer:
 TORCHRL = System(
     name="TorchRL",
     setting="LazyTensorStorage",
-    gives_up="",
-    keeps_final_frames=True,
     uses_torch=True,
     bytes_reserved=lambda task: 2 * task.stack_bytes + 20,
     build=_torchrl,
@@ -243,9 +236,6 @@ def _cpprb(task: Task) -> Buffer:
 CPPRB = System(
     name="cpprb",
     setting="next_of, stack_compress",
-    gives_up="",
-    keeps_final_frames=True,
-    uses_torch=False,
     bytes_reserved=lambda task: task.frame_bytes + 20,
     build=_cpprb,
 )
@@ -253,9 +243,6 @@ CPPRB = System(
 LAZY_FRAMES = System(
     name="LazyFrames in a list",
     setting="np.stack of the batch",
-    gives_up="",
-    keeps_final_frames=True,
-    uses_torch=False,
     bytes_reserved=lambda _: 8,  # a reference; memory for frames is taken as they are added
     build=lambda task: LazyFramesBuffer(task.seed),
 )

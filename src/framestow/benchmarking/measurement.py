@@ -274,9 +274,9 @@ def _fill(
 ) -> tuple[int, float]:
     """Append the steps until none is left or a limit is reached; return how many, and the median µs of one.
 
-    A step's containers, as the library takes them, are made within the time; its arrays are not. The bytes that a
-    system took when it was built do not count here: some systems write to all of their arrays at
-    once, and ``bytes_reserved`` has kept those within the limit.
+    The time includes the containers that the library takes a step in, but not their arrays. The bytes that a system
+    took when it was built do not count here: some systems write to all of their arrays at once, and
+    ``bytes_reserved`` has kept those within the limit.
     """
     bytes_before = resident_bytes()
     chunk_us = []
