@@ -99,10 +99,9 @@ def _compute_priorities(returns: Returns, errors: npt.NDArray[np.float32]) -> np
 class DistributedRun:
     """Learner, replay shards, actors and counts of a training run on a cluster: a ``TrainingRun``.
 
-    Steps count when a shard has stored them, so
-    that a checkpoint covers shards and learner at the same step. Steps that are still in an actor when the run stops
-    are lost, and played again. Shards take steps while the checkpoint is written, so a resumed run may begin some steps
-    after the one that names the checkpoint.
+    A step counts when a shard has stored it. So a checkpoint covers shards and learner at the same step. Steps that are
+    still in an actor when the run stops are lost, and played again. Shards take steps while the checkpoint is written,
+    so a resumed run may begin some steps after the one that names the checkpoint.
 
     Arguments:
         settings: The settings of the run, with at least one actor. ``num_envs`` is the number of each actor.

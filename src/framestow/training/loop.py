@@ -33,7 +33,7 @@ class Interruption:
 
     def __enter__(self) -> Interruption:
         for number in STOPPING_SIGNALS:
-            self._usual[number] = signal.signal(number, self._note)
+            self._usual[number] = signal.signal(number, self._record)
         return self
 
     def __exit__(
@@ -46,7 +46,7 @@ class Interruption:
         """Whether a signal asked the run to stop."""
         return self.signal_number is not None
 
-    def _note(self, number: int, _frame: FrameType | None) -> None:
+    def _record(self, number: int, _frame: FrameType | None) -> None:
         self.signal_number = number
         self._restore()
 
@@ -66,11 +66,10 @@ def start_run(folder: RunFolder, make_env: MakeEnv = make_game, address: str | N
         address: Of the Ray cluster; ``None`` starts one on this machine, which ends with this process.
     """
     settings = folder.settings()
-    if settings.actors:
-        start_cluster(address)
     folder.remove_unfinished()
     newest = newest_checkpoint(folder.checkpoints)
     if settings.actors:
+        start_cluster(address)
         return DistributedRun(settings, folder, make_env, checkpoint=newest)
     return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env, store=folder.memory)
 

@@ -18,15 +18,19 @@ class AsyncStep:
     """The step of all environments in the background: by the environment's ``step_async``, else in a thread."""
 
     def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self._env = env
         # Whether the environment has ``step_async`` and ``step_wait``.
-        self._env, self._has_async_step = env, _has_async_step(env)
+        self._has_async_step = _has_async_step(env)
         # Steps environments without ``step_async``; None until it is needed.
         self._thread: ThreadPoolExecutor | None = None
-        # The four of the step in flight. The first one returns its result; None if no step is in flight.
+        # Returns the result of the step in flight; None if no step is in flight.
         self._answer: Callable[[], VectorStep] | None = None
-        self._future: Future[VectorStep] | None = None  # if the thread makes it
-        self._uses_env_step_wait = False  # whether the environment's own step_wait ends it
-        self._timeout: float | None = None  # seconds; of the last call of ``wait``, for the environment's step_wait
+        # The step in flight, if the thread makes it.
+        self._future: Future[VectorStep] | None = None
+        # Seconds that the environment's own step_wait waits, from the last call of ``wait``.
+        self._timeout: float | None = None
+        self.in_flight_after: tuple[type[BaseException], ...] = ()
+        """Errors of ``take`` after which the step is still in flight: those of an interrupted ``env.step_wait``."""
         self.actions: Any = None
         """Copy of the actions of the step in flight: the caller may overwrite its own."""
         self.extras: Extras | None = None
@@ -42,11 +46,12 @@ class AsyncStep:
     def start(self, actions: Any, extras: Extras | None, instead: Callable[[], VectorStep] | None) -> None:
         """Begin a step with a copy of ``actions``; ``instead``, if given, replaces the environment's step."""
         self.actions, self.extras, self._future = deepcopy(actions), extras, None
-        self._uses_env_step_wait = self._has_async_step and instead is None
+        self.in_flight_after = ()
         if instead is not None:
             self._answer = instead
         elif self._has_async_step:
             self._env.step_async(self.actions)  # type: ignore[attr-defined]
+            self.in_flight_after = (StepTimeoutError, KeyboardInterrupt)
             self._answer = lambda: self._env.step_wait(timeout=self._timeout)  # type: ignore[attr-defined]
         else:
             if self._thread is None:
@@ -68,11 +73,6 @@ class AsyncStep:
         self._timeout = timeout
         if self._future is not None and wait({self._future}, timeout).not_done:
             raise StepTimeoutError(f"step is not done after {timeout} s: it continues; call step_wait() again")
-
-    @property
-    def in_flight_after(self) -> tuple[type[BaseException], ...]:
-        """Errors of ``take`` after which the step is still in flight: those of an interrupted ``env.step_wait``."""
-        return (StepTimeoutError, KeyboardInterrupt) if self._uses_env_step_wait else ()
 
     def take(self) -> VectorStep:
         """Return the result of the step, which counts as in flight until ``drop``."""

@@ -27,7 +27,7 @@ class DeferredInterrupts:
 
     def __init__(self) -> None:
         self._handlers: list[tuple[int, Any]] = []  # signal number and usual handler, while they are deferred
-        self._noted: list[tuple[int, FrameType | None]] = []  # signals that arrived meanwhile, with their frames
+        self._arrived: list[tuple[int, FrameType | None]] = []  # signals that arrived meanwhile, and their frames
 
     def __enter__(self) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -36,7 +36,7 @@ class DeferredInterrupts:
             handler = getsignal(number)
             if callable(handler):  # Python does not run the other handlers, SIG_DFL and SIG_IGN
                 self._handlers.append((number, handler))
-                set_handler(number, self._note)
+                set_handler(number, self._record)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -45,9 +45,9 @@ class DeferredInterrupts:
         while self._handlers:
             set_handler(*self._handlers[-1])
             self._handlers.pop()
-        noted, self._noted = dict(self._noted), []
-        for number, frame in noted.items():
+        arrived, self._arrived = dict(self._arrived), []
+        for number, frame in arrived.items():
             handlers[number](number, frame)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        self._noted.append((number, frame))
+    def _record(self, number: int, frame: FrameType | None) -> None:
+        self._arrived.append((number, frame))

@@ -131,7 +131,7 @@ class EpisodeStates:
         }
 
     def mark_reset(self, env_ids: Sequence[int]) -> None:
-        """Note that a reset of these environments is complete."""
+        """Mark environments whose reset is complete."""
         self.lost.mark_reset(env_ids)
         self.needs_reset[env_ids], self.has_ended[env_ids] = False, False
         self._pending_seed = None

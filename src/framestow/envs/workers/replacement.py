@@ -28,8 +28,8 @@ class WorkerReplacer:
         # Losses of a worker since it last completed a step; too many make ``broken``.
         self._num_losses: dict[Worker, int] = dict.fromkeys(pool.workers, 0)
 
-    def note_step(self, worker: Worker) -> None:
-        """Note that the worker has completed a step: its losses are counted from here on."""
+    def mark_stepped(self, worker: Worker) -> None:
+        """Mark that the worker has completed a step, and count its losses from here on."""
         self._num_losses[worker] = 0
 
     def replace(self, worker: Worker, why: str) -> None:

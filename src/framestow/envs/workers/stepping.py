@@ -67,7 +67,7 @@ class Stepping:
             return None
         self.last.receive_all()
         for request in requests:
-            self._replacer.note_step(request.worker)
+            self._replacer.mark_stepped(request.worker)
         self._mark_ended()
         return self._pool.shared.infos.of_all(layout)
 
@@ -244,7 +244,7 @@ class Stepping:
         if request.is_stale:
             return
         if request.command is Command.STEP:
-            self._replacer.note_step(request.worker)
+            self._replacer.mark_stepped(request.worker)
         else:
             self._states.lost.mark_reset(request.env_ids)
 
