@@ -85,7 +85,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
         # The emulator and what it displays; None once the environment is closed.
         self._emulator: Any = Emulator(self.rom, self.preset, self._pending_seed)
         # By action of the action space, the number that the emulator takes.
-        self._emulator_actions = self._emulator.actions()
+        self._emulator_actions = self._emulator.actions
         # Emulator actions of the steps that begin an episode; empty with most presets.
         self._opening_steps = self._find_opening_steps()
         self.action_space = gymnasium.spaces.Discrete(len(self._emulator_actions))
@@ -226,7 +226,7 @@ class AtariEnv(gymnasium.Env[npt.NDArray[np.uint8], np.int64]):
 
     def _start_game(self) -> None:
         self._agent_steps = 0
-        self._emulator.start(self.np_random, has_fire=FIRE in self._emulator_actions)
+        self._emulator.start(self.np_random)
 
     def _play_opening_steps(self) -> None:
         for action in self._opening_steps:

@@ -40,6 +40,10 @@ class Emulator:
         self._unused_seed: int | None = None
         self.seed(seed)
         self.screen = Screen(self.ale, preset)
+        in_full = preset.action_set == "full"
+        actions = self.ale.getLegalActionSet() if in_full else self.ale.getMinimalActionSet()
+        self.actions = tuple(int(action.value) for action in actions)
+        """The emulator's number of each action of the preset's action set, in order."""
 
     def seed(self, seed: int) -> None:
         """Load the game with this seed, which the next ``start`` uses."""
@@ -49,20 +53,14 @@ class Emulator:
             self.ale.loadROM(roms.get_rom_path(self._rom))  # the emulator reads its seed only here; takes about 50 ms
             self._unused_seed = of_emulator
 
-    def actions(self) -> tuple[int, ...]:
-        """Return the emulator's number of each action of the preset's action set, in order."""
-        ale = self.ale
-        actions = ale.getLegalActionSet() if self._preset.action_set == "full" else ale.getMinimalActionSet()
-        return tuple(int(action.value) for action in actions)
-
-    def start(self, generator: np.random.Generator, has_fire: bool) -> None:
+    def start(self, generator: np.random.Generator) -> None:
         """Start a new game, with the preset's number of no-op frames and its FIRE frame."""
         self.score = 0.0
         self._unused_seed = None
         self._restart()
         preset = self._preset
         num_noops = int(generator.integers(1, preset.max_noops + 1)) if preset.max_noops else 0
-        fires = preset.opening == "fire_frame" and has_fire
+        fires = preset.opening == "fire_frame" and FIRE in self.actions
         for _ in range(num_noops - fires):
             self._run_one_frame(NOOP)
         if fires:

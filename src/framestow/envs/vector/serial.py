@@ -111,17 +111,17 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_open()
         mask, env_options = split_options(options, self.num_envs)
         seeds, infos = self._states.begin_reset(mask, seed), []
-        for number, env_seed in seeds.items():
+        for env_id, env_seed in seeds.items():
             each_options = None if env_options is None else dict(env_options)  # an environment may change its copy
             try:
-                self._observations[number], info = self.envs[number].reset(seed=env_seed, options=each_options)
+                self._observations[env_id], info = self.envs[env_id].reset(seed=env_seed, options=each_options)
             except BaseException as error:
-                self._fail(number, "its reset", error)
+                self._fail(env_id, "its reset", error)
                 raise
             infos.append(info)
-        numbers = list(seeds)
-        self._states.mark_reset(numbers)
-        return self._batch_observations(), self._states.batch_infos(infos, numbers)
+        env_ids = list(seeds)
+        self._states.mark_reset(env_ids)
+        return self._batch_observations(), self._states.batch_infos(infos, env_ids)
 
     def step(
         self, actions: Any
@@ -175,11 +175,11 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def close_extras(self, **kwargs: Any) -> None:  # noqa: ARG002
         """Close every environment; if some raise, raise the first error after closing all."""
         errors: list[EnvironmentFailedError] = []
-        for number, env in enumerate(self.envs):
+        for env_id, env in enumerate(self.envs):
             try:
                 env.close()
             except Exception as error:
-                errors.append(_failure(number, "its close", error))
+                errors.append(_failure(env_id, "its close", error))
         self.closed = True
         if errors:
             raise errors[0]
@@ -207,14 +207,14 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_open()
         self._states.check_state(state)
         self._states.require_reset()
-        for number, (env, entry) in enumerate(zip(self.envs, state["envs"], strict=True)):
+        for env_id, (env, entry) in enumerate(zip(self.envs, state["envs"], strict=True)):
             try:
                 if entry["state"] is not None:
                     restore_env(env, entry["state"])
             except IncompatibleError:
                 raise
             except Exception as error:
-                raise _failure(number, "the loading of its state", error) from error
+                raise _failure(env_id, "the loading of its state", error) from error
         self._observations = deepcopy(list(state["observations"]))
         self._states.load_state_dict(state)
 
@@ -222,30 +222,30 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         step, has_ended = self._states.policy.step, self._states.has_ended.tolist()
         has_losses = self._states.lost.has_any
         outcomes = []
-        for number, action in enumerate(actions):
+        for env_id, action in enumerate(actions):
             try:
                 if has_losses:
-                    outcomes.append(self._outcome_after_losses(number, action))
+                    outcomes.append(self._outcome_after_losses(env_id, action))
                 else:
-                    outcomes.append(step(self.envs[number], action, has_ended[number]))
+                    outcomes.append(step(self.envs[env_id], action, has_ended[env_id]))
             except BaseException as error:
-                self._fail(number, f"action {action}", error)
+                self._fail(env_id, f"action {action}", error)
                 raise
         return outcomes
 
-    def _outcome_after_losses(self, number: int, action: Any) -> StepOutcome:
+    def _outcome_after_losses(self, env_id: int, action: Any) -> StepOutcome:
         """Step an environment while some have a lost episode to report or a replacement seed to use."""
-        mode, lost, env = self._states.mode, self._states.lost, self.envs[number]
-        has_ended, seed = bool(self._states.has_ended[number]), lost.first_seeds.get(number)
-        if number in lost.unreported:
-            why = lost.unreported.pop(number)
-            outcome = make_lost_outcome(mode, self._observations[number], why, lambda: env.reset(seed=seed))
+        mode, lost, env = self._states.mode, self._states.lost, self.envs[env_id]
+        has_ended, seed = bool(self._states.has_ended[env_id]), lost.first_seeds.get(env_id)
+        if env_id in lost.unreported:
+            why = lost.unreported.pop(env_id)
+            outcome = make_lost_outcome(mode, self._observations[env_id], why, lambda: env.reset(seed=seed))
             if mode is AutoresetMode.SAME_STEP:
-                lost.mark_reset([number])
+                lost.mark_reset([env_id])
             return outcome
         if has_ended and seed is not None and mode is AutoresetMode.NEXT_STEP:
             observation, info = env.reset(seed=seed)
-            lost.mark_reset([number])
+            lost.mark_reset([env_id])
             return StepOutcome(observation, 0.0, False, False, info)
         return self._states.policy.step(env, action, has_ended)
 
@@ -259,22 +259,22 @@ class SerialVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
                 raise
             raise misfit from error
 
-    def _fail(self, number: int, doing: str, error: BaseException) -> None:
+    def _fail(self, env_id: int, doing: str, error: BaseException) -> None:
         """Require a reset of all environments, and raise an error that names the failed one."""
         self._states.require_reset()
         if isinstance(error, Exception):
-            raise _failure(number, doing, error) from error
+            raise _failure(env_id, doing, error) from error
 
     def _require_open(self) -> None:
         if self.closed:
             raise ClosedError("vector environment is closed: its environments cannot be used; make a new one")
 
 
-def _failure(number: int, doing: str, error: Exception) -> EnvironmentFailedError:
+def _failure(env_id: int, doing: str, error: Exception) -> EnvironmentFailedError:
     failure = EnvironmentFailedError(
-        f"environment {number} raised {type(error).__name__} at {doing}: {error_text(error)}; "
+        f"environment {env_id} raised {type(error).__name__} at {doing}: {error_text(error)}; "
         "reset all environments to continue",
-        environment=number,
+        environment=env_id,
     )
     failure.__cause__ = error
     return failure
@@ -287,13 +287,13 @@ def _concatenate(space: gymnasium.Space[Any], observations: Sequence[Any]) -> An
 
 def _misfit(space: gymnasium.Space[Any], observations: Sequence[Any]) -> EnvironmentFailedError | None:
     """Return the error for the first environment whose observation Gymnasium cannot batch, or ``None``."""
-    for number, observation in enumerate(observations):
+    for env_id, observation in enumerate(observations):
         try:
             _concatenate(space, [observation])
         except Exception as error:
             return EnvironmentFailedError(
-                f"environment {number} returned an observation outside {space}: {error_text(error)}; correct the "
+                f"environment {env_id} returned an observation outside {space}: {error_text(error)}; correct the "
                 "environment or its space, and reset all environments to continue",
-                environment=number,
+                environment=env_id,
             )
     return None

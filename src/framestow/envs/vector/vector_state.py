@@ -47,31 +47,31 @@ class PendingLosses:
         # What the seeds of all replacements are derived from.
         self._entropy: Any = np.random.SeedSequence(check_seed(seed)).entropy
 
-    def mark_replaced(self, numbers: Iterable[int]) -> None:
+    def mark_replaced(self, env_ids: Iterable[int]) -> None:
         """Draw the seeds of environments that were replaced."""
-        for number in numbers:
-            self.first_seeds[number] = replacement_seed(self._entropy, number, self._num_replacements[number])
-            self._num_replacements[number] += 1
+        for env_id in env_ids:
+            self.first_seeds[env_id] = replacement_seed(self._entropy, env_id, self._num_replacements[env_id])
+            self._num_replacements[env_id] += 1
 
-    def mark_reset(self, numbers: Iterable[int]) -> None:
+    def mark_reset(self, env_ids: Iterable[int]) -> None:
         """Remove environments that were reset: their lost episodes need no report."""
-        for number in numbers:
-            self.unreported.pop(number, None)
-            self.first_seeds.pop(number, None)
+        for env_id in env_ids:
+            self.unreported.pop(env_id, None)
+            self.first_seeds.pop(env_id, None)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state as plain values."""
         return {
-            "untold": {str(number): why for number, why in self.unreported.items()},
-            "first_seeds": {str(number): seed for number, seed in self.first_seeds.items()},
+            "untold": {str(env_id): why for env_id, why in self.unreported.items()},
+            "first_seeds": {str(env_id): seed for env_id, seed in self.first_seeds.items()},
             "num_replacements": list(self._num_replacements),
             "entropy": self._entropy,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state of ``state_dict``."""
-        self.unreported = {int(number): str(why) for number, why in state["untold"].items()}
-        self.first_seeds = {int(number): int(seed) for number, seed in state["first_seeds"].items()}
+        self.unreported = {int(env_id): str(why) for env_id, why in state["untold"].items()}
+        self.first_seeds = {int(env_id): int(seed) for env_id, seed in state["first_seeds"].items()}
         self._num_replacements = [int(count) for count in state["num_replacements"]]
         self._entropy = state["entropy"]
 
