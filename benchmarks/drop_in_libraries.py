@@ -29,9 +29,10 @@ from framestow.benchmarking.buffers import (
     TorchRLBuffer,
     quiet_torchrl,
 )
-from framestow.benchmarking.play import Row
+from framestow.benchmarking.play import Frames, Row
 
 STEPS_OF_A_COLLECTOR = 50
+WITHOUT_TRUNCATION = f"truncation, and {LAST_FRAME}"
 SAVING = {"optimize_memory_usage": True, "handle_timeout_termination": False}
 
 
@@ -40,11 +41,11 @@ def stable_baselines3() -> list[Candidate]:
 
     from framestow.integrations.stable_baselines3 import ReplayBuffer
 
-    theirs, gives_up = buffers.ReplayBuffer, f"truncation, and {LAST_FRAME}"
+    theirs = buffers.ReplayBuffer
     return [
         ours(partial(paired_buffer, ReplayBuffer, {})),
         Candidate("ReplayBuffer", "", 2, partial(paired_buffer, theirs, {})),
-        Candidate("optimize_memory_usage", gives_up, 1, partial(paired_buffer, theirs, SAVING)),
+        Candidate("optimize_memory_usage", WITHOUT_TRUNCATION, 1, partial(paired_buffer, theirs, SAVING)),
     ]
 
 
@@ -54,10 +55,10 @@ def cleanrl() -> list[Candidate]:
 
     from framestow.integrations.cleanrl import ReplayBuffer
 
-    theirs, gives_up = buffers.ReplayBuffer, f"truncation, and {LAST_FRAME}"
+    theirs = buffers.ReplayBuffer
     return [
         ours(partial(paired_buffer, ReplayBuffer, SAVING)),
-        Candidate("as in dqn_atari.py", gives_up, 1, partial(paired_buffer, theirs, SAVING)),
+        Candidate("as in dqn_atari.py", WITHOUT_TRUNCATION, 1, partial(paired_buffer, theirs, SAVING)),
     ]
 
 
@@ -230,10 +231,9 @@ def berkeley() -> list[Candidate]:
     from framestow.integrations.classic import ReplayBuffer
     from oracles.plain_frame_history import PlainFrameHistory
 
-    gives_up = f"truncation, and {LAST_FRAME}"
     return [
-        ours(partial(frame_history, ReplayBuffer), most_envs=1, pads_as_played=False, gives_up=gives_up),
-        Candidate("as it is published", gives_up, 0.25, partial(frame_history, PlainFrameHistory), 1, False),
+        ours(partial(frame_history, ReplayBuffer), WITHOUT_TRUNCATION, most_envs=1, pads_as_played=False),
+        Candidate("as it is published", WITHOUT_TRUNCATION, 0.25, partial(frame_history, PlainFrameHistory), 1, False),
     ]
 
 
@@ -257,20 +257,29 @@ def memory_of_stacks(is_last: bool, size: Size) -> Buffer:
     return AddedStacks(own_memory(size, FrameSpec(shape)), -1 if is_last else 1)
 
 
-class AddedStacks(FramestowBuffer):
+class AddedObservations(FramestowBuffer):
+    """``memory.add`` of whole observations, which ``convert`` makes of stacks."""
+
+    def convert(self, stacks: Frames) -> Any:
+        raise NotImplementedError
+
+    def prepare(self, row: Row) -> Any:
+        now, after = self.convert(row.observations), self.convert(row.next_observations)
+        return now, row.actions, row.rewards, after, row.terminated, row.truncated
+
+    def add(self, prepared: Any) -> None:
+        self._memory.add(*prepared)
+
+
+class AddedStacks(AddedObservations):
     """``memory.add`` of stacks, on the first or the last axis."""
 
     def __init__(self, memory: ReplayMemory, stack_axis: int) -> None:
         super().__init__(memory)
         self._stack_axis = stack_axis
 
-    def prepare(self, row: Row) -> Any:
-        both = row.observations, row.next_observations
-        now, after = (np.ascontiguousarray(np.moveaxis(part, 1, self._stack_axis)) for part in both)
-        return now, row.actions, row.rewards, after, row.terminated, row.truncated
-
-    def add(self, prepared: Any) -> None:
-        self._memory.add(*prepared)
+    def convert(self, stacks: Frames) -> Any:
+        return np.ascontiguousarray(np.moveaxis(stacks, 1, self._stack_axis))
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         arrays = super().as_arrays(batch)
@@ -283,22 +292,15 @@ def memory_of_dicts(size: Size) -> Buffer:
     return AddedDicts(own_memory(size, space))
 
 
-class AddedDicts(FramestowBuffer):
+class AddedDicts(AddedObservations):
     """``memory.add`` of stacks beside a vector of 17 random floats."""
 
     def __init__(self, memory: ReplayMemory) -> None:
         super().__init__(memory)
         self._random = np.random.default_rng(0)
 
-    def prepare(self, row: Row) -> Any:
-        now, after = (
-            {"picture": part, "vector": self._random.random((len(part), 17), np.float32)}
-            for part in (row.observations, row.next_observations)
-        )
-        return now, row.actions, row.rewards, after, row.terminated, row.truncated
-
-    def add(self, prepared: Any) -> None:
-        self._memory.add(*prepared)
+    def convert(self, stacks: Frames) -> Any:
+        return {"picture": stacks, "vector": self._random.random((len(stacks), 17), np.float32)}
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         pictures = batch.observation["picture"], batch.next_observation["picture"]

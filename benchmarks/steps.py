@@ -144,15 +144,16 @@ def main() -> None:
         if not as_lists and n_step == 1:
             candidates[f"packing alone, environments: {num_envs}"] = packing(num_envs, rows)
     some = frames[: NUM_FRAMES // 10]  # whole observations take five times as many bytes
-    candidates |= {
+    whole: dict[str, Callable[[], object]] = {
         "add, first axis": adding(some, 0),
         "add, last axis": adding(some, -1),
         "add, Dict": adding(some, 0, has_vector=True),
         "append, whole observations": appending_whole(some),
     }
-    for name in ("add, first axis", "add, last axis", "add, Dict", "append, whole observations"):
+    for store in whole.values():
         for _ in range(CAPACITY + 100):
-            candidates[name]()
+            store()
+    candidates |= whole
     for n_step, name in ((1, ""), (N_STEP, f", n_step: {N_STEP}")):
         sampled = ReplayMemory(CAPACITY, FrameSpec(SHAPE), 4, stack=STACK, n_step=n_step, seed=0)
         fill = appending(sampled, rows_of(frames, 1), as_lists=False)
@@ -177,11 +178,7 @@ def main() -> None:
             medians[f"append, environments: 8, arrays{name}"] - medians["packing alone, environments: 8"]
         ) / 8
         beside[f"sample({BATCH}){name}"] = medians[f"sample({BATCH}){name}"] - medians[f"reading alone{name}"]
-    times_append = {
-        name: medians[name] / medians["append, environments: 1, arrays"]
-        for name in medians
-        if name.startswith(("add", "append, whole"))
-    }
+    times_append = {name: medians[name] / medians["append, environments: 1, arrays"] for name in whole}
     for name, times in times_append.items():
         print(f"times append of frames: {name:<38} {times:>6.2f}")
     for name, microseconds in beside.items():
