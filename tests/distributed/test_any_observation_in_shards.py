@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from distributed.recorded_calls import RecordedCalls
@@ -35,8 +35,6 @@ KINDS_OF_REPLAY = {
     "random retention": {"space": SMALL, "stack_axis": 0, "retention": "random", "frames_per_segment": 8},
 }
 SEEDS = st.integers(0, 2**32)
-quick = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-exhaustive = settings(quick, max_examples=300)
 
 
 class Shards:
@@ -47,7 +45,7 @@ class Shards:
         options |= {"num_envs": -(-NUM_ENVS // NUM_SHARDS), "discount": DISCOUNT, "extras": EXTRAS}
         options |= {"stack_padding": padding, "n_step": n_step} | KINDS_OF_REPLAY[kind]
         of_shard = ReplayMemory(2_000, options.pop("space"), NUM_ACTIONS, **options).inner.settings
-        self.n_step, self.directory, self.lives = n_step, directory, [0] * NUM_SHARDS
+        self.n_step, self.directory = n_step, directory
         self.calls = RecordedCalls(*(partial(self._shard, of_shard, number) for number in range(NUM_SHARDS)))
         self.writer = ShardWriter(self.calls, WriterSettings(of_shard, tuple(range(NUM_ENVS)), give_up_s=5.0))
         self.play = AnyPlay(self.writer, of_shard.layout, seed, mixes=True, kinds=20, padding=padding)
@@ -55,21 +53,20 @@ class Shards:
         """Of each shard: the number of the first step that was given after its last loss."""
 
     def _shard(self, of_shard, number, num_restarts) -> Shard:
-        folder = None if self.directory is None else self._folder(number, num_restarts)
+        folder = None
+        if self.directory is not None:
+            folder = self.directory / str(number) / str(num_restarts)
+            if num_restarts:  # the files that a killed process leaves
+                before = folder.with_name(str(num_restarts - 1))
+                shutil.copytree(before, folder, ignore=shutil.ignore_patterns("LOCK"))
+            folder /= "memory"
         return Shard(ShardSettings(of_shard, 0, None, folder, flush_every=1e9), num_restarts)
-
-    def _folder(self, number, life):
-        return self.directory / str(number) / str(life) / "memory"
 
     def lose(self, number) -> None:
         """Let a shard die, with all that it did not flush."""
-        if self.directory is not None:
-            self.calls.objects[number]._log._file.flush()
-            old, new = (self._folder(number, self.lives[number] + more).parent for more in (0, 1))
-            shutil.copytree(old, new, ignore=shutil.ignore_patterns("LOCK"))
-            self.calls.objects[number].close()
-            self.lives[number] += 1
+        killed = self.calls.objects[number]
         self.calls.replace(number)
+        killed.close()
         for env_id in range(number, NUM_ENVS, NUM_SHARDS):
             kept = [step for step in self.readable(number) if self.play.steps[step].env_id == env_id]
             self.play.closed |= {max(kept, default=-1)}
@@ -120,8 +117,6 @@ class Shards:
 
 def check_lost_shards(kind, seed, n_step, padding, frames_per_segment, lost, directory=None):
     """Play; ``lost``: what happens in turn: a shard dies, a call or an answer gets lost, or the writer flushes."""
-    if kind == "random retention":
-        frames_per_segment = 8
     shards = Shards(kind, seed, n_step, padding, frames_per_segment, directory)
     for happens in lost:
         shards.play.play(8)
@@ -153,44 +148,34 @@ OF_PLAYS = {
 
 
 @pytest.mark.parametrize("kind", KINDS_OF_REPLAY)
-@quick
-@given(**OF_PLAYS)
-def test_what_a_writer_takes_comes_out_of_its_shards_whatever_was_lost(
-    kind, seed, n_step, padding, frames_per_segment, lost
-):
-    check_lost_shards(kind, seed, n_step, padding, frames_per_segment, lost)
+@pytest.mark.parametrize("max_examples", [8, pytest.param(300, marks=pytest.mark.exhaustive)])
+def test_what_a_writer_takes_comes_out_of_its_shards_whatever_was_lost(kind, max_examples):
+    @settings(max_examples=max_examples)
+    @given(**OF_PLAYS)
+    def check(**play):
+        check_lost_shards(kind, **play)
 
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", KINDS_OF_REPLAY)
-@exhaustive
-@given(**OF_PLAYS)
-def test_what_a_writer_takes_comes_out_of_its_shards_in_many_plays(
-    kind, seed, n_step, padding, frames_per_segment, lost
-):
-    check_lost_shards(kind, seed, n_step, padding, frames_per_segment, lost)
+    check()
 
 
 IN_DIRECTORIES = OF_PLAYS | {"lost": st.lists(st.sampled_from(["store", "flush", "shard 0", "shard 1"]), max_size=8)}
+QUICK_KINDS = ["without stack", "dict with one stack", "uncompressed", "random retention"]
 
 
-@pytest.mark.parametrize("kind", ["without stack", "dict with one stack", "uncompressed", "random retention"])
-@settings(quick, max_examples=4)
-@given(**IN_DIRECTORIES)
-def test_shards_in_directories_have_what_they_stored_and_what_came_after_a_kill(
-    kind, seed, n_step, padding, frames_per_segment, lost, tmp_path_factory
-):
-    folder = tmp_path_factory.mktemp("shards")
-    check_lost_shards(kind, seed, n_step, padding, frames_per_segment, lost, folder)
+@pytest.mark.parametrize(
+    ("kind", "max_examples"),
+    [
+        *((kind, 4) for kind in QUICK_KINDS),
+        *(pytest.param(kind, 60, marks=pytest.mark.exhaustive) for kind in KINDS_OF_REPLAY),
+    ],
+)
+def test_shards_in_directories_have_what_they_stored_and_what_came_after_a_kill(kind, max_examples, tmp_path):
+    folder = tmp_path / "shards"
 
+    @settings(max_examples=max_examples)
+    @given(**IN_DIRECTORIES)
+    def check(**play):
+        shutil.rmtree(folder, ignore_errors=True)  # of the play before
+        check_lost_shards(kind, **play, directory=folder)
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("kind", KINDS_OF_REPLAY)
-@settings(quick, max_examples=60)
-@given(**IN_DIRECTORIES)
-def test_shards_in_directories_have_what_they_stored_in_many_plays(
-    kind, seed, n_step, padding, frames_per_segment, lost, tmp_path_factory
-):
-    folder = tmp_path_factory.mktemp("shards")
-    check_lost_shards(kind, seed, n_step, padding, frames_per_segment, lost, folder)
-    shutil.rmtree(folder)
+    check()
