@@ -68,6 +68,16 @@ def test_numpy_functions_of_lazy_frames_equal_those_of_arrays(stack, stack_axis)
     assert bits(np.atleast_1d(array)) == bits(np.atleast_1d(lazy))
 
 
+def test_lazy_frames_are_stacked_with_lists_and_along_different_axes_as_by_numpy():
+    first, last = (LazyFrames(numbered(4, (4, 4)), axis=axis) for axis in ("first", "last"))
+    arrays = np.asarray(first), np.asarray(last)
+
+    for lazies in ([first, last], [last, first]):
+        assert bits(np.stack([np.asarray(lazy) for lazy in lazies])) == bits(np.stack(lazies))
+        assert bits(np.stack(lazies)) == bits(np.asarray(LazyFramesBatch(lazies)))
+    assert bits(np.stack([arrays[0], arrays[1].tolist()])) == bits(np.stack([first, arrays[1].tolist()]))
+
+
 def test_a_stack_of_lazy_frames_of_different_shapes_is_refused_as_by_numpy():
     with pytest.raises(ValueError, match="all input arrays must have the same shape"):
         np.stack([LazyFrames(numbered(3)), LazyFrames(numbered(4))])

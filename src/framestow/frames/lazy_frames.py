@@ -80,17 +80,7 @@ class LazyArray(ABC):
         return array
 
     def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call a NumPy function with arrays. ``np.stack`` of ``LazyFrames`` copies each frame once, not twice.
-
-        >>> import numpy as np
-        >>> from framestow.integrations.gymnasium import LazyFrames
-        >>> np.stack([LazyFrames([np.zeros((84, 84))] * 4)] * 32).shape
-        (32, 4, 84, 84)
-        """
-        if func is np.stack and len(args) == 1 and not kwargs and all(kind is LazyFrames for kind in types):
-            observations = list(args[0])
-            if len({(lazy.shape, lazy.dtype) for lazy in observations}) == 1:
-                return np.asarray(LazyFramesBatch(observations))
+        """Call a NumPy function with arrays."""
         return func(*_as_arrays(args), **_as_arrays(kwargs))
 
     def __dlpack__(self, **asked: Any) -> Any:
@@ -234,6 +224,20 @@ class LazyFrames(LazyArray):
             out = np.moveaxis(out, -1, 0)
         _write_frames(self._frames, out)
 
+    def __array_function__(self, func: Any, types: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call a NumPy function with arrays. ``np.stack`` of ``LazyFrames`` copies each frame once, not twice.
+
+        >>> import numpy as np
+        >>> from framestow.integrations.gymnasium import LazyFrames
+        >>> np.stack([LazyFrames([np.zeros((84, 84))] * 4)] * 32).shape
+        (32, 4, 84, 84)
+        """
+        if func is np.stack and len(args) == 1 and not kwargs:
+            kinds = {(each.shape, each.dtype) if isinstance(each, LazyFrames) else None for each in args[0]}
+            if len(kinds) == 1 and None not in kinds:
+                return np.asarray(LazyFramesBatch(args[0]))
+        return super().__array_function__(func, types, args, kwargs)
+
     def __getitem__(self, index: Any) -> Any:
         """Return a part of the array; a single frame along the first axis is a read-only view of the shared frame."""
         if self._axis == "first":
@@ -301,7 +305,7 @@ class LazyFramesBatch(LazyArray):
 
     def write(self, out: npt.NDArray[Any]) -> None:
         """Write the array into ``out`` of the same shape; another dtype is cast as ``astype`` does."""
-        if self._observations[0].axis == "first" and out.flags.c_contiguous:
+        if out.flags.c_contiguous and all(lazy.axis == "first" for lazy in self._observations):
             frames = [frame for lazy in self._observations for frame in lazy._frames]
             _write_frames(frames, out.reshape(len(frames), *out.shape[2:]))
             return
