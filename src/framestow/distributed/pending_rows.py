@@ -178,9 +178,9 @@ class PendingRows:
         except ActorLostError:
             return None
         if isinstance(answer, ShardReport):  # it was restarted, or everything in it was evicted
-            group.note(request.shard, answer)
+            group.record(request.shard, answer)
             return None
-        group.note(request.shard, answer.report)
+        group.record(request.shard, answer.report)
         return answer
 
     def redraw(self, error: Exception) -> None:

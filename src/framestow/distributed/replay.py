@@ -267,7 +267,7 @@ class ShardedReplay(ChunkedSteps, Closing):
         saved = self.group.call_each("save", lambda number: (shard_folder(folder, number), True))
         with self.group.lock:
             for number, (_, report) in enumerate(saved):
-                self.group.note(number, report)  # the counts are those of the saved steps
+                self.group.record(number, report)  # the counts are those of the saved steps
             state = {"counts": vars(self.counts).copy(), "generator": self._generator.bit_generator.state}
         generation = write_generation(folder, [generation for generation, _ in saved], state)
         if not keep_previous:

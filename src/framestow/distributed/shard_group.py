@@ -58,7 +58,7 @@ class ShardGroup:
                 self.ask(shard)
             for shard, state in enumerate(self._states):
                 handle, state.question = state.question, None
-                self.note(shard, calls.result(handle, max(timeout_s, START_S)))
+                self.record(shard, calls.result(handle, max(timeout_s, START_S)))
             unless_built.pop_all()
         if limiter.is_active:
             self.refresh()
@@ -136,7 +136,7 @@ class ShardGroup:
                 return
             handle, state.question = state.question, None
             with contextlib.suppress(ActorLostError):
-                self.note(shard, self.result(shard, handle))
+                self.record(shard, self.result(shard, handle))
                 self._limiter.question_answered(shard)
 
     def result(self, shard: int, handle: Any) -> Any:
@@ -198,8 +198,8 @@ class ShardGroup:
 
     # Health
 
-    def note(self, shard: int, report: ShardReport) -> None:
-        """Take over a report; those of an earlier epoch or moment are ignored."""
+    def record(self, shard: int, report: ShardReport) -> None:
+        """Record a report; those of an earlier epoch or moment are ignored."""
         with self.lock:
             state, counts = self._states[shard], self._counts
             before = state.report
