@@ -275,9 +275,8 @@ class Rollouts(Closing):
 
     def _is_silent(self, number: int) -> bool:
         since = self._in_flight[number][1]
-        if (
-            self._replay.who_waits == "actors" or self._replay.group.num_lost
-        ):  # an actor waits for its shard to come back
+        # Actors may wait for inserts, or for a shard to come back.
+        if self._replay.who_waits == "actors" or self._replay.group.num_lost:
             self._in_flight[number] = self._in_flight[number][0], time.monotonic()
             return False
         return time.monotonic() - since > (self._silent_s if number in self._has_answered else START_S)

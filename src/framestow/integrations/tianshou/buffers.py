@@ -52,9 +52,7 @@ class StoredObservations(NDArrayOperatorsMixin):
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, str):
-            self._part_of(self._buffer.get(np.zeros(0, int), self._name, stack_num=1))[
-                index
-            ]  # raises KeyError for an unknown key
+            self[np.zeros(0, int)][index]  # raises KeyError for an unknown key
             return StoredObservations(self._buffer, self._name, (*self._path, index))
         return self._part_of(self._buffer.get(index, self._name, stack_num=1))
 

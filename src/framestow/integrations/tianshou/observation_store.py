@@ -55,7 +55,7 @@ class ObservationStep(NamedTuple):
 
 @dataclass(frozen=True)
 class EnvGroupSettings:
-    """Settings of a ``EnvGroup``, named as in ``ObservationStore``."""
+    """Settings of an ``EnvGroup``, named as in ``ObservationStore``."""
 
     space: Any
     size: int  # rows
@@ -302,11 +302,11 @@ class ObservationStore:
             _check_form(part, form)
         if self._form is None:
             self._settings, self._form = replace(self._settings, space=map_arrays(_frame_spec, form)), form
-        map_arrays(self._note_nan, tuple(given))
+        map_arrays(self._record_nan, tuple(given))
         both = [None if part is None else map_arrays(_with_axis, part) for part in step[:2]]
         return ObservationStep(both[0], both[1], step.terminated, step.truncated)
 
-    def _note_nan(self, part: npt.NDArray[Any]) -> None:
+    def _record_nan(self, part: npt.NDArray[Any]) -> None:
         if part.dtype.kind == "f" and not self.had_nan:
             self.had_nan = bool(np.isnan(part).any())
 

@@ -64,23 +64,20 @@ class PixelSteps:
         settings: dict[str, Any],
     ) -> None:
         self._names, self._stacking, self.num_steps = list(specs), stacking, num_steps
-        spaces, stack_axis = specs, None
-        if stacking is not None:
-            first = [
-                each.begin(np.empty(spec.shape, spec.dtype))
-                for spec, each in zip(specs.values(), stacking, strict=True)
-            ]
-            spaces = {
-                name: replace(spec, shape=stack.shape) for (name, spec), stack in zip(specs.items(), first, strict=True)
-            }
-            stack_axis = {name: (each.axis, each.depth) for name, each in zip(specs, stacking, strict=True)}
-        self.sampled = list(spaces.values())
+        self.sampled = list(specs.values())
         """Spec of each array of sampled pixels."""
+        stack_axis = None
+        if stacking is not None:
+            self.sampled = [
+                replace(spec, shape=each.begin(np.empty(spec.shape, spec.dtype)).shape)
+                for spec, each in zip(self.sampled, stacking, strict=True)
+            ]
+            stack_axis = self._observation_of([(each.axis, each.depth) for each in stacking])
         self._arguments = {
             "capacity": max(num_steps + SPARE_STEPS, num_envs),
             "num_envs": num_envs,
-            "observation_space": spaces if len(spaces) > 1 else self.sampled[0],
-            "stack_axis": stack_axis if stack_axis is None or len(spaces) > 1 else next(iter(stack_axis.values())),
+            "observation_space": self._observation_of(self.sampled),
+            "stack_axis": stack_axis,
             "action_space": 1,
             "seed": 0,  # unused: TorchRL draws
             **settings,
