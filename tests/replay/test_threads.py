@@ -206,7 +206,7 @@ def test_the_writer_continues_while_a_batch_is_unpacked(storage):
 
     def get_batches():
         for _ in range(num_batches):
-            memory.sample(40_000)
+            memory.sample(150_000)
 
     get_batches()  # takes the pages of the output
     sampler = threading.Thread(target=get_batches, daemon=True)
@@ -218,7 +218,7 @@ def test_the_writer_continues_while_a_batch_is_unpacked(storage):
         num_steps += 1
     sampler.join()
 
-    # Each takes 50 ms or more: a writer that waited for it would make one step between two of them, or two.
+    # Each takes 20 ms or more: a writer that waited for it would make one step between two of them, or two.
     assert num_steps >= 5 * num_batches
 
 
