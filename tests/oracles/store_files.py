@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from framestow.replay.store import writer as store_writer
-from framestow.replay.store.format import FRAMES, LOCK, STEPS, read_checked_manifest
+from framestow.replay.store.format import FRAMES, STEPS, read_checked_manifest
 from framestow.storage.files.block_format import INDEX, LOG, file_name
 from framestow.storage.files.manifest import generations, manifest_path
+from framestow.storage.files.writer_lock import LOCK
 
 
 def unaccounted(folder: Path) -> set[str]:

@@ -27,7 +27,6 @@ KIND: Final = "framestow memory"  # of the file; a manifest of another kind is r
 VERSION: Final = 1  # of the format; another number is refused
 FRAMES, STEPS = "frames", "steps"  # names of the logs
 Read = TypeVar("Read")
-LOCK: Final = "LOCK"  # name of the file that the one writer of a folder locks
 
 
 class Manifest(NamedTuple):

@@ -26,7 +26,6 @@ from framestow.replay.store.folder_contents import FolderContents
 from framestow.replay.store.format import (
     FRAMES,
     KIND,
-    LOCK,
     STEPS,
     VERSION,
     Manifest,
@@ -47,7 +46,7 @@ from framestow.storage.files.manifest import (
     supersede_manifest,
     write_manifest,
 )
-from framestow.storage.files.writer_lock import WriterLock
+from framestow.storage.files.writer_lock import LOCK, WriterLock
 
 FEW_BLOCKS = 32  # may be copied while the memory waits
 MAX_ROUNDS = 16  # a memory that seals blocks faster than the disk writes waits after these
@@ -147,7 +146,7 @@ class StoreWriter(Closing):
     def begin(self, base: Manifest | None) -> None:
         """Continue from generation ``base``, which has the memory's data of then; ``None``: write everything."""
         self._base = base
-        for path in self._leftovers(self._contents):
+        for path in self._find_leftovers(self._contents):
             self.left_over[path] = self._disk.size(path)
             self._disk.remove(path)
         with ExitStack() as on_error:
@@ -229,16 +228,16 @@ class StoreWriter(Closing):
         self._superseded |= {number: self.generations[number] for number in dropped}
         self.generations = {number: one for number, one in self.generations.items() if number not in dropped}
 
-    def _staying(self) -> list[Manifest]:
+    def _list_staying(self) -> list[Manifest]:
         """Return the manifests whose files stay."""
         return [*self.generations.values(), *self._strangers]
 
-    def _leftovers(self, contents: FolderContents) -> set[Path]:
+    def _find_leftovers(self, contents: FolderContents) -> set[Path]:
         """Return the files that dead writers announced and created, and that no manifest names."""
-        return {path for begun in contents.manifests.begun for path in contents.files_of(begun, self._staying())}
+        return {path for begun in contents.manifests.begun for path in contents.files_of(begun, self._list_staying())}
 
     def _open_log(self, name: str, base: Manifest | None) -> BlockLogWriter:
-        manifests = [*self._staying(), *self._superseded.values()]
+        manifests = [*self._list_staying(), *self._superseded.values()]
         others = [getattr(manifest, name) for manifest in manifests if manifest is not base]
         if base is None:
             return BlockLogWriter.create(self.folder, name, others, file_bytes=self._file_bytes, files=self._disk)
@@ -301,7 +300,7 @@ class StoreWriter(Closing):
 
         After a crash between two lines, the manifests and announcements that are left still name the files to remove.
         """
-        manifests = self._staying()
+        manifests = self._list_staying()
         with suppress(OSError):
             there = set(generations(self.folder, self._disk)) if self._superseded else set()
             for number in there & set(self._superseded):
@@ -318,7 +317,7 @@ class StoreWriter(Closing):
                 if not (file_names(manifest) - needed) & set(contents.names):
                     remove_superseded(self.folder, number, self._disk)
                     del self._superseded[number]
-            if not self._leftovers(contents):
+            if not self._find_leftovers(contents):
                 for begun in contents.manifests.begun:
                     end_generation(self.folder, begun, self._disk)
 
@@ -331,10 +330,9 @@ def file_bytes(settings: MemorySettings) -> int:
 def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts) -> tuple[Snapshot, list[BlockKey]]:
     """Append a memory's new blocks to the logs; return a snapshot, and the segments of frames that were appended."""
     storage, steps = parts.storage, parts.steps
-    copiers = frames, _ = (
-        BlockCopier(logs[0], parts.lock, partial(sealed_segments, parts), storage.segment),
-        BlockCopier(logs[1], parts.lock, partial(sealed_steps, steps), lambda *key: steps.step_block(key)),
-    )
+    frames = BlockCopier(logs[0], parts.lock, partial(sealed_segments, parts), storage.segment)
+    blocks = BlockCopier(logs[1], parts.lock, partial(sealed_steps, steps), lambda *key: steps.step_block(key))
+    copiers = frames, blocks
     for copier in copiers:
         copier.append_sealed()
     with parts.lock:

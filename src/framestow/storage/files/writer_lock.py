@@ -17,7 +17,7 @@ if sys.platform == "win32":
 else:
     import fcntl
 
-LOCK = "LOCK"
+LOCK = "LOCK"  # usual name of the file that the one writer of a folder locks
 _LOCKED_BYTE = 2**30  # Windows makes locked bytes unreadable, so lock one after the content
 
 

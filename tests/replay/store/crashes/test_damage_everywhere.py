@@ -11,8 +11,8 @@ import pytest
 
 from framestow.errors import DamagedDataError, NothingToSampleError
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.format import LOCK
 from framestow.storage.files.block_format import FILE_HEADER_BYTES
+from framestow.storage.files.writer_lock import LOCK
 from oracles.fixed_play import NUM_ENVS, FixedPlay, memory_of_play
 
 STEPS, CAPACITY = 520, 1100  # for each track a sealed segment and a sealed block of steps, and some more
