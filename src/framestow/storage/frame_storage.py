@@ -132,8 +132,8 @@ class FrameStorage(FrameStore):
     @property
     def unflushed_bytes(self) -> int:
         """Bytes in RAM of segments that can be in files."""
-        arrays = range(0, len(self._is_raw) * self.num_envs, self.num_envs)
-        return sum(self.nbytes_of(array // self.num_envs)[0] for array in arrays if self.supports_files(array))
+        arrays = range(len(self._is_raw))
+        return sum(self.nbytes_of(array)[0] for array in arrays if self.supports_files(array * self.num_envs))
 
     def move_to_file(  # type: ignore[override]  # the native method takes encoded paths
         self, env_id: int, number: int, path: str | PathLike[str], offset: int, size: int

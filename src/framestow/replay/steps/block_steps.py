@@ -83,7 +83,8 @@ class BlockSteps(StepBlocks, StepStore):
             raise AssertionError(f"{self.num_steps} transitions are stored, but blocks have {num_steps.sum()}")
         if self.num_steps > self.capacity:
             raise AssertionError(f"{self.num_steps} transitions are more than {self.capacity}")
-        if (are_sealed != self._are_sealed(env_ids, segments)).any() or are_sealed.sum() != self.num_sealed:
+        must_be_sealed = self._are_sealed(segments, self.newest_positions[env_ids])
+        if (are_sealed != must_be_sealed).any() or are_sealed.sum() != self.num_sealed:
             raise AssertionError("blocks are sealed too early or too late")
         check_windows(self, self.stack)
         check_starts(self)
@@ -119,7 +120,7 @@ class BlockSteps(StepBlocks, StepStore):
     def step_block(self, key: StepKey) -> bytes:
         """Return one slot per frame of a sealed segment, as bytes; ``IndexError`` for another segment."""
         env_id, segment = key
-        if not 0 <= env_id < self.num_envs or not self._are_sealed(env_id, segment):
+        if not 0 <= env_id < self.num_envs or not self._are_sealed(segment, self.newest_positions[env_id]):
             raise IndexError(
                 f"block {segment} of environment {env_id} is not sealed; use a key from list_sealed_steps()"
             )
@@ -201,7 +202,7 @@ class BlockSteps(StepBlocks, StepStore):
                 chosen.append((key, slots))
         chosen.reverse()
         env_ids, segments = np.array([key for key, _ in chosen], np.int64).reshape(-1, 2).T
-        is_sealed = (segments + 1) * self.segment_frames <= spans.nexts[env_ids] * self.segment_frames - self.stack
+        is_sealed = self._are_sealed(segments, spans.nexts[env_ids] * self.segment_frames - 1)
         in_state = [slots for (_, slots), sealed in zip(chosen, is_sealed, strict=True) if not sealed]
         return {
             "blocks.numbers": np.arange(len(chosen)),
@@ -257,9 +258,9 @@ class BlockSteps(StepBlocks, StepStore):
             return [-1] * num_blocks
         return first_slots.tolist()  # type: ignore[no-any-return]
 
-    def _are_sealed(self, env_id: Any, segment: Any) -> Any:
+    def _are_sealed(self, segments: Any, newest_positions: Any) -> Any:
         """Return whether neither the newest observation nor a later transition references these segments."""
-        return (segment + 1) * self.segment_frames <= self.newest_positions[env_id] - self.stack + 1
+        return (segments + 1) * self.segment_frames <= newest_positions - self.stack + 1
 
 
 def _num_taken(slots: Slots) -> int:
