@@ -23,7 +23,7 @@ from framestow.storage.files.block_log import leftover_files
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import Begun, ManifestNames, manifest_path
 
-STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|state\.\d+(\.repaired)?\.npz")
+STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|{STATE_FILE.pattern}")
 """Logs, their indices, and state files."""
 
 Read = TypeVar("Read")
@@ -54,29 +54,22 @@ class FolderContents:
         Raises:
             DamagedDataError: files of a memory are there and the manifest that names them is missing.
         """
-        lost = self._find_lost_manifest()
-        if lost is not None:
-            raise lost
-        return max(self.manifests.generations, default=None)
-
-    def _find_lost_manifest(self) -> DamagedDataError | None:
-        """Return an error if the manifest of the newest generation is missing, otherwise ``None``."""
-        folder, numbers = self._folder, self.manifests.generations
-        if not numbers:
+        folder, newest = self._folder, max(self.manifests.generations, default=None)
+        if newest is None:
             unnamed = self.list_unnamed()
             if unnamed:
-                return DamagedDataError(
+                raise DamagedDataError(
                     f"{folder}: {unnamed[0]} is there, and no MANIFEST: a manifest names the files of a memory; "
                     f"{repair_hint(folder)}, or give another folder"
                 )
             return None
-        lost = [number for number in self.list_lost() if number > numbers[-1]]
-        if not lost:
-            return None
-        path = manifest_path(folder, lost[-1])
-        return DamagedDataError(
-            f"{path}: the file is missing: it names the newest generation of the memory; {repair_hint(folder)}"
-        )
+        lost = max(self.list_lost(), default=0)
+        if lost > newest:
+            raise DamagedDataError(
+                f"{manifest_path(folder, lost)}: the file is missing: it names the newest generation of the memory; "
+                f"{repair_hint(folder)}"
+            )
+        return newest
 
     def list_unnamed(self) -> list[str]:
         """Return the logs and states of a folder without a manifest.
