@@ -112,7 +112,7 @@ class OpenStore:
 
     def flush(self) -> int:
         """Write everything that was appended before; return the generation."""
-        with self._begun_writer() as writer:
+        with self._begin_writer() as writer:
             self._parts.raise_refusal()
             return self._write(writer, writer.pinned)
 
@@ -121,13 +121,13 @@ class OpenStore:
 
         With ``keep_previous``, later commits keep this generation and the older ones until ``prune``.
         """
-        with self._begun_writer() as writer:
+        with self._begin_writer() as writer:
             kept = set(writer.generations) if keep_previous else set()
             return self._write(writer, kept, is_pinned=keep_previous, is_closed=self._writer is None)
 
     def prune(self, generation: int) -> None:
         """Remove the generations before ``generation`` and the files that only they need."""
-        with self._begun_writer() as writer:
+        with self._begin_writer() as writer:
             writer.prune_before(generation)
 
     def close(self) -> None:
@@ -159,7 +159,7 @@ class OpenStore:
         self._writer = writer
 
     @contextmanager
-    def _begun_writer(self) -> Iterator[StoreWriter]:
+    def _begin_writer(self) -> Iterator[StoreWriter]:
         """Wait until no other call writes; give a writer that has the folder locked, and continues from the memory."""
         with self._one_at_a_time:
             if self._writer is not None:

@@ -35,6 +35,7 @@ from framestow.replay.store.snapshot import (
     SEGMENT_RUNS,
     Arrays,
     iterate_sealed_segments,
+    open_segments,
     unpack_arrays,
 )
 from framestow.storage.files.block_format import BlockKey, BlockSpan, repair_hint
@@ -46,6 +47,8 @@ from framestow.storage.frame_storage import FrameSnapshot, FrameStorage
 MAX_NUMBER = 2**40  # of a segment; limit of a log
 BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
 WINDOWS_PER_PIECE = 2**16  # windows that are looked up at a time
+_EMPTY: npt.NDArray[np.int64] = np.empty(0, np.int64)
+Built = TypeVar("Built")
 
 
 class BlockSource(Protocol):
@@ -65,10 +68,6 @@ class BlockSource(Protocol):
 
     def close(self) -> None:
         """Close the files."""
-
-
-Built = TypeVar("Built")
-_EMPTY: npt.NDArray[np.int64] = np.empty(0, np.int64)
 
 
 class StoredMemory(Closing):
@@ -165,7 +164,7 @@ class StoredMemory(Closing):
             self._fill_open(parts)
             if parts.damage.are_skipped:
                 self._skip_damage(parts, damaged)
-            check_windows(parts)
+            _check_references(parts)
             parts.restore(self.manifest.memory, self.arrays)
         except DamagedDataError as error:
             if str(self._folder) in str(error):
@@ -228,16 +227,14 @@ class StoredMemory(Closing):
 
     def _fill_open(self, parts: MemoryParts) -> None:
         """Restore the open segments, and the next position of tracks without stored frames."""
-        storage, segments, start = parts.storage, self.arrays[OPEN_SEGMENTS], 0
-        for track, size in enumerate(self.arrays[OPEN_SIZES].tolist()):
-            next_position = int(self.arrays[NEXT_POSITIONS][track])
+        storage = parts.storage
+        for track, (next_position, segment) in enumerate(open_segments(self.arrays)):
             number = next_position // storage.frames_per_segment
-            if size:
-                storage.restore(track, number, segments[start : start + size].tobytes())
+            if segment.size:
+                storage.restore(track, number, segment.tobytes())
             elif not storage.stored_positions(track):
                 storage.begin_at(track, number)
-            start += size
-            if not size and storage.next_position(track) < next_position:
+            if not segment.size and storage.next_position(track) < next_position:
                 _append_blank_segment(parts, track, number - 1)
             if storage.next_position(track) != next_position:
                 raise ValueError(f"track {track} continues at {next_position}, not {storage.next_position(track)}")
@@ -325,7 +322,7 @@ def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) ->
         ) from error
 
 
-def check_windows(parts: MemoryParts) -> None:
+def _check_references(parts: MemoryParts) -> None:
     """Raise ``ValueError`` unless the frames of every transition are stored, so that every sampled one can be read.
 
     Checksums find changed bytes. This check finds data that no memory can have written.

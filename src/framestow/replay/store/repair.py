@@ -34,7 +34,7 @@ from framestow.replay.store.verify import (
     find_step_problems,
 )
 from framestow.replay.store.writer import sealed_segments, sealed_steps, update_logs
-from framestow.storage.files.block_format import BlockKey, BlockSpan, unpack_keys
+from framestow.storage.files.block_format import LOG, BlockKey, BlockSpan, unpack_keys
 from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem, durable_file
 from framestow.storage.files.manifest import ManifestNames, generations, manifest_path, write_manifest
@@ -114,7 +114,7 @@ class _Repair:
             path
             for log in store.logs.values()
             for path in log.damaged_indices
-            if path.with_suffix(".log") not in self._damaged_files
+            if path.with_suffix(f".{LOG}") not in self._damaged_files
         ]
         # Whether the generations are written to new files; otherwise only indices and manifests are rewritten.
         self._is_copied = bool(
@@ -185,7 +185,7 @@ class _Repair:
         self._disk.sync_folder(self._folder)
 
     def _list_loadable(self) -> list[RepairedGeneration]:
-        """Return the generations that can be loaded from their intact data; note why others cannot."""
+        """Return the generations that can be loaded from their intact data; record why others cannot."""
         loadable = []
         for verified in self._store.generations:
             try:
@@ -209,7 +209,7 @@ class _Repair:
         parts, _ = load_intact(generation.verified)
         frames, steps = logs.of(generation.verified, parts)
         snapshot, _ = update_logs((frames, steps), parts)
-        logs.note_written()
+        logs.record_written()
         manifest = before._replace(
             commit=secrets.token_hex(16),  # a memory of the old commit must not continue from the repaired one
             num_transitions=snapshot.num_transitions,
@@ -349,7 +349,7 @@ class _NewLogs(Closing):
         frames, steps = self._logs
         return frames, steps
 
-    def note_written(self) -> None:
+    def record_written(self) -> None:
         """Count the blocks of the last generation to the series."""
         for written, current in zip(self._written, self._current, strict=True):
             written.update(current)

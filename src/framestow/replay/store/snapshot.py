@@ -87,6 +87,16 @@ def segment_runs(keys: npt.NDArray[np.int64], num_tracks: int) -> Arrays:
     return {SEGMENT_RUNS: np.stack([firsts, lasts], axis=1), RUN_COUNTS: np.bincount(tracks, minlength=num_tracks)}
 
 
+def open_segments(arrays: Arrays) -> list[tuple[int, npt.NDArray[np.uint8]]]:
+    """Return for each track of frames its next position and its open segment, which is empty if it has none.
+
+    >>> open_segments(frame_arrays([2, 8], [b"a", b""], np.zeros(0, np.int64)))
+    [(2, array([97], dtype=uint8)), (8, array([], dtype=uint8))]
+    """
+    segments = np.split(arrays[OPEN_SEGMENTS], np.cumsum(arrays[OPEN_SIZES])[:-1])
+    return list(zip(arrays[NEXT_POSITIONS].tolist(), segments, strict=True))
+
+
 def iterate_sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
     """Yield the sealed segments that a state file names, by track of frames and number.
 

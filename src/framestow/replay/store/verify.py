@@ -33,15 +33,15 @@ from framestow.replay.store.format import (
 from framestow.replay.store.reader import BEFORE_ALL_POSITIONS, StoredMemory
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
-    OPEN_SEGMENTS,
     OPEN_SIZES,
     Arrays,
     frame_arrays,
     iterate_sealed_segments,
+    open_segments,
     unpack_arrays,
 )
 from framestow.replay.store.verify_log import IntactBlocks, SegmentCheck, StepsCheck, VerifiedLog
-from framestow.storage.files.block_format import INDEX, BlockKey, pack_keys, repair_hint
+from framestow.storage.files.block_format import BlockKey, pack_keys, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked
 
@@ -142,9 +142,9 @@ class VerifiedStore(Closing):
             for name in (FRAMES, STEPS):
                 of_log = [getattr(manifest, name) for manifest in self.manifests]
                 self.logs[name] = VerifiedLog(folder, name, of_log, files)
+            frames, steps = self.logs[FRAMES], self.logs[STEPS]
             for manifest in self.manifests:
-                blocks = (self.logs[name].blocks_of(getattr(manifest, name)) for name in (FRAMES, STEPS))
-                self._blocks[manifest.generation] = (next(blocks), next(blocks))
+                self._blocks[manifest.generation] = frames.blocks_of(manifest.frames), steps.blocks_of(manifest.steps)
             self._verify_logs()
             for manifest, state in zip(self.manifests, states, strict=True):
                 self._verify_generation(manifest, state)
@@ -315,16 +315,16 @@ def _findings_of(log: VerifiedLog, newest: VerifiedGeneration | None) -> list[Fi
         costs = newest.lost_segments if log.name == FRAMES else newest.lost_steps
     known = {damage.key for damage in log.damages}
     unassigned = sum(cost for key, cost in costs.items() if key not in known)
-    without_block = [damage for damage in log.damages if damage.key is None and damage.file.suffix != f".{INDEX}"]
+    num_without_block = sum(damage.key is None and not damage.is_in_index for damage in log.damages)
     findings = []
     cost: int | None
     for damage in log.damages:
-        if damage.key is not None:
+        if damage.is_in_index:
+            cost = 0
+        elif damage.key is not None:
             cost = costs.get(damage.key, 0)
-        elif damage not in without_block:
-            cost = 0  # an index repeats its log
         else:  # these bytes contain a block of unknown key
-            cost = unassigned if len(without_block) == 1 else None
+            cost = unassigned if num_without_block == 1 else None
         findings.append(Finding(damage.file, damage.offset, damage.message, cost))
     return findings
 
@@ -402,16 +402,12 @@ class VerifiedGeneration:
 
     def _find_open_segment_problems(self) -> Iterator[str]:
         """Yield the problems of the open segments, which the state file contains."""
-        arrays, length, start = self.stored.arrays, self.stored.manifest.frames_per_segment, 0
+        length = self.stored.manifest.frames_per_segment
         check = SegmentCheck(self.stored.settings, length)
-        for track, (size, stop) in enumerate(
-            zip(arrays[OPEN_SIZES].tolist(), arrays[NEXT_POSITIONS].tolist(), strict=True)
-        ):
+        for track, (stop, segment) in enumerate(open_segments(self.stored.arrays)):
             key = BlockKey(track, stop // length)
-            segment = arrays[OPEN_SEGMENTS][start : start + size].tobytes()
-            start += size
-            problem = check.problem(key, segment, range(key.number * length, stop)) if size else None
-            if problem:
+            positions = range(key.number * length, stop)
+            if segment.size and (problem := check.problem(key, segment.tobytes(), positions)):
                 yield f"the open segment of track {track}: {problem}"
 
     def _find_missing_frames(self) -> Iterator[str]:

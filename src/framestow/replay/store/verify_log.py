@@ -16,6 +16,7 @@ from framestow.errors import DamagedDataError
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import ALL_FLAGS, slot_record
 from framestow.storage.files.block_format import LOG, BlockKey, BlockSpan, Damage, FileState, LogState, file_name
+from framestow.storage.files.block_log import find_committed
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.frame_storage import FrameStorage
@@ -76,18 +77,16 @@ class VerifiedLog:
     @property
     def damaged_files(self) -> list[Path]:
         """Log files with a damaged byte, and those that are missing: a repaired store names none of them."""
-        return sorted({damage.file for damage in self.damages if damage.file.suffix == f".{LOG}"})
+        return sorted({damage.file for damage in self.damages if not damage.is_in_index})
 
     @property
     def damaged_indices(self) -> list[Path]:
         """Indices that differ from their log."""
-        return sorted({damage.file for damage in self.damages if damage.file.suffix != f".{LOG}"})
+        return sorted({damage.file for damage in self.damages if damage.is_in_index})
 
     def explains_loss(self, key: BlockKey) -> bool:
         """Whether known damage explains a missing block: its own, or bytes whose blocks are unknown."""
-        return any(
-            damage.key == key or (damage.key is None and damage.file.suffix == f".{LOG}") for damage in self.damages
-        )
+        return any(damage.key == key or (damage.key is None and not damage.is_in_index) for damage in self.damages)
 
     def blocks_of(self, state: LogState) -> IntactBlocks:
         """Open the blocks of a generation whose manifest has ``state``."""
@@ -160,15 +159,12 @@ class IntactBlocks:
 
 def union_of(states: Iterable[LogState]) -> LogState:
     """Return a log state with the longest committed part of each file."""
-    longest: dict[int, FileState] = {}
-    next_file = 1
-    for state in states:
-        next_file = max(next_file, state["next_file"])
-        for file in state["files"]:
-            known = longest.get(file["number"])
-            if known is None or known["bytes"] < file["bytes"]:
-                longest[file["number"]] = file
-    return LogState(files=[longest[number] for number in sorted(longest)], next_file=next_file)
+    states = list(states)
+    files = [
+        FileState(number=number, bytes=end.bytes, blocks=end.blocks)
+        for number, end in sorted(find_committed(states).items())
+    ]
+    return LogState(files=files, next_file=max((state["next_file"] for state in states), default=1))
 
 
 UNPACKED_BYTES = 8 * 2**20  # of frames, unpacked at a time

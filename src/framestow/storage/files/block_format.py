@@ -90,6 +90,11 @@ class Damage(NamedTuple):
     message: str
     """Message for a ``DamagedDataError``; it names file and offset."""
 
+    @property
+    def is_in_index(self) -> bool:
+        """Whether the file is an index: it repeats its log, so no block is lost."""
+        return self.file.suffix == f".{INDEX}"
+
 
 class FileState(TypedDict):
     """The committed part of one file of a log."""

@@ -148,7 +148,7 @@ class BlockLogWriter(Closing):
         """
         writer = cls(folder, name, file_bytes, files)
         others = list(others)
-        writer._ends_at_open = _find_committed(others)
+        writer._ends_at_open = find_committed(others)
         writer._next_file = max([writer._next_file, *(state["next_file"] for state in others)])
         return writer
 
@@ -174,7 +174,7 @@ class BlockLogWriter(Closing):
         """
         writer = cls(folder, name, file_bytes, files)
         states = [state, *others]
-        writer._ends_at_open = ends = _find_committed(states)
+        writer._ends_at_open = ends = find_committed(states)
         writer._next_file = max([writer._next_file, *(one["next_file"] for one in states)])
         writer._cut_left_over(ends)
         is_intact = writer._load_files(state)
@@ -290,7 +290,7 @@ class BlockLogWriter(Closing):
         the ends of files that only newer, removed states named are cut off. On Windows a file in use stays until the
         next call.
         """
-        ends = _find_committed(kept)
+        ends = find_committed(kept)
         needed = {file.number for file in self._blocks.files.values() if self._is_needed(file)}
         removed = []
         for number in sorted((self._blocks.files.keys() | self._ends_at_open.keys()) - ends.keys() - needed):
@@ -405,7 +405,7 @@ def leftover_files(names: Iterable[str], log: str, first_file: int, states: Iter
 
     ``first_file`` is what a dead writer announced with ``begin_generation`` before it created the first of them.
     """
-    named = _find_committed(states)
+    named = find_committed(states)
     return [name for number, name in _numbered(names, log) if number >= first_file and number not in named]
 
 
@@ -415,7 +415,7 @@ def _numbered(names: Iterable[str], log: str) -> Iterator[tuple[int, str]]:
         yield int(match[1]), match[0]
 
 
-def _find_committed(states: Iterable[LogState]) -> dict[int, FileEnd]:
+def find_committed(states: Iterable[LogState]) -> dict[int, FileEnd]:
     """Return the largest end of each file in any of the states."""
     ends: dict[int, FileEnd] = {}
     for state in states:
