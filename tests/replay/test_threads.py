@@ -202,7 +202,7 @@ def test_the_writer_continues_while_a_batch_is_unpacked(storage):
     player = Player(memory, seed=4)
     for _ in range(CAPACITY):
         player.step()
-    num_batches = 8
+    num_batches = 4
 
     def get_batches():
         for _ in range(num_batches):
