@@ -36,22 +36,20 @@ class Unchecked(ReplayMemory):
 
     def append(self, actions, rewards, terminated, truncated, frames, env_ids=None):
         """Append without the comparison."""
-        with self._lock:
-            step = env_ids, actions, rewards, terminated, truncated, frames
-            numbers, new_frames = stage_step(self._steps, self._settings, step)
-
-            if self._steps.evict_for_staged():
-                evict_unreferenced_frames(self._storage, self._steps)
-            self._storage.append(numbers, new_frames)
-            self._stacker.append(numbers, new_frames)
-            self._steps.append_staged()
+        parts = self.inner.parts
+        with parts.lock:
+            step = env_ids, actions, rewards, terminated, truncated, frames, None
+            new_frames = stage_step(parts.steps, parts.settings, step)
+            if parts.steps.evict_for_staged():
+                evict_unreferenced_frames(parts.storage, parts.steps)
+            parts.steps.append_whole(parts.storage, parts.stacker.native, new_frames, None, None)
 
 
 def microseconds(game: str, num_envs: int) -> dict[str, float]:
     """Return the microseconds of one append, by memory."""
     rows = rows_of(recorded(game, NUM_FRAMES), num_envs)
-    settings = {"num_envs": num_envs, "seed": 0}
-    budget = ReplayMemory(100_000_000, FrameSpec(SHAPE), 4, **{"stack": 4} | settings, max_bytes=BUDGET * num_envs)
+    settings = {"stack": 4, "num_envs": num_envs, "seed": 0}
+    budget = ReplayMemory(100_000_000, FrameSpec(SHAPE), 4, **settings, max_bytes=BUDGET * num_envs)
     append_to_budget = appending(budget, rows, False)
     num_appended = 0
     while budget.report().share_used < 0.99:
@@ -61,7 +59,7 @@ def microseconds(game: str, num_envs: int) -> dict[str, float]:
     memories = {
         "first": Unchecked(len(budget), FrameSpec(SHAPE), 4, **settings),
         "without a look": Unchecked(len(budget), FrameSpec(SHAPE), 4, **settings),
-        "full at its capacity": ReplayMemory(len(budget), FrameSpec(SHAPE), 4, **{"stack": 4} | settings),
+        "full at its capacity": ReplayMemory(len(budget), FrameSpec(SHAPE), 4, **settings),
     }
     appends = {name: appending(memory, rows, False) for name, memory in memories.items()}
     enough = len(budget) // num_envs + 400
