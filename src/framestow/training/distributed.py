@@ -33,7 +33,7 @@ from framestow.frames.observation_spec import observation_spec
 from framestow.storage.frame_storage import usual_frames_per_segment
 from framestow.torch.tensor_batch import pixels_to_device
 from framestow.training.checkpoint import RunState, read_run_state, write_checkpoint
-from framestow.training.events import EpisodeEnded, EpisodesLost, Event, StepTaken
+from framestow.training.events import Event, StepTaken
 from framestow.training.learner import Learner
 from framestow.training.run import choose_device, make_game, num_actions_of, set_up_learning
 from framestow.training.run_folder import RunFolder
@@ -174,8 +174,8 @@ class DistributedRun:
             for report in reports:
                 yield from self._report_finished(report)
             for actor in lost:
-                envs = range(actor * settings.num_envs, (actor + 1) * settings.num_envs)
-                yield EpisodesLost(tally.agent_steps, tuple(envs), f"actor {actor} died; it is restarted")
+                env_ids = range(actor * settings.num_envs, (actor + 1) * settings.num_envs)
+                yield from tally.list_lost_episodes(dict.fromkeys(env_ids, f"actor {actor} died; it is restarted"))
             if can_learn:
                 with contextlib.suppress(NothingToSampleError):  # all shards died meanwhile; they are refilled
                     yield from self.learner.update(1)
@@ -186,15 +186,10 @@ class DistributedRun:
         yield from self.learner.finish()
 
     def _report_finished(self, report: RolloutReport) -> Iterator[Event]:
-        first = self.tally.episodes + 1
-        for game in report.games:
-            self.tally.add_episode(game.score)
-        for number, game in enumerate(report.games, start=first):
-            env_id = report.actor * self.settings.num_envs + game.env_id
-            yield EpisodeEnded(number, self.tally.agent_steps, env_id, game.score, game.agent_steps)
-        for reason in dict.fromkeys(report.lost.values()):
-            envs = [report.actor * self.settings.num_envs + env for env in report.lost if report.lost[env] == reason]
-            yield EpisodesLost(self.tally.agent_steps, tuple(envs), reason)
+        first_env = report.actor * self.settings.num_envs
+        games = [game._replace(env_id=first_env + game.env_id) for game in report.games]
+        yield from self.tally.count_games(games)
+        yield from self.tally.list_lost_episodes({first_env + env_id: why for env_id, why in report.lost.items()})
 
     def _weights(self) -> dict[str, npt.NDArray[Any]]:
         return {name: tensor.cpu().numpy() for name, tensor in self.agent.state_dict()["online"].items()}

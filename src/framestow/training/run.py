@@ -23,7 +23,7 @@ from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
 from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
-from framestow.training.events import EpisodeEnded, EpisodesLost, Event, StepTaken
+from framestow.training.events import Event, StepTaken
 from framestow.training.learner import Learner
 from framestow.training.settings import Settings, memory_errors_name_options
 from framestow.training.training_run import MakeEnv, Tally
@@ -140,8 +140,8 @@ class Run:
                 tally.agent_steps -= int(self.has_ended.sum())  # these environments were reset instead of stepped
             self.has_ended = terminated | truncated
 
-            yield from self._count_finished_episodes(infos)
-            yield from _list_lost_episodes(tally.agent_steps, lost)
+            yield from tally.count_games(finished_games(infos))
+            yield from tally.list_lost_episodes(lost)
             yield StepTaken(tally.agent_steps)
         yield from self.learner.finish()
 
@@ -149,17 +149,6 @@ class Run:
         """Return the number of updates that are due after the agent steps so far."""
         steps_after_warmup = self.tally.agent_steps - self.settings.warmup
         return max(0, steps_after_warmup // self.settings.train_every - self.agent.num_updates)
-
-    def _count_finished_episodes(self, infos: dict[str, Any]) -> list[EpisodeEnded]:
-        """Count all finished games, then return their events. So each listener sees the complete tally."""
-        games = finished_games(infos)
-        first = self.tally.episodes + 1
-        for game in games:
-            self.tally.add_episode(game.score)
-        return [
-            EpisodeEnded(number, self.tally.agent_steps, game.env_id, game.score, game.agent_steps)
-            for number, game in enumerate(games, start=first)
-        ]
 
     def describe_players(self) -> str:
         """Return the number of environments."""
@@ -216,15 +205,6 @@ class Run:
         self.tally = Tally.from_state(saved.rest["tally"])
         self.has_ended = saved.rest["has_ended"]
         torch.set_rng_state(torch.from_numpy(saved.rest["torch_generator"]))
-
-
-def _list_lost_episodes(agent_steps: int, lost: dict[int, str]) -> list[EpisodesLost]:
-    """Return one event per reason for which episodes were lost."""
-    reasons = dict.fromkeys(lost.values())
-    return [
-        EpisodesLost(agent_steps, tuple(env_id for env_id in lost if lost[env_id] == reason), reason)
-        for reason in reasons
-    ]
 
 
 def choose_device(asked: str) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,10 +16,11 @@ import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
 from framestow.agents.dqn import DQN
+from framestow.envs import FinishedGame
 from framestow.replay.batch import Batch
 from framestow.replay.batches_ahead import DrawsAhead
 from framestow.replay.memory_report import MemoryReport
-from framestow.training.events import Event
+from framestow.training.events import EpisodeEnded, EpisodesLost, Event
 from framestow.training.settings import Settings
 
 NUM_RECENT = 20  # games in the mean score
@@ -109,11 +110,24 @@ class Tally:
     # Of the last games.
     recent_scores: deque[float] = dataclasses.field(default_factory=lambda: deque(maxlen=NUM_RECENT))
 
-    def add_episode(self, score: float) -> None:
-        """Count a finished game with its ``score``."""
-        self.episodes += 1
-        self.recent_scores.append(score)
-        self.best_score = score if self.best_score is None else max(self.best_score, score)
+    def count_games(self, games: Sequence[FinishedGame]) -> list[EpisodeEnded]:
+        """Count all finished games, then return their events. So each listener sees the complete tally."""
+        first = self.episodes + 1
+        self.episodes += len(games)
+        for game in games:
+            self.recent_scores.append(game.score)
+            self.best_score = game.score if self.best_score is None else max(self.best_score, game.score)
+        return [
+            EpisodeEnded(number, self.agent_steps, game.env_id, game.score, game.agent_steps)
+            for number, game in enumerate(games, start=first)
+        ]
+
+    def list_lost_episodes(self, lost: Mapping[int, str]) -> list[EpisodesLost]:
+        """Return one event for each reason; ``lost`` has the environments whose episode was lost, each with it."""
+        return [
+            EpisodesLost(self.agent_steps, tuple(env_id for env_id in lost if lost[env_id] == reason), reason)
+            for reason in dict.fromkeys(lost.values())
+        ]
 
     @property
     def mean_recent_score(self) -> float | None:

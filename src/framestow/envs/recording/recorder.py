@@ -315,11 +315,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         if why:
             has_begun[:] = has_begun.all()
             self._restarted = RestartedEpisodes(
-                self.autoreset_mode,
-                has_ended.copy(),
-                self.memory.observations,
-                self.env.reset,
-                why,
+                self.autoreset_mode, has_ended, self.memory.observations, self.env.reset, why
             )
         self._has_ended, self._has_begun = has_ended, has_begun
 

@@ -38,7 +38,7 @@ class RestartedEpisodes:
         had_ended: Flags,
         observations: Callable[[], Any],
         reset: Callable[[], tuple[Any, dict[str, Any]]],
-        why: str = NO_STATE,
+        why: str,
     ) -> None:
         self._mode, self._observations, self._reset = mode, observations, reset
         # Episodes that were running, and are reported as lost; and the reason.
@@ -54,7 +54,7 @@ class RestartedEpisodes:
         if self._has_truncated:
             frames, infos = self._reset()
             self.is_over = True
-            return frames, np.zeros(count), none, none, infos
+            return frames, np.zeros(count), none, none.copy(), infos
         frames, infos = _newest_frames(self._observations()), {}
         if self._mode is AutoresetMode.SAME_STEP:
             final = np.empty(count, object)
@@ -66,7 +66,7 @@ class RestartedEpisodes:
         reasons = np.full(count, None, object)
         reasons[self._lost] = self._why
         infos |= {"episode_lost": reasons, "_episode_lost": self._lost}
-        return frames, np.zeros(count), none.copy(), everyone.copy(), infos
+        return frames, np.zeros(count), none, everyone.copy(), infos
 
 
 def _newest_frames(stacks: Any) -> Any:
