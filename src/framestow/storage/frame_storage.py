@@ -63,8 +63,8 @@ class FrameStorage(FrameStore):
     (``supports_files``).
 
     With observations of several arrays (``ObservationSpec``), frames and outputs are tuples with one array per array.
-    All arrays have the same positions, and are appended to and evicted together. Methods about a *segment* address one
-    array of one environment: array k of environment e has the number ``k * num_envs + e``::
+    All arrays have the same positions, and are appended to and evicted together. Methods about a *segment* address a
+    *track*, one array of one environment: array k of environment e is track ``k * num_envs + e``::
 
                         environment 0   environment 1
         array "camera"      0          1          append, evict, windows: environment 0 or 1, for all arrays

@@ -459,14 +459,14 @@ def find_step_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
     newest_steps = np.empty((5, 0), np.int64)
     for indices in steps_in_pieces(stored_steps, STEPS_PER_PIECE):
         windows, (_, rewards, _, terminated, truncated, _) = stored_steps.resolve_steps(indices, with_extras=False)
-        tracks, lasts, counts = windows
+        env_ids, lasts, counts = windows
         is_border = stored_steps.flags_of(indices) & BORDER > 0
-        piece = np.stack([tracks, lasts, counts, terminated | truncated, is_border])
+        piece = np.stack([env_ids, lasts, counts, terminated | truncated, is_border])
         steps = np.concatenate([newest_steps, piece], axis=1)
         steps = steps[:, np.lexsort((steps[1], steps[0]))]
-        tracks, lasts, counts, ended, is_border = steps
+        env_ids, lasts, counts, ended, is_border = steps
         next_counts = np.where(is_border == 1, 2, np.minimum(counts + 1, stack + 1))
-        is_same = tracks[1:] == tracks[:-1]
+        is_same = env_ids[1:] == env_ids[:-1]
         apart = lasts[1:] - lasts[:-1]
         follows = is_same & (apart == 1)
         for problem, is_wrong in (
@@ -478,7 +478,7 @@ def find_step_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
             ),
         ):
             for row in np.flatnonzero(is_wrong) + 1:
-                yield f"track {tracks[row]}, frame {lasts[row]}: {problem}"
+                yield f"track {env_ids[row]}, frame {lasts[row]}: {problem}"
         if not np.isfinite(rewards).all():
             yield "a reward is not finite"
         newest_steps = steps[:, np.append(~is_same, True)]
