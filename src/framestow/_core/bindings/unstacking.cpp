@@ -133,12 +133,8 @@ private:
                 continues = is_begun && shows_newest_frames(array.stacks, env_id, observation, layout, layout.depth);
                 is_next = is_shifted(observation, following, layout);
             }
-            if (!continues) {
-                flags_[row] = static_cast<std::uint8_t>(flags_[row] & ~kContinues);
-            }
-            if (!is_next) {
-                flags_[row] = static_cast<std::uint8_t>(flags_[row] & ~kShifted);
-            }
+            const int bits = (continues ? kContinues : 0) | (is_next ? kShifted : 0);
+            flags_[row] = static_cast<std::uint8_t>(flags_[row] & bits);
             copy_newest_frame(following, layout, frames + row * layout.frame_bytes);
         }
         return of_rows;
