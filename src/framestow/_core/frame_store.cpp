@@ -395,30 +395,17 @@ std::int64_t FrameStore::num_frames() const {
     return num_frames;
 }
 
-std::int64_t FrameStore::num_exact() const {
+std::int64_t FrameStore::sum_of(std::uint32_t SegmentCounts::* count) const {
     const std::shared_lock<FairGate> looking(gate_);
-    std::size_t num_exact = 0;
+    std::int64_t sum = 0;
     for (const EnvFrames& env : envs_) {
-        num_exact += env.open.num_exact();
+        sum += env.open.counts().*count;
         env.sealed.for_each([&](const SegmentPlace& place) {
             const auto* const in_file = std::get_if<FilePlace>(&place);
-            num_exact += in_file != nullptr ? in_file->num_exact : num_exact_of(format_, bytes_in_ram(place));
+            sum += (in_file != nullptr ? in_file->counts : counts_of(format_, bytes_in_ram(place))).*count;
         });
     }
-    return static_cast<std::int64_t>(num_exact);
-}
-
-std::int64_t FrameStore::num_whole() const {
-    const std::shared_lock<FairGate> looking(gate_);
-    std::size_t num_whole = 0;
-    for (const EnvFrames& env : envs_) {
-        num_whole += env.open.num_whole();
-        env.sealed.for_each([&](const SegmentPlace& place) {
-            const auto* const in_file = std::get_if<FilePlace>(&place);
-            num_whole += in_file != nullptr ? in_file->num_whole : num_whole_of(format_, bytes_in_ram(place));
-        });
-    }
-    return static_cast<std::int64_t>(num_whole);
+    return sum;
 }
 
 std::vector<std::int64_t> FrameStore::sealed_numbers(std::int64_t env_id) const {
@@ -528,10 +515,7 @@ void FrameStore::move_to_file(std::int64_t env_id, std::int64_t number, const st
     }
     retired_.reserve(1);
     FilePlace moved = files_.add(path, offset, size, in_file == nullptr ? checksum_of(in_ram) : in_file->checksum);
-    moved.num_exact =
-        in_file != nullptr ? in_file->num_exact : static_cast<std::uint32_t>(num_exact_of(format_, in_ram));
-    moved.num_whole =
-        in_file != nullptr ? in_file->num_whole : static_cast<std::uint32_t>(num_whole_of(format_, in_ram));
+    moved.counts = in_file != nullptr ? in_file->counts : counts_of(format_, in_ram);
     moved.charged_size = charged_size(*place);
     retired_.add(snapshots_.retire(), static_cast<std::size_t>(env_id), number, *place);
     *place = moved;
@@ -736,8 +720,7 @@ void FrameStore::remember_checksum(std::size_t env_id, std::int64_t number, cons
         auto* const in_file = held == nullptr ? nullptr : std::get_if<FilePlace>(held);
         if (in_file != nullptr && in_file->file == place.file && in_file->offset == place.offset) {
             in_file->checksum = checksum_of(segment);
-            in_file->num_exact = static_cast<std::uint32_t>(num_exact_of(format_, segment));
-            in_file->num_whole = static_cast<std::uint32_t>(num_whole_of(format_, segment));
+            in_file->counts = counts_of(format_, segment);
         }
     }
 }

@@ -109,11 +109,11 @@ public:
     // Returns the number of stored frames over all environments, and how many of them are exact among scaled floats.
     // Those in a file count as scaled until it is read.
     std::int64_t num_frames() const;
-    std::int64_t num_exact() const;
+    std::int64_t num_exact() const { return sum_of(&SegmentCounts::num_exact); }
 
     // Returns the number of observations that are stored whole, with their older frames as lead-ins. Those in a file
     // are known once it was read.
-    std::int64_t num_whole() const;
+    std::int64_t num_whole() const { return sum_of(&SegmentCounts::num_whole); }
 
     // Returns the numbers of the stored sealed segments, ascending.
     std::vector<std::int64_t> sealed_numbers(std::int64_t env_id) const;
@@ -203,6 +203,7 @@ private:
     bool has_any(std::int64_t env_id, const Numbers& numbers) const;
 
     std::size_t fixed_charge() const;
+    std::int64_t sum_of(std::uint32_t SegmentCounts::* count) const;  // over all segments
 
     // The functions below require the gate, exclusively where they change anything.
     std::int64_t next_position_of(const EnvFrames& env) const;

@@ -253,6 +253,13 @@ std::size_t SegmentWriter::pixel_segment_bytes() const {
     return patches_ ? bytes_of(*patches_, format_.pixels) : kHeaderBytes + num_frames_ * format_.pixels.frame_bytes();
 }
 
+SegmentCounts SegmentWriter::counts() const {
+    SegmentCounts counts;
+    counts.num_exact = static_cast<std::uint32_t>(num_exact());
+    counts.num_whole = runs_ && runs_->lead_ins ? runs_->lead_ins->num_frames() / format_.lead_ins : 0;
+    return counts;
+}
+
 std::size_t SegmentWriter::packed_bytes() const {
     if (!runs_) {
         return frame_segment_bytes();
@@ -525,12 +532,16 @@ bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::siz
     return true;
 }
 
-std::size_t num_exact_of(const FrameFormat& format, ByteSpan segment) {
-    return format.is_scaled() ? num_exact_of(format.lead_ins > 0 ? without_runs(segment) : segment) : 0;
-}
-
-std::size_t num_whole_of(const FrameFormat& format, ByteSpan segment) {
-    return format.lead_ins > 0 && has_runs(segment) ? run_table(segment).num_with_lead_ins() : 0;
+SegmentCounts counts_of(const FrameFormat& format, ByteSpan segment) {
+    SegmentCounts counts;
+    if (format.is_scaled()) {
+        const std::size_t num_exact = num_exact_of(format.lead_ins > 0 ? without_runs(segment) : segment);
+        counts.num_exact = static_cast<std::uint32_t>(num_exact);
+    }
+    if (format.lead_ins > 0 && has_runs(segment)) {
+        counts.num_whole = static_cast<std::uint32_t>(run_table(segment).num_with_lead_ins());
+    }
+    return counts;
 }
 
 std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std::uint8_t* frames,

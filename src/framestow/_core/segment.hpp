@@ -66,9 +66,7 @@ public:
     std::uint32_t num_frames() const { return num_frames_; }
     std::size_t num_exact() const { return exact_ ? exact_->places.size() : 0; }
     bool has_runs() const { return runs_ != nullptr; }
-    std::size_t num_whole() const {
-        return runs_ && runs_->lead_ins ? runs_->lead_ins->num_frames() / format_.lead_ins : 0;
-    }
+    SegmentCounts counts() const;
 
     // Returns the number of bytes that write_to() writes.
     std::size_t packed_bytes() const;
@@ -145,11 +143,7 @@ void unpack_frames(const SegmentHeader& header, ByteSpan padded_segment, std::si
 bool unpack_padding(const FrameFormat& format, const SegmentView& view, std::size_t place, std::size_t count,
                     DecodingScratch& scratch, std::uint8_t* out);
 
-// Returns the number of exact frames of a stored segment, without its lead-ins.
-std::size_t num_exact_of(const FrameFormat& format, ByteSpan segment);
-
-// Returns the number of observations that a stored segment holds whole: its runs with lead-ins.
-std::size_t num_whole_of(const FrameFormat& format, ByteSpan segment);
+SegmentCounts counts_of(const FrameFormat& format, ByteSpan segment);
 
 // Packs `num_frames` contiguous frames.
 std::vector<std::uint8_t> pack_segment(const FrameGeometry& geometry, const std::uint8_t* frames,

@@ -20,6 +20,7 @@
 #include "pages.hpp"
 #include "processor.hpp"
 #include "segment_arena.hpp"
+#include "segment_header.hpp"
 
 namespace framestow {
 
@@ -70,8 +71,7 @@ struct FilePlace {
     std::uint64_t offset = 0;
     std::size_t size = 0;
     std::optional<std::uint32_t> checksum;  // of the segment, if known
-    std::uint32_t num_exact = 0;            // of scaled floats, known with the checksum
-    std::uint32_t num_whole = 0;            // observations stored whole, known with the checksum
+    SegmentCounts counts{};                 // known with the checksum
     std::size_t charged_size = 0;           // what FrameStore::charged_size() gives
 };
 

@@ -58,6 +58,12 @@ struct SegmentHeader {
     std::size_t num_groups() const { return (num_frames + group_frames - 1) / group_frames; }
 };
 
+// What a report says of a segment.
+struct SegmentCounts {
+    std::uint32_t num_exact = 0;  // exact frames among scaled floats, without lead-ins
+    std::uint32_t num_whole = 0;  // observations stored whole: runs with lead-ins
+};
+
 SegmentHeader read_header(ByteSpan segment);
 
 // Returns the fields unchecked, also an encoding that no row has; `segment` has at least kHeaderBytes.
