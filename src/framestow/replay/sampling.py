@@ -225,7 +225,8 @@ class BatchBuilder:
         self._spec, self._padding = parts.settings.frame, parts.settings.stack_padding
         self._is_single = isinstance(self._spec, FrameSpec)
         self._layout = layout = parts.settings.layout
-        self._is_as_stored = layout.stacks[0] == Stacks(0, layout.depth)  # of a single array
+        # Whether observations are stacks of frames along the first axis, in a single array.
+        self._is_as_stored = self._is_single and layout.stacks[0] == Stacks(0, layout.depth)
         # Of each array: shape and dtype of its frames, and how many frames less than ``stack`` it has.
         self._arrays = [
             (array.shape, array.dtype, layout.depth - depth)
@@ -326,10 +327,10 @@ class BatchBuilder:
         action, reward, discount, terminated, truncated, extras = fields
         num_windows = len(frames[0] if isinstance(frames, tuple) else frames)
         both = observation_parts(len(draw.indices), num_windows, self._n_step)
-        if isinstance(frames, tuple) or not self._is_as_stored:
-            observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
-        else:
+        if self._is_as_stored:
             observation, next_observation = frames[both[0]], frames[both[1]]
+        else:
+            observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
         return Batch(
             observation,
             action,
