@@ -22,10 +22,10 @@ class RecordedCalls(LocalCalls):
     def call(self, number: int, method: str, *given: Any) -> Any:
         if method != "take":
             return super().call(number, method, *given)
-        place = len(self.sent)
+        index = len(self.sent)
         self.sent.append(given[0])
         lost = None, ActorLostError("the call is lost")
-        if place in self.lost_calls:
+        if index in self.lost_calls:
             return lost
         handle = super().call(number, method, *given)
-        return lost if place in self.lost_answers else handle
+        return lost if index in self.lost_answers else handle

@@ -137,13 +137,13 @@ class ShardedReplay(ChunkedSteps, Closing):
         settings = [
             ShardSettings(
                 self.settings,
-                _seed_of_shard(seed, number),
-                priorities,
-                None if folder is None else shard_folder(folder, number),
-                flush_every,
-                None if generation is None or saved is None else generation.of_shard(saved[0], number),
-                self.limiter.first_limit,
-                threads,
+                seed=_seed_of_shard(seed, number),
+                priorities=priorities,
+                directory=None if folder is None else shard_folder(folder, number),
+                flush_every=flush_every,
+                saved=None if generation is None or saved is None else generation.of_shard(saved[0], number),
+                insert_limit=self.limiter.first_limit,
+                threads=threads,
             )
             for number in range(shards)
         ]

@@ -274,8 +274,8 @@ class ObservationStore:
             found.append((self._together, ~is_apart & (rows >= self._together.oldest_row), env_ids))
         pair: list[Any] = []
         for group, here, env_in_group in found:
-            places = np.flatnonzero(here)
-            for at in np.split(places, range(ROWS_AT_ONCE, len(places), ROWS_AT_ONCE)):
+            indices = np.flatnonzero(here)
+            for at in np.split(indices, range(ROWS_AT_ONCE, len(indices), ROWS_AT_ONCE)):
                 parts = group.pairs(rows[at], env_in_group[at])
                 pair = pair or [map_arrays(partial(_zeros, len(rows)), part) for part in parts]
                 for which, part in enumerate(parts):
