@@ -224,6 +224,29 @@ def test_observations_that_are_not_stacks_are_refused(change: tuple[int, int], m
         imported(folder, stacked_on="first_axis")
 
 
+def stacks_of_floats(frames: np.ndarray) -> tuple[np.ndarray, Box]:
+    padded = np.concatenate([frames[:1]] * 3 + [frames])
+    stacks = np.stack([padded[at : at + 4] for at in range(len(frames))])
+    return stacks, Box(-np.inf, np.inf, stacks.shape[1:], np.float32)
+
+
+def test_stacks_of_floats_are_compared_bit_by_bit(tmp_path: Path):
+    frames = np.arange(40, dtype=np.float32).reshape(10, 4)
+    frames[4] = np.nan, -0.0, 0.0, np.inf
+    stacks, space = stacks_of_floats(frames)
+    other = stacks.copy()
+    other[5, 2] = np.nan, 0.0, 0.0, np.inf  # an older frame, which differs from its newer copy by a sign
+
+    folder = dataset(tmp_path / "made", [episode(9, observations=stacks)], space)
+    memory, _ = imported(folder, stacked_on="first_axis")
+    wrong = dataset(tmp_path / "wrong", [episode(9, observations=other)], space)
+
+    batch = memory.get(memory.sampleable_indices())
+    assert stacks[:-1].tobytes() == np.ascontiguousarray(batch.observation).tobytes()
+    with pytest.raises(InvalidSettingsError, match="observation 5 is not the previous one shifted by one frame"):
+        imported(wrong, stacked_on="first_axis")
+
+
 def test_another_padding_in_a_later_episode_is_refused(tmp_path: Path):
     made = []
     for seed, padding in enumerate([1, 0]):

@@ -29,6 +29,7 @@ from framestow.offline.transfer import (
 )
 from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.added_steps import equal_rows
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import Stacks
@@ -360,7 +361,7 @@ def _newest_frames(observations: npt.NDArray[Any], stacks: Stacks, where: str) -
         InvalidSettingsError: an observation is not the previous one shifted by one frame.
     """
     frames = stacks.split(observations)
-    is_shifted = (frames[1:, :-1] == frames[:-1, 1:]).reshape(len(frames) - 1, -1).all(axis=1)
+    is_shifted = equal_rows(frames[1:, :-1], frames[:-1, 1:])
     if not is_shifted.all():
         raise InvalidSettingsError(
             f"{where}: observation {int(np.argmin(is_shifted)) + 1} is not the previous one shifted by one frame: "
@@ -376,7 +377,7 @@ def _paddings_of(first_observation: npt.NDArray[Any], stacks: Stacks) -> set[Sta
     for padding in STACK_PADDINGS:
         padded = window.copy()
         pad_window(padded, stacks.depth - 1, padding)
-        if np.array_equal(padded, window):
+        if equal_rows(padded[None], window[None]).all():
             fitting.add(padding)
     return fitting
 
