@@ -124,6 +124,7 @@ def test_every_batch_equals_the_oracle_while_the_writer_sweeps_the_ring(storage,
             player.step()
 
 
+@pytest.mark.slow  # more than two seconds
 @STORAGES
 @pytest.mark.parametrize("n_step", [1, 3])
 def test_every_batch_is_what_was_given_while_any_observations_are_added(n_step, storage):

@@ -216,7 +216,7 @@ class AgainstLists(RuleBasedStateMachine):
 
 
 AgainstLists.TestCase.settings = settings(max_examples=80, stateful_step_count=25, deadline=None, derandomize=True)
-TestAgainstLists = AgainstLists.TestCase
+TestAgainstLists = pytest.mark.slow(AgainstLists.TestCase)  # more than two seconds
 
 
 def filled(spec, depth, paddings, seed=0, **options):

@@ -285,6 +285,7 @@ def test_a_relative_path_stays_relative_to_the_first_working_directory(name, tmp
     assert 0 < len(ReplayMemory.load("deep/copy")) < len(ReplayMemory.open(Path(name)))
 
 
+@pytest.mark.slow  # waits for a slow disk, more than two seconds
 @pytest.mark.parametrize("spec", [FrameSpec((40, 100)), FrameSpec((1000,), np.float32)], ids=["pictures", "vectors"])
 def test_a_disk_slower_than_the_writer_slows_it_instead_of_filling_ram(tmp_path, monkeypatch, spec):
     monkeypatch.setattr("framestow.replay.store.open_store.MAX_UNFLUSHED_BYTES", 2 * 2**20)

@@ -8,6 +8,8 @@ import pytest
 
 from oracles.crash_run import KINDS, AtPlaces, ByTimer, CrashRun
 
+pytestmark = pytest.mark.slow  # more than two seconds
+
 LIVES = [2, pytest.param(24, marks=pytest.mark.exhaustive)]  # for each kind of observation
 
 
