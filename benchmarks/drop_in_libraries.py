@@ -13,6 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -293,14 +294,11 @@ def memory_of_dicts(size: Size) -> Buffer:
 
 
 class AddedDicts(AddedObservations):
-    """``memory.add`` of stacks beside a vector of 17 random floats."""
-
-    def __init__(self, memory: ReplayMemory) -> None:
-        super().__init__(memory)
-        self._random = np.random.default_rng(0)
+    """``memory.add`` of stacks beside a vector of 17 floats, which are drawn from the newest frame."""
 
     def convert(self, stacks: Frames) -> Any:
-        return {"picture": stacks, "vector": self._random.random((len(stacks), 17), np.float32)}
+        vectors = [np.random.default_rng(crc32(stack[-1])).random(17, np.float32) for stack in stacks]
+        return {"picture": stacks, "vector": np.array(vectors)}
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         pictures = batch.observation["picture"], batch.next_observation["picture"]

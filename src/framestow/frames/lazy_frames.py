@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -233,8 +234,7 @@ class LazyFrames(LazyArray):
         (32, 4, 84, 84)
         """
         if func is np.stack and len(args) == 1 and not kwargs:
-            kinds = {(each.shape, each.dtype) if isinstance(each, LazyFrames) else None for each in args[0]}
-            if len(kinds) == 1 and None not in kinds:
+            with suppress(InvalidSettingsError):  # of other objects, or of several shapes: NumPy says what is wrong
                 return np.asarray(LazyFramesBatch(args[0]))
         return super().__array_function__(func, types, args, kwargs)
 
