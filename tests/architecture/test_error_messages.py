@@ -71,7 +71,6 @@ INNER_VALUE_ERRORS = {
     "replay/samplers/prioritized.py",
     "replay/store/format.py",
     "replay/store/reader.py",
-    "replay/store/snapshot.py",
     "training/checkpoint.py",
 }
 

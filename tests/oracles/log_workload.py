@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from framestow.storage.files.block_format import BlockKey, LogState
-from framestow.storage.files.block_log import BlockLogWriter, leftover_files
+from framestow.storage.files.block_format import BlockKey, LogState, unpack_keys
+from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
@@ -19,7 +20,6 @@ from framestow.storage.files.manifest import (
     end_generation,
     generations,
     read_manifest,
-    read_newest_manifest,
     remove_superseded,
     supersede_manifest,
     write_manifest,
@@ -56,7 +56,7 @@ def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: C
     for begun in ManifestNames.read(folder, files).begun:
         (folder / begun.unfinished_manifest).unlink(missing_ok=True)
         states = [one["log"] for one in manifests]
-        for name in leftover_files(files.names(folder), "frames", *begun.first_files, states):
+        for name in leftover_files(files.names(folder), *begun.first_files, states):
             files.remove(folder / name)
     if manifests:
         state, *others = [one["log"] for one in (*manifests[::-1], *old)]
@@ -64,7 +64,7 @@ def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: C
         writer = BlockLogWriter.open(folder, "frames", state, others, file_bytes=FILE_BYTES, files=files)
     else:
         first = 1
-        writer = BlockLogWriter.create(folder, "frames", file_bytes=FILE_BYTES, files=files)
+        writer = BlockLogWriter.open(folder, "frames", None, file_bytes=FILE_BYTES, files=files)
     with writer:
         for commit in range(first, first + num_commits):
             make_commit(folder, writer, commit, files)
@@ -75,9 +75,9 @@ def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSy
     generation = ManifestNames.read(folder, files).next_generation
     begin_generation(folder, Begun(generation, (writer.next_file,)), files)
     blocks = blocks_at(commit)
-    writer.retain(blocks)
+    writer.drop(set(unpack_keys(writer.table.rows().keys)) - set(blocks))
     for key, payload in blocks.items():
-        if key not in writer:
+        if key not in writer.table:
             writer.append(key, payload)
     writer.compact()
     state = writer.sync()
@@ -93,11 +93,23 @@ def make_commit(folder: Path, writer: BlockLogWriter, commit: int, files: FileSy
         end_generation(folder, begun, files)
 
 
+def leftover_files(names: list[str], first_file: int, states: list[LogState]) -> list[str]:
+    """Return the files with the announced number and above that no state names."""
+    named = {f"frames.{file['number']:06d}" for state in states for file in state["files"]}
+    logs = [name for name in names if name.startswith("frames.") and name[:13] not in named]
+    return [name for name in logs if int(name[7:13]) >= first_file]
+
+
+def newest_manifest(folder: Path, kind: str = KIND, version: int = VERSION) -> dict[str, Any]:
+    """Read the manifest of the newest generation, or the one without a number."""
+    return read_manifest(folder, kind, version, generation=max(generations(folder), default=None))
+
+
 def found(folder: Path) -> tuple[int, Blocks]:
     """Return the number of the commit in ``folder`` and its verified blocks; 0 without a commit."""
     if not generations(folder):
         return 0, {}
-    manifest = read_newest_manifest(folder, KIND, VERSION)
+    manifest = newest_manifest(folder)
     log: LogState = manifest["log"]
     with BlockLogReader.open(folder, "frames", log) as reader:
         assert list(reader.damages()) == []
@@ -107,7 +119,7 @@ def found(folder: Path) -> tuple[int, Blocks]:
 
 def unneeded_files(folder: Path) -> Iterator[str]:
     """Yield the files that the newest manifest does not name, after a writer has opened and committed."""
-    manifest = read_newest_manifest(folder, KIND, VERSION)
+    manifest = newest_manifest(folder)
     named = {f"MANIFEST.{manifest['generation']:06d}"}
     for file in manifest["log"]["files"]:
         named |= {f"frames.{file['number']:06d}.{ending}" for ending in ("log", "index")}

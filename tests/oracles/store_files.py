@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from framestow.replay.store import writer as store_writer
+from framestow.replay.store import open_store
 from framestow.replay.store.format import FRAMES, STEPS, read_checked_manifest
 from framestow.storage.files.block_format import INDEX, LOG, file_name
 from framestow.storage.files.manifest import generations, manifest_path
@@ -35,8 +35,8 @@ def unaccounted(folder: Path) -> set[str]:
 @contextmanager
 def log_files_of(num_bytes: int) -> Iterator[None]:
     """Limit log files to ``num_bytes``, so that small stores have several files, removals and compaction."""
-    usual, store_writer.FILE_BYTES = store_writer.FILE_BYTES, num_bytes
+    usual, open_store.FILE_BYTES = open_store.FILE_BYTES, num_bytes
     try:
         yield
     finally:
-        store_writer.FILE_BYTES = usual
+        open_store.FILE_BYTES = usual

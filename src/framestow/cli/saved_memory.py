@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from framestow.distributed.saved_shards import is_sharded, memory_folders, read_generation
 from framestow.errors import InvalidSettingsError
-from framestow.replay.store.folder_contents import STORE_FILE
+from framestow.replay.store.format import STORE_FILE
 
 MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in a run folder
 _MANIFEST = re.compile(r"MANIFEST\.\d{6,}")

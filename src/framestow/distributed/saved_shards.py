@@ -25,8 +25,8 @@ from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
     ManifestNames,
     generations,
+    manifest_path,
     read_manifest,
-    remove_manifest,
     write_manifest,
 )
 
@@ -110,4 +110,4 @@ def _remove_manifests(folder: Path, numbers: list[int]) -> None:
     for number in numbers:
         with suppress(DamagedDataError, IncompatibleError):
             read_manifest(folder, KIND, VERSION, generation=number)
-            remove_manifest(folder, number)
+            DISK.remove(manifest_path(folder, number))

@@ -22,11 +22,17 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.store.folder_contents import FolderContents, read_while_written
-from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, read_checked_manifest
-from framestow.storage.files.block_format import ENTRY_BYTES, FILE_HEADER_BYTES, INDEX, LOG, file_name
+from framestow.replay.store.format import (
+    FRAMES,
+    STEPS,
+    VERSION,
+    FolderContents,
+    read_checked_manifest,
+    read_while_written,
+)
+from framestow.storage.files.block_format import INDEX
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import MANIFEST, manifest_path, read_manifest
+from framestow.storage.files.manifest import MANIFEST, manifest_path
 
 PARTS = {FRAMES: "frames", STEPS: "steps", "state": "state", MANIFEST: "manifests"}
 """Name of the part in reports, by the beginning of a file's name."""
@@ -59,30 +65,17 @@ def find_files(folder: Path, generation: int | None = None, files: FileSystem = 
 
 
 def _read_files(folder: Path, generation: int | None, files: FileSystem, contents: FolderContents) -> StoredFiles:
-    listed = contents.manifests.generations
-    if contents.newest_generation is None:
-        read_manifest(folder, KIND, VERSION, files=files)  # raises: none exists, or it is of another kind
-    newest = read_checked_manifest(folder, listed[-1], files)
+    newest, listed = read_checked_manifest(folder, contents.find_generation(), files), contents.manifests.generations
     kept = [read_checked_manifest(folder, number, files) for number in newest.kept if number in listed]
     sizes = _sizes(folder, files)
     ends: dict[str, int] = {}
     for manifest in [*kept, newest]:
         manifest_name = manifest_path(folder, manifest.generation).name
-        for name, end in {**_ends(manifest), manifest_name: sizes.get(manifest_name, 0)}.items():
+        for name, end in {**manifest.file_ends(), manifest_name: sizes.get(manifest_name, 0)}.items():
             ends[name] = max(end, ends.get(name, 0))
     number = newest.generation if generation is None else generation
     numbers = [manifest.generation for manifest in [*kept, newest]]
     return StoredFiles(VERSION, number, manifest_path(folder, number), numbers, _by_part(ends), _beyond(ends, sizes))
-
-
-def _ends(manifest: Manifest) -> dict[str, int]:
-    """Return the used bytes of each file that ``manifest`` names."""
-    ends: dict[str, int] = {manifest.state["name"]: manifest.state["bytes"]}
-    for log, state in ((FRAMES, manifest.frames), (STEPS, manifest.steps)):
-        for file in state["files"]:
-            ends[file_name(log, file["number"], LOG)] = file["bytes"]
-            ends[file_name(log, file["number"], INDEX)] = FILE_HEADER_BYTES + file["blocks"] * ENTRY_BYTES
-    return ends
 
 
 def _by_part(ends: dict[str, int]) -> dict[str, int]:

@@ -695,7 +695,7 @@ class ReplayMemory(Closing):
             with memory.inner.parts.notified_sampler.release_on_error():
                 stored.fill(memory.inner.parts)
                 memory.inner.parts.evict_to_fit()
-                memory.inner.store_in(folder, stored.commit)
+                memory.inner.store_in(folder, stored.manifest.commit)
         return memory
 
     @classmethod

@@ -35,8 +35,8 @@ import torch
 from framestow.distributed import saved_shards
 from framestow.errors import CheckpointError, DivergedError, InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.store.format import pack_arrays
 from framestow.replay.store.open_store import keep_only, start_over
-from framestow.replay.store.snapshot import pack_arrays
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
     MANIFEST,

@@ -18,7 +18,7 @@ from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
 from framestow.frames.codec import checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.snapshot import pack_arrays, unpack_arrays
+from framestow.replay.store.format import pack_arrays, unpack_arrays
 
 pytestmark = pytest.mark.slow  # more than two seconds
 

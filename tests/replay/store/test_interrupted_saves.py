@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.snapshot import pack_arrays
+from framestow.replay.store.format import pack_arrays
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.ctrl_c import NumberedPoints, ctrl_c_at_line
 from oracles.recorded_play import play_on, recorded

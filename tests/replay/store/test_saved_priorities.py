@@ -11,8 +11,8 @@ import pytest
 from framestow import Mixture, Prioritized, ReplayMemory, Uniform
 from framestow.errors import DamagedDataError, NothingToSampleError
 from framestow.frames.codec import checksum
+from framestow.replay.store.format import pack_arrays, unpack_arrays
 from framestow.replay.store.repair import repair_store
-from framestow.replay.store.snapshot import pack_arrays, unpack_arrays
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 

@@ -84,7 +84,7 @@ def test_logs_stay_small_with_random_eviction(tmp_path):
 
 def test_segments_that_move_to_another_file_are_read_there(tmp_path, monkeypatch):
     memory, other = new_memory(), new_memory()
-    monkeypatch.setattr("framestow.replay.store.writer.FILE_BYTES", 20_000)
+    monkeypatch.setattr("framestow.replay.store.open_store.FILE_BYTES", 20_000)
     directory = OpenStore.create_or_resume(memory.inner.parts, tmp_path / "memory")
     for step in range(40):
         for target in (memory, other):

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from framestow.errors import DamagedDataError, InvalidSettingsError
-from framestow.storage.files.block_format import BLOCK_HEADER_BYTES, BlockKey, LogState, unpack_keys
-from framestow.storage.files.block_log import BlockLogWriter, leftover_files
+from framestow.storage.files.block_format import BLOCK_HEADER_BYTES, ENTRY_BYTES, BlockKey, LogState, unpack_keys
+from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.block_log_reader import BlockLogReader
 from oracles.ctrl_c import ctrl_c_at_line
+from oracles.log_workload import leftover_files
 from oracles.watched_disk import WatchedDisk
 
 DISK = WatchedDisk()  # it syncs nothing
+BYTES_BESIDE_PAYLOAD = BLOCK_HEADER_BYTES + ENTRY_BYTES
 KEYS = st.builds(BlockKey, st.integers(0, 3), st.integers(0, 40))
 
 
@@ -31,11 +34,15 @@ def payload_of(key: BlockKey, size: int = 50) -> bytes:
 
 
 def filled(folder: Path, num_blocks: int, *, file_bytes: int = 400) -> tuple[BlockLogWriter, dict[BlockKey, bytes]]:
-    writer = BlockLogWriter.create(folder, "frames", file_bytes=file_bytes, files=DISK)
+    writer = BlockLogWriter.open(folder, "frames", None, file_bytes=file_bytes, files=DISK)
     blocks = {BlockKey(n % 2, n): payload_of(BlockKey(n % 2, n)) for n in range(num_blocks)}
     for key, payload in blocks.items():
         writer.append(key, payload)
     return writer, blocks
+
+
+def drop_all_but(keys: Iterable[BlockKey], writer: BlockLogWriter) -> None:
+    writer.drop(set(unpack_keys(writer.table.rows().keys)) - set(keys))
 
 
 def read_all(folder: Path, state: LogState) -> dict[BlockKey, bytes]:
@@ -59,7 +66,7 @@ class RandomOperations(RuleBasedStateMachine):
     @initialize(file_bytes=st.sampled_from([100, 500, 2000, 10**6]))
     def begin(self, file_bytes: int) -> None:
         self.file_bytes = file_bytes
-        self.writer = BlockLogWriter.create(self.folder, "frames", file_bytes=file_bytes, files=DISK)
+        self.writer = BlockLogWriter.open(self.folder, "frames", None, file_bytes=file_bytes, files=DISK)
         self.blocks: dict[BlockKey, bytes] = {}
         self.generations: list[tuple[LogState, dict[BlockKey, bytes]]] = []
         self.commit(keep_previous=False)
@@ -68,7 +75,7 @@ class RandomOperations(RuleBasedStateMachine):
     def append(self, key: BlockKey, size: int) -> None:
         self.blocks[key] = payload_of(key, size)
         span = self.writer.append(key, self.blocks[key])
-        assert (span, True) == (self.writer.find(key), key in self.writer)
+        assert (span, True) == (self.writer.find(key), key in self.writer.table)
 
     @rule(keys=st.lists(KEYS, max_size=10))
     def drop(self, keys: list[BlockKey]) -> None:
@@ -78,7 +85,7 @@ class RandomOperations(RuleBasedStateMachine):
 
     @rule(keys=st.sets(KEYS))
     def retain(self, keys: set[BlockKey]) -> None:
-        self.writer.retain(keys)
+        drop_all_but(keys, self.writer)
         self.blocks = {key: payload for key, payload in self.blocks.items() if key in keys}
 
     @rule()
@@ -92,7 +99,7 @@ class RandomOperations(RuleBasedStateMachine):
         self.writer.remove_unneeded([state for state, _ in self.generations])
         self.first_new = self.writer.next_file
         on_disk = sum(path.stat().st_size for path in self.folder.iterdir())
-        assert on_disk >= self.writer.live_bytes
+        assert on_disk >= sum(BYTES_BESIDE_PAYLOAD + len(payload) for payload in self.blocks.values())
         if not keep_previous and not self.has_gone_back:  # skipped data stays until its file is removed
             assert on_disk == self.writer.file_bytes
 
@@ -103,15 +110,15 @@ class RandomOperations(RuleBasedStateMachine):
         self.has_gone_back |= back_to % len(self.generations) > 0
         state, self.blocks = copy.deepcopy(self.generations[-1 - back_to % len(self.generations)])
         kept = [state for state, _ in self.generations]
-        for name in leftover_files(os.listdir(self.folder), "frames", self.first_new, kept):
+        for name in leftover_files(os.listdir(self.folder), self.first_new, kept):
             (self.folder / name).unlink()
         self.writer = BlockLogWriter.open(self.folder, "frames", state, kept, file_bytes=self.file_bytes, files=DISK)
-        self.writer.retain(self.blocks)
+        drop_all_but(self.blocks, self.writer)
 
     @rule()
     def check(self) -> None:
-        assert len(self.blocks) == len(self.writer)
-        assert sorted(self.blocks) == [*unpack_keys(self.writer.packed_keys())]
+        assert len(self.blocks) == len(self.writer.table)
+        assert sorted(self.blocks) == [*unpack_keys(self.writer.table.rows().keys)]
         for state, blocks in self.generations:
             stored = read_all(self.folder, state)
             assert blocks == {key: stored[key] for key in blocks}
@@ -127,14 +134,14 @@ def test_uncommitted_bytes_of_a_crash_are_cut_off_and_listed(tmp_path: Path) -> 
     for number in range(100, 120):
         writer.append(BlockKey(0, number), b"not committed")
     writer.close()
-    left_over = leftover_files(os.listdir(tmp_path), "frames", first_new, [state])
+    left_over = leftover_files(os.listdir(tmp_path), first_new, [state])
     for name in left_over:
         (tmp_path / name).unlink()
 
     with BlockLogWriter.open(tmp_path, "frames", state) as again:
         assert {"frames.000003.log", "frames.000004.log", "frames.000004.index"} <= set(left_over)
         assert {"frames.000002.log"} <= {path.name for path in again.left_over}
-        assert sorted(blocks) == [*unpack_keys(again.packed_keys())]
+        assert sorted(blocks) == [*unpack_keys(again.table.rows().keys)]
         assert again.file_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
     assert blocks == read_all(tmp_path, state)
 
@@ -148,7 +155,7 @@ def test_a_file_that_no_state_names_stays_and_its_number_is_not_used(tmp_path: P
 
     with BlockLogWriter.open(tmp_path, "frames", state, file_bytes=100) as again:
         span = again.append(BlockKey(0, 100), b"next")
-        again.retain([BlockKey(0, 100)])
+        drop_all_but([BlockKey(0, 100)], again)
         again.remove_unneeded([again.sync()])
 
     assert "frames.000010.log" == span.file.name
@@ -267,7 +274,7 @@ def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path
 def test_a_log_with_random_drops_stays_below_twice_the_needed_bytes(num_between: int, tmp_path: Path) -> None:
     random, blocks = np.random.default_rng(3), list(range(500))
     file_bytes = 4000
-    writer = BlockLogWriter.create(tmp_path, "frames", file_bytes=file_bytes, files=DISK)
+    writer = BlockLogWriter.open(tmp_path, "frames", None, file_bytes=file_bytes, files=DISK)
     for number in range(2500):
         if number >= 500:
             dropped = int(random.integers(len(blocks)))
@@ -277,16 +284,17 @@ def test_a_log_with_random_drops_stays_below_twice_the_needed_bytes(num_between:
         if number % num_between == 0:
             writer.compact()
             writer.remove_unneeded([writer.sync()])
-            assert writer.file_bytes <= 2 * writer.live_bytes + 2 * file_bytes
+            needed_bytes = min(number + 1, len(blocks)) * (BYTES_BESIDE_PAYLOAD + 40)
+            assert writer.file_bytes <= 2 * needed_bytes + 2 * file_bytes
 
-    assert sorted(blocks) == [number for _, number in unpack_keys(writer.packed_keys())]
+    assert sorted(blocks) == [number for _, number in unpack_keys(writer.table.rows().keys)]
     writer.close()
 
 
 def test_a_reader_can_read_files_that_a_writer_removes(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 12)
     with BlockLogReader.open(tmp_path, "frames", writer.sync()) as reader:
-        writer.retain([])
+        drop_all_but([], writer)
         removed = writer.remove_unneeded([writer.sync()])
 
         assert len(removed) == 2
@@ -311,7 +319,7 @@ def test_a_log_reuses_no_file_number_of_another_log_with_its_name(tmp_path: Path
     state = writer.sync()
     writer.close()
 
-    with BlockLogWriter.create(tmp_path, "frames", [state]) as other:
+    with BlockLogWriter.open(tmp_path, "frames", None, [state]) as other:
         other.append(BlockKey(0, 0), b"first")
         other_state = other.sync()
         assert blocks == read_all(tmp_path, state)
@@ -340,7 +348,7 @@ def test_a_log_stays_usable_after_a_ctrl_c_at_any_line(every: int, tmp_path: Pat
         line, was_interrupted = line + every, False
         folder = tmp_path / str(line)
         folder.mkdir()
-        writer = BlockLogWriter.create(folder, "frames", file_bytes=300, files=DISK)
+        writer = BlockLogWriter.open(folder, "frames", None, file_bytes=300, files=DISK)
         writer.append(BlockKey(0, 0), b"first")
         try:
             with ctrl_c_at_line(line, ("framestow/storage/files",)):
@@ -362,5 +370,5 @@ def test_a_log_stays_usable_after_a_ctrl_c_at_any_line(every: int, tmp_path: Pat
 
 def append_missing(writer: BlockLogWriter, blocks: dict[BlockKey, bytes]) -> None:
     for key, payload in blocks.items():
-        if key not in writer:
+        if key not in writer.table:
             writer.append(key, payload)

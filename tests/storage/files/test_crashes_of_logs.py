@@ -10,16 +10,14 @@ from pathlib import Path
 import pytest
 
 from framestow.storage.files.block_log import BlockLogWriter
-from framestow.storage.files.manifest import read_newest_manifest
 from oracles.failing_disk import FailingDisk
 from oracles.log_workload import (
     FILE_BYTES,
-    KIND,
-    VERSION,
     blocks_at,
     found,
     make_commit,
     make_commits,
+    newest_manifest,
     unneeded_files,
 )
 from oracles.power_loss import JournalledDisk, PlayedDisk, check_losses
@@ -93,7 +91,7 @@ def test_a_writer_continues_after_any_failed_operation(every, error, lasting, tm
         folder = tmp_path / str(at)
         make_commits(folder, DISK, COMMITS_BEFORE, lambda _: None)
         disk = FailingDisk(-1, error, lasting=lasting)
-        state = read_newest_manifest(folder, KIND, VERSION)["log"]
+        state = newest_manifest(folder)["log"]
         with BlockLogWriter.open(folder, "frames", state, file_bytes=FILE_BYTES, files=disk) as writer:
             disk.operations.clear()
             disk.at = at

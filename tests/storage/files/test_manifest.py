@@ -18,13 +18,12 @@ from framestow.storage.files.manifest import (
     manifest_path,
     read_checked,
     read_manifest,
-    read_newest_manifest,
-    remove_manifest,
     remove_superseded,
     supersede_manifest,
     write_checked,
     write_manifest,
 )
+from oracles.log_workload import newest_manifest
 from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
 
 KIND, VERSION = "framestow test", 2
@@ -34,20 +33,11 @@ def test_the_newest_generation_is_current(tmp_path: Path) -> None:
     for generation in (9, 10, 1_000_001, 999_999):
         write_manifest(tmp_path, KIND, VERSION, {"value": generation * 2}, generation=generation)
 
-    newest = read_newest_manifest(tmp_path, KIND, VERSION)
+    newest = newest_manifest(tmp_path, KIND, VERSION)
 
     assert (1_000_001, 2_000_002) == (newest["generation"], newest["value"])
     assert [9, 10, 999_999, 1_000_001] == generations(tmp_path)
     assert read_manifest(tmp_path, KIND, VERSION, generation=10)["value"] == 20
-
-
-def test_removing_a_generation_leaves_the_one_before(tmp_path: Path) -> None:
-    for generation in (1, 2):
-        write_manifest(tmp_path, KIND, VERSION, {}, generation=generation)
-
-    remove_manifest(tmp_path, 2)
-
-    assert read_newest_manifest(tmp_path, KIND, VERSION)["generation"] == 1
 
 
 def test_the_number_of_an_interrupted_generation_is_not_reused(tmp_path: Path) -> None:
@@ -67,10 +57,10 @@ def test_a_damaged_newest_manifest_raises_even_if_an_older_one_is_intact(tmp_pat
     for offset in range(len(whole)):
         path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 4]) + whole[offset + 1 :])
         with pytest.raises(DamagedDataError, match=r"MANIFEST\.000002"):
-            read_newest_manifest(tmp_path, KIND, VERSION)
+            newest_manifest(tmp_path, KIND, VERSION)
         path.write_bytes(whole[:offset])
         with pytest.raises(DamagedDataError, match=r"MANIFEST\.000002"):
-            read_newest_manifest(tmp_path, KIND, VERSION)
+            newest_manifest(tmp_path, KIND, VERSION)
 
 
 def test_a_manifest_under_the_name_of_another_generation_is_damaged(tmp_path: Path) -> None:
@@ -78,14 +68,14 @@ def test_a_manifest_under_the_name_of_another_generation_is_damaged(tmp_path: Pa
     manifest_path(tmp_path, 1).rename(manifest_path(tmp_path, 2))
 
     with pytest.raises(DamagedDataError, match="generation 1 under another name"):
-        read_newest_manifest(tmp_path, KIND, VERSION)
+        newest_manifest(tmp_path, KIND, VERSION)
 
 
 def test_another_version_is_not_reported_as_damage(tmp_path: Path) -> None:
     write_manifest(tmp_path, KIND, VERSION - 1, {})
 
     with pytest.raises(IncompatibleError, match="version 1 of a 'framestow test' and this framestow reads version 2"):
-        read_newest_manifest(tmp_path, KIND, VERSION)
+        newest_manifest(tmp_path, KIND, VERSION)
 
 
 def test_a_manifest_that_survives_a_loss_of_power_names_whole_files_only(tmp_path: Path) -> None:
@@ -112,7 +102,7 @@ def test_a_manifest_that_survives_a_loss_of_power_names_whole_files_only(tmp_pat
 def test_a_folder_without_a_manifest_is_refused_by_name(tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(FileNotFoundError, match="no framestow test was saved in this folder"):
-            read_newest_manifest(folder, KIND, VERSION)
+            newest_manifest(folder, KIND, VERSION)
 
 
 def test_a_begun_generation_announces_its_files_until_it_is_ended(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The files of a store, and the checks of its manifest.
+"""The files of a store: their names, the fields of a manifest, and the arrays of a state file.
 
 ::
 
@@ -9,23 +9,44 @@
     steps.000001.log .index    sealed blocks of steps, by the step store's key
     state.000007.npz           small, changing state: open segments, steps of incomplete blocks, a value for each track
     LOCK                       locked by the one writer
+
+A manifest is *lost* if the state file of its generation is there. A generation is *begun* while its writer creates
+files that no manifest names yet. ``FolderContents`` says which generations a folder has, also when one is lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import io
+import json
+import math
+import re
+import secrets
+import zipfile
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from framestow.errors import DamagedDataError, FramestowError
-from framestow.replay.memory_settings import MemorySettings
-from framestow.storage.files.block_format import INDEX, LOG, FileState, LogState, file_name, repair_hint
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
+from framestow.frames.codec import checksum
+from framestow.storage.files.block_format import INDEX, LOG, LOG_FILE, LogState, file_name, index_bytes, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import manifest_path, read_manifest
+from framestow.storage.files.manifest import (
+    Begun,
+    ManifestNames,
+    manifest_path,
+    read_manifest,
+    write_checked,
+    write_manifest,
+)
 
 KIND: Final = "framestow memory"  # of the file; a manifest of another kind is refused
 VERSION: Final = 1  # of the format; another number is refused
-FRAMES, STEPS = "frames", "steps"  # names of the logs
+FRAMES, STEPS = "frames", "steps"  # names of the logs, and of their fields in a manifest
+Arrays = dict[str, npt.NDArray[Any]]
 Read = TypeVar("Read")
 
 
@@ -52,23 +73,20 @@ class Manifest(NamedTuple):
     follows: list[str]
     """Commits of the generations that were in the folder; those that are not in ``kept`` are superseded by this one."""
 
-
-def file_names(manifest: Manifest) -> set[str]:
-    """Return the names of all files that a manifest names, including the indices of the logs."""
-    logs = {FRAMES: manifest.frames, STEPS: manifest.steps}
-    return {manifest.state["name"]} | {
-        file_name(name, file["number"], ending)
-        for name, log in logs.items()
-        for file in log["files"]
-        for ending in (LOG, INDEX)
-    }
+    def file_ends(self) -> dict[str, int]:
+        """Return the names of all files that the manifest names, each with the bytes that belong to the generation."""
+        ends: dict[str, int] = {self.state["name"]: self.state["bytes"]}
+        for name, log in ((FRAMES, self.frames), (STEPS, self.steps)):
+            for file in log["files"]:
+                ends[file_name(name, file["number"], LOG)] = file["bytes"]
+                ends[file_name(name, file["number"], INDEX)] = index_bytes(file["blocks"])
+        return ends
 
 
-def manifest_content(manifest: Manifest) -> dict[str, Any]:
-    """Return the fields of a manifest as ``write_manifest`` takes them."""
+def write_store_manifest(folder: Path, manifest: Manifest, files: FileSystem = DISK) -> None:
+    """Write the manifest of a generation, as ``write_manifest`` does."""
     content = manifest._asdict()
-    del content["generation"]
-    return content
+    write_manifest(folder, KIND, VERSION, content, generation=content.pop("generation"), files=files)
 
 
 def read_checked_manifest(
@@ -91,157 +109,322 @@ def read_checked_manifest(
         raise
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedDataError(f"{file}: the file is not a valid manifest ({error}); {way_out}") from error
-    return manifest_of(content, file, generation)
+    return _manifest_of(content, file, generation)
 
 
-def manifest_of(content: Any, file: str, generation: int) -> Manifest:
+def _manifest_of(content: Mapping[str, Any], file: str, generation: int) -> Manifest:
     """Build a ``Manifest`` from the JSON of ``file``; raise ``DamagedDataError`` naming an invalid field."""
-    fields = CheckedFields(content, file)
-    entry = fields.inner("state")
-    entry.file_name("name"), entry.integer("bytes"), entry.integer("checksum")
-    return Manifest(
-        generation=generation,
-        commit=fields.text("commit"),
-        memory=fields.inner("memory").values,
-        frames_per_segment=fields.integer("frames_per_segment", 1),
-        num_transitions=fields.integer("num_transitions"),
-        frames=_log_state(fields.inner("frames")),
-        steps=_log_state(fields.inner("steps")),
-        state=entry.values,
-        kept=fields.integers("kept"),
-        is_pinned=fields.boolean("is_pinned"),
-        is_closed=fields.boolean("is_closed"),
-        follows=fields.texts("follows") if "follows" in fields.values else [],
-    )
+    fields = {"follows": [], **content}
+    check_fields(fields, MANIFEST_FIELDS, file)
+    return Manifest(generation=generation, **{name: fields[name] for name in MANIFEST_FIELDS})
 
 
-def _log_state(fields: CheckedFields) -> LogState:
-    """Check the state of a log."""
-    files = [
-        FileState(number=file.integer("number", 1), bytes=file.integer("bytes"), blocks=file.integer("blocks"))
-        for file in fields.each("files")
-    ]
-    return LogState(files=files, next_file=fields.integer("next_file", 1))
+class Rule(NamedTuple):
+    """What a field of a manifest must be, in words for a message, and a function that says whether it is."""
+
+    words: str
+    holds: Callable[[Any], bool]
 
 
-def read_settings(memory: dict[str, Any], file: str) -> MemorySettings:
-    """Return the settings in ``memory``, the field of that name of the manifest ``file``.
-
-    Raises:
-        DamagedDataError: a field is invalid; the message names file and field.
-        InvalidSettingsError: this version does not know a value.
-    """
-    return _read_settings(memory, file, MemorySettings.from_state)
+def _is_count(value: Any, low: int = 0) -> bool:
+    return type(value) is int and low <= value <= MOST
 
 
-def read_arguments(memory: dict[str, Any], file: str) -> dict[str, Any]:
-    """Return the arguments of a ``ReplayMemory`` with these settings; raises as ``read_settings``."""
-    return _read_settings(memory, file, MemorySettings.arguments_of)
+def _is_file_name(value: Any) -> bool:
+    return isinstance(value, str) and value not in ("", ".", "..") and not set(value) & set("/\\\0")
 
 
-def _read_settings(memory: dict[str, Any], file: str, convert: Callable[[dict[str, Any]], Read]) -> Read:
-    try:
-        return convert(CheckedFields(memory, file).inner("settings").values)
-    except FramestowError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise DamagedDataError(f"{file}: settings are damaged ({error}); {_repair_hint(file)}") from error
+def _is_list_of(is_one: Callable[[Any], bool], value: Any) -> bool:
+    return isinstance(value, list) and all(map(is_one, value))
 
 
-class CheckedFields:
-    """The fields of one JSON object of a file; each getter checks type and range.
+MOST = 2**62  # of any integer in a manifest
+COUNT = Rule(f"an integer from 0 to {MOST}", _is_count)
+NUMBER = Rule(f"an integer from 1 to {MOST}", lambda value: _is_count(value, 1))
+TEXT = Rule("a string", lambda value: isinstance(value, str))
+FLAG = Rule("true or false", lambda value: isinstance(value, bool))
+FILE_NAME = Rule("the name of a file in the same folder", _is_file_name)
+COUNTS = Rule("a list of integers >= 0", lambda value: _is_list_of(_is_count, value))
+TEXTS = Rule("a list of strings", lambda value: _is_list_of(lambda one: isinstance(one, str), value))
+LOG_FIELDS = {"files": [{"number": NUMBER, "bytes": COUNT, "blocks": COUNT}], "next_file": NUMBER}
+MANIFEST_FIELDS: dict[str, Any] = {
+    "commit": TEXT,
+    "memory": {"settings": {}},
+    "frames_per_segment": NUMBER,
+    "num_transitions": COUNT,
+    "frames": LOG_FIELDS,
+    "steps": LOG_FIELDS,
+    "state": {"name": FILE_NAME, "bytes": COUNT, "checksum": COUNT},
+    "kept": COUNTS,
+    "is_pinned": FLAG,
+    "is_closed": FLAG,
+    "follows": TEXTS,
+}
+"""A rule for each field. A dict is the rule of an object with these fields, a list that of a list of such objects."""
 
-    An invalid or missing field raises ``DamagedDataError`` naming the file and the field.
 
-    >>> fields = CheckedFields({"frames": {"bytes": -1}}, "MANIFEST.000001")
-    >>> fields.inner("frames").integer("bytes")
+def check_fields(values: Any, rules: Mapping[str, Any], file: str, path: str = "") -> None:
+    """Raise ``DamagedDataError``, naming the field, unless the JSON object ``values`` of ``file`` is as ``rules`` say.
+
+    ``path`` is the dotted name of the object in the file.
+
+    >>> check_fields({"frames": {"bytes": -1}}, {"frames": {"bytes": COUNT}}, "MANIFEST.000001")
     Traceback (most recent call last):
     ...
     framestow.errors.DamagedDataError: MANIFEST.000001: frames.bytes is -1: it must be an integer from 0 to ...
     """
-
-    def __init__(self, values: Any, file: str, path: str = "") -> None:
-        if not isinstance(values, dict):
-            raise DamagedDataError(
-                f"{file}: {path or 'it'} is {_shorten(values)}: it must be an object with named fields; "
-                f"{_repair_hint(file)}"
-            )
-        # The JSON object itself.
-        self.values: dict[str, Any] = values
-        # For messages: the name of the file, and the dotted name of this object in it.
-        self._file, self._prefix = file, path
-
-    def inner(self, name: str) -> CheckedFields:
-        """Return the fields of the JSON object in field ``name``."""
-        return CheckedFields(self.values.get(name), self._file, self._path(name))
-
-    def integer(self, name: str, low: int = 0, high: int = 2**62) -> int:
-        """Return field ``name``, an integer from ``low`` to ``high``."""
-        value = self.values.get(name)
-        if type(value) is not int or not low <= value <= high:
-            raise self._make_error(name, f"an integer from {low} to {high}")
-        return value
-
-    def integers(self, name: str, count: int | None = None) -> list[int]:
-        """Return field ``name``, a list of integers >= 0; ``count`` of them unless it is ``None``."""
-        value: list[int] = self.values.get(name)  # type: ignore[assignment]  # the next line checks it
-        is_list = isinstance(value, list) and all(type(one) is int and one >= 0 for one in value)
-        if not is_list or count not in (None, len(value)):
-            raise self._make_error(name, f"a list of {'' if count is None else f'{count} '}integers >= 0")
-        return value
-
-    def each(self, name: str) -> list[CheckedFields]:
-        """Return the fields of each JSON object in the list in field ``name``."""
-        value = self.values.get(name)
-        if not isinstance(value, list):
-            raise self._make_error(name, "a list")
-        return [CheckedFields(one, self._file, f"{self._path(name)}[{index}]") for index, one in enumerate(value)]
-
-    def boolean(self, name: str) -> bool:
-        """Return field ``name``, true or false."""
-        value = self.values.get(name)
-        if not isinstance(value, bool):
-            raise self._make_error(name, "true or false")
-        return value
-
-    def text(self, name: str) -> str:
-        """Return field ``name``, a string."""
-        value = self.values.get(name)
-        if not isinstance(value, str):
-            raise self._make_error(name, "a string")
-        return value
-
-    def texts(self, name: str) -> list[str]:
-        """Return field ``name``, a list of strings."""
-        value = self.values.get(name)
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-            raise self._make_error(name, "a list of strings")
-        return value
-
-    def file_name(self, name: str) -> str:
-        """Return field ``name``, the name of a file in the same folder."""
-        value = self.text(name)
-        if not value or "/" in value or "\\" in value or "\0" in value or value in (".", ".."):
-            raise self._make_error(name, "the name of a file in the same folder")
-        return value
-
-    def _path(self, name: str) -> str:
-        return f"{self._prefix}.{name}" if self._prefix else name
-
-    def _make_error(self, name: str, rule: str) -> DamagedDataError:
-        shown = _shorten(self.values.get(name)) if name in self.values else "missing"
-        return DamagedDataError(
-            f"{self._file}: {self._path(name)} is {shown}: it must be {rule}; {_repair_hint(self._file)}"
-        )
+    if not isinstance(values, dict):
+        raise _invalid_field(file, path or "it", values, "an object with named fields")
+    for name, rule in rules.items():
+        value, where = values.get(name, MISSING), f"{path}.{name}" if path else name
+        if isinstance(rule, dict):
+            check_fields(value, rule, file, where)
+        elif isinstance(rule, list):
+            if not isinstance(value, list):
+                raise _invalid_field(file, where, value, "a list")
+            for index, one in enumerate(value):
+                check_fields(one, rule[0], file, f"{where}[{index}]")
+        elif not rule.holds(value):
+            raise _invalid_field(file, where, value, rule.words)
 
 
-def _repair_hint(file: str) -> str:
-    return repair_hint(Path(file).parent)
-
-
+MISSING = Ellipsis  # in place of a field that is missing; no value of JSON
 MAX_SHOWN = 60  # characters of a value in an error message
 
 
-def _shorten(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+def _invalid_field(file: str, where: str, value: Any, rule: str) -> DamagedDataError:
+    text = "missing" if value is MISSING else repr(value)
+    shown = text if len(text) <= MAX_SHOWN else text[:MAX_SHOWN] + "..."
+    return DamagedDataError(f"{file}: {where} is {shown}: it must be {rule}; {repair_hint(Path(file).parent)}")
+
+
+def convert_settings(folder: Path, manifest: Manifest, convert: Callable[[dict[str, Any]], Read]) -> Read:
+    """Return ``convert`` of the saved settings, such as ``MemorySettings.from_state``.
+
+    Raises:
+        DamagedDataError: a setting is invalid; the message names the manifest.
+        InvalidSettingsError: this version does not know a value.
+    """
+    try:
+        return convert(manifest.memory["settings"])
+    except FramestowError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        file = manifest_path(folder, manifest.generation)
+        raise DamagedDataError(f"{file}: settings are damaged ({error}); {repair_hint(folder)}") from error
+
+
+# Its group is the number of the generation.
+STATE_FILE = re.compile(r"state\.(\d{6,})(?:\.repaired)?\.npz")
+STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|{STATE_FILE.pattern}")
+"""Logs, their indices, and state files."""
+# Array with the manifest's JSON, without the entry of the state file and without the name of the commit.
+MANIFEST_ARRAY = "manifest"
+
+
+def state_name(generation: int, *, is_repaired: bool = False) -> str:
+    """Return the name of a generation's state file. A repaired one has another name, so that both can exist.
+
+    >>> state_name(7), state_name(7, is_repaired=True)
+    ('state.000007.npz', 'state.000007.repaired.npz')
+    """
+    return f"state.{generation:06d}{'.repaired' if is_repaired else ''}.npz"
+
+
+def write_state(folder: Path, name: str, manifest: Manifest, arrays: Arrays, files: FileSystem = DISK) -> Manifest:
+    """Write and sync the state file ``name``; return ``manifest`` with the entry of that file."""
+    fields = manifest._asdict()
+    # The file's own entry is not known yet. The commit's name is random, and equal memories have equal state files.
+    del fields["state"], fields["commit"]
+    content = pack_arrays(arrays | {MANIFEST_ARRAY: np.frombuffer(json.dumps(fields).encode(), np.uint8)})
+    return manifest._replace(state=write_checked(folder / name, content, files))
+
+
+def manifest_in_state(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest | None:
+    """Rebuild a generation's manifest from its state file, under a new commit name.
+
+    Returns ``None`` if the state file is damaged or missing.
+    """
+    for is_repaired in (False, True):
+        name = state_name(generation, is_repaired=is_repaired)
+        path = str(folder / name)
+        try:
+            content = files.read(folder / name)
+            fields = json.loads(unpack_arrays(content, path)[MANIFEST_ARRAY].tobytes())
+            entry = {"name": name, "bytes": len(content), "checksum": checksum(content)}
+            if fields["generation"] == generation:
+                return _manifest_of(fields | {"state": entry, "commit": secrets.token_hex(16)}, path, generation)
+        except (OSError, LookupError, TypeError, ValueError):
+            continue
+    return None
+
+
+def pack_arrays(arrays: Arrays) -> bytes:
+    """Return the bytes of an uncompressed .npz file of ``arrays``, which must not contain Python objects.
+
+    >>> unpack_arrays(pack_arrays({"rewards": np.array([0.5, 2.0])}), "state.npz")
+    {'rewards': array([0.5, 2. ])}
+    """
+    stored = io.BytesIO()
+    try:
+        np.savez(stored, **arrays)  # type: ignore[arg-type]
+    except ValueError as error:
+        # After a Ctrl-C within an array, closing the archive raises a ValueError that hides KeyboardInterrupt.
+        raise error.__context__ or error from None
+    return stored.getvalue()
+
+
+def unpack_arrays(stored: bytes, name: str) -> Arrays:
+    """Return the arrays in the bytes of the .npz file ``name``; they are read-only.
+
+    Safe for damaged or hostile files: nothing is unpickled or decompressed, and no array is larger than its bytes in
+    the file. Uses at most twice the file's size.
+
+    Raises:
+        DamagedDataError: the content is anything else; the message names the file.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(stored)) as archive:
+            members = archive.infolist()
+            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
+                raise ValueError("its arrays are compressed")
+            if sum(member.file_size for member in members) > len(stored):
+                raise ValueError("its arrays are larger than the file")
+            arrays = {}
+            for member in members:
+                content = archive.read(member)
+                header = io.BytesIO(content)
+                if np.lib.format.read_magic(header) != (1, 0):
+                    raise ValueError("an array has a header of another version")
+                shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
+                size, start = math.prod(shape), header.tell()
+                if dtype.hasobject or size * dtype.itemsize != len(content) - start:
+                    raise ValueError(f"an array of {dtype} and shape {shape} has {len(content) - start} bytes")
+                array = np.frombuffer(content, dtype, size, start).reshape(shape, order="F" if is_fortran else "C")
+                arrays[member.filename.removesuffix(".npy")] = array
+            return arrays
+    except Exception as error:  # zipfile and NumPy raise many types for damaged bytes
+        raise DamagedDataError(
+            f"{name}: the file does not contain arrays as framestow writes them ({error}); "
+            f"{repair_hint(Path(name).parent)}"
+        ) from error
+
+
+class FolderContents:
+    """The files in the folder of a store, by their generations, from one listing."""
+
+    def __init__(self, folder: Path, files: FileSystem = DISK) -> None:
+        self._folder, self._disk = folder, files
+        self.names = files.names(folder)
+        self.manifests = ManifestNames.of(self.names, folder, files)
+        self._states = sorted(int(match[1]) for match in map(STATE_FILE.fullmatch, self.names) if match)
+        self._log_files = [match for match in map(LOG_FILE.fullmatch, self.names) if match]
+
+    @property
+    def free_generation(self) -> int:
+        """A number above every generation and every state file."""
+        return max(self.manifests.next_generation, 1 + max(self._states, default=0))
+
+    def list_states(self) -> list[int]:
+        """Return the generations that have a state file, ascending, except one that is being written."""
+        return sorted(set(self._states) - {one.generation for one in self.manifests.begun})
+
+    @property
+    def newest_generation(self) -> int | None:
+        """The newest generation, or ``None`` if no memory was saved here.
+
+        Raises:
+            DamagedDataError: files of a memory are there and the manifest that names them is missing.
+        """
+        folder, newest = self._folder, max(self.manifests.generations, default=None)
+        if newest is None:
+            unnamed = self.list_unnamed()
+            if unnamed:
+                raise DamagedDataError(
+                    f"{folder}: {unnamed[0]} is there, and no MANIFEST: a manifest names the files of a memory; "
+                    f"{repair_hint(folder)}, or give another folder"
+                )
+            return None
+        lost = max(self.list_lost(), default=0)
+        if lost > newest:
+            raise DamagedDataError(
+                f"{manifest_path(folder, lost)}: the file is missing: it names the newest generation of the memory; "
+                f"{repair_hint(folder)}"
+            )
+        return newest
+
+    def find_generation(self, wanted: int | None = None) -> int:
+        """Return ``wanted``, or the newest generation if it is ``None``.
+
+        Raises:
+            FileNotFoundError: it is not there.
+            DamagedDataError: the newest manifest is missing, as ``newest_generation`` says.
+            IncompatibleError: the folder has a manifest of another kind.
+        """
+        numbers = self.manifests.generations
+        if wanted is not None and wanted in numbers:
+            return wanted
+        newest = self.newest_generation
+        if newest is None:
+            read_manifest(self._folder, KIND, VERSION, files=self._disk)  # raises: none is there, or of another kind
+        if wanted is None and newest is not None:
+            return newest
+        path = manifest_path(self._folder, wanted)
+        raise FileNotFoundError(f"{path}: there is no generation {wanted}; give one of {numbers}")
+
+    def list_unnamed(self) -> list[str]:
+        """Return the logs and states of a folder without a manifest.
+
+        Files of an unfinished first save are left out. So are those that superseded manifests name: a writer was killed
+        while it removed every generation.
+        """
+        names = set(filter(STORE_FILE.fullmatch, self.names))
+        for begun in self.manifests.begun:
+            names -= {path.name for path in self.files_of(begun, ())}
+        for number in self.manifests.superseded:
+            with suppress(DamagedDataError, IncompatibleError):
+                manifest = read_checked_manifest(self._folder, number, self._disk, is_superseded=True)
+                names -= manifest.file_ends().keys()
+        return sorted(names)
+
+    def files_of(self, begun: Begun, manifests: Iterable[Manifest]) -> list[Path]:
+        """Return the files that the writer of a begun generation created and none of ``manifests`` names."""
+        first_files = dict(zip((FRAMES, STEPS), begun.first_files, strict=False))
+        own = {match[0] for match in self._log_files if int(match[2]) >= first_files.get(match[1], math.inf)}
+        own |= {begun.unfinished_manifest, state_name(begun.generation)}
+        own -= {name for manifest in manifests for name in manifest.file_ends()}
+        return [self._folder / name for name in self.names if name in own]
+
+    def list_lost(self) -> list[int]:
+        """Return the generations without a manifest whose state file is whole, ascending.
+
+        Beside manifests, a state file counts only if its memory was saved after or beside one of theirs: files of
+        another memory, of an unfinished save, and of a superseded generation are none.
+        """
+        numbers = self.manifests.generations
+        candidates = set(self.list_states()) - set(numbers) - set(self.manifests.superseded)
+        known: list[Manifest] = []
+        for number in numbers if candidates else ():
+            with suppress(DamagedDataError, IncompatibleError, FileNotFoundError):
+                known.append(read_checked_manifest(self._folder, number, self._disk))
+        lost = []
+        for number in sorted(candidates):
+            manifest = manifest_in_state(self._folder, number, self._disk)
+            if manifest is not None and (not numbers or any(_are_of_one_memory(manifest, other) for other in known)):
+                lost.append(number)
+        return lost
+
+
+def _are_of_one_memory(manifest: Manifest, other: Manifest) -> bool:
+    return other.commit in manifest.follows or manifest.generation in other.kept
+
+
+def read_while_written(folder: Path, read: Callable[[FolderContents], Read], files: FileSystem = DISK) -> Read:
+    """Return ``read(contents)``; call it again if it failed because a writer changed the folder meanwhile."""
+    while True:
+        contents = FolderContents(folder, files)
+        try:
+            return read(contents)
+        except (FileNotFoundError, DamagedDataError):
+            if contents.names == files.names(folder):
+                raise

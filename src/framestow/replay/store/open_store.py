@@ -22,7 +22,8 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.store.format import Manifest
 from framestow.replay.store.reader import StoredMemory
-from framestow.replay.store.writer import StoreWriter, file_bytes
+from framestow.replay.store.writer import StoreWriter
+from framestow.storage.files.block_log import FILE_BYTES
 from framestow.storage.files.file_system import DISK, FileSystem
 
 MAX_UNFLUSHED_BYTES = 64 * MIB  # of segments that wait in RAM for a background flush
@@ -66,10 +67,9 @@ class OpenStore:
                 writer.begin(None)
                 writer.commit(parts, ())
             else:
-                base = store._fill_from(writer, None)
+                store._continue_from(writer, None)
                 parts.steps.close_episodes()
                 parts.evict_to_fit()
-                _continue_from(writer, base, is_newest=True)
         return store
 
     @classmethod
@@ -77,8 +77,7 @@ class OpenStore:
         """Fill a new memory with one generation (``None``: the newest) and its open episodes; continue from there."""
         store = cls(parts, folder)
         with store._lock_folder() as writer:
-            base = store._fill_from(writer, generation)
-            _continue_from(writer, base, is_newest=generation is None)
+            store._continue_from(writer, generation)
         return store
 
     def flush_every(self, seconds: float | None, memory: object) -> None:
@@ -171,14 +170,23 @@ class OpenStore:
                     yield writer
 
     def _new_writer(self) -> StoreWriter:
-        return StoreWriter(self.path, file_bytes=file_bytes(self._parts.settings))
+        """Lock the folder. Log files take a small part of a budget, since they are removed as a whole."""
+        max_bytes = self._parts.settings.max_bytes
+        file_bytes = FILE_BYTES if max_bytes is None else max(MIB, min(FILE_BYTES, max_bytes // 16))
+        return StoreWriter(self.path, file_bytes=file_bytes)
 
-    def _fill_from(self, writer: StoreWriter, generation: int | None) -> Manifest | None:
-        """Fill the memory with a generation; return its manifest."""
+    def _continue_from(self, writer: StoreWriter, generation: int | None) -> None:
+        """Fill the memory with a generation, and let the writer continue from it.
+
+        ``None`` means the newest one, and warns of lost steps if the memory was not closed.
+        """
         with StoredMemory.open(self.path, generation) as stored:
             _check_settings(self._parts.settings, stored.settings, self.path)
             stored.fill(self._parts, in_files=True)
-        return writer.with_commit(stored.commit)
+        base = writer.with_commit(stored.manifest.commit)
+        writer.begin(base)
+        if base is not None and generation is None:
+            _warn_of_crash(writer, base)
 
     def _write(self, writer: StoreWriter, kept: set[int], *, is_pinned: bool = False, is_closed: bool = False) -> int:
         before = None if self._writer is None else self._change_marker()
@@ -315,13 +323,6 @@ def start_over(path: str | PathLike[str], *, keeps_pinned: bool, files: FileSyst
                 "without a checkpoint a run starts again; put the checkpoint back, or move the memory away"
             )
         writer.keep_only(None)
-
-
-def _continue_from(writer: StoreWriter, base: Manifest | None, *, is_newest: bool) -> None:
-    """Let the writer continue from ``base``; warn of lost steps if it is the newest one and was not closed."""
-    writer.begin(base)
-    if base is not None and is_newest:
-        _warn_of_crash(writer, base)
 
 
 NOT_COMPARED = {"labels", "max_bytes"}  # labels are informative; a smaller budget evicts transitions

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,16 +16,16 @@ from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegment
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.step_store import StepKey, steps_in_pieces
-from framestow.replay.store.folder_contents import FolderContents, read_while_written
 from framestow.replay.store.format import (
     FRAMES,
-    KIND,
     STEPS,
-    VERSION,
+    Arrays,
+    FolderContents,
     Manifest,
-    read_arguments,
+    convert_settings,
     read_checked_manifest,
-    read_settings,
+    read_while_written,
+    unpack_arrays,
 )
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
@@ -33,15 +33,13 @@ from framestow.replay.store.snapshot import (
     OPEN_SIZES,
     RUN_COUNTS,
     SEGMENT_RUNS,
-    Arrays,
     iterate_sealed_segments,
     open_segments,
-    unpack_arrays,
 )
-from framestow.storage.files.block_format import BlockKey, BlockSpan, repair_hint
+from framestow.storage.files.block_format import BlockKey, repair_hint
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations, manifest_path, read_checked, read_newest_manifest
+from framestow.storage.files.manifest import generations, manifest_path, read_checked
 from framestow.storage.frame_storage import FrameSnapshot, FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
@@ -49,25 +47,6 @@ BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
 WINDOWS_PER_PIECE = 2**16  # windows that are looked up at a time
 _EMPTY: npt.NDArray[np.int64] = np.empty(0, np.int64)
 Built = TypeVar("Built")
-
-
-class BlockSource(Protocol):
-    """The blocks of one log: a ``BlockLogReader``, or the intact ones of a damaged log."""
-
-    def __len__(self) -> int:
-        """Return the number of blocks."""
-
-    def __contains__(self, key: BlockKey) -> bool:
-        """Return whether a block can be found."""
-
-    def find(self, key: BlockKey) -> BlockSpan:
-        """Return where a block is; raise ``KeyError`` if it does not exist."""
-
-    def read(self, key: BlockKey) -> bytes:
-        """Return a block; raise ``KeyError`` if it does not exist, ``DamagedDataError`` if it is damaged."""
-
-    def close(self) -> None:
-        """Close the files."""
 
 
 class StoredMemory(Closing):
@@ -78,12 +57,19 @@ class StoredMemory(Closing):
     """
 
     def __init__(
-        self, folder: Path, manifest: Manifest, arrays: Arrays, frames: BlockSource, steps: BlockSource
+        self,
+        folder: Path,
+        manifest: Manifest,
+        arrays: Arrays,
+        frames: BlockLogReader,
+        steps: BlockLogReader,
+        num_frame_blocks: int,
     ) -> None:
         # The blocks of the two logs; their files are open until ``close``.
         self.manifest, self.frames, self.steps = manifest, frames, steps
         self.arrays = arrays
-        """Arrays of the state file."""
+        """Arrays of the state file, which may name at most ``num_frame_blocks`` segments."""
+        self._num_frame_blocks = num_frame_blocks
         # The folder, and the manifest's path, for messages.
         self._folder, self._file = folder, str(manifest_path(folder, manifest.generation))
 
@@ -100,15 +86,15 @@ class StoredMemory(Closing):
 
     @classmethod
     def _open(cls, folder: Path, generation: int | None, files: FileSystem, contents: FolderContents) -> StoredMemory:
-        manifest = read_checked_manifest(folder, _find_generation(folder, generation, files, contents), files)
+        manifest = read_checked_manifest(folder, contents.find_generation(generation), files)
         state = folder / manifest.state["name"]
         arrays = unpack_arrays(read_checked(folder, manifest.state, files, way_out=repair_hint(folder)), str(state))
         with ExitStack() as on_error:
-            logs = []
-            for name in (FRAMES, STEPS):
-                logs.append(_open_log(folder, name, manifest, files))
-                on_error.callback(logs[-1].close)
-            stored = cls(folder, manifest, arrays, *logs)
+            frames = _open_log(folder, FRAMES, manifest, files)
+            on_error.callback(frames.close)
+            steps = _open_log(folder, STEPS, manifest, files)
+            on_error.callback(steps.close)
+            stored = cls(folder, manifest, arrays, frames, steps, len(frames))
             stored.check_arrays()
             on_error.pop_all()
         return stored
@@ -119,7 +105,7 @@ class StoredMemory(Closing):
         Raises:
             IncompatibleError: this machine has too little memory for it.
         """
-        arguments = read_arguments(self.manifest.memory, self._file)
+        arguments = convert_settings(self._folder, self.manifest, MemorySettings.arguments_of)
         if max_bytes is not None:
             arguments["max_bytes"] = max_bytes
         try:
@@ -134,13 +120,8 @@ class StoredMemory(Closing):
 
     @cached_property
     def settings(self) -> MemorySettings:
-        """Settings of the memory; raises as ``read_settings``."""
-        return read_settings(self.manifest.memory, self._file)
-
-    @property
-    def commit(self) -> str:
-        """Name of the commit that wrote the generation; a later save continues from it."""
-        return self.manifest.commit
+        """Settings of the memory; raises as ``convert_settings``."""
+        return convert_settings(self._folder, self.manifest, MemorySettings.from_state)
 
     def fill(self, parts: MemoryParts, *, in_files: bool = False) -> None:
         """Restore the stored data into the parts of a new memory that was built with ``settings``.
@@ -260,8 +241,8 @@ class StoredMemory(Closing):
         lengths = runs[:, 1] - runs[:, 0] + 1
         if int(sizes.sum()) != num_bytes or int(counts.sum()) != num_runs:
             raise self._inconsistency("its arrays do not match its tracks")
-        if (lengths < 1).any() or int(lengths.sum()) > len(self.frames):
-            raise self._inconsistency(f"it names {int(lengths.sum())} segments and the log has {len(self.frames)}")
+        if (lengths < 1).any() or int(lengths.sum()) > self._num_frame_blocks:
+            raise self._inconsistency(f"it names {lengths.sum()} segments and the log has {self._num_frame_blocks}")
 
     def _check_integers(self, name: str, shape: tuple[int, ...], highest: int) -> npt.NDArray[np.int64]:
         array = self.arrays.get(name, _EMPTY)
@@ -292,30 +273,14 @@ def read_frames_per_segment(folder: Path) -> int | None:
 
     def read(contents: FolderContents) -> int | None:
         number = max(contents.manifests.generations, default=None)
-        if number is None:
-            return None
-        settings = read_checked_manifest(folder, number).memory
-        return read_settings(settings, str(manifest_path(folder, number))).frames_per_segment
+        return None if number is None else read_checked_manifest(folder, number).frames_per_segment
 
     return read_while_written(folder, read)
 
 
-def _find_generation(folder: Path, wanted: int | None, files: FileSystem, contents: FolderContents) -> int:
-    """Return the newest generation if ``wanted`` is ``None``, otherwise ``wanted``; raise if it is not there."""
-    numbers = contents.manifests.generations
-    if wanted is not None and wanted in numbers:
-        return wanted
-    newest = contents.newest_generation  # raises if its manifest is lost
-    if newest is None:
-        read_newest_manifest(folder, KIND, VERSION, files)  # raises: there is none, or one of another kind
-    if wanted is None and newest is not None:
-        return newest
-    raise FileNotFoundError(f"{manifest_path(folder, wanted)}: there is no generation {wanted}; give one of {numbers}")
-
-
 def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) -> BlockLogReader:
     try:
-        return BlockLogReader.open(folder, name, manifest.frames if name == FRAMES else manifest.steps, files)
+        return BlockLogReader.open(folder, name, getattr(manifest, name), files)
     except FileNotFoundError as error:
         raise DamagedDataError(
             f"{error.filename}: the file is missing, and the newest manifest names it; {repair_hint(folder)}"

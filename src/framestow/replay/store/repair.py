@@ -23,9 +23,16 @@ from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.notified_sampler import SAMPLERS
 from framestow.replay.samplers.uniform import Uniform
-from framestow.replay.store.folder_contents import STORE_FILE
-from framestow.replay.store.format import FRAMES, KIND, STEPS, VERSION, Manifest, file_names, manifest_content
-from framestow.replay.store.snapshot import state_name, write_state
+from framestow.replay.store.format import (
+    FRAMES,
+    STEPS,
+    STORE_FILE,
+    Manifest,
+    state_name,
+    write_state,
+    write_store_manifest,
+)
+from framestow.replay.store.snapshot import sealed_segments, sealed_steps, update_logs
 from framestow.replay.store.verify import (
     Progress,
     Verification,
@@ -33,11 +40,10 @@ from framestow.replay.store.verify import (
     VerifiedStore,
     find_step_problems,
 )
-from framestow.replay.store.writer import sealed_segments, sealed_steps, update_logs
 from framestow.storage.files.block_format import LOG, BlockKey, BlockSpan, unpack_keys
 from framestow.storage.files.block_log import BlockLogWriter
-from framestow.storage.files.file_system import DISK, FileSystem, durable_file
-from framestow.storage.files.manifest import ManifestNames, generations, manifest_path, write_manifest
+from framestow.storage.files.file_system import DISK, FileSystem, write_durably
+from framestow.storage.files.manifest import ManifestNames, generations, manifest_path
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 
 
@@ -171,13 +177,13 @@ class _Repair:
         for before, manifest in zip(self._generations, repaired, strict=True):
             if manifest is not before.manifest or before.number in self._store.recovered:
                 self._preserve(manifest_path(self._folder, before.number))
-                self._write(manifest)
+                write_store_manifest(self._folder, manifest, self._disk)
         if self._needs_new_number:
             repaired = self._renumber(repaired)
         for number in self._dropped:
             self._move(manifest_path(self._folder, number))
         self._disk.sync_folder(self._folder)  # removes manifests before the files that they name
-        named = {name for manifest in repaired for name in file_names(manifest)}
+        named = {name for manifest in repaired for name in manifest.file_ends()}
         for name in self._names:
             if STORE_FILE.fullmatch(name) and name not in named:
                 self._move(self._folder / name)
@@ -235,12 +241,8 @@ class _Repair:
         self._dropped += [manifest.generation for manifest in manifests if not manifest.is_pinned]
         kept = [manifest.generation for manifest in pinned]
         newest = manifests[-1]._replace(generation=number, commit=secrets.token_hex(16), kept=kept, is_pinned=False)
-        self._write(newest)
+        write_store_manifest(self._folder, newest, self._disk)
         return [*pinned, newest]
-
-    def _write(self, manifest: Manifest) -> None:
-        number, content = manifest.generation, manifest_content(manifest)
-        write_manifest(self._folder, KIND, VERSION, content, generation=number, files=self._disk)
 
     def _move(self, path: Path) -> None:
         self._disk.replace(path, self.moved_to / path.name)
@@ -248,8 +250,7 @@ class _Repair:
     def _preserve(self, path: Path) -> None:
         """Copy a file that is about to be replaced."""
         if path.name in self._names:
-            with durable_file(self.moved_to / path.name, self._disk) as copy:
-                copy.append(self._disk.read(path))
+            write_durably(self.moved_to / path.name, self._disk.read(path), self._disk)
 
 
 def _new_path(path: Path, names: list[str]) -> Path:
@@ -344,7 +345,7 @@ class _NewLogs(Closing):
         ]
         if not self._logs or not all(map(_may_share, self._written, self._current)):
             self.close()
-            self._logs = [BlockLogWriter.create(self._folder, name, files=self._disk) for name in (FRAMES, STEPS)]
+            self._logs = [BlockLogWriter.open(self._folder, name, None, files=self._disk) for name in (FRAMES, STEPS)]
             self._written = [{}, {}]
         frames, steps = self._logs
         return frames, steps

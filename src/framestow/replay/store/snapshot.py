@@ -1,31 +1,29 @@
-"""Copy a memory's small, changing state and store it in the state file of a generation.
+"""Copy a memory for a store: its new blocks to the logs, and its small, changing state as arrays.
 
-A snapshot is taken under the memory's lock. Its time does not depend on the number of stored transitions: sealed
+The state is copied under the memory's lock. Its time does not depend on the number of stored transitions: sealed
 segments of frames and sealed blocks of steps never change, and the logs store them.
 """
 
 from __future__ import annotations
 
-import io
-import json
-import math
-import re
-import zipfile
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+from functools import partial
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedDataError
+from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.store.format import Manifest, manifest_content
-from framestow.storage.files.block_format import BlockKey, repair_hint, split_keys
-from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import write_checked
+from framestow.replay.steps.step_store import StepStore
+from framestow.replay.store.format import Arrays
+from framestow.storage.files.block_format import BlockKey, pack_keys, split_keys, unpack_keys
+from framestow.storage.files.block_log import BlockLogWriter
 
-Arrays = dict[str, npt.NDArray[Any]]
+FEW_BLOCKS = 32  # may be copied while the memory waits
+MAX_ROUNDS = 16  # a memory that seals blocks faster than the disk writes waits after these
+PackedKeys = npt.NDArray[np.int64]  # of blocks, ascending (``pack_keys``)
 
 # Names of arrays in the state file; they are part of the format.
 OPEN_SEGMENTS, OPEN_SIZES = "frames.open_segments", "frames.open_sizes"
@@ -49,8 +47,100 @@ class Snapshot(NamedTuple):
     num_transitions: int
 
 
-def take_snapshot(parts: MemoryParts, sealed: npt.NDArray[np.int64]) -> Snapshot:
-    """Copy the small state of a memory with these sealed segments (packed keys). The caller holds ``parts.lock``."""
+def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts) -> tuple[Snapshot, list[BlockKey]]:
+    """Append a memory's new blocks to the logs; return a snapshot, and the segments of frames that were appended."""
+    storage, steps = parts.storage, parts.steps
+    frames = BlockCopier(logs[0], parts.lock, partial(sealed_segments, parts), storage.segment)
+    blocks = BlockCopier(logs[1], parts.lock, partial(sealed_steps, steps), lambda *key: steps.step_block(key))
+    copiers = frames, blocks
+    for copier in copiers:
+        copier.append_sealed()
+    with parts.lock:
+        evict_unreferenced_frames(storage, steps)
+        parts.check_segments()
+        for copier in copiers:
+            copier.copy_rest()
+        snapshot = take_snapshot(parts, frames.stored)
+    for copier in copiers:
+        copier.append_rest()
+    return snapshot, frames.appended
+
+
+def sealed_segments(parts: MemoryParts) -> PackedKeys:
+    """Return the packed keys of the sealed segments of frames, ascending."""
+    numbers = list(map(parts.storage.sealed_segments, range(parts.settings.num_tracks)))
+    return pack_keys(np.repeat(np.arange(len(numbers)), list(map(len, numbers))), np.concatenate(numbers))
+
+
+def sealed_steps(steps: StepStore) -> PackedKeys:
+    """Return the packed keys of the sealed blocks of steps, ascending."""
+    tracks, numbers = np.array(steps.list_sealed_steps(), np.int64).reshape(-1, 2).T
+    return np.sort(pack_keys(tracks, numbers))
+
+
+class BlockCopier:
+    """Copies the sealed blocks of a memory that a log lacks, in three calls; ``appended`` lists them.
+
+    ``list_keys`` returns the packed keys of the stored blocks, which never change and are sealed in ascending order in
+    each track. ``copy`` returns the bytes of a block; it raises ``IndexError`` if the block was evicted.
+
+    ``append_sealed`` locks the memory for one block at a time. ``copy_rest``, with the lock held, copies the few blocks
+    that were sealed meanwhile. ``append_rest`` needs no lock.
+    """
+
+    def __init__(
+        self,
+        log: BlockLogWriter,
+        lock: RLock,
+        list_keys: Callable[[], PackedKeys],
+        copy: Callable[[int, int], bytes],
+    ) -> None:
+        self._log, self._lock, self._list_keys, self._copy = log, lock, list_keys, copy
+        self._known = log.table.rows().keys  # blocks that the log has, or that were listed before
+        self._rest: list[tuple[BlockKey, bytes]] = []  # blocks copied under the lock, to be appended without it
+        self.stored = self._known[:0]  # all blocks that the memory had at the snapshot
+        self.appended: list[BlockKey] = []  # what this save wrote, in the order of the log
+
+    def append_sealed(self) -> None:
+        """Append the stored blocks until at most ``FEW_BLOCKS`` are missing."""
+        for _ in range(MAX_ROUNDS):
+            missing = self._list_missing()
+            for key in missing:
+                with self._lock:
+                    try:
+                        block = self._copy(*key)
+                    except IndexError:
+                        continue  # evicted meanwhile
+                self._append(key, block)
+            if len(missing) <= FEW_BLOCKS:
+                return
+
+    def copy_rest(self) -> None:
+        """Copy the blocks sealed since. The caller holds the memory's lock."""
+        self._rest = [(key, self._copy(*key)) for key in self._list_missing()]
+
+    def append_rest(self) -> None:
+        """Append the copied blocks, and drop evicted blocks from the log."""
+        for key, block in self._rest:
+            self._append(key, block)
+        self._log.drop(unpack_keys(np.setdiff1d(self._log.table.rows().keys, self.stored, assume_unique=True)))
+
+    def _append(self, key: BlockKey, block: bytes) -> None:
+        self._log.append(key, block)
+        self.appended.append(key)
+
+    def _list_missing(self) -> list[BlockKey]:
+        """List the stored blocks; return those that are neither in the log nor were listed before."""
+        with self._lock:
+            self.stored = self._list_keys()
+        missing = np.setdiff1d(self.stored, self._known, assume_unique=True)
+        if missing.size:
+            self._known = self.stored
+        return list(unpack_keys(missing))
+
+
+def take_snapshot(parts: MemoryParts, sealed: PackedKeys) -> Snapshot:
+    """Copy the small state of a memory with these sealed segments. The caller holds ``parts.lock``."""
     storage, length = parts.storage, parts.storage.frames_per_segment
     positions = [storage.next_position(track) for track in range(parts.settings.num_tracks)]
     open_segments = [
@@ -63,28 +153,27 @@ def take_snapshot(parts: MemoryParts, sealed: npt.NDArray[np.int64]) -> Snapshot
     return Snapshot(memory, arrays, len(parts.steps))
 
 
-def frame_arrays(positions: npt.ArrayLike, open_segments: list[bytes], sealed: npt.NDArray[np.int64]) -> Arrays:
-    """Return the arrays of frames: next positions and open segments by track, and the packed keys of sealed ones."""
+def frame_arrays(positions: npt.ArrayLike, open_segments: list[bytes], sealed: PackedKeys) -> Arrays:
+    """Return the arrays of frames: next positions and open segments by track, and sealed segments as runs.
+
+    A run has consecutive numbers:
+
+    >>> from framestow.storage.files.block_format import pack_keys
+    >>> sealed = pack_keys([0, 0, 0, 0, 1], np.array([3, 4, 5, 9, 7]))
+    >>> arrays = frame_arrays([100, 80, 0], [b"a", b"", b""], sealed)
+    >>> arrays["frames.runs"].tolist(), arrays["frames.run_counts"].tolist()
+    ([[3, 5], [9, 9], [7, 7]], [2, 1, 0])
+    """
+    breaks = np.flatnonzero(np.diff(sealed) != 1)
+    firsts, lasts = np.append(0, breaks + 1)[: len(sealed)], np.append(breaks, -1)[: len(sealed)]
+    tracks, numbers = split_keys(sealed[np.stack([firsts, lasts], axis=1)])
     return {
         NEXT_POSITIONS: np.array(positions, np.int64),
         OPEN_SIZES: np.array([len(segment) for segment in open_segments], np.int64),
         OPEN_SEGMENTS: np.frombuffer(b"".join(open_segments), np.uint8),
-        **segment_runs(sealed, len(open_segments)),
+        SEGMENT_RUNS: numbers,
+        RUN_COUNTS: np.bincount(tracks[:, 0], minlength=len(open_segments)),
     }
-
-
-def segment_runs(keys: npt.NDArray[np.int64], num_tracks: int) -> Arrays:
-    """Encode the packed keys of sealed segments, ascending, as runs of consecutive numbers, for the state file.
-
-    >>> from framestow.storage.files.block_format import pack_keys
-    >>> arrays = segment_runs(pack_keys([0, 0, 0, 0, 1], np.array([3, 4, 5, 9, 7])), num_tracks=3)
-    >>> arrays["frames.runs"].tolist(), arrays["frames.run_counts"].tolist()
-    ([[3, 5], [9, 9], [7, 7]], [2, 1, 0])
-    """
-    breaks = np.flatnonzero(np.diff(keys) != 1)
-    tracks, firsts = split_keys(keys[np.append(0, breaks + 1)[: len(keys)]])
-    _, lasts = split_keys(keys[np.append(breaks, -1)[: len(keys)]])
-    return {SEGMENT_RUNS: np.stack([firsts, lasts], axis=1), RUN_COUNTS: np.bincount(tracks, minlength=num_tracks)}
 
 
 def open_segments(arrays: Arrays) -> list[tuple[int, npt.NDArray[np.uint8]]]:
@@ -101,85 +190,10 @@ def iterate_sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
     """Yield the sealed segments that a state file names, by track of frames and number.
 
     >>> from framestow.storage.files.block_format import pack_keys
-    >>> arrays = segment_runs(pack_keys([0, 0, 1], np.array([3, 4, 9])), num_tracks=2)
+    >>> arrays = frame_arrays([100, 80], [b"a", b""], pack_keys([0, 0, 1], np.array([3, 4, 9])))
     >>> [tuple(key) for key in iterate_sealed_segments(arrays)]
     [(0, 3), (0, 4), (1, 9)]
     """
     tracks = np.repeat(np.arange(len(arrays[RUN_COUNTS])), arrays[RUN_COUNTS])
     for track, (first, last) in zip(tracks.tolist(), arrays[SEGMENT_RUNS].tolist(), strict=True):
         yield from (BlockKey(track, number) for number in range(first, last + 1))
-
-
-# Its group is the number of the generation.
-STATE_FILE = re.compile(r"state\.(\d{6,})(?:\.repaired)?\.npz")
-# Array with the manifest's JSON, without the entry of the state file and without the name of the commit.
-MANIFEST_ARRAY = "manifest"
-
-
-def state_name(generation: int, *, is_repaired: bool = False) -> str:
-    """Return the name of a generation's state file. A repaired one has another name, so that both can exist.
-
-    >>> state_name(7), state_name(7, is_repaired=True)
-    ('state.000007.npz', 'state.000007.repaired.npz')
-    """
-    return f"state.{generation:06d}{'.repaired' if is_repaired else ''}.npz"
-
-
-def write_state(folder: Path, name: str, manifest: Manifest, arrays: Arrays, files: FileSystem = DISK) -> Manifest:
-    """Write and sync the state file ``name``; return ``manifest`` with the entry of that file."""
-    fields = {"generation": manifest.generation} | manifest_content(manifest)
-    # The file's own entry is not known yet. The commit's name is random, and equal memories have equal state files.
-    del fields["state"], fields["commit"]
-    content = pack_arrays(arrays | {MANIFEST_ARRAY: np.frombuffer(json.dumps(fields).encode(), np.uint8)})
-    return manifest._replace(state=write_checked(folder / name, content, files))
-
-
-def pack_arrays(arrays: Arrays) -> bytes:
-    """Return the bytes of an uncompressed .npz file of ``arrays``, which must not contain Python objects.
-
-    >>> unpack_arrays(pack_arrays({"rewards": np.array([0.5, 2.0])}), "state.npz")
-    {'rewards': array([0.5, 2. ])}
-    """
-    stored = io.BytesIO()
-    try:
-        np.savez(stored, **arrays)  # type: ignore[arg-type]
-    except ValueError as error:
-        # After a Ctrl-C within an array, closing the archive raises a ValueError that hides KeyboardInterrupt.
-        raise error.__context__ or error from None
-    return stored.getvalue()
-
-
-def unpack_arrays(stored: bytes, name: str) -> Arrays:
-    """Return the arrays in the bytes of the .npz file ``name``; they are read-only.
-
-    Safe for damaged or hostile files: nothing is unpickled or decompressed, and no array is larger than its bytes in
-    the file. Uses at most twice the file's size.
-
-    Raises:
-        DamagedDataError: the content is anything else; the message names the file.
-    """
-    try:
-        with zipfile.ZipFile(io.BytesIO(stored)) as archive:
-            members = archive.infolist()
-            if any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                raise ValueError("its arrays are compressed")
-            if sum(member.file_size for member in members) > len(stored):
-                raise ValueError("its arrays are larger than the file")
-            arrays = {}
-            for member in members:
-                content = archive.read(member)
-                header = io.BytesIO(content)
-                if np.lib.format.read_magic(header) != (1, 0):
-                    raise ValueError("an array has a header of another version")
-                shape, is_fortran, dtype = np.lib.format.read_array_header_1_0(header)
-                size, start = math.prod(shape), header.tell()
-                if dtype.hasobject or size * dtype.itemsize != len(content) - start:
-                    raise ValueError(f"an array of {dtype} and shape {shape} has {len(content) - start} bytes")
-                array = np.frombuffer(content, dtype, size, start).reshape(shape, order="F" if is_fortran else "C")
-                arrays[member.filename.removesuffix(".npy")] = array
-            return arrays
-    except Exception as error:  # zipfile and NumPy raise many types for damaged bytes
-        raise DamagedDataError(
-            f"{name}: the file does not contain arrays as framestow writes them ({error}); "
-            f"{repair_hint(Path(name).parent)}"
-        ) from error

@@ -17,30 +17,32 @@ import numpy.typing as npt
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError
 from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
+from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import BORDER
 from framestow.replay.steps.step_store import SealedBlocks, SegmentSpans, StepKey, StepStore, steps_in_pieces
 from framestow.replay.steps.step_stores import make_step_store
-from framestow.replay.store.folder_contents import FolderContents, manifest_in_state, read_while_written
 from framestow.replay.store.format import (
     FRAMES,
     KIND,
     STEPS,
+    Arrays,
+    FolderContents,
     Manifest,
-    file_names,
+    convert_settings,
+    manifest_in_state,
     read_checked_manifest,
-    read_settings,
+    read_while_written,
+    unpack_arrays,
 )
 from framestow.replay.store.reader import BEFORE_ALL_POSITIONS, StoredMemory
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
     OPEN_SIZES,
-    Arrays,
     frame_arrays,
     iterate_sealed_segments,
     open_segments,
-    unpack_arrays,
 )
-from framestow.replay.store.verify_log import IntactBlocks, SegmentCheck, StepsCheck, VerifiedLog
+from framestow.replay.store.verify_log import SegmentCheck, StepsCheck, VerifiedLog
 from framestow.storage.files.block_format import BlockKey, pack_keys, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path, read_checked
@@ -110,7 +112,7 @@ def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, fi
 
     def list_needed(contents: FolderContents) -> set[str]:
         manifests = [read_checked_manifest(folder, number, files) for number in contents.manifests.generations]
-        return {name for manifest in manifests for name in file_names(manifest)}
+        return {name for manifest in manifests for name in manifest.file_ends()}
 
     needed = read_while_written(folder, list_needed, files)
     findings = [one for one in verification.findings if one.file.exists() or one.file.name in needed]
@@ -131,20 +133,15 @@ class VerifiedStore(Closing):
         """Generations whose damaged manifests were rebuilt from their state files."""
         self.manifests = self._read_manifests()
         self.generations: list[VerifiedGeneration] = []
-        self.logs: dict[str, VerifiedLog] = {}  # by name, with the blocks that any generation names
-        # By generation, the blocks that it names in the logs of frames and of steps.
-        self._blocks: dict[int, tuple[IntactBlocks, IntactBlocks]] = {}
+        self.logs: dict[str, VerifiedLog] = {}  # by name
         # Bytes of all committed files, and for ``progress`` the bytes done and to do. A log's bytes count twice.
         self.num_bytes = self._done = self._to_do = 0
         if self.manifests:
             # Open all files first: a concurrent writer may remove files, but open files stay readable.
             states = [self._read_state(manifest) for manifest in self.manifests]
             for name in (FRAMES, STEPS):
-                of_log = [getattr(manifest, name) for manifest in self.manifests]
+                of_log = {manifest.generation: getattr(manifest, name) for manifest in self.manifests}
                 self.logs[name] = VerifiedLog(folder, name, of_log, files)
-            frames, steps = self.logs[FRAMES], self.logs[STEPS]
-            for manifest in self.manifests:
-                self._blocks[manifest.generation] = frames.blocks_of(manifest.frames), steps.blocks_of(manifest.steps)
             self._verify_logs()
             for manifest, state in zip(self.manifests, states, strict=True):
                 self._verify_generation(manifest, state)
@@ -185,9 +182,6 @@ class VerifiedStore(Closing):
         """Close the files."""
         for log in self.logs.values():
             log.close()
-        for blocks in self._blocks.values():
-            for of_log in blocks:
-                of_log.close()
 
     def _read_manifests(self) -> list[Manifest]:
         """Return the newest intact manifest and the older ones that it keeps. Ignore leftovers of a crash."""
@@ -233,8 +227,8 @@ class VerifiedStore(Closing):
 
     def _verify_logs(self) -> None:
         newest = self.manifests[-1]
-        settings = read_settings(newest.memory, str(manifest_path(self.folder, newest.generation)))
-        in_logs = sum(file["bytes"] for log in self.logs.values() for file in log.union["files"])
+        settings = convert_settings(self.folder, newest, MemorySettings.from_state)
+        in_logs = sum(log.num_bytes for log in self.logs.values())
         self.num_bytes = in_logs + sum(manifest.state["bytes"] for manifest in self.manifests)
         self._to_do = 2 * in_logs  # one pass over the bytes, one over the blocks
         self.logs[FRAMES].verify(SegmentCheck(settings, newest.frames_per_segment), self._advance)
@@ -257,7 +251,9 @@ class VerifiedStore(Closing):
             self.findings.append(Finding(path, None, str(error), None))
 
     def _stored(self, manifest: Manifest, arrays: Arrays) -> StoredMemory:
-        return StoredMemory(self.folder, manifest, arrays, *self._blocks[manifest.generation])
+        frames, steps = (self.logs[name].blocks[manifest.generation] for name in (FRAMES, STEPS))
+        num_frame_blocks = sum(file["blocks"] for file in manifest.frames["files"])  # intact or not
+        return StoredMemory(self.folder, manifest, arrays, frames, steps, num_frame_blocks)
 
     def _add_generation(self, generation: VerifiedGeneration) -> None:
         self.generations.append(generation)
@@ -285,9 +281,9 @@ class VerifiedStore(Closing):
         Lost with the state are open segments, steps of incomplete blocks and open episodes. Missing segments that steps
         may reference are named too; ``VerifiedGeneration`` removes those steps.
         """
-        settings = read_settings(manifest.memory, str(manifest_path(self.folder, manifest.generation)))
-        num_envs, (frames, steps) = settings.num_envs, self._blocks[manifest.generation]
-        num_arrays, found = len(settings.frame.frame_specs), set(frames)
+        settings = convert_settings(self.folder, manifest, MemorySettings.from_state)
+        num_envs, steps = settings.num_envs, self.logs[STEPS].blocks[manifest.generation]
+        num_arrays, found = len(settings.frame.frame_specs), set(self.logs[FRAMES].blocks[manifest.generation])
         spans = SegmentSpans(num_envs, manifest.frames_per_segment)
         for track, number in found:
             spans.add(track % num_envs, number, number)

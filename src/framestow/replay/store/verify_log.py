@@ -1,21 +1,20 @@
 """Verify one log of a store: every byte of its files, then the content of every block.
 
-``VerifiedLog`` covers all generations together, ``IntactBlocks`` those of one of them. ``SegmentCheck`` and
-``StepsCheck`` check one block.
+``VerifiedLog`` covers all generations together. ``SegmentCheck`` and ``StepsCheck`` check one block.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
+from framestow.closing import Closing
 from framestow.errors import DamagedDataError
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import ALL_FLAGS, slot_record
-from framestow.storage.files.block_format import LOG, BlockKey, BlockSpan, Damage, FileState, LogState, file_name
+from framestow.storage.files.block_format import LOG, BlockKey, Damage, FileState, LogState, file_name
 from framestow.storage.files.block_log import find_committed
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
@@ -26,48 +25,60 @@ Progress = Callable[[int], None]  # called with the number of bytes read since t
 BlockCheck = Callable[[BlockKey, bytes], "str | None"]
 
 
-class FileOffset(NamedTuple):
-    """File and offset of a block's payload."""
+class VerifiedLog(Closing):
+    """The files of one log that any generation names, each up to its last committed byte. Close it after use."""
 
-    file: Path
-    offset: int
-
-
-class VerifiedLog:
-    """The files of one log that any generation names, each up to its last committed byte.
-
-    ``damages`` lists all damage; ``missing`` lists the files that do not exist. Close it after use.
-    """
-
-    def __init__(self, folder: Path, name: str, states: Iterable[LogState], files: FileSystem = DISK) -> None:
-        self.name, self._folder, self._disk = name, folder, files
-        # The longest committed part of each file that any generation names.
-        self.union = union_of(states)
-        names = set(files.names(folder))
-        self.missing = [
-            folder / file_name(name, state["number"], LOG)
-            for state in self.union["files"]
-            if file_name(name, state["number"], LOG) not in names
-        ]
+    def __init__(self, folder: Path, name: str, states: Mapping[int, LogState], files: FileSystem = DISK) -> None:
+        """Open the files, which a concurrent writer may then remove; ``states`` are those of all generations."""
+        self.name = name
+        ends = find_committed(states.values())
+        self.num_bytes = sum(end.bytes for end in ends.values())
+        """Bytes of the files that the generations name."""
+        names = {number: file_name(name, number, LOG) for number in sorted(ends)}
+        there = set(files.names(folder))
+        self.missing = [folder / file for file in names.values() if file not in there]
+        """Files that do not exist."""
         self.damages = [Damage(path, 0, None, f"{path}: the file is missing") for path in self.missing]
-        # Reads the union. ``IntactBlocks`` reads what one generation names.
-        self._reader = BlockLogReader.open(folder, name, self._without_missing(self.union), files)
-        # Blocks that must not be read; filled by ``verify``.
-        self._bad: set[FileOffset] = set()
+        """All damage, once ``verify`` was called."""
+
+        def open_existing(state: LogState) -> BlockLogReader:
+            existing = [file for file in state["files"] if names[file["number"]] in there]
+            return BlockLogReader.open(folder, name, LogState(files=existing, next_file=state["next_file"]), files)
+
+        union = [FileState(number=number, bytes=ends[number].bytes, blocks=ends[number].blocks) for number in names]
+        self._reader = open_existing(LogState(files=union, next_file=1))
+        self.blocks = {generation: open_existing(state) for generation, state in states.items()}
+        """By generation, the blocks that it names; after ``verify`` the intact ones."""
 
     def verify(self, check: BlockCheck, progress: Progress) -> None:
-        """Verify every byte, then check every intact block with ``check``."""
+        """Verify every byte, then check every intact block with ``check``; take the damaged ones out of ``blocks``."""
         self.damages += self._reader.damages(progress)
-        self._bad = {FileOffset(damage.file, damage.offset) for damage in self.damages if damage.key is not None}
+        bad = {(damage.file, damage.offset): damage.key for damage in self.damages if damage.key is not None}
         for key in self._reader:
             file, offset, size = self._reader.find(key)
-            if FileOffset(file, offset) not in self._bad:
+            if (file, offset) not in bad:
                 problem = check(key, self._reader.read(key))
                 if problem:
                     message = f"{file}: block {key.number} of track {key.track} at offset {offset}: {problem}"
                     self.damages.append(Damage(file, offset, key, message))
-                    self._bad.add(FileOffset(file, offset))
+                    bad[file, offset] = key
             progress(size)
+        for blocks in self.blocks.values():
+            for place, key in bad.items():
+                if key in blocks and blocks.find(key)[:2] == place:
+                    self._replace(key, blocks, bad)
+
+    def _replace(self, key: BlockKey, blocks: BlockLogReader, bad: Mapping[tuple[Path, int], BlockKey]) -> None:
+        """Take a damaged block from an intact copy, or out of ``blocks``.
+
+        The newest block of that key may have other content, written by a memory that resumed from an older generation.
+        It counts as a copy if its header equals the damaged block's header.
+        """
+        header, newest = blocks.header(key), self._reader.find(key)
+        if header is not None and header == self._reader.header(key) and newest[:2] not in bad:
+            blocks.take(key, self._reader)
+        else:
+            blocks.drop(key)
 
     @property
     def num_blocks(self) -> int:
@@ -88,83 +99,14 @@ class VerifiedLog:
         """Whether known damage explains a missing block: its own, or bytes whose blocks are unknown."""
         return any(damage.key == key or (damage.key is None and not damage.is_in_index) for damage in self.damages)
 
-    def blocks_of(self, state: LogState) -> IntactBlocks:
-        """Open the blocks of a generation whose manifest has ``state``."""
-        reader = BlockLogReader.open(self._folder, self.name, self._without_missing(state), self._disk)
-        return IntactBlocks(self, reader, sum(file["blocks"] for file in state["files"]))
-
-    def find_intact(self, key: BlockKey, reader: BlockLogReader) -> tuple[BlockLogReader, BlockSpan]:
-        """Return a reader and the span of an intact copy of a block; raise ``KeyError`` if there is none.
-
-        ``reader`` is preferred, then the newest block of that key in the log. That one may have other content, written
-        by a memory that resumed from an older generation. It counts as a copy if its header equals the damaged block's
-        header.
-        """
-        span = reader.find(key)
-        if FileOffset(span.file, span.offset) not in self._bad:
-            return reader, span
-        newest = self._reader.find(key)
-        header = reader.header(key)
-        if header is None or header != self._reader.header(key) or FileOffset(newest.file, newest.offset) in self._bad:
-            raise KeyError(f"{span.file}: block {key.number} of track {key.track} at offset {span.offset} is damaged")
-        return self._reader, newest
-
     def repair_indices(self) -> list[Path]:
         """Rewrite damaged and lost indices; return them. Only the writer may call it."""
         return self._reader.repair_indices()
 
     def close(self) -> None:
-        """Close the files."""
-        self._reader.close()
-
-    def _without_missing(self, state: LogState) -> LogState:
-        missing = {path.name for path in self.missing}
-        files = [file for file in state["files"] if file_name(self.name, file["number"], LOG) not in missing]
-        return LogState(files=files, next_file=state["next_file"])
-
-
-class IntactBlocks:
-    """The intact blocks of a log that one generation names: a source for ``StoredMemory``."""
-
-    def __init__(self, log: VerifiedLog, reader: BlockLogReader, num_named: int) -> None:
-        self._log, self._reader, self._num_named = log, reader, num_named
-
-    def __len__(self) -> int:
-        """Return how many blocks the generation's manifest counts, intact or not."""
-        return self._num_named
-
-    def __contains__(self, key: BlockKey) -> bool:
-        try:
-            self._log.find_intact(key, self._reader)
-        except KeyError:
-            return False
-        return True
-
-    def __iter__(self) -> Iterator[BlockKey]:
-        """Yield all intact blocks by track and number, including blocks that no generation needs."""
-        return filter(self.__contains__, self._reader)
-
-    def find(self, key: BlockKey) -> BlockSpan:
-        """Return where a block is; raise ``KeyError`` if it is damaged or missing."""
-        return self._log.find_intact(key, self._reader)[1]
-
-    def read(self, key: BlockKey) -> bytes:
-        """Return a block's payload; raise ``KeyError`` if it is damaged or missing."""
-        return self._log.find_intact(key, self._reader)[0].read(key)
-
-    def close(self) -> None:
-        """Close the files."""
-        self._reader.close()
-
-
-def union_of(states: Iterable[LogState]) -> LogState:
-    """Return a log state with the longest committed part of each file."""
-    states = list(states)
-    files = [
-        FileState(number=number, bytes=end.bytes, blocks=end.blocks)
-        for number, end in sorted(find_committed(states).items())
-    ]
-    return LogState(files=files, next_file=max((state["next_file"] for state in states), default=1))
+        """Close the files. Closing again does nothing."""
+        for reader in (self._reader, *self.blocks.values()):
+            reader.close()
 
 
 UNPACKED_BYTES = 8 * 2**20  # of frames, unpacked at a time

@@ -1,40 +1,27 @@
-"""Write a store: append new blocks to its logs, then commit them with a manifest.
-
-``StoreWriter`` is the one writer of a folder. ``BlockCopier`` copies a memory's sealed blocks to a log while the memory
-is in use.
-"""
+"""``StoreWriter``: the one writer of a folder. It appends new blocks to the logs and commits them with a manifest."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack, suppress
-from functools import partial
 from pathlib import Path
-from threading import RLock
-
-import numpy as np
-import numpy.typing as npt
 
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
-from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.step_store import StepStore
-from framestow.replay.store.folder_contents import FolderContents
 from framestow.replay.store.format import (
     FRAMES,
-    KIND,
     STEPS,
-    VERSION,
+    FolderContents,
     Manifest,
-    file_names,
-    manifest_content,
     read_checked_manifest,
+    state_name,
+    write_state,
+    write_store_manifest,
 )
-from framestow.replay.store.snapshot import Snapshot, state_name, take_snapshot, write_state
-from framestow.storage.files.block_format import BlockKey, BlockSpan, pack_keys, unpack_keys
+from framestow.replay.store.snapshot import update_logs
+from framestow.storage.files.block_format import BlockKey, BlockSpan, unpack_keys
 from framestow.storage.files.block_log import FILE_BYTES, BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
@@ -44,13 +31,8 @@ from framestow.storage.files.manifest import (
     generations,
     remove_superseded,
     supersede_manifest,
-    write_manifest,
 )
 from framestow.storage.files.writer_lock import LOCK, WriterLock
-
-FEW_BLOCKS = 32  # may be copied while the memory waits
-MAX_ROUNDS = 16  # a memory that seals blocks faster than the disk writes waits after these
-PackedKeys = npt.NDArray[np.int64]  # of blocks, ascending (``pack_keys``)
 
 
 class StoreWriter(Closing):
@@ -149,10 +131,19 @@ class StoreWriter(Closing):
         for path in self._find_leftovers(self._contents):
             self.left_over[path] = self._disk.size(path)
             self._disk.remove(path)
+        others = [one for one in (*self._list_staying(), *self._superseded.values()) if one is not base]
         with ExitStack() as on_error:
-            frames = self._open_log(FRAMES, base)
-            on_error.callback(frames.close)
-            self._logs = frames, self._open_log(STEPS, base)
+            logs = []
+            for name in (FRAMES, STEPS):
+                state = None if base is None else getattr(base, name)
+                of_others = [getattr(other, name) for other in others]
+                log = BlockLogWriter.open(
+                    self.folder, name, state, of_others, file_bytes=self._file_bytes, files=self._disk
+                )
+                on_error.callback(log.close)
+                logs.append(log)
+                self.left_over |= log.left_over
+            self._logs = logs[0], logs[1]
             on_error.pop_all()
 
     def commit(
@@ -236,23 +227,13 @@ class StoreWriter(Closing):
         """Return the files that dead writers announced and created, and that no manifest names."""
         return {path for begun in contents.manifests.begun for path in contents.files_of(begun, self._list_staying())}
 
-    def _open_log(self, name: str, base: Manifest | None) -> BlockLogWriter:
-        manifests = [*self._list_staying(), *self._superseded.values()]
-        others = [getattr(manifest, name) for manifest in manifests if manifest is not base]
-        if base is None:
-            return BlockLogWriter.create(self.folder, name, others, file_bytes=self._file_bytes, files=self._disk)
-        state = getattr(base, name)
-        log = BlockLogWriter.open(self.folder, name, state, others, file_bytes=self._file_bytes, files=self._disk)
-        self.left_over |= log.left_over
-        return log
-
     def _open_logs(self) -> tuple[BlockLogWriter, BlockLogWriter]:
         """Return the logs. After a failure, reopen them as of the last commit that reached the disk."""
         if self._logs is None:
             self._contents = self._read_generations()
             self.begin(self.with_commit(self._attempt, self._base.commit if self._base else ""))
             assert self._logs is not None
-            self.moved = list(unpack_keys(self._logs[0].packed_keys()))
+            self.moved = list(unpack_keys(self._logs[0].table.rows().keys))
         assert self._logs is not None
         return self._logs
 
@@ -286,8 +267,7 @@ class StoreWriter(Closing):
             follows=[one.commit for one in (*self.generations.values(), *self._superseded.values())],
         )
         manifest = write_state(self.folder, state_name(generation), manifest, snapshot.arrays, self._disk)
-        content = manifest_content(manifest)
-        write_manifest(self.folder, KIND, VERSION, content, generation=generation, files=self._disk)
+        write_store_manifest(self.folder, manifest, self._disk)
         self._base = manifest
         self._supersede(self.generations.keys() - set(manifest.kept))
         self.generations[generation] = manifest
@@ -306,7 +286,7 @@ class StoreWriter(Closing):
             for number in there & set(self._superseded):
                 supersede_manifest(self.folder, number, self._disk)
             self._disk.sync_folder(self.folder)  # before the files that these manifests name are removed
-            needed = {name for manifest in manifests for name in file_names(manifest)}
+            needed = {name for manifest in manifests for name in manifest.file_ends()}
             for state in {manifest.state["name"] for manifest in self._superseded.values()} - needed:
                 self._disk.remove(self.folder / state)
             for name, log in zip((FRAMES, STEPS), logs, strict=True):
@@ -314,104 +294,9 @@ class StoreWriter(Closing):
             self._disk.sync_folder(self.folder)  # before nothing names the removed files any more
             contents = FolderContents(self.folder, self._disk)
             for number, manifest in list(self._superseded.items()):
-                if not (file_names(manifest) - needed) & set(contents.names):
+                if not (manifest.file_ends().keys() - needed) & set(contents.names):
                     remove_superseded(self.folder, number, self._disk)
                     del self._superseded[number]
             if not self._find_leftovers(contents):
                 for begun in contents.manifests.begun:
                     end_generation(self.folder, begun, self._disk)
-
-
-def file_bytes(settings: MemorySettings) -> int:
-    """Return the maximum size of a log file: a small part of ``max_bytes``, since files are removed as a whole."""
-    return FILE_BYTES if settings.max_bytes is None else max(2**20, min(FILE_BYTES, settings.max_bytes // 16))
-
-
-def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts) -> tuple[Snapshot, list[BlockKey]]:
-    """Append a memory's new blocks to the logs; return a snapshot, and the segments of frames that were appended."""
-    storage, steps = parts.storage, parts.steps
-    frames = BlockCopier(logs[0], parts.lock, partial(sealed_segments, parts), storage.segment)
-    blocks = BlockCopier(logs[1], parts.lock, partial(sealed_steps, steps), lambda *key: steps.step_block(key))
-    copiers = frames, blocks
-    for copier in copiers:
-        copier.append_sealed()
-    with parts.lock:
-        evict_unreferenced_frames(storage, steps)
-        parts.check_segments()
-        for copier in copiers:
-            copier.copy_rest()
-        snapshot = take_snapshot(parts, frames.stored)
-    for copier in copiers:
-        copier.append_rest()
-    return snapshot, frames.appended
-
-
-def sealed_segments(parts: MemoryParts) -> PackedKeys:
-    """Return the packed keys of the sealed segments of frames, ascending."""
-    numbers = list(map(parts.storage.sealed_segments, range(parts.settings.num_tracks)))
-    return pack_keys(np.repeat(np.arange(len(numbers)), list(map(len, numbers))), np.concatenate(numbers))
-
-
-def sealed_steps(steps: StepStore) -> PackedKeys:
-    """Return the packed keys of the sealed blocks of steps, ascending."""
-    tracks, numbers = np.array(steps.list_sealed_steps(), np.int64).reshape(-1, 2).T
-    return np.sort(pack_keys(tracks, numbers))
-
-
-class BlockCopier:
-    """Copies the sealed blocks of a memory that a log lacks, in three calls; ``appended`` lists them.
-
-    ``list_keys`` returns the packed keys of the stored blocks, which never change and are sealed in ascending order in
-    each track. ``copy`` returns the bytes of a block; it raises ``IndexError`` if the block was evicted.
-
-    ``append_sealed`` locks the memory for one block at a time. ``copy_rest``, with the lock held, copies the few blocks
-    that were sealed meanwhile. ``append_rest`` needs no lock.
-    """
-
-    def __init__(
-        self,
-        log: BlockLogWriter,
-        lock: RLock,
-        list_keys: Callable[[], PackedKeys],
-        copy: Callable[[int, int], bytes],
-    ) -> None:
-        self._log, self._lock, self._list_keys, self._copy = log, lock, list_keys, copy
-        self._known = log.packed_keys()  # blocks that the log has, or that were listed before
-        self._rest: list[tuple[BlockKey, bytes]] = []  # blocks copied under the lock, to be appended without it
-        self.stored = self._known[:0]  # all blocks that the memory had at the snapshot
-        self.appended: list[BlockKey] = []  # what this save wrote, in the order of the log
-
-    def append_sealed(self) -> None:
-        """Append the stored blocks until at most ``FEW_BLOCKS`` are missing."""
-        for _ in range(MAX_ROUNDS):
-            with self._lock:
-                stored = self._list_keys()
-            missing = self._find_missing(stored)
-            for key in unpack_keys(missing):
-                with self._lock:
-                    try:
-                        block = self._copy(*key)
-                    except IndexError:
-                        continue  # evicted meanwhile
-                self._log.append(key, block)
-                self.appended.append(key)
-            if len(missing) <= FEW_BLOCKS:
-                return
-
-    def copy_rest(self) -> None:
-        """Copy the blocks sealed since. The caller holds the memory's lock."""
-        self.stored = self._list_keys()
-        self._rest = [(key, self._copy(*key)) for key in unpack_keys(self._find_missing(self.stored))]
-
-    def append_rest(self) -> None:
-        """Append the copied blocks, and drop evicted blocks from the log."""
-        for key, block in self._rest:
-            self._log.append(key, block)
-            self.appended.append(key)
-        self._log.drop(unpack_keys(np.setdiff1d(self._log.packed_keys(), self.stored, assume_unique=True)))
-
-    def _find_missing(self, stored: PackedKeys) -> PackedKeys:
-        """Return those of ``stored`` that are neither in the log nor listed before."""
-        missing = np.setdiff1d(stored, self._known, assume_unique=True)
-        self._known = stored if missing.size else self._known
-        return missing

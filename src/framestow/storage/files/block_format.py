@@ -24,8 +24,9 @@ seeking.
 
 from __future__ import annotations
 
+import re
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple, TypedDict
 
@@ -40,7 +41,6 @@ LOG, INDEX = "log", "index"  # endings of the names of files
 FILE_HEADER_BYTES: Final = 32
 BLOCK_HEADER_BYTES: Final = 32
 ENTRY_BYTES: Final = 32
-
 
 _MAGIC = {LOG: b"FSTOWLOG", INDEX: b"FSTOWIDX"}
 _BLOCK_MARKER = b"FBLK"  # at the beginning of every block header
@@ -128,6 +128,15 @@ def file_name(name: str, number: int, ending: str) -> str:
     return f"{name}.{number:06d}.{ending}"
 
 
+LOG_FILE: Final = re.compile(rf"(\w+)\.(\d{{6,}})\.(?:{LOG}|{INDEX})")
+"""Pattern of ``file_name``; its groups are the name of the log and the number of the file."""
+
+
+def index_bytes(num_blocks: int) -> int:
+    """Return the bytes of the index of a log file with ``num_blocks`` blocks."""
+    return FILE_HEADER_BYTES + num_blocks * ENTRY_BYTES
+
+
 def pack_file_header(name: str, number: int, ending: str) -> bytes:
     """Return the header of a file; ``name`` has at most 8 letters."""
     return _with_checksum(_FILE_HEADER.pack(_MAGIC[ending], FORMAT_VERSION, number, name.encode("ascii")))
@@ -197,7 +206,7 @@ class Row(NamedTuple):
     size: int
 
 
-class _Sorted(NamedTuple):
+class Rows(NamedTuple):
     """Rows as columns, sorted by packed key. As one attribute, a Ctrl-C finds all columns old or all new."""
 
     keys: npt.NDArray[np.int64]  # packed (pack_key), ascending
@@ -205,15 +214,15 @@ class _Sorted(NamedTuple):
     offsets: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.uint32]
 
-    def select(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> _Sorted:
-        return _Sorted(self.keys[chosen], self.files[chosen], self.offsets[chosen], self.sizes[chosen])
+    def select(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Rows:
+        return Rows(self.keys[chosen], self.files[chosen], self.offsets[chosen], self.sizes[chosen])
 
     def row(self, index: int) -> Row:
         return Row(self.files.item(index), self.offsets.item(index), self.sizes.item(index))
 
-    def join(self, other: _Sorted) -> _Sorted:
+    def join(self, other: Rows) -> Rows:
         """Return both, sorted, without dropped rows; of equal keys keep the last one of ``other``."""
-        both = _Sorted(
+        both = Rows(
             np.concatenate([self.keys, other.keys]),
             np.concatenate([self.files, other.files]),
             np.concatenate([self.offsets, other.offsets]),
@@ -237,7 +246,7 @@ class BlockTable:
         self._next_index = 0  # of the row after the one found last: most look-ups go through the keys in order
 
     def __len__(self) -> int:
-        return len(self._all().keys)
+        return len(self.rows().keys)
 
     def __contains__(self, key: BlockKey) -> bool:
         return self.get(key) is not None
@@ -255,13 +264,12 @@ class BlockTable:
         index = self._find(packed)
         return None if index is None else self._sorted.row(index)
 
-    def put(self, key: BlockKey, row: Row) -> Row | None:
-        """Set the row of ``key``; return its previous row, or ``None``."""
-        previous = self.drop(key)
+    def put(self, key: BlockKey, row: Row) -> None:
+        """Set the row of ``key``."""
+        self.drop(key)
         self._recent[pack_key(key)] = row
         if len(self._recent) > max(_MIN_RECENT, len(self._sorted.keys) // _SHARE_OF_RECENT):
-            self._all()
-        return previous
+            self.rows()
 
     def put_files(self, entries_by_file: dict[int, Entries]) -> None:
         """Add the rows of whole files; of equal keys the last entry of the last file wins."""
@@ -269,51 +277,34 @@ class BlockTable:
         counts = [len(of_file) for of_file in entries_by_file.values()]
         files = np.repeat(np.array(list(entries_by_file), np.int32), counts)
         keys = (entries["track"].astype(np.int64) << _NUMBER_BITS) | entries["number"].astype(np.int64)
-        added = _Sorted(keys, files, entries["offset"].astype(np.int64), entries["size"].astype(np.uint32))
-        self._sorted = self._all().join(added)
+        added = Rows(keys, files, entries["offset"].astype(np.int64), entries["size"].astype(np.uint32))
+        self._sorted = self.rows().join(added)
 
-    def drop(self, key: BlockKey) -> Row | None:
-        """Remove ``key``; return its row, or ``None``."""
+    def drop(self, key: BlockKey) -> None:
+        """Remove ``key``; an unknown one is ignored."""
         packed = pack_key(key)
-        recent = self._recent.pop(packed, None)
-        if recent is not None:
-            return recent
-        index = self._find(packed)
-        if index is None:
-            return None
-        row = self._sorted.row(index)
-        self._has_dropped = True
-        self._sorted.files[index] = _NOWHERE
-        return row
-
-    def retain(self, keys: Iterable[BlockKey]) -> None:
-        """Remove all keys but these."""
-        wanted = np.fromiter(map(pack_key, keys), np.int64)
-        every = self._all()
-        self._sorted = every.select(np.isin(every.keys, wanted))
+        if self._recent.pop(packed, None) is None and (index := self._find(packed)) is not None:
+            self._has_dropped = True
+            self._sorted.files[index] = _NOWHERE
 
     def keys(self) -> Iterator[BlockKey]:
         """Return all keys, sorted by track and number."""
-        return unpack_keys(self.packed_keys())
+        return unpack_keys(self.rows().keys)
 
-    def packed_keys(self) -> npt.NDArray[np.int64]:
-        """Return all keys, packed and ascending."""
-        return self._all().keys
+    def rows(self) -> Rows:
+        """Return all rows as columns, sorted by key."""
+        if self._recent or self._has_dropped:
+            self._sorted = self._sorted.join(_columns([(key, *row) for key, row in self._recent.items()]))
+            self._recent.clear()
+            self._has_dropped = False
+        return self._sorted
 
     def in_file(self, file: int) -> list[tuple[BlockKey, Row]]:
         """Return the blocks of one file, in the order of their offsets."""
-        every = self._all()
+        every = self.rows()
         rows = every.select(every.files == file)
         keys = list(unpack_keys(rows.keys))
         return [(keys[index], rows.row(index)) for index in np.argsort(rows.offsets).tolist()]
-
-    def size_by_file(self) -> dict[int, tuple[int, int]]:
-        """Return for each file with blocks their number and the bytes of their payloads."""
-        every = self._all()
-        first = int(every.files.min(initial=np.iinfo(np.int32).max))
-        counts = np.bincount(every.files - first)
-        payloads = np.bincount(every.files - first, every.sizes).astype(np.int64)  # exact: far below 2**53
-        return {first + int(n): (int(counts[n]), int(payloads[n])) for n in np.flatnonzero(counts)}
 
     def _find(self, packed: int) -> int | None:
         keys, files = self._sorted.keys, self._sorted.files
@@ -322,14 +313,6 @@ class BlockTable:
             index = int(keys.searchsorted(packed))
         self._next_index = index + 1
         return index if index < len(keys) and keys.item(index) == packed and files.item(index) != _NOWHERE else None
-
-    def _all(self) -> _Sorted:
-        """Return every row, sorted."""
-        if self._recent or self._has_dropped:
-            self._sorted = self._sorted.join(_columns([(key, *row) for key, row in self._recent.items()]))
-            self._recent.clear()
-            self._has_dropped = False
-        return self._sorted
 
 
 def pack_key(key: BlockKey) -> int:
@@ -362,9 +345,9 @@ def unpack_keys(packed: npt.NDArray[np.int64]) -> Iterator[BlockKey]:
     return map(BlockKey, (packed >> _NUMBER_BITS).tolist(), (packed & (_MAX_NUMBER - 1)).tolist())
 
 
-def _columns(rows: list[tuple[int, int, int, int]]) -> _Sorted:
+def _columns(rows: list[tuple[int, int, int, int]]) -> Rows:
     keys, files, offsets, sizes = np.array(rows, np.int64).reshape(-1, 4).T
-    return _Sorted(keys, files.astype(np.int32), offsets, sizes.astype(np.uint32))
+    return Rows(keys, files.astype(np.int32), offsets, sizes.astype(np.uint32))
 
 
 _NO_ROWS = _columns([])

@@ -1,20 +1,17 @@
 """Write a log of blocks: append-only files of limited size, removed once nothing in them is needed.
 
-``BlockLogWriter`` appends, drops, compacts and removes. ``NeededBlocks`` says where each needed block is, and how many
-bytes of a file are needed. ``LogTail`` is the one file that grows.
+``BlockLogWriter`` appends, drops, compacts and removes. ``LogTail`` is the one file that grows.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError, InvalidSettingsError
@@ -24,12 +21,14 @@ from framestow.storage.files.block_format import (
     FILE_HEADER_BYTES,
     INDEX,
     LOG,
+    LOG_FILE,
     BlockKey,
     BlockSpan,
     BlockTable,
     LogState,
     Row,
     file_name,
+    index_bytes,
     pack_block_header,
     pack_entry,
     pack_file_header,
@@ -37,7 +36,7 @@ from framestow.storage.files.block_format import (
     repair_hint,
 )
 from framestow.storage.files.block_log_reader import find_entries, read_block
-from framestow.storage.files.file_system import DISK, AppendFile, FileSystem
+from framestow.storage.files.file_system import DISK, AppendFile, FileSystem, remove_if_possible
 
 FILE_BYTES = 64 * 2**20  # maximum size of a log file
 _NAME_LETTERS = 8  # at most; a file header has so many bytes for the name
@@ -52,7 +51,7 @@ class FileEnd(NamedTuple):
     @property
     def index_bytes(self) -> int:
         """Bytes of an index with this number of blocks."""
-        return FILE_HEADER_BYTES + self.blocks * ENTRY_BYTES
+        return index_bytes(self.blocks)
 
 
 NO_BLOCKS = FileEnd(FILE_HEADER_BYTES, 0)  # of a file that has only its header
@@ -60,12 +59,11 @@ NO_BLOCKS = FileEnd(FILE_HEADER_BYTES, 0)  # of a file that has only its header
 
 @dataclass
 class LogFile:
-    """A log file: its end, its end on the disk, and the bytes that are needed."""
+    """A log file: its end, and its end on the disk."""
 
     number: int
     end: FileEnd = NO_BLOCKS  # after everything appended, synced or not
     synced: FileEnd | None = None  # None: nothing is synced
-    live_bytes: int = 0  # of blocks that are still needed, with their headers and index entries
     is_sound: bool = True  # False: it has a damaged block, so it is not compacted
 
     @property
@@ -74,46 +72,13 @@ class LogFile:
         return self.end.bytes + self.end.index_bytes
 
 
-class NeededBlocks:
-    """The needed blocks of a log, and the files that have them."""
-
-    def __init__(self) -> None:
-        self.table = BlockTable()  # where each needed block is; dropped blocks are not in it
-        self.files: dict[int, LogFile] = {}  # by number, ascending: files that the log reads or appends to
-
-    def put(self, key: BlockKey, row: Row) -> None:
-        """Add a block; it replaces the one of that key."""
-        self._count(self.table.put(key, row), -1)
-        self._count(row, 1)
-
-    def drop(self, key: BlockKey) -> None:
-        """Remove a block; an unknown key is ignored."""
-        self._count(self.table.drop(key), -1)
-
-    def retain(self, keys: Iterable[BlockKey]) -> None:
-        """Remove all blocks but these."""
-        self.table.retain(keys)
-        self.recount()
-
-    def recount(self) -> None:
-        """Count the needed bytes of each file again."""
-        sizes = self.table.size_by_file()
-        for file in self.files.values():
-            blocks, payloads = sizes.get(file.number, (0, 0))
-            file.live_bytes = payloads + blocks * (BLOCK_HEADER_BYTES + ENTRY_BYTES)
-
-    def _count(self, row: Row | None, sign: int) -> None:
-        if row is not None:
-            self.files[row.file].live_bytes += sign * (BLOCK_HEADER_BYTES + row.size + ENTRY_BYTES)
-
-
 class BlockLogWriter(Closing):
     """Appends blocks, drops unneeded ones, and removes files; for one thread at a time.
 
     A commit has five steps: announce ``next_file`` with ``begin_generation``, append the new blocks, ``sync``,
     write a manifest with the returned state, and call ``remove_unneeded`` with that state and those of the kept
-    generations. A crash before the manifest leaves the log as the last manifest names it; ``leftover_files`` finds
-    the files that no manifest names. Of two blocks with one key the later one counts.
+    generations. A crash before the manifest leaves the log as the last manifest names it, beside files with the
+    announced numbers and above that no manifest names. Of two blocks with one key the later one counts.
 
     The log removes files that it created, and files that a state named when it was opened. Other files of its name
     stay, and it creates none with their numbers.
@@ -123,9 +88,12 @@ class BlockLogWriter(Closing):
         if not 0 < len(name) <= _NAME_LETTERS:
             raise InvalidSettingsError(f"log {name!r}: a name must have 1 to {_NAME_LETTERS} letters; give another one")
         self._folder, self._name, self._file_bytes, self._disk = folder, name, file_bytes, files
-        # Number of the next file; it never decreases. Only this writer creates files of the log.
-        self._next_file = 1 + max((number for number, _ in _numbered(files.names(folder), name)), default=0)
-        self._blocks = NeededBlocks()
+        matches = filter(None, map(LOG_FILE.fullmatch, files.names(folder)))
+        self.next_file = 1 + max((int(match[2]) for match in matches if match[1] == name), default=0)
+        """Number of the next file that it creates, above that of every file in the folder; it never decreases."""
+        self.table = BlockTable()
+        """Where each needed block is; dropped blocks are not in it."""
+        self._files: dict[int, LogFile] = {}  # by number, ascending: files that the log reads or appends to
         self._tail: LogTail | None = None  # file that grows; None: the next append creates one
         self._unsynced: dict[BlockKey, Row | None] = {}  # new since the last sync, with its row before
         self._ends_at_open: dict[int, FileEnd] = {}  # of each file, in the states at the opening
@@ -133,84 +101,45 @@ class BlockLogWriter(Closing):
         """Files from which ``open`` cut off uncommitted data of a crash, and the number of bytes."""
 
     @classmethod
-    def create(
-        cls,
-        folder: Path,
-        name: str,
-        others: Iterable[LogState] = (),
-        *,
-        file_bytes: int = FILE_BYTES,
-        files: FileSystem = DISK,
-    ) -> BlockLogWriter:
-        """Create an empty log in an existing folder, beside the files of ``others``.
-
-        The files of these other generations stay until ``remove_unneeded`` gets no state that names them.
-        """
-        writer = cls(folder, name, file_bytes, files)
-        others = list(others)
-        writer._ends_at_open = find_committed(others)
-        writer._next_file = max([writer._next_file, *(state["next_file"] for state in others)])
-        return writer
-
-    @classmethod
     def open(
         cls,
         folder: Path,
         name: str,
-        state: LogState,
+        state: LogState | None,
         others: Iterable[LogState] = (),
         *,
         file_bytes: int = FILE_BYTES,
         files: FileSystem = DISK,
     ) -> BlockLogWriter:
-        """Continue the log of ``state``, from a manifest; ``others`` are the states of the other generations.
+        """Continue the log of ``state``, from a manifest in an existing folder; ``None`` begins an empty log.
 
-        Cuts off what stands behind the named bytes of a file, which remains from a crash, and lists it in
-        ``left_over``. Every block of ``state`` is needed until ``retain`` or ``drop``. Other damage is
-        found when it is read.
+        ``others`` are the states of the other generations. Their files stay until ``remove_unneeded`` gets no state
+        that names them. Every block of ``state`` is needed until ``drop``. What stands behind the named bytes of a
+        file remains from a crash: it is cut off and listed in ``left_over``. Other damage is found when it is read.
 
         Raises:
             DamagedDataError: a log file is missing.
         """
         writer = cls(folder, name, file_bytes, files)
-        states = [state, *others]
+        states = [*([] if state is None else [state]), *others]
         writer._ends_at_open = ends = find_committed(states)
-        writer._next_file = max([writer._next_file, *(one["next_file"] for one in states)])
-        writer._cut_left_over(ends)
-        is_intact = writer._load_files(state)
-        last = next(reversed(writer._blocks.files.values()), None)
-        if last is not None and is_intact[last.number] and ends[last.number] == last.end:
-            writer._tail = LogTail.reopen(folder, name, last, files)
+        writer.next_file = max([writer.next_file, *(one["next_file"] for one in states)])
+        if state is not None:
+            writer._cut_left_over(ends)
+            is_intact = writer._load_files(state)
+            last = next(reversed(writer._files.values()), None)
+            if last is not None and is_intact[last.number] and ends[last.number] == last.end:
+                writer._tail = LogTail.reopen(folder, name, last, files)
         return writer
-
-    def __len__(self) -> int:
-        return len(self._blocks.table)
-
-    def __contains__(self, key: BlockKey) -> bool:
-        return key in self._blocks.table
-
-    @property
-    def live_bytes(self) -> int:
-        """Bytes of the needed blocks, with their headers and index entries."""
-        return sum(file.live_bytes for file in self._blocks.files.values())
 
     @property
     def file_bytes(self) -> int:
         """Bytes of all files, including those to be removed."""
-        return sum(file.bytes for file in self._blocks.files.values())
-
-    @property
-    def next_file(self) -> int:
-        """Number of the next file that it creates, above that of every file in the folder."""
-        return self._next_file
-
-    def packed_keys(self) -> npt.NDArray[np.int64]:
-        """Return the keys of the needed blocks, packed and ascending."""
-        return self._blocks.table.packed_keys()
+        return sum(file.bytes for file in self._files.values())
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a block is, readable after a sync; raise ``KeyError`` if it does not exist."""
-        row = self._blocks.table.get(key)
+        row = self.table.get(key)
         if row is None:
             raise KeyError(f"block {key.number} of track {key.track}: {self._folder} has none in {self._name!r}")
         return self._span_of(row)
@@ -230,8 +159,8 @@ class BlockLogWriter(Closing):
         if tail is None or not tail.fits(len(payload), self._file_bytes):
             tail = self._next_tail()
         row = tail.append(key, payload)
-        self._unsynced.setdefault(key, self._blocks.table.get(key))  # first, as a Ctrl-C may come between the two
-        self._blocks.put(key, row)
+        self._unsynced.setdefault(key, self.table.get(key))  # first, as a Ctrl-C may come between the two
+        self.table.put(key, row)
         return self._span_of(row)
 
     def sync(self) -> LogState:
@@ -243,26 +172,21 @@ class BlockLogWriter(Closing):
         """
         if self._tail is not None and self._tail.file.synced != self._tail.file.end:
             self._sync_tail(self._tail)
-        self._blocks.recount()  # a Ctrl-C may have interrupted between a change and its count
+        needed = self._needed_bytes()
         return {
             "files": [
-                {"number": file.number, "bytes": file.synced.bytes, "blocks": file.synced.blocks}
-                for file in self._blocks.files.values()
-                if file.synced is not None and self._is_needed(file)
+                {"number": number, "bytes": file.synced.bytes, "blocks": file.synced.blocks}
+                for number, file in self._files.items()
+                if file.synced is not None and number in needed
             ],
-            "next_file": self._next_file,
+            "next_file": self.next_file,
         }
 
     def drop(self, keys: Iterable[BlockKey]) -> None:
         """Mark these blocks as unneeded; unknown keys are ignored."""
         for key in keys:
-            self._blocks.drop(key)
+            self.table.drop(key)
             self._unsynced.pop(key, None)
-
-    def retain(self, keys: Iterable[BlockKey]) -> None:
-        """Mark all blocks but these as unneeded."""
-        self._blocks.retain(keys)
-        self._unsynced = {key: previous for key, previous in self._unsynced.items() if key in self._blocks.table}
 
     def compact(self) -> dict[BlockKey, BlockSpan]:
         """Copy the needed blocks of sparse files to the end, until half of all bytes are needed.
@@ -272,9 +196,9 @@ class BlockLogWriter(Closing):
         and so does its file, so that its reader finds the damage.
         """
         moved = {}
-        while (file := self._sparsest()) is not None:
+        while (file := self._find_sparsest()) is not None:
             with self._disk.open_to_read(self._path(file.number, LOG)) as log:
-                for key, row in self._blocks.table.in_file(file.number):
+                for key, row in self.table.in_file(file.number):
                     try:
                         payload = read_block(log, key, row)
                     except DamagedDataError:
@@ -290,12 +214,11 @@ class BlockLogWriter(Closing):
         the ends of files that only newer, removed states named are cut off. On Windows a file in use stays until the
         next call.
         """
-        ends = find_committed(kept)
-        needed = {file.number for file in self._blocks.files.values() if self._is_needed(file)}
-        removed = []
-        for number in sorted((self._blocks.files.keys() | self._ends_at_open.keys()) - ends.keys() - needed):
+        ends, removed = find_committed(kept), []
+        unnamed = (self._files.keys() | self._ends_at_open.keys()) - ends.keys()
+        for number in sorted(unnamed - self._needed_bytes().keys()):
             if all(self._disk.remove(self._path(number, ending)) for ending in (INDEX, LOG)):
-                self._blocks.files.pop(number, None)
+                self._files.pop(number, None)
                 self._ends_at_open.pop(number, None)
                 removed.append(self._path(number, LOG))
         self._cut_unnamed(ends)
@@ -311,10 +234,10 @@ class BlockLogWriter(Closing):
         if self._tail is not None:
             self._sync_tail(self._tail)
             self.close()
-        number = self._next_file
-        self._next_file += 1
+        number = self.next_file
+        self.next_file += 1
         tail = LogTail.create(self._folder, self._name, number, self._disk)
-        self._blocks.files[number] = tail.file
+        self._files[number] = tail.file
         self._tail = tail
         return tail
 
@@ -332,13 +255,12 @@ class BlockLogWriter(Closing):
         self._tail = None
         tail.abandon(self._disk)
         for key, previous in self._unsynced.items():
-            self._blocks.table.drop(key)
+            self.table.drop(key)
             if previous is not None:
-                self._blocks.table.put(key, previous)
+                self.table.put(key, previous)
         self._unsynced.clear()
         if tail.file.synced is None:
-            del self._blocks.files[tail.file.number]
-        self._blocks.recount()
+            del self._files[tail.file.number]
 
     def _load_files(self, state: LogState) -> dict[int, bool]:
         """Load the files of ``state``; return for each whether the log may append to it."""
@@ -354,9 +276,8 @@ class BlockLogWriter(Closing):
                     f"{error.filename}: the file is missing, and {end.blocks} blocks with it; "
                     f"{repair_hint(self._folder)}"
                 ) from error
-            self._blocks.files[number] = LogFile(number, end, end)
-        self._blocks.table.put_files(entries)
-        self._blocks.recount()
+            self._files[number] = LogFile(number, end, end)
+        self.table.put_files(entries)
         return is_intact
 
     def _cut_left_over(self, ends: dict[int, FileEnd]) -> None:
@@ -372,26 +293,34 @@ class BlockLogWriter(Closing):
     def _cut_unnamed(self, ends: dict[int, FileEnd]) -> None:
         """Cut off data that was named when the log was opened, and that neither ``ends`` nor this log name now."""
         for number, end_at_open in list(self._ends_at_open.items()):
-            file = self._blocks.files.get(number)
+            file = self._files.get(number)
             end = max(ends.get(number, NO_BLOCKS), NO_BLOCKS if file is None else file.end)
             if number in ends and end < end_at_open:
                 self._disk.open_at(self._path(number, LOG), end.bytes).close()
                 self._disk.open_at(self._path(number, INDEX), end.index_bytes).close()
                 self._ends_at_open[number] = end
 
-    def _sparsest(self) -> LogFile | None:
+    def _needed_bytes(self) -> dict[int, int]:
+        """Return the bytes of needed blocks of each file that has any, and of the one that grows.
+
+        Their headers and index entries count too.
+        """
+        rows = self.table.rows()
+        first = int(rows.files.min(initial=np.iinfo(np.int32).max))
+        counts = np.bincount(rows.files - first)
+        payloads = np.bincount(rows.files - first, rows.sizes).astype(np.int64)  # exact: far below 2**53
+        sizes = payloads + counts * (BLOCK_HEADER_BYTES + ENTRY_BYTES)
+        growing = {} if self._tail is None else {self._tail.file.number: 0}
+        return growing | {first + number: int(sizes[number]) for number in np.flatnonzero(counts).tolist()}
+
+    def _find_sparsest(self) -> LogFile | None:
         """Return the file with the smallest needed part, if less than half of it and of all bytes is needed."""
-        files = [file for file in self._blocks.files.values() if file.is_sound and self._is_needed(file)]
-        sparse = [file for file in files if 2 * file.live_bytes < file.bytes and not self._is_tail(file)]
-        if 2 * sum(file.live_bytes for file in files) >= sum(file.bytes for file in files):
+        needed, growing = self._needed_bytes(), self._tail and self._tail.file
+        files = [file for file in self._files.values() if file.is_sound and file.number in needed]
+        if 2 * sum(needed[file.number] for file in files) >= sum(file.bytes for file in files):
             return None
-        return min(sparse, key=lambda file: file.live_bytes / file.bytes, default=None)
-
-    def _is_tail(self, file: LogFile) -> bool:
-        return self._tail is not None and self._tail.file is file
-
-    def _is_needed(self, file: LogFile) -> bool:
-        return file.live_bytes > 0 or self._is_tail(file)
+        sparse = [file for file in files if 2 * needed[file.number] < file.bytes and file is not growing]
+        return min(sparse, key=lambda file: needed[file.number] / file.bytes, default=None)
 
     def _span_of(self, row: Row) -> BlockSpan:
         return BlockSpan(self._path(row.file, LOG), row.offset, row.size)
@@ -400,27 +329,13 @@ class BlockLogWriter(Closing):
         return self._folder / file_name(self._name, number, ending)
 
 
-def leftover_files(names: Iterable[str], log: str, first_file: int, states: Iterable[LogState]) -> list[str]:
-    """Return those of ``names``, of files of the log, with the number ``first_file`` and above that no state names.
-
-    ``first_file`` is what a dead writer announced with ``begin_generation`` before it created the first of them.
-    """
-    named = find_committed(states)
-    return [name for number, name in _numbered(names, log) if number >= first_file and number not in named]
-
-
-def _numbered(names: Iterable[str], log: str) -> Iterator[tuple[int, str]]:
-    """Yield those of ``names`` that are files or indices of the log, each after its number."""
-    for match in filter(None, map(re.compile(rf"{re.escape(log)}\.(\d{{6,}})\.(?:{LOG}|{INDEX})").fullmatch, names)):
-        yield int(match[1]), match[0]
-
-
 def find_committed(states: Iterable[LogState]) -> dict[int, FileEnd]:
     """Return the largest end of each file in any of the states."""
     ends: dict[int, FileEnd] = {}
     for state in states:
         for file in state["files"]:
-            ends[file["number"]] = max(FileEnd(file["bytes"], file["blocks"]), ends.get(file["number"], FileEnd(0, 0)))
+            end = FileEnd(file["bytes"], file["blocks"])
+            ends[file["number"]] = max(end, ends.get(file["number"], end))
     return ends
 
 
@@ -440,7 +355,7 @@ class LogTail:
             opened = {}
             for ending in (LOG, INDEX):
                 path = folder / file_name(name, number, ending)
-                undo.callback(_try_to_remove, path, files)
+                undo.callback(remove_if_possible, path, files)
                 opened[ending] = files.create(path)
                 undo.callback(opened[ending].close)
                 opened[ending].append(pack_file_header(name, number, ending))
@@ -490,7 +405,7 @@ class LogTail:
         if synced is None:
             self.close()
             for file in (self._index, self._log):
-                _try_to_remove(file.path, files)
+                remove_if_possible(file.path, files)
             return
         with suppress(OSError):
             self._log.cut(synced.bytes)
@@ -509,8 +424,3 @@ class LogTail:
         self._log.size = self.file.end.bytes
         self._index.size = synced.index_bytes
         del self._entries[(self.file.end.blocks - synced.blocks) * ENTRY_BYTES :]
-
-
-def _try_to_remove(path: Path, files: FileSystem) -> None:
-    with suppress(OSError):
-        files.remove(path)

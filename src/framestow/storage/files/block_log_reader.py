@@ -39,7 +39,7 @@ from framestow.storage.files.block_format import (
     repair_hint,
     unpack_block_header,
 )
-from framestow.storage.files.file_system import DISK, FileSystem, ReadFile, durable_file
+from framestow.storage.files.file_system import DISK, FileSystem, ReadFile, write_durably
 
 
 class BlockLogReader(Closing):
@@ -51,13 +51,10 @@ class BlockLogReader(Closing):
 
     def __init__(self, folder: Path, name: str, files: FileSystem) -> None:
         self._folder, self._name, self._files = folder, name, files
-        # By number of the file: the open log, its path, and how much of it is committed.
+        # By number of the file: the open log, and how much of it is committed.
         self._logs: dict[int, ReadFile] = {}
-        self._paths: dict[int, Path] = {}
         self._states: dict[int, FileState] = {}
         self._table = BlockTable()
-        self.damaged_indices: list[Damage] = []
-        """Damage of index files; the headers in the log replaced their entries."""
 
     @classmethod
     def open(cls, folder: Path, name: str, state: LogState, files: FileSystem = DISK) -> BlockLogReader:
@@ -83,16 +80,13 @@ class BlockLogReader(Closing):
         return key in self._table
 
     def __iter__(self) -> Iterator[BlockKey]:
-        return self.keys()
-
-    def keys(self) -> Iterator[BlockKey]:
         """Return all blocks by track and number, including unneeded ones whose file still exists."""
         return self._table.keys()
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a block is, unverified; raise ``KeyError`` if it does not exist."""
         row = self._row(key)
-        return BlockSpan(self._paths[row.file], row.offset, row.size)
+        return BlockSpan(self._logs[row.file].path, row.offset, row.size)
 
     def read(self, key: BlockKey) -> bytes:
         """Return a block's payload; raise ``KeyError`` if it does not exist, ``DamagedDataError`` if damaged."""
@@ -109,10 +103,20 @@ class BlockLogReader(Closing):
         except OSError:
             return None
 
+    def drop(self, key: BlockKey) -> None:
+        """Find and read this block no more."""
+        self._table.drop(key)
+
+    def take(self, key: BlockKey, other: BlockLogReader) -> None:
+        """Find and read this block where ``other`` has it, another reader of the same log."""
+        row = other._row(key)
+        self._logs.setdefault(row.file, other._logs[row.file])
+        self._table.put(key, row)
+
     def damages(self, progress: Callable[[int], None] = lambda _: None) -> Iterator[Damage]:
         """Read every byte and yield all damage as it is found; call ``progress`` with the bytes of each block."""
         for number, log in self._logs.items():
-            entries, damage = find_entries(self._folder, self._name, self._states[number], log, self._files)
+            entries, damage = self._find_entries(number)
             if damage is not None:
                 yield damage
             yield from self._damages_of(log, self._states[number], entries, progress)
@@ -120,8 +124,8 @@ class BlockLogReader(Closing):
     def repair_indices(self) -> list[Path]:
         """Rewrite damaged and lost indices; return them. Only the writer of the folder may call it."""
         repaired = []
-        for number, log in self._logs.items():
-            entries, damage = find_entries(self._folder, self._name, self._states[number], log, self._files)
+        for number in self._logs:
+            entries, damage = self._find_entries(number)
             if damage is not None:
                 repaired.append(damage.file)
                 write_index(self._folder, self._name, number, entries, self._files)
@@ -134,13 +138,12 @@ class BlockLogReader(Closing):
 
     def _open_file(self, state: FileState) -> Entries:
         number = state["number"]
-        self._paths[number] = self._folder / file_name(self._name, number, LOG)
-        log = self._files.open_to_read(self._paths[number])
-        self._logs[number], self._states[number] = log, state
-        entries, damage = find_entries(self._folder, self._name, state, log, self._files)
-        if damage is not None:
-            self.damaged_indices.append(damage)
-        return entries
+        self._logs[number] = self._files.open_to_read(self._folder / file_name(self._name, number, LOG))
+        self._states[number] = state
+        return self._find_entries(number)[0]
+
+    def _find_entries(self, number: int) -> tuple[Entries, Damage | None]:
+        return find_entries(self._folder, self._name, self._states[number], self._logs[number], self._files)
 
     def _damages_of(
         self, log: ReadFile, state: FileState, entries: Entries, progress: Callable[[int], None]
@@ -271,7 +274,6 @@ def write_index(folder: Path, name: str, number: int, entries: Entries, files: F
     """Replace a damaged or lost index atomically."""
     path = folder / file_name(name, number, INDEX)
     new = path.with_name(path.name + ".new")
-    with durable_file(new, files) as file:
-        file.append(pack_file_header(name, number, INDEX) + entries.tobytes())
+    write_durably(new, pack_file_header(name, number, INDEX) + entries.tobytes(), files)
     files.replace(new, path)
     files.sync_folder(folder)

@@ -1,8 +1,8 @@
 """All operations on the disk, in one place, so that tests can replace it with a disk that fails.
 
 Every writer of a store takes ``files: FileSystem = DISK``. After a loss of power only two things are guaranteed, as by
-POSIX: the content of a file after ``sync``, and the files and names of a folder after
-``sync_folder``. An ``OSError`` always names its file.
+POSIX: the content of a file after ``sync``, and the names in a folder after ``sync_folder``. An ``OSError`` always
+names its file.
 """
 
 from __future__ import annotations
@@ -10,15 +10,18 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
+from typing import Any, TypeVar
 
 from framestow.closing import Closing
 
 if sys.platform == "darwin":
     import fcntl
+
+Result = TypeVar("Result")
 
 
 class AppendFile(Closing):
@@ -39,11 +42,10 @@ class AppendFile(Closing):
         written = 0
         try:
             while written < len(view):
-                written += self._write(view[written:], self.size + written)
-        except OSError as error:
+                written += _naming(self.path, self._write, view[written:], self.size + written)
+        except OSError:
             with suppress(OSError):  # frees a full disk; otherwise the next append overwrites these bytes
                 self._cut(self.size)
-            _add_name(error, self.path)
             raise
         self.size += len(view)
 
@@ -53,19 +55,11 @@ class AppendFile(Closing):
         After an error the content on the disk is unknown: Linux drops pages that it could not write, and the next sync
         does not report them. So the caller must write everything since the last sync again, to another file.
         """
-        try:
-            self._sync()
-        except OSError as error:
-            _add_name(error, self.path)
-            raise
+        _naming(self.path, self._sync)
 
     def cut(self, size: int) -> None:
         """Truncate the file to ``size`` bytes."""
-        try:
-            self._cut(size)
-        except OSError as error:
-            _add_name(error, self.path)
-            raise
+        _naming(self.path, self._cut, size)
         self.size = size
 
     def close(self) -> None:
@@ -103,19 +97,18 @@ class ReadFile(Closing):
 
     def read_at(self, offset: int, size: int) -> bytes:
         """Return ``size`` bytes from ``offset``; fewer at the end of the file."""
-        try:
-            if sys.platform != "win32":
-                return os.pread(self._raw.fileno(), size, offset)
-            with self._seeking:
-                self._raw.seek(offset)
-                return self._raw.read(size)
-        except OSError as error:
-            _add_name(error, self.path)
-            raise
+        return _naming(self.path, self._read_at, offset, size)
 
     def close(self) -> None:
         """Close the file. Closing again does nothing."""
         self._raw.close()
+
+    def _read_at(self, offset: int, size: int) -> bytes:
+        if sys.platform != "win32":
+            return os.pread(self._raw.fileno(), size, offset)
+        with self._seeking:
+            self._raw.seek(offset)
+            return self._raw.read(size)
 
 
 class FileSystem:
@@ -170,10 +163,7 @@ class FileSystem:
             return
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            os.fsync(descriptor)
-        except OSError as error:
-            _add_name(error, folder)
-            raise
+            _naming(folder, os.fsync, descriptor)
         finally:
             os.close(descriptor)
 
@@ -196,32 +186,38 @@ DISK = FileSystem()  # the file system of the operating system; tests give other
 """The real disk."""
 
 
-@contextmanager
-def durable_file(path: Path, files: FileSystem = DISK) -> Iterator[AppendFile]:
-    """Create a file whose content is on the disk when the block ends; after an error the file is removed.
+def write_durably(path: Path, content: bytes, files: FileSystem = DISK) -> None:
+    """Create a file whose content is on the disk on return; after an error the file is removed.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with durable_file(Path(folder) / "new") as file:
-    ...         file.append(b"frames")
+    ...     write_durably(Path(folder) / "new", b"frames")
     ...     (Path(folder) / "new").read_bytes()
     b'frames'
     """
     file = files.create(path)
-    with ExitStack() as on_error:
-        on_error.callback(_remove_if_possible, path, files)
-        with file:
-            yield file
+    try:
+        try:
+            file.append(content)
             file.sync()
-        on_error.pop_all()
+        finally:
+            file.close()
+    except BaseException:
+        remove_if_possible(path, files)
+        raise
 
 
-def _remove_if_possible(path: Path, files: FileSystem) -> None:
+def remove_if_possible(path: Path, files: FileSystem) -> None:
+    """Remove a file if it exists and the disk allows it."""
     with suppress(OSError):
         files.remove(path)
 
 
-def _add_name(error: OSError, path: Path) -> None:
-    """Name the file in ``error``: ``write`` and ``fsync`` know a descriptor only."""
-    if error.filename is None:
-        error.filename = str(path)
+def _naming(path: Path, operation: Callable[..., Result], *arguments: Any) -> Result:
+    """Return ``operation(*arguments)``; its ``OSError`` names the file, which ``write`` and ``fsync`` do not know."""
+    try:
+        return operation(*arguments)
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.codec import checksum
-from framestow.storage.files.file_system import DISK, FileSystem, durable_file
+from framestow.storage.files.file_system import DISK, FileSystem, remove_if_possible, write_durably
 
 MANIFEST = "MANIFEST"
 NEW, _OLD = ".new", ".old"  # endings: of a manifest that is being written, and of a superseded one
@@ -35,8 +35,7 @@ LOAD_AN_OLDER_SAVE = "load an older save"
 
 def write_checked(path: Path, content: bytes, files: FileSystem = DISK) -> dict[str, Any]:
     """Write and sync a file; return its entry for a manifest: name, bytes, checksum."""
-    with durable_file(path, files) as file:
-        file.append(content)
+    write_durably(path, content, files)
     return {"name": path.name, "bytes": len(content), "checksum": checksum(content)}
 
 
@@ -143,14 +142,12 @@ def write_manifest(
     body = json.dumps({"format": kind, "version": version, **numbered, **content}, indent=1).encode()
     path = manifest_path(folder, generation)
     new = path.with_name(path.name + NEW)
-    with durable_file(new, files) as file:
-        file.append(b"%08x\n" % checksum(body) + body)
+    write_durably(new, b"%08x\n" % checksum(body) + body, files)
     try:
         files.sync_folder(folder)  # makes the named files durable before the manifest
         files.replace(new, path)
     except OSError:
-        with suppress(OSError):
-            files.remove(new)
+        remove_if_possible(new, files)
         raise
     files.sync_folder(folder)
 
@@ -196,28 +193,6 @@ def read_manifest(
             f"{path}: the file is the manifest of generation {manifest.get('generation')} under another name; {way_out}"
         )
     return manifest
-
-
-def read_newest_manifest(folder: Path, kind: str, version: int, files: FileSystem = DISK) -> dict[str, Any]:
-    """Read the manifest of the newest generation; its key ``generation`` has the number.
-
-    A damaged newest manifest raises even if an older one is intact. A crash never damages a manifest, so committed data
-    is lost, and the user decides whether to load an older generation. While another process writes, retry after
-    ``FileNotFoundError``: the writer may have replaced the manifest.
-
-    Raises:
-        Errors of ``read_manifest``.
-        IncompatibleError: the folder has a manifest without a number.
-    """
-    numbers = generations(folder, files)
-    if numbers:
-        return read_manifest(folder, kind, version, generation=numbers[-1], files=files)
-    return read_manifest(folder, kind, version, files=files)  # raises: no manifest, or another version
-
-
-def remove_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> None:
-    """Remove the manifest of a generation without files of its own."""
-    files.remove(manifest_path(folder, generation))
 
 
 def supersede_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> None:

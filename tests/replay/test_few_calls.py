@@ -1,4 +1,4 @@
-"""Few Python calls lead from ``save`` to the disk and back, so that a reader can follow all of them."""
+"""Few Python calls lead from ``save`` to the disk and back, and from ``add`` to the store: a reader can follow them."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 
 SOURCE = str(Path(framestow.__file__).parent)
-MOST_CALLS_OF_A_FIRST_SAVE = 209
-MOST_CALLS_OF_A_LOAD = 165  # beside those that build the memory
+MOST_CALLS_OF_A_FIRST_SAVE = 192
+MOST_CALLS_OF_A_LOAD = 144  # beside those that build the memory
+MOST_CALLS_OF_A_FIRST_ADD = 76
 
 
 def calls_of(action: Callable[[], object]) -> Counter[str]:
@@ -60,3 +61,14 @@ def test_a_first_save_and_a_load_take_few_calls(memory: ReplayMemory, tmp_path: 
 
     assert save.total() <= MOST_CALLS_OF_A_FIRST_SAVE, save.most_common()
     assert load.total() <= MOST_CALLS_OF_A_LOAD, load.most_common()
+
+
+def test_the_first_step_of_a_new_memory_takes_few_calls() -> None:
+    frames = np.arange(5 * 84 * 84).reshape(84, 84, 5).astype(np.uint8)
+    memories = [ReplayMemory(1_000, FrameSpec((84, 84, 4)), 6) for _ in range(2)]
+    step = frames[..., :4], 3, 0.5, frames[..., 1:], False, False
+    memories[0].add(*step)  # imports what a step needs
+
+    add = calls_of(lambda: memories[1].add(*step))
+
+    assert add.total() <= MOST_CALLS_OF_A_FIRST_ADD, add.most_common()
