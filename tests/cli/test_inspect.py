@@ -104,6 +104,20 @@ def test_a_memory_with_n_step_returns_and_a_user_defined_sampler_is_inspected(tm
     assert {0: 3, 1: 3, 2: 3, 3: 3, 4: 2, 5: 1} == horizons
 
 
+@pytest.mark.parametrize("num_envs", [2, 4])
+def test_labels_are_printed_with_their_brackets(tmp_path, monkeypatch, capsys, num_envs):
+    monkeypatch.chdir(tmp_path)
+    memory = numbered_memory(1000, num_envs=num_envs, label=[f"Pong[red]{env_id}" for env_id in range(num_envs)])
+    for env_id in range(num_envs):
+        play_episode(memory, 0, 4, env_id=env_id)
+    memory.save("saved")
+
+    assert 0 == main(["inspect", "saved"])
+
+    printed = capsys.readouterr().out
+    assert all(f"Pong[red]{env_id}" in printed for env_id in range(num_envs))
+
+
 def test_inspect_and_verify_count_the_transitions_that_can_be_sampled(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     memory = numbered_memory(1000, n_step=3)

@@ -104,6 +104,16 @@ def test_the_memory_of_a_run_or_a_checkpoint_is_exported_as_its_own_folder_is(tm
     assert "has no memory" in refused(["export", "dqn-replay", str(tmp_path), "--to", str(tmp_path / "no")], capsys)
 
 
+def test_a_path_is_printed_as_it_is_whatever_brackets_it_has(tmp_path: Path, capsys):
+    memory = SmallPlay(((5, "terminated"),)).recorded().memory
+    memory.save(tmp_path / "store [bold]")
+    to = tmp_path / "dqn [red]"
+
+    assert 0 == main(["export", "dqn-replay", str(tmp_path / "store [bold]"), "--to", str(to)])
+
+    assert f"written to {to}\n" in capsys.readouterr().out
+
+
 def test_breakout_is_exported_to_minari_and_imported_again(breakout, tmp_path: Path, capsys):
     pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
     play, store = breakout

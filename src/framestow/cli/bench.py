@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
+from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 from framestow.replay.byte_amounts import GIB
@@ -95,11 +96,10 @@ class Bench:
         others = ", ".join(library.key for library in libraries) or "no other library"
         measured: list[BenchFigures] = []
         for game in games:
-            console.print(
+            print_line(
+                console,
                 f"{game}: playing {self.frames:,} frames, then filling and timing framestow and {others}. "
                 "Ctrl-C stops the benchmark; finished games are written",
-                soft_wrap=True,
-                highlight=False,
             )
             with ProgressDisplay(console, unit="items") as progress:
                 play = record_play(
@@ -113,7 +113,7 @@ class Bench:
             console.print(table(measured[-1], missing))
             result = write_result(folder / f"{game}.json", measured[-1].to_dict() | not_installed)
             plot = write_plot(measured, folder / "bench.png")
-            console.print(f"written to {result} and {plot}", soft_wrap=True, highlight=False)
+            print_line(console, f"written to {result} and {plot}")
         return 0
 
     def _settings(self) -> BenchSettings:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.console import Console
 
+from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 
@@ -77,7 +78,7 @@ class Evaluate:
         played = evaluation_settings(trained, episodes, self.seed, preset.name)
         warning = preset_warning(trained.game, find_preset(trained.preset), find_preset(preset.name))
         if warning:
-            console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+            print_warning(console, warning)
         with ProgressDisplay(console, "loading the agent"):
             env = make_atari(
                 played.game, played.num_envs, preset, played.seed, workers=played.workers, on_worker_lost="restart"
@@ -98,8 +99,8 @@ class Evaluate:
         evaluation = summarize(games, trained, played, player.agent_steps, epsilon, protocol, training_scores)
         evaluation.write(folder.evaluation)
         if protocol:
-            console.print(str(protocol), soft_wrap=True, highlight=False, markup=False)
-        console.print(f"{_score_lines(evaluation)}\nwritten to {folder.evaluation}", soft_wrap=True, highlight=False)
+            print_line(console, str(protocol))
+        print_line(console, f"{_score_lines(evaluation)}\nwritten to {folder.evaluation}")
         return 0
 
     def _check_agrees(self, protocol: EvaluationProtocol) -> None:

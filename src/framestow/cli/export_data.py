@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
 from framestow.errors import InvalidSettingsError
 
@@ -168,5 +169,5 @@ def _export(
         ("framestow", bytes_of_folder(saved.folder), memory.nbytes),
         (name, bytes_of_folder(to), raw_bytes),
     )
-    console.print(f"written to {to}", highlight=False, soft_wrap=True)
+    print_line(console, f"written to {to}")
     return 0

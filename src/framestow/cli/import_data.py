@@ -12,6 +12,7 @@ import tyro
 from rich.console import Console
 
 from framestow.argument_checks import whole_number
+from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
@@ -92,11 +93,10 @@ class ImportDqnReplay:
         with ProgressDisplay(console, "reading how the files begin"):
             replay = DqnReplay.open(self.folder, self.checkpoints or None, self.blank_slots, self.num_actions)
         numbers = ", ".join(str(checkpoint.number) for checkpoint in replay.checkpoints)
-        console.print(
+        print_line(
+            console,
             f"checkpoints {numbers}: {replay.num_slots:,} slots, {replay.padding} blank slots before each episode, "
             f"{replay.num_actions} actions",
-            highlight=False,
-            soft_wrap=True,
         )
 
         def make_memory(folder: Path) -> ReplayMemory:
@@ -190,17 +190,15 @@ def _import(console: Console, name: str, source: Source, make_memory: Callable[[
             )
     show_transfer(console, transferred, time.monotonic() - start)
     if len(memory) < transferred.transitions:
-        console.print(
-            f"the store keeps the newest {len(memory):,} transitions; give a larger --capacity to keep more",
-            highlight=False,
-            soft_wrap=True,
+        print_line(
+            console, f"the store keeps the newest {len(memory):,} transitions; give a larger --capacity to keep more"
         )
     show_bytes(
         console,
         (name, source.file_bytes, source.array_bytes),
         ("framestow", bytes_of_folder(to), memory.nbytes),
     )
-    console.print(f"written to {to}", highlight=False, soft_wrap=True)
+    print_line(console, f"written to {to}")
     return 0
 
 

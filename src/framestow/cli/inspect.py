@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import tyro
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
-from rich.text import Text
 
+from framestow.cli.printing import print_line
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec
@@ -51,18 +52,17 @@ FIELDS: tuple[tuple[str, str, Callable[[LabelInspection], float | None]], ...] =
 def show_inspection(inspection: Inspection, console: Console) -> None:
     """Print the settings of the memory, its contents per label, and its bytes per kind of file."""
     for line in _header_lines(inspection):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        print_line(console, line)
     for table in _labels_table(inspection.labels), _bytes_table(inspection):
         console.print()
         console.print(table)
     for line in _ratios(inspection):
-        console.print(line, soft_wrap=True, highlight=False, markup=False)
+        print_line(console, line)
     if inspection.left_over:
         size = format_bytes(sum(inspection.left_over.values()))
         extra = f"{size} in {', '.join(inspection.left_over)} belong to no generation"
-        console.print(
-            Text(f"{extra}: a crash left them, or a process writes them now, or they are not framestow's", "yellow"),
-            soft_wrap=True,
+        print_line(
+            console, f"{extra}: a crash left them, or a process writes them now, or they are not framestow's", "yellow"
         )
 
 
@@ -74,11 +74,10 @@ def show_shards(shards: Sequence[Inspection], console: Console) -> None:
         table.add_row(shard.folder.name, f"{shard.transitions:,}", format_bytes(shard.nbytes))
     total = sum(shard.nbytes for shard in shards)
     table.add_row("total", f"{sum(shard.transitions for shard in shards):,}", format_bytes(total), style="bold")
-    console.print(f"{first.parent}\nmemory of {len(shards)} shards", soft_wrap=True, highlight=False, markup=False)
+    print_line(console, f"{first.parent}\nmemory of {len(shards)} shards")
     console.print()
     console.print(table)
-    below = f"below: {first.name}; for another one: framestow inspect {second}"
-    console.print(f"{below}\n", soft_wrap=True, highlight=False, markup=False)
+    print_line(console, f"below: {first.name}; for another one: framestow inspect {second}\n")
 
 
 def _header_lines(inspection: Inspection) -> Iterator[str]:
@@ -129,7 +128,7 @@ def _describe_actions(action: ActionSpec) -> str:
 def _labels_table(labels: Sequence[LabelInspection]) -> Table:
     """Return a table with one column per label; with many labels, one row per label and the main values."""
     if len(labels) <= MAX_COLUMNS:
-        table = _table("", *(label.label for label in labels))
+        table = _table("", *(escape(label.label) for label in labels))
         for name, _, value_of in FIELDS:
             values = [value_of(label) for label in labels]
             if name != WAITING or any(values):
@@ -138,7 +137,7 @@ def _labels_table(labels: Sequence[LabelInspection]) -> Table:
     shown = [(header, value_of) for _, header, value_of in FIELDS if header]
     table = _table("", *(header for header, _ in shown))
     for label in labels:
-        table.add_row(label.label, *(_cell(value_of(label)) for _, value_of in shown))
+        table.add_row(escape(label.label), *(_cell(value_of(label)) for _, value_of in shown))
     return table
 
 
@@ -240,7 +239,7 @@ class Inspect:
         for error in lacking:
             if self.filmstrip or self.plot:
                 raise error
-            console.print(f"no picture: {error}", style="yellow", soft_wrap=True, markup=False)
+            print_line(console, f"no picture: {error}", "yellow")
         return 0
 
     def _draw(
@@ -281,7 +280,7 @@ class Inspect:
         show_inspection(inspection, console)
         for name, shown in (("filmstrip", "picture of one transition"), ("plot", "charts")):
             if path := pictures[name]:
-                console.print(f"{shown}: {path}", soft_wrap=True, highlight=False, markup=False)
+                print_line(console, f"{shown}: {path}")
 
     def _picture(self) -> Path | None:
         if self.filmstrip is None and not self.json:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -16,6 +17,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from framestow.cli.printing import print_line
 from framestow.offline.transfer import Transferred
 from framestow.replay.byte_amounts import format_bytes
 
@@ -60,14 +62,13 @@ class ProgressDisplay(Progress):
 
 def show_transfer(console: Console, transferred: Transferred, seconds: float) -> None:
     """Print how much was transferred, which steps were skipped and why, and the notes about the format."""
-    console.print(
-        f"{transferred.transitions:,} transitions of {transferred.episodes:,} episodes in {seconds:,.1f} s",
-        highlight=False,
+    print_line(
+        console, f"{transferred.transitions:,} transitions of {transferred.episodes:,} episodes in {seconds:,.1f} s"
     )
     for reason, steps in transferred.left_out.items():
-        console.print(f"left out: {reason}: {steps:,}", highlight=False, soft_wrap=True)
+        print_line(console, f"left out: {reason}: {steps:,}")
     for note in transferred.notes:
-        console.print(f"note: {note}", highlight=False, soft_wrap=True)
+        print_line(console, f"note: {note}")
 
 
 def show_bytes(console: Console, before: tuple[str, int, int], after: tuple[str, int, int]) -> None:
@@ -79,7 +80,7 @@ def show_bytes(console: Console, before: tuple[str, int, int], after: tuple[str,
     for column in table.columns[1:]:
         column.justify = "right"
     for name, on_disk, in_ram in (before, after):
-        table.add_row(name, format_bytes(on_disk), format_bytes(in_ram))
+        table.add_row(escape(name), format_bytes(on_disk), format_bytes(in_ram))
     table.add_row("ratio", *(_ratio(one, other) for one, other in zip(before[1:], after[1:], strict=True)))
     console.print(table)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from framestow.cli.printing import print_line
 from framestow.cli.verify import DAMAGED, WHOLE, show_verification
 
 
@@ -45,8 +46,7 @@ class Repair:
             return WHOLE
         console.print("planned changes:" if self.dry_run else "changes made:")
         for action in repair.actions:
-            console.print(f"  {action}", soft_wrap=True, highlight=False, markup=False)
+            print_line(console, f"  {action}")
         if repair.moved_to:
-            moved = f"the damaged files are now in {repair.moved_to}"
-            console.print(moved, soft_wrap=True, highlight=False, markup=False)
+            print_line(console, f"the damaged files are now in {repair.moved_to}")
         return DAMAGED if self.dry_run else WHOLE

@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 
@@ -44,5 +45,5 @@ class Report:
             from framestow.training.report import write_report  # noqa: PLC0415 -- imports PyTorch
 
             write_report(self.runs, output, self.clip)
-        console.print(f"report written to {output}", soft_wrap=True, highlight=False, markup=False)
+        print_line(console, f"report written to {output}")
         return 0

@@ -23,13 +23,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike
 from rich.console import Console
-from rich.markup import escape
-from rich.text import Text
 
 from framestow.argument_checks import whole_number
+from framestow.cli.printing import print_line, print_named, print_warning
 from framestow.cli.training_session import TrainOptions, check_options, expect_for_new_run, shell_command
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
+from framestow.one_line import plural
 from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.listeners import last_scores
@@ -80,17 +80,13 @@ def train_seeds(options: TrainOptions, num_seeds: int | None, num_at_once: int |
             RunFolder.create(parent / f"seed-{seed}", dataclasses.replace(settings, seed=seed))
             for seed in range(settings.seed, settings.seed + num_seeds)
         ]
-    console.print(
-        f"training {len(unfinished)} {'seed' if len(unfinished) == 1 else 'seeds'}, {at_once} at the same time, run "
-        f"folders in {parent}",
-        soft_wrap=True,
-        highlight=False,
-        markup=False,
+    print_line(
+        console, f"training {plural(len(unfinished), 'seed')}, {at_once} at the same time, run folders in {parent}"
     )
     children = Children(unfinished, at_once, console)
     signal_number = children.train_until_stopped()
     for name, text in closing_lines(parent, children.failures).items():
-        console.print(f"[bold]{name:<18}[/]  {escape(text)}", soft_wrap=True, highlight=False)
+        print_named(console, name, text, width=18)
     if signal_number is not None:
         return 128 + signal_number  # as a shell reports a process that the signal ended
     return FAILED if children.failures else 0
@@ -219,7 +215,7 @@ class Children:
         assert process.stdout is not None
         with process.stdout:
             for line in process.stdout:
-                self._console.print(Text(f"{folder.path.name}  {line.rstrip()}"), soft_wrap=True)
+                print_line(self._console, f"{folder.path.name}  {line.rstrip()}")
 
     def _collect(self, is_stopping: bool) -> None:
         """Forget the processes that ended, and name those that failed."""
@@ -233,12 +229,9 @@ class Children:
                 continue
             how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
             self.failures[folder.path] = how
-            self._console.print(
-                f"warning: {folder.path.name} ended early ({how}), its run folder is {folder.path}"
-                f"{'; the other seeds continue' if self._running or self._waiting else ''}",
-                style="yellow",
-                markup=False,
-                soft_wrap=True,
+            others = "; the other seeds continue" if self._running or self._waiting else ""
+            print_warning(
+                self._console, f"{folder.path.name} ended early ({how}), its run folder is {folder.path}{others}"
             )
 
     def _send(self, number: int) -> None:

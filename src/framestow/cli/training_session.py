@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 from rich.console import Console
-from rich.markup import escape
 
 from framestow.agents.dqn import estimate_state_bytes
+from framestow.cli.printing import print_named, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
@@ -54,6 +54,7 @@ from framestow.training.scores import random_and_human_scores
 from framestow.training.settings import Settings
 from framestow.training.training_run import TrainingRun
 
+NAME_WIDTH = 10  # characters of the names of the closing lines
 MIN_FRAMES = 640  # two segments; fewer frames give no estimate
 
 
@@ -139,9 +140,9 @@ def train(options: TrainOptions, console: Console) -> int:
                 console.print(line, soft_wrap=not console.is_terminal, highlight=False, markup=False)
             signal_number = _train_until_stopped(run, folder, console, options.wandb)
             for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
-                _print_line(console, name, text)
+                print_named(console, name, text, NAME_WIDTH)
             if signal_number is None:
-                _print_line(console, "report", _write_report(folder, console))
+                print_named(console, "report", _write_report(folder, console), NAME_WIDTH)
         finally:
             run.close()
             with contextlib.suppress(FramestowError):  # the next start says it; an error of the training goes first
@@ -182,7 +183,7 @@ def _train_until_stopped(run: TrainingRun, folder: RunFolder, console: Console, 
     """Train with all listeners and save; return the number of the signal that stopped it, or ``None``."""
 
     def warn(message: str) -> None:
-        console.print(f"warning: {message}", style="yellow", markup=False, soft_wrap=True)
+        print_warning(console, message)
 
     def is_stop_requested() -> bool:
         if interruption.is_requested:
@@ -205,10 +206,6 @@ def _train_until_stopped(run: TrainingRun, folder: RunFolder, console: Console, 
             listeners.append(Curves(run, folder.path, warn, WandbPoints(run, folder.path)))
         loop.train(run, folder, listeners, is_stop_requested)
     return interruption.signal_number
-
-
-def _print_line(console: Console, name: str, text: str) -> None:
-    console.print(f"[bold]{name:<10}[/]  {escape(text)}", soft_wrap=True, highlight=False)
 
 
 def _opening_line(run: TrainingRun, folder: RunFolder) -> str:

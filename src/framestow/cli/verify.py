@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tyro
 from rich.console import Console
+
+from framestow.cli.printing import print_line
 
 if TYPE_CHECKING:
     from framestow.replay.store.verify import Verification
@@ -57,8 +60,7 @@ def show_verification(verification: Verification, console: Console) -> None:
     """Print how much was read, each damage with the transitions it costs, and the result."""
     from framestow.replay.byte_amounts import format_bytes  # noqa: PLC0415
 
-    def say(line: str, style: str = "") -> None:
-        console.print(line, style=style, soft_wrap=True, highlight=False, markup=False)
+    say = partial(print_line, console)
 
     say(f"{verification.folder}")
     say(

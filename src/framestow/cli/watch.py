@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 
@@ -73,7 +74,7 @@ class Watch:
         preset = find_preset(self.preset or settings.preset)
         warning = preset_warning(settings.game, find_preset(settings.preset), preset)
         if warning:
-            console.print(f"warning: {warning}", style="yellow", markup=False, soft_wrap=True)
+            print_warning(console, warning)
         epsilon = preset.evaluation_epsilon if self.epsilon is None else self.epsilon
         with ProgressDisplay(console, "loading the agent"):
             env = make_atari(settings.game, 1, preset, self.seed, render_mode="rgb_array")
@@ -92,10 +93,9 @@ class Watch:
         finally:
             player.close()
         ending = f"score {game.score:g}" if game else "stopped before the game ended"
-        console.print(
+        print_line(
+            console,
             f"{settings.game}, trained with preset {settings.preset} for {player.agent_steps:,} agent steps; "
             f"{shown:,} steps at epsilon {epsilon:g}, {ending} · written to {path}",
-            soft_wrap=True,
-            highlight=False,
         )
         return 0
