@@ -27,7 +27,6 @@ from framestow.distributed.rate_limiter import SampleToInsertRatio
 from framestow.distributed.replay import ShardedReplay
 from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, StartRollouts
 from framestow.distributed.shard import StartShards
-from framestow.envs import find_preset
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import observation_spec
 from framestow.storage.frame_storage import usual_frames_per_segment
@@ -35,7 +34,7 @@ from framestow.torch.tensor_batch import pixels_to_device
 from framestow.training.checkpoint import RunState, read_run_state, write_checkpoint
 from framestow.training.events import Event, StepTaken
 from framestow.training.learner import Learner
-from framestow.training.run import choose_device, make_game, num_actions_of, set_up_learning
+from framestow.training.run import choose_device, make_game, memory_arguments, num_actions_of, set_up_learning
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from framestow.training.training_run import MakeEnv, Tally
@@ -153,13 +152,12 @@ class DistributedRun:
                 steps_per_call=STEPS_PER_CALL,
                 weights=self._weights(),
                 seed=settings.seed + self.tally.agent_steps,  # a resumed run plays new episodes
-                reward_limit=1.0 if settings.clip_rewards else None,
-                priority=partial(_compute_priorities, returns) if settings.priority_exponent else None,
+                reward_limit=settings.reward_limit,
+                priority=partial(_compute_priorities, returns) if settings.gives_priorities else None,
                 start=start_rollouts,
             )
             unless_built.pop_all()
-        gives_priorities = settings.priority_exponent > 0
-        self.learner = Learner(self.agent, self.memory, settings.batch_size, gives_priorities, BATCHES_AHEAD)
+        self.learner = Learner(self.agent, self.memory, settings.batch_size, settings.gives_priorities, BATCHES_AHEAD)
         # Updates of the weights that the actors have.
         self._published = self.agent.num_updates
 
@@ -245,18 +243,11 @@ def _make_replay(
     # Steps come in chunks of all environments, and rows in batches: the band is wide enough for two of each.
     error = max(0.1 * per_insert * settings.warmup, 2 * per_insert * num_envs * length, 4 * settings.batch_size)
     return ShardedReplay(
-        settings.memory,
-        frame_space,
-        action_space,
+        observation_space=frame_space,
+        action_space=action_space,
+        **memory_arguments(settings) | {"num_envs": num_envs},
         shards=settings.shards,
-        stack=settings.stack,
-        stack_padding=find_preset(settings.preset).stack_padding,
-        num_envs=num_envs,
-        n_step=settings.n_step,
-        discount=settings.discount,
         sampler=settings.sampler(),
-        storage=settings.storage,
-        retention=settings.retention,
         seed=settings.seed,
         max_bytes=settings.memory_bytes,
         label=settings.game,

@@ -24,7 +24,7 @@ from framestow.errors import CheckpointError, MissingExtraError
 from framestow.process_memory import processor_seconds, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
 from framestow.training.event_file import EventFile
-from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, StepTaken
+from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, Listener, StepTaken
 from framestow.training.run_folder import new_version
 from framestow.training.training_run import NUM_RECENT, TrainingRun
 
@@ -450,7 +450,7 @@ def last_scores(path: Path, num_games: int, agent_steps: int) -> list[float]:
     return [float(row["score"]) for row in rows[-num_games:]]
 
 
-class Checkpointing:
+class Checkpointing(Listener):
     """Writes a checkpoint every ``checkpoint_every`` agent steps.
 
     After a failure it calls ``warn`` and tries again at the next multiple; the last checkpoint stays.
@@ -471,11 +471,8 @@ class Checkpointing:
         except CheckpointError as error:
             self._warn(f"{error}; training continues")
 
-    def close(self) -> None:
-        """Do nothing: ``train`` writes the last checkpoint."""
 
-
-class InactiveLayerWarning:
+class InactiveLayerWarning(Listener):
     """Calls ``warn`` once if every unit of a layer is dormant.
 
     No gradient passes such a layer, so the network learns nothing more, while loss and weights stay finite. Looks
@@ -501,9 +498,6 @@ class InactiveLayerWarning:
                 "--learning-rate"
             )
 
-    def close(self) -> None:
-        """Do nothing: no file is open."""
-
 
 class _EveryCheckpoint:
     """Whether an event is the first step after another multiple of ``checkpoint_every``."""
@@ -519,7 +513,7 @@ class _EveryCheckpoint:
         return self._num_passed > before
 
 
-class LostEpisodeWarnings:
+class LostEpisodeWarnings(Listener):
     """Calls ``warn`` when episodes are lost with their worker process, or on resuming."""
 
     def __init__(self, warn: Callable[[str], None]) -> None:
@@ -532,6 +526,3 @@ class LostEpisodeWarnings:
                 f"step {event.agent_steps:,}: {event.reason}; the episodes of environments "
                 f"{', '.join(map(str, event.env_ids))} end there; their stored steps stay, training continues"
             )
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""

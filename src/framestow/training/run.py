@@ -85,7 +85,7 @@ class Run:
             _check_vector(env, settings)
             self.memory = saved.memory if saved else _new_memory(settings, env, store)
             unless_built.callback(self._close_memory)
-            self.env = Recorder(env, self.memory, reward_limit=1.0 if settings.clip_rewards else None)
+            self.env = Recorder(env, self.memory, reward_limit=settings.reward_limit)
             frame_shape = env.single_observation_space.shape or ()
             agent_seed = _derive_seed(settings.seed, _AGENT_SEED)
             self.agent = DQN((settings.stack, *frame_shape), num_actions, settings.agent(), self.device, agent_seed)
@@ -116,9 +116,8 @@ class Run:
         if on_cuda:
             torch.backends.cudnn.benchmark = True  # choose the quickest kernels: the shapes stay the same
             torch.set_float32_matmul_precision("high")  # linear layers in TF32, as convolutions are by default
-        gives_priorities = settings.priority_exponent > 0
         ahead = BATCHES_AHEAD_ON_CUDA if on_cuda else 0
-        return Learner(self.agent, self.memory, settings.batch_size, gives_priorities, ahead)
+        return Learner(self.agent, self.memory, settings.batch_size, settings.gives_priorities, ahead)
 
     def events(self) -> Iterator[Event]:
         """Train up to ``settings.steps`` agent steps and yield the events.
@@ -255,7 +254,7 @@ def check_memory(settings: Settings) -> None:
     frame, any_action = FrameSpec(find_preset(settings.preset).frame_shape), ActionSpec.from_space(1)
     with memory_errors_name_options():
         max_bytes = None if settings.memory_bytes is None else parse_bytes(settings.memory_bytes)
-        MemorySettings(frame=frame, action=any_action, max_bytes=max_bytes, **_memory_arguments(settings))
+        MemorySettings(frame=frame, action=any_action, max_bytes=max_bytes, **memory_arguments(settings))
 
 
 def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path | None) -> ReplayMemory:
@@ -269,13 +268,13 @@ def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path |
             seed=_derive_seed(settings.seed, _MEMORY_SEED),
             label=settings.game,
             max_bytes=settings.memory_bytes,
-            **_memory_arguments(settings),
+            **memory_arguments(settings),
             **on_disk,
         )
 
 
-def _memory_arguments(settings: Settings) -> dict[str, Any]:
-    """Return the arguments that ``ReplayMemory`` and ``MemorySettings`` share."""
+def memory_arguments(settings: Settings) -> dict[str, Any]:
+    """Return the arguments that ``ReplayMemory``, ``MemorySettings`` and ``ShardedReplay`` share."""
     return {
         "capacity": settings.memory,
         "stack": settings.stack,

@@ -186,9 +186,19 @@ class Settings:
             values["learning_rate_half_at"] = max(1, self.learning_rate_half_at // self.train_every)  # in updates
         return AgentSettings(exploration=self.exploration(), **values)
 
+    @property
+    def reward_limit(self) -> float | None:
+        """Largest size of a reward that the memory stores; ``None``: no limit."""
+        return 1.0 if self.clip_rewards else None
+
+    @property
+    def gives_priorities(self) -> bool:
+        """Whether the memory gets the TD errors of its transitions."""
+        return self.priority_exponent > 0
+
     def sampler(self) -> Sampler:
         """Return a new sampler for the memory."""
-        if not self.priority_exponent:
+        if not self.gives_priorities:
             return Uniform()
         if self.priority_beta_steps is None:
             return Prioritized(self.priority_exponent, self.priority_beta)

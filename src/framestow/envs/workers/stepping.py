@@ -50,7 +50,7 @@ class Stepping:
         requests = []
         for worker in self._pool.workers:
             if has_losses:
-                requests += self._requests_after_a_loss(worker, actions)
+                requests += self._request_steps_and_resets(worker, actions)
             else:
                 requests.append(self._step_request(worker, worker.env_ids, actions))
         return requests
@@ -162,7 +162,7 @@ class Stepping:
         sent_actions = None if actions is None else [actions[env_id] for env_id in env_ids]
         return Request(worker, Command.STEP, env_ids, pack_steps(steps, sent_actions))
 
-    def _requests_after_a_loss(self, worker: Worker, actions: Mapping[int, Any] | None) -> list[Request]:
+    def _request_steps_and_resets(self, worker: Worker, actions: Mapping[int, Any] | None) -> list[Request]:
         """Return the requests that step a worker's environments; lost ones do not step, and SAME_STEP resets them."""
         lost, mode = self._states.lost, self._states.mode
         steps, resets = [], []
@@ -210,7 +210,7 @@ class Stepping:
                 if worker.lost is not None:  # else this call was interrupted after it had replaced it
                     self._replacer.replace(worker, why)
                     idle.update((env_id, why) for env_id in worker.env_ids if env_id not in env_ids + list(losses))
-                settled += self._resets_after_a_loss(worker, env_ids, why, losses)
+                settled += self._request_resets(worker, env_ids, why, losses)
             self._pool.wait_for(settled)
             self._raise_failures(settled)
         why_lost = self._replacer.why_lost
@@ -219,9 +219,7 @@ class Stepping:
                 idle.update((env_id, why_lost[request.worker]) for env_id in request.env_ids)
         return settled, idle
 
-    def _resets_after_a_loss(
-        self, worker: Worker, env_ids: list[int], why: str, losses: dict[int, str]
-    ) -> list[Request]:
+    def _request_resets(self, worker: Worker, env_ids: list[int], why: str, losses: dict[int, str]) -> list[Request]:
         """Return the request that resets those of ``env_ids`` that this step resets; add the others to ``losses``."""
         mode, has_ended = self._states.mode, self._states.has_ended
         resets = []
