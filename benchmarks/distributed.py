@@ -42,8 +42,10 @@ import psutil
 from framestow import FrameSpec, Prioritized, ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.distributed import ShardedReplay, start_cluster, start_local_shards, start_ray_shards
-from framestow.distributed.chunks import Chunk, ShardReport, ShardWriter, Taken, WriterSettings
+from framestow.distributed.chunk_sender import WriterSettings
+from framestow.distributed.chunks import Chunk, ShardReport, Taken
 from framestow.distributed.merging import merge
+from framestow.distributed.shard_writer import ShardWriter
 from framestow.torch import BatchLoader
 from recorded_frames import frames_path
 from saving import FRAME_SIDE, GAME, NUM_ENVS, NUM_FRAMES, Player

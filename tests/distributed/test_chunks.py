@@ -24,8 +24,10 @@ from distributed.env_steps import (
 )
 from distributed.recorded_calls import RecordedCalls
 from framestow import Prioritized
-from framestow.distributed.chunks import ShardWriter, WriterSettings
-from framestow.distributed.shard import Shard, ShardSettings, chunk_log_path
+from framestow.distributed.chunk_log import chunk_log_path
+from framestow.distributed.chunk_sender import WriterSettings
+from framestow.distributed.shard import Shard, ShardSettings
+from framestow.distributed.shard_writer import ShardWriter
 from framestow.errors import ActorLostError, DamagedDataError, InvalidStepError
 from framestow.replay.memory_settings import MemorySettings
 
@@ -147,7 +149,9 @@ def test_a_shard_that_lost_everything_gets_the_stack_before_the_next_chunk():
     assert rewards == list(range(rewards[0], 120))
     assert rewards[0] <= 60
     assert calls.objects[0].report().inserted == len(rewards)
-    assert len([chunk for chunks in calls.sent for chunk in chunks if chunk.context]) == 1
+    sent = [chunk for chunks in calls.sent for chunk in chunks]
+    sent_again = len(sent) - len({chunk.first_frame for chunk in sent})
+    assert sent_again == len([chunk for chunk in sent if chunk.context]) > 0
 
 
 @pytest.mark.parametrize("border_every", [1, 2, 5])
@@ -353,7 +357,7 @@ def test_new_transitions_get_their_n_step_td_error_as_priority(n_step):
     frame, rewards = np.zeros((1, *SHAPE), np.uint8), np.arange(1000) % 5
     writer.begin(frame)
     for step in range(2 * LENGTH - 1):
-        writer.note_values([chosen[step]], [best[step]])
+        writer.set_values([chosen[step]], [best[step]])
         writer.append([0], [rewards[step]], [step == 5], [False], frame)
         if step == 5:
             writer.begin(frame)

@@ -23,7 +23,7 @@ def report(masses: list[float], epoch: int = 0) -> ShardReport:
 def drawn(masses: list[float], indices: list[int], beta: float, epoch: int = 0) -> Rows:
     """Return rows of these transitions as a shard weights them: relative to its least likely transition."""
     weight = np.array([(min(masses) / masses[index]) ** beta for index in indices], np.float32)
-    return Rows(report(masses, epoch), (), {}, {}, np.array(indices), weight)
+    return Rows(report(masses, epoch), (), {}, np.array(indices), weight)
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.4, 0.0])
@@ -82,7 +82,8 @@ def rows_with(frames: np.ndarray, steps: tuple[int, ...], first: int) -> Rows:
     fields = {name: numbers.astype(np.float32) for name in ("action", "reward", "discount", "terminated", "truncated")}
     if len(steps) == 2:
         fields |= {"is_first": numbers == 0, "mask": numbers >= 0}
-    return Rows(report([1.0]), (frames,), fields, {"extra": numbers + 0.5}, numbers, np.ones(steps[0], np.float32))
+    fields["extras"] = {"extra": numbers + 0.5}
+    return Rows(report([1.0]), (frames,), fields, numbers, np.ones(steps[0], np.float32))
 
 
 SPEC = FrameSpec((2,))

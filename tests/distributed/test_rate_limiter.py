@@ -105,7 +105,7 @@ def test_a_writer_waits_at_the_limit_of_its_shard_until_rows_are_sampled(monkeyp
         while replay.may_sample(8):
             replay.sample(8)
 
-    monkeypatch.setattr("framestow.distributed.chunks.time.sleep", sample_meanwhile)
+    monkeypatch.setattr("framestow.distributed.chunk_sender.time.sleep", sample_meanwhile)
     for _ in range(60):
         steps.play(writer, 0, 1)
     writer.flush()

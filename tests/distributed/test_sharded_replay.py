@@ -284,6 +284,7 @@ def test_priorities_of_evicted_and_lost_transitions_are_ignored_and_counted():
     replay.group.calls.replace(0)
     replay.group.refresh()
     replay.update_priorities(newer, np.ones(16))
+    replay.flush()
 
     assert (evicted, replay.counts.ignored_updates) == (32, 48)
 
@@ -351,7 +352,7 @@ def test_a_shard_that_was_restarted_meanwhile_uses_no_priorities_and_limits_of_i
     shard = replay.group.calls.objects[0]
     NumberedSteps().play(replay.writer([0]), 0, 50)
 
-    shard.sample(4, 0, (np.arange(4), np.ones(4)), 1, 1e6)
+    shard.sample(4, 0, [(np.zeros(4, int), np.arange(4), np.ones(4))], 1, 1e6)
     after_draw = shard.report()
     shard.report(0, 1e6)
 

@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 from framestow.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from framestow.distributed.chunks import ShardWriter
     from framestow.distributed.rate_limiter import SampleToInsertRatio
     from framestow.distributed.ray_actors import ActorPlacement, start_cluster
     from framestow.distributed.replay import ShardedReplay
     from framestow.distributed.rollouts import PolicyStep, Rollouts, start_ray_rollouts
     from framestow.distributed.shard import start_local_shards, start_ray_shards
+    from framestow.distributed.shard_writer import ShardWriter
 
 __all__ = [
     "ActorPlacement",
@@ -48,7 +48,7 @@ _MODULES = {
     "PolicyStep": "rollouts",
     "Rollouts": "rollouts",
     "SampleToInsertRatio": "rate_limiter",
-    "ShardWriter": "chunks",
+    "ShardWriter": "shard_writer",
     "ShardedReplay": "replay",
     "start_cluster": "ray_actors",
     "start_local_shards": "shard",

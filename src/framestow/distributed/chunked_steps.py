@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow.argument_checks import whole_number
-from framestow.distributed.calls import START_S, Calls
-from framestow.distributed.chunks import ShardWriter, WriterSettings, check_writer_env_ids
+from framestow.distributed.calls import Calls
+from framestow.distributed.chunk_sender import WriterSettings
+from framestow.distributed.chunks import Priorities
+from framestow.distributed.shard_writer import ShardWriter
+from framestow.errors import InvalidSettingsError
 from framestow.replay.memory_settings import MemorySettings
 
 
@@ -34,7 +37,7 @@ class ChunkedSteps:
         env_ids: Sequence[int] | None = None,
         *,
         max_in_flight: int = 2,
-        priority: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = np.abs,
+        priority: Priorities | None = np.abs,
     ) -> ShardWriter:
         """Return an object that stores the steps of ``env_ids``, for an actor: give it to a ``Recorder``.
 
@@ -44,27 +47,33 @@ class ChunkedSteps:
         Arguments:
             env_ids: Numbers of environments of the replay; ``None`` means all.
             max_in_flight: Calls to each shard before the writer waits.
-            priority: Initial priorities of transitions from their n-step TD errors (``ShardWriter.note_values``);
+            priority: Initial priorities of transitions from their n-step TD errors (``ShardWriter.set_values``);
                 ``None`` gives new transitions the largest priority so far.
         """
-        return self._new_writer(env_ids, max_in_flight, priority, waits_for_limiter=True)
-
-    def _new_writer(
-        self, env_ids: Sequence[int] | None, max_in_flight: int, priority: Any, waits_for_limiter: bool
-    ) -> ShardWriter:
-        envs = check_writer_env_ids(range(self.num_envs) if env_ids is None else env_ids, self.num_envs)
+        envs = self._check_env_ids(range(self.num_envs) if env_ids is None else env_ids)
         rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
-        whole_number("max_in_flight", max_in_flight, 1, rule=rule)
-        settings = WriterSettings(
-            self._settings, envs, max_in_flight, self._timeout_s, START_S, waits_for_limiter, priority
-        )
+        max_in_flight = whole_number("max_in_flight", max_in_flight, 1, rule=rule)
+        settings = WriterSettings(self._settings, envs, max_in_flight, self._timeout_s, priority=priority)
         return ShardWriter(self._calls, settings)
+
+    def _check_env_ids(self, env_ids: Sequence[int]) -> tuple[int, ...]:
+        """Return ``env_ids`` as a tuple; raise ``InvalidSettingsError`` for numbers that are unknown or repeated."""
+        checked = tuple(int(env_id) for env_id in env_ids)
+        if len(set(checked)) != len(checked) or not checked or min(checked) < 0 or max(checked) >= self.num_envs:
+            raise InvalidSettingsError(
+                f"env_ids is {list(checked)}: a writer has environments of 0 to {self.num_envs - 1}, each once; give "
+                "others, or build the replay with a larger num_envs"
+            )
+        return checked
 
     @property
     def _own_writer(self) -> ShardWriter:
-        # It does not wait for the rate limiter: the process that samples would wait for itself.
         if self._writer is None:
-            self._writer = self._new_writer(None, 2, None, waits_for_limiter=False)
+            # It does not wait for the rate limiter: the process that samples would wait for itself.
+            settings = WriterSettings(
+                self._settings, tuple(range(self.num_envs)), 2, self._timeout_s, waits_for_limiter=False, priority=None
+            )
+            self._writer = ShardWriter(self._calls, settings)
         return self._writer
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:

@@ -23,14 +23,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.distributed.shard import Rows
+from framestow.distributed.shard import EPOCH_BITS, Rows
+from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.sampling import observation_parts
 from framestow.replay.sequences import SequenceShape, sequence_part
 
 # Of a ``Batch.index``: the index in the shard's memory, then the shard's epoch, then the number of the shard.
-INDEX_BITS, EPOCH_BITS = 41, 12
+INDEX_BITS = 41
 MAX_SHARDS = 2 ** (63 - INDEX_BITS - EPOCH_BITS)
 
 Array = npt.NDArray[Any]
@@ -132,14 +133,9 @@ def merge(
     halves = [_merge_frames(parts, steps, settings.n_step, make_array) for parts in arrays]
     observation, next_observation = (settings.layout.join(parts, len(steps[0])) for parts in zip(*halves, strict=True))
     index = [handles_of(shard, each.report.epoch, each.indices) for shard, each in zip(shards, rows, strict=True)]
-    fields: dict[str, Any] = {name: _join([each.fields[name] for each in rows]) for name in rows[0].fields}
-    fields |= {
-        "observation": observation,
-        "next_observation": next_observation,
-        "index": _join(index),
-        "weight": weights,
-        "extras": {name: _join([each.extras[name] for each in rows]) for name in rows[0].extras},
-    }
+    fields = map_arrays(lambda *parts: _join(parts), *(each.fields for each in rows))
+    fields |= {"observation": observation, "next_observation": next_observation}
+    fields |= {"index": _join(index), "weight": weights}
     return Batch(**fields) if shape is None else SequenceBatch(**fields, burn_in=shape.burn_in)
 
 
@@ -148,18 +144,14 @@ def _merge_frames(
 ) -> tuple[Array, Array]:
     """Return observations and next observations of several shards, for one array of the space.
 
-    ``steps``: of each shard, ``(rows,)`` or ``(rows, length)``. If only some shards have more windows for each row,
-    since one of their steps is a border, the merged array has first all observations, then all next observations.
+    ``steps``: of each shard, ``(rows,)`` or ``(rows, length)``. Several shards' observations are copied into one array:
+    first all observations, then all next observations.
     """
-    if len(arrays) == 1:
-        return _views(_writable(arrays[0]), steps[0], n_step)
-    all_steps = (sum(num_rows for num_rows, *_ in steps), *steps[0][1:])
-    windows_a_row = {len(array) / shape[0] for array, shape in zip(arrays, steps, strict=True)}
-    if len(windows_a_row) == 1 and (windows_a_row == {1} or len(all_steps) == 2):
-        joined = make_array((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
-        return _views(np.concatenate(arrays, out=joined), all_steps, n_step)
-    views = [_views(array, shape, n_step) for array, shape in zip(arrays, steps, strict=True)]
-    out = make_array((2, *all_steps, *views[0][0].shape[len(all_steps) :]), arrays[0].dtype)
+    views = [_views(_writable(array), shape, n_step) for array, shape in zip(arrays, steps, strict=True)]
+    if len(views) == 1:
+        return views[0]
+    num_rows = sum(len(observations) for observations, _ in views)
+    out = make_array((2, num_rows, *views[0][0].shape[1:]), arrays[0].dtype)
     for which in (0, 1):
         np.concatenate([each[which] for each in views], out=out[which])
     return out[0], out[1]
@@ -189,5 +181,5 @@ def _writable(array: Array) -> Array:
     return array if array.flags.writeable else np.asarray(_WritableView(array))
 
 
-def _join(parts: list[Array]) -> Array:
+def _join(parts: Sequence[Array]) -> Array:
     return _writable(parts[0]) if len(parts) == 1 else np.concatenate(parts)

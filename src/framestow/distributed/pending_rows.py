@@ -96,7 +96,6 @@ class ShardDraws:
             time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.05)
             self.group.refresh()
-        self.counts.waited_s += time.monotonic() - since
 
     def ask(self, masses: Masses, num_rows: int, num_draws: int, shape: SequenceShape | None) -> list[Request]:
         """Ask shards for rows, in proportion to ``masses``; hold the group's lock.
@@ -148,7 +147,19 @@ class PendingRows:
 
     def unpack(self) -> Any:
         """Wait for the rows and return the batch; rows of a lost shard are drawn from the others."""
-        draws, requests = self._draws, self._requests
+        draws = self._draws
+        try:
+            shards, rows = self._wait()
+        finally:
+            self.stop()
+        masses = self._masses.copy()
+        masses[shards] = self._first_masses[shards]  # also of a shard that was lost after it gave rows
+        weights = weights_of(shards, rows, masses, self._smallest, draws.beta(self._num_draws))
+        return merge(shards, rows, weights, draws.settings, self._shape, draws.take_array)
+
+    def _wait(self) -> tuple[list[int], list[Rows]]:
+        """Return all answers, each with its shard."""
+        requests = self._requests
         shards: list[int] = []
         rows: list[Rows] = []
         while requests:
@@ -161,14 +172,9 @@ class PendingRows:
                 else:
                     shards.append(request.shard)
                     rows.append(answer)
-            with draws.group.lock:
-                draws.counts.replaced_rows += missing
-                requests = draws.ask(self._masses, missing, self._num_draws, self._shape) if missing else []
-        self.stop()
-        masses = self._masses.copy()
-        masses[shards] = self._first_masses[shards]  # also of a shard that was lost after it gave rows
-        weights = weights_of(shards, rows, masses, self._smallest, draws.beta(self._num_draws))
-        return merge(shards, rows, weights, draws.settings, self._shape, draws.take_array)
+            with self._draws.group.lock:
+                requests = self._draws.ask(self._masses, missing, self._num_draws, self._shape) if missing else []
+        return shards, rows
 
     def _answer(self, request: Request) -> Rows | None:
         """Wait for rows; return ``None`` if the shard is lost or has none."""

@@ -90,8 +90,6 @@ class ReplayCounts:
     ignored_updates: int = 0  # priorities of transitions that were evicted or lost with a shard
     lost_shards: int = 0  # shards that died or did not answer
     lost_transitions: int = 0  # that a shard had before, and did not have after its restart
-    replaced_rows: int = 0  # drawn again from other shards
-    waited_s: float = 0.0  # for inserts
 
 
 class RateLimiter:

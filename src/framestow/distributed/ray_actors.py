@@ -10,14 +10,15 @@ import socket
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
+from framestow.argument_checks import real_number
 from framestow.distributed.calls import Calls
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.lazy_names import missing_extra
-from framestow.one_line import one_line
 
 LOCAL_STORE_BYTES = 2**30  # of a local cluster's object store
 LOCAL_ENVIRONMENT = {  # of a local cluster, unless it is set already; Ray reads it when it is imported
@@ -149,6 +150,7 @@ class RayCalls(Calls):
             ray().kill(actor)
 
 
+@dataclass(frozen=True)
 class ActorPlacement:
     """Where actors run.
 
@@ -157,13 +159,11 @@ class ActorPlacement:
         resources: Custom resources that an actor needs of its node, by name.
     """
 
-    def __init__(self, num_cpus: float = 0.0, resources: dict[str, float] | None = None) -> None:
-        if num_cpus < 0:
-            raise InvalidSettingsError(f"num_cpus is {num_cpus}: an actor reserves at least 0 cores; give 0 or more")
-        self.num_cpus, self.resources = num_cpus, dict(resources or {})
+    num_cpus: float = 0.0
+    resources: dict[str, float] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        return one_line(self, lambda: (f"num_cpus={self.num_cpus}", f"resources={self.resources}"))
+    def __post_init__(self) -> None:
+        real_number("num_cpus", self.num_cpus, 0, rule="an actor reserves 0 cores or more")
 
     def options(self) -> dict[str, Any]:
         """Return the options of a Ray actor."""

@@ -149,7 +149,7 @@ class ShardedReplay(ChunkedSteps, Closing):
         ]
         self.group = ShardGroup((start or start_ray_shards)(settings), self.limiter, self.counts, timeout_s)
         super().__init__(self.group.calls, self.settings, num_envs, timeout_s)
-        self._updates = PriorityUpdates(self.group, self.counts)
+        self._updates = PriorityUpdates(self.group)
         self._priorities = None if priorities is None else Prioritized(**priorities)  # gives β; has no transitions
         self._generator = _make_generator(seed, state.get("generator"))
         self._draws = ShardDraws(
@@ -171,7 +171,7 @@ class ShardedReplay(ChunkedSteps, Closing):
         Raises:
             NothingToSampleError: no shard has any.
         """
-        return cast(Batch, _unpack(self.draw_ahead(batch_size)))
+        return cast(Batch, self.draw_ahead(batch_size).unpack())
 
     def sample_sequences(
         self,
@@ -184,7 +184,7 @@ class ShardedReplay(ChunkedSteps, Closing):
     ) -> SequenceBatch:
         """Sample sequences, each of one shard, as ``ReplayMemory.sample_sequences`` does."""
         drawn = self.draw_sequences_ahead(batch_size, length, overlap=overlap, burn_in=burn_in, borders=borders)
-        return cast(SequenceBatch, _unpack(drawn))
+        return cast(SequenceBatch, drawn.unpack())
 
     def draw_ahead(self, batch_size: int) -> PendingRows:
         """Ask the shards for a batch, once the rate limiter allows it; a loader's thread waits for the answers."""
@@ -286,13 +286,6 @@ class ShardedReplay(ChunkedSteps, Closing):
         with contextlib.suppress(ActorLostError):
             self.send()
         self.group.close()
-
-
-def _unpack(pending: PendingRows) -> Any:
-    try:
-        return pending.unpack()
-    finally:
-        pending.stop()
 
 
 def _seed_of_shard(seed: int | None, number: int) -> int | None:

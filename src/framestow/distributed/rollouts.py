@@ -13,8 +13,10 @@ import numpy.typing as npt
 from framestow.argument_checks import whole_number
 from framestow.closing import Closing
 from framestow.distributed.calls import START_S, Calls
-from framestow.distributed.chunks import ShardWriter, WriterCounts
+from framestow.distributed.chunk_sender import WriterCounts
+from framestow.distributed.chunks import Priorities
 from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
+from framestow.distributed.shard_writer import ShardWriter
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.one_line import one_line, plural
 
@@ -64,7 +66,6 @@ class RolloutReport:
     """What an actor did in one call."""
 
     actor: int
-    weights_version: int  # of the weights that it played with
     steps: int  # of all its environments
     games: list[FinishedGame]  # env_id counts from 0 within the actor
     lost: dict[int, str]  # environments whose episode was lost, with the reason
@@ -112,7 +113,7 @@ class RolloutActor:
             for _ in range(num_steps):
                 step = self._policy.act(self._observations)
                 if step.chosen is not None and step.best is not None:
-                    self._writer.note_values(step.chosen, step.best)
+                    self._writer.set_values(step.chosen, step.best)
                 self._observations, _, _, _, infos = self._env.step(step.actions)
                 games += finished_games(infos)
                 lost |= lost_episodes(infos)
@@ -120,7 +121,7 @@ class RolloutActor:
             self._observations = None  # after an error, such as of a shard that does not come back, new episodes begin
             raise
         counts = self._writer.counts
-        return RolloutReport(self._number, version, counts.appended - before, games, lost, counts)
+        return RolloutReport(self._number, counts.appended - before, games, lost, counts)
 
     def flush(self) -> None:
         """Send all steps, and wait until the shards have stored them."""
@@ -180,7 +181,7 @@ class Rollouts(Closing):
         weights: Any = None,
         seed: int = 0,
         reward_limit: float | None = None,
-        priority: Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]] | None = None,
+        priority: Priorities | None = None,
         silent_s: float = 120.0,
         start: StartRollouts | None = None,
     ) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import struct
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.distributed.calls import Calls, LocalCalls
+from framestow.distributed.chunk_log import ChunkLog, chunk_log_path
 from framestow.distributed.chunks import (
     DUPLICATE,
     GAP,
@@ -25,13 +24,12 @@ from framestow.distributed.chunks import (
     Context,
     ShardReport,
     Taken,
-    arrange_frames,
     unpack_chunk,
 )
 from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import flatten_frames
-from framestow.replay.added_steps import NO_RUN, RunStarts, add_step, begin_episodes
+from framestow.replay.added_steps import NO_RUN, RunStarts, add_step, begin_episodes, rows_of
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
@@ -41,12 +39,15 @@ from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.sampling import PendingFrames
 from framestow.replay.sequences import SequenceShape
-from framestow.replay.step_checks import BEGINS, BEGINS_RUN, check_frames
+from framestow.replay.step_checks import BEGINS, BEGINS_RUN
 
 # Fields of a ``Batch`` and of a ``SequenceBatch`` that a shard sends by name.
-BATCH_FIELDS = ("action", "reward", "discount", "terminated", "truncated")
+BATCH_FIELDS = ("action", "reward", "discount", "terminated", "truncated", "extras")
 SEQUENCE_FIELDS = (*BATCH_FIELDS, "is_first", "mask")
-Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]  # indices and priorities
+NO_WRITER = -1
+EPOCH_BITS = 12  # of a shard's epoch in the index of a batch
+# Epochs modulo 2 ** EPOCH_BITS, indices and priorities of some transitions.
+Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]
 
 
 class Rows(NamedTuple):
@@ -58,8 +59,7 @@ class Rows(NamedTuple):
 
     report: ShardReport
     frames: tuple[npt.NDArray[Any], ...]
-    fields: dict[str, npt.NDArray[Any]]  # the other fields of a ``Batch`` or a ``SequenceBatch``
-    extras: dict[str, npt.NDArray[Any]]
+    fields: dict[str, Any]  # the other fields of a ``Batch`` or a ``SequenceBatch``
     indices: npt.NDArray[np.int64]  # of the shard's memory, of each step; -1 where masked
     weight: npt.NDArray[np.float32]  # relative to the transition of the shard with the smallest mass
 
@@ -112,10 +112,8 @@ class Shard:
         # An index of an earlier epoch names no transition of this shard.
         self._epoch = num_restarts
         self.memory = self._memory(is_restarted=num_restarts > 0)
-        num_envs = settings.memory.num_envs
-        # By environment: the writer that feeds it (-1: none yet), and the number of its next chunk.
-        self._writers = np.full(num_envs, -1, np.int64)
-        self._next_numbers = np.zeros(num_envs, np.int64)
+        # By environment: the writer that feeds it, and the number of its next frame. NO_WRITER before its first chunk.
+        self._fed: dict[int, tuple[int, int]] = {}
         # Counts of the report, since the shard started.
         self._inserted = self._ignored = self._duplicates = 0
         # Writers wait once so many steps were inserted; the replay sets it with each draw and report.
@@ -123,10 +121,9 @@ class Shard:
         # Which chunks the directory has; None for a shard in RAM.
         self._log: ChunkLog | None = None
         if settings.directory is not None:
-            self._log = ChunkLog(chunk_log_path(settings.directory))
-            newest = self.memory.inner.steps.newest_positions
-            for env_id, (writer, number) in self._log.restore(newest.tolist()).items():
-                self._writers[env_id], self._next_numbers[env_id] = writer, number + 1
+            newest = self.memory.inner.steps.newest_positions.tolist()
+            self._log = ChunkLog(chunk_log_path(settings.directory), newest)
+            self._fed |= self._log.found
         self._flushed_at = time.monotonic()
 
     def _memory(self, is_restarted: bool) -> ReplayMemory:
@@ -159,32 +156,35 @@ class Shard:
         ===========  ====================================================================
         """
         statuses = [self._take(chunk) for chunk in chunks]
-        self._flush_if_due()
+        if self._log is not None and time.monotonic() - self._flushed_at >= self._settings.flush_every:
+            self.flush()
         frames = self.memory.inner.storage.frames_per_segment
         positions = [int(self.memory.inner.steps.newest_positions[chunk.env_id] + 1) % frames for chunk in chunks]
         return Taken(statuses, positions, self.report())
 
     def _take(self, chunk: Chunk) -> str:
         env_id = chunk.env_id
-        writer, next_number = int(self._writers[env_id]), int(self._next_numbers[env_id])
+        writer, next_frame = self._fed.get(env_id, (NO_WRITER, 0))
         if chunk.writer < writer:
             return REPLACED
-        if chunk.writer == writer and chunk.number < next_number:
+        if chunk.writer > writer:
+            next_frame = 0
+        if chunk.first_frame < next_frame:
             self._duplicates += 1
             return DUPLICATE
         # A memory that was reopened has closed its episodes, so even the next chunk may need what is before it.
         is_open = bool(self.memory.inner.steps.is_open[env_id] or chunk.steps.bits[0] & BEGINS)
-        is_next = chunk.number == (next_number if chunk.writer == writer else 0)
+        is_next = chunk.first_frame == next_frame
         if not (is_next and is_open):
             if chunk.context is None:
                 return GAP
             self._store_context(chunk, chunk.context, is_next)
         self._store(chunk)
-        self._writers[env_id], self._next_numbers[env_id] = chunk.writer, chunk.number + 1
+        self._fed[env_id] = chunk.writer, chunk.next_frame
         self._inserted += chunk.steps.num_steps
         if self._log is not None:
             newest = int(self.memory.inner.steps.newest_positions[env_id])
-            self._log.append(env_id, chunk.writer, chunk.number, newest)
+            self._log.append(env_id, chunk.writer, chunk.next_frame, newest)
         return STORED
 
     def _store(self, chunk: Chunk) -> None:
@@ -223,22 +223,22 @@ class Shard:
 
     def _append_frames(self, chunk: Chunk) -> None:
         """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
-        memory, settings, env_ids = self.memory, self._settings.memory, np.array([chunk.env_id], np.int32)
+        inner, settings, env_ids = self.memory.inner, self._settings.memory, np.array([chunk.env_id], np.int32)
         arrays, stacks = unpack_chunk(settings, chunk)
-        checked = chunk.steps.check_arrays(settings, bool(memory.inner.steps.is_open[chunk.env_id]))
+        checked = chunk.steps.check_arrays(settings, bool(inner.steps.is_open[chunk.env_id]))
         num_begun = 0
         for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
-            frames = arrange_frames(settings, tuple(part[index : index + 1] for part in arrays))
-            starts = NO_RUN
+            frames, starts = rows_of(arrays, index), NO_RUN
             if bits & (BEGINS | BEGINS_RUN):
                 one = slice(num_begun, num_begun + 1)
                 starts = RunStarts.of_stacks([part[one] for part in stacks], settings.stack_padding)
                 num_begun += 1
             if step is None:
-                memory.inner.start_episodes(check_frames(frames, 1, settings.frame), env_ids, starts)
+                inner.start_episodes(frames, env_ids, starts)
             else:
                 *fields, extras, _ = step
-                memory.inner.store_step((env_ids, *fields, flatten_frames(frames, settings.frame), extras), starts)
+                observed = flatten_frames(settings.frame.rebuild(frames), settings.frame)
+                inner.store_step((env_ids, *fields, observed, extras), starts)
 
     def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the readable steps that start at these frames, ascending."""
@@ -249,7 +249,7 @@ class Shard:
         self,
         num_rows: int,
         epoch: int = 0,
-        updates: Updates | None = None,
+        updates: Sequence[Updates] = (),
         num_draws: int = 0,
         insert_limit: float = float("inf"),
         shape: SequenceShape | None = None,
@@ -258,14 +258,13 @@ class Shard:
 
         Arguments:
             num_rows: Number of rows.
-            epoch: The shard's restarts when ``updates`` and ``insert_limit`` were made; else they are ignored.
+            epoch: The shard's restarts when ``insert_limit`` was made; else it is ignored.
             updates: Priorities to update first.
             num_draws: Number of batches that the whole replay has given, which β follows.
             insert_limit: Number of steps that the shard may have inserted, as in ``report``.
             shape: Of sequences, whose start is drawn; ``None`` samples transitions.
         """
-        if updates is not None:
-            self.update(epoch, updates)
+        self.update(updates)
         if epoch == self._epoch:
             self._insert_limit = insert_limit
         sampler = self.memory.sampler
@@ -285,16 +284,14 @@ class Shard:
         frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
         names = BATCH_FIELDS if shape is None else SEQUENCE_FIELDS
         fields = {name: getattr(batch, name) for name in names}
-        return Rows(self.report(), frames, fields, dict(batch.extras), batch.index, batch.weight)
+        return Rows(self.report(), frames, fields, batch.index, batch.weight)
 
-    def update(self, epoch: int, updates: Updates) -> None:
+    def update(self, updates: Sequence[Updates]) -> None:
         """Update priorities; those of evicted transitions, and of another epoch, are ignored and counted."""
-        indices, priorities = updates
-        if epoch != self._epoch:
-            self._ignored += len(indices)
-            return
-        self._ignored += int(np.count_nonzero(~self.memory.inner.steps.is_sampleable(indices)))
-        self.memory.update_priorities(indices, priorities)
+        for epochs, indices, priorities in updates:
+            is_known = (epochs == self._epoch % 2**EPOCH_BITS) & self.memory.inner.steps.is_sampleable(indices)
+            self._ignored += int(np.count_nonzero(~is_known))
+            self.memory.update_priorities(indices[is_known], priorities[is_known])
 
     def report(self, epoch: int = -1, insert_limit: float = 0.0) -> ShardReport:
         """Return what the shard has now, after a change of the steps that this ``epoch`` may have inserted."""
@@ -325,12 +322,8 @@ class Shard:
         """Write everything to the directory, if there is one."""
         if self._log is not None:
             self.memory.flush()
-            self._log.forget_before_flush()
+            self._log.shorten()
         self._flushed_at = time.monotonic()
-
-    def _flush_if_due(self) -> None:
-        if self._log is not None and time.monotonic() - self._flushed_at >= self._settings.flush_every:
-            self.flush()
 
     def save(self, path: Path, keep_previous: bool) -> tuple[int, ShardReport]:
         """Save the memory to the folder ``path``; return the generation and what it has."""
@@ -358,71 +351,3 @@ def start_ray_shards(settings: Sequence[ShardSettings], placement: ActorPlacemen
 def start_local_shards(settings: Sequence[ShardSettings]) -> LocalCalls:
     """Return shards in this process, for tests and to debug a program without a cluster."""
     return LocalCalls([partial(Shard, one) for one in settings])
-
-
-def chunk_log_path(directory: Path) -> Path:
-    """Return the log of chunks beside the ``directory`` of a shard's memory."""
-    return directory.with_name(directory.name + ".chunks")
-
-
-_RECORD = struct.Struct("<4q")  # env_id, writer, number, position of the newest frame after the chunk
-MAX_LOG_BYTES = 2**20  # after a flush, a longer log is written anew
-
-
-class ChunkLog:
-    """Which chunks a directory has, so that a chunk that is sent again after a crash is stored once.
-
-    The log has a record for each chunk with the position of its last frame. After a crash, the last record of an
-    environment whose position was flushed is the last chunk that the memory has. A record that was cut off is ignored.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._last: dict[int, bytes] = {}  # by environment: the record of its last chunk
-        self._file: Any = None  # open to append; None before ``restore``
-
-    def restore(self, newest_positions: Sequence[int]) -> dict[int, tuple[int, int]]:
-        """Return writer and number of the last chunk of each environment that the memory has; start a new log."""
-        stored = self._path.read_bytes() if self._path.exists() else b""
-        for record in self._records(stored):
-            env_id, _, _, position = _RECORD.unpack(record)
-            if env_id < len(newest_positions) and position <= newest_positions[env_id]:
-                self._last[env_id] = record
-        self._rewrite()
-        found = (_RECORD.unpack(record) for record in self._last.values())
-        # A memory that was flushed within a chunk has a part of the next one: its position is above the record's.
-        return {
-            env_id: (writer, number)
-            for env_id, writer, number, position in found
-            if position == newest_positions[env_id]
-        }
-
-    @staticmethod
-    def _records(stored: bytes) -> Iterator[bytes]:
-        for start in range(0, len(stored) - _RECORD.size + 1, _RECORD.size):
-            yield stored[start : start + _RECORD.size]
-
-    def append(self, env_id: int, writer: int, number: int, position: int) -> None:
-        """Add a chunk."""
-        record = _RECORD.pack(env_id, writer, number, position)
-        self._last[env_id] = record
-        self._file.write(record)
-        self._file.flush()
-
-    def forget_before_flush(self) -> None:
-        """Shorten a long log after a flush: only the last record of each environment is needed now."""
-        if self._file.tell() > MAX_LOG_BYTES:
-            self._rewrite()
-
-    def _rewrite(self) -> None:
-        self.close()
-        new = self._path.with_name(self._path.name + ".new")
-        new.write_bytes(b"".join(self._last.values()))
-        new.replace(self._path)
-        self._file = self._path.open("ab")
-
-    def close(self) -> None:
-        """Close the file."""
-        if self._file is not None:
-            with contextlib.suppress(OSError):
-                self._file.close()

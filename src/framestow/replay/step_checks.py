@@ -36,7 +36,7 @@ def stage_step(
     """
     env_ids, actions, rewards, terminated, truncated, frames, extras = step
     if not stored_steps.stage(env_ids, actions, rewards, terminated, truncated, frames, extras, borders):
-        step = _check_step(stored_steps, settings, step)
+        step = check_step(settings, step, stored_steps.all_env_ids, stored_steps.is_open)
         frames = step[5]
         borders = None if borders is None else check_flags("borders", borders, len(step[0]))
         if not stored_steps.stage(*step, borders):
@@ -44,11 +44,17 @@ def stage_step(
     return frames  # type: ignore[no-any-return]
 
 
-def _check_step(stored_steps: StepStore, settings: MemorySettings, step: GivenStep) -> GivenStep:
+def check_step(
+    settings: MemorySettings, step: GivenStep, all_env_ids: EnvArrays, is_open: npt.NDArray[np.bool_]
+) -> GivenStep:
+    """Return ``step`` as arrays in stored form; raise ``InvalidStepError`` if it breaks a rule of ``append``.
+
+    ``is_open``: which environments have an open episode.
+    """
     env_ids, actions, rewards, terminated, truncated, frames, extras = step
-    checked = check_env_ids(env_ids, stored_steps.all_env_ids)
+    checked = check_env_ids(env_ids, all_env_ids)
     num_steps = len(checked)
-    check_episodes_are_open(stored_steps.is_open, checked)
+    check_episodes_are_open(is_open, checked)
     return (
         checked,
         settings.action.check_actions(actions, num_steps),
