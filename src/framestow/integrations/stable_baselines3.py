@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from framestow.argument_checks import real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import steps_following
-from framestow.integrations.drop_in.row_buffer import RowBuffer, check_row_arguments
+from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.lazy_names import public_names
 from framestow.replay.batch import Batch
@@ -97,26 +96,17 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         **others: Any,
     ) -> None:
         _refuse(others, type(self).__name__)
-        check_row_arguments(
-            buffer_size,
-            observation_space,
-            action_space,
-            n_envs,
-            optimize_memory_usage,
-            handle_timeout_termination,
-            frame_stack,
-        )
+        self.buffer_size, self.n_envs = buffer_size, n_envs
+        self.optimize_memory_usage = optimize_memory_usage
+        self.handle_timeout_termination = handle_timeout_termination
+        self._init_rows(observation_space, action_space, frame_stack, threads, storage)
         if not isinstance(device, str) or device != "auto":
             parse_device(device)
         for name, space in (("observation_space", observation_space), ("action_space", action_space)):
             if not isinstance(space, spaces.Space):
                 raise InvalidSettingsError(f"{name} is {space!r}: it must be a space of Gymnasium; give env.{name}")
         # Skip the parent that allocates arrays.
-        super(buffers.ReplayBuffer, self).__init__(buffer_size, observation_space, action_space, device, n_envs)
-        self.buffer_size = max(buffer_size // n_envs, 1)
-        self.optimize_memory_usage = optimize_memory_usage
-        self.handle_timeout_termination = handle_timeout_termination
-        self._init_rows(observation_space, self.obs_shape, action_space, frame_stack, threads, storage)
+        super(buffers.ReplayBuffer, self).__init__(self.buffer_size, observation_space, action_space, device, n_envs)
 
     def sample(self, batch_size: int, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         """Sample ``batch_size`` transitions with ``np.random``: uniform rows, then uniform environments.
@@ -131,16 +121,10 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         return self._get_samples(self._draw_rows(batch_size), env=env)
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
-        batch = self._draw_batch(batch_inds)
-        return self._samples(
-            batch.observation,
-            batch.action,
-            batch.next_observation,
-            batch.terminated.astype(np.float32).reshape(-1, 1),
-            self._normalize_reward(batch.reward.reshape(-1, 1), env),
-            env,
-            own=self._steps.own,
-        )
+        batch = self._steps.transitions(self._draw_indices(batch_inds))
+        dones = batch.terminated.astype(np.float32).reshape(-1, 1)
+        rewards = self._normalize_reward(batch.reward.reshape(-1, 1), env)
+        return self._samples(batch.observation, batch.action, batch.next_observation, dones, rewards, env)
 
     def _samples(
         self,
@@ -151,23 +135,21 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         rewards: Array,
         env: Any,
         discounts: Array | None = None,
-        own: Callable[[Array], Array] | None = None,
     ) -> ReplayBufferSamples | DictReplayBufferSamples:
-        """Return arrays as Stable-Baselines3's samples. Only observations may be shared; ``own`` makes each its own."""
-        own = self._steps.copies.of if own is None else own
+        """Return arrays as Stable-Baselines3's samples; observations and next observations share no memory."""
         kind = DictReplayBufferSamples if isinstance(observation, dict) else ReplayBufferSamples
         return kind(
-            observations=self._observation_tensors(observation, env, own),
+            observations=self._observation_tensors(observation, env),
             actions=self.to_torch(self._as_library_actions(action), copy=False),
-            next_observations=self._observation_tensors(next_observation, env, own),
+            next_observations=self._observation_tensors(next_observation, env),
             dones=self.to_torch(dones, copy=False),
             rewards=self.to_torch(rewards, copy=False),
             discounts=None if discounts is None else self.to_torch(discounts, copy=False),
         )
 
-    def _observation_tensors(self, observations: Any, env: Any, own: Callable[[Array], Array]) -> Any:
-        arrays = map_arrays(own, observations) if env is None else self._normalize_obs(observations, env)
-        return map_arrays(lambda part: self.to_torch(part, copy=False).contiguous(), arrays)
+    def _observation_tensors(self, observations: Any, env: Any) -> Any:
+        arrays = self._normalize_obs(observations, env)
+        return map_arrays(lambda part: self.to_torch(self._steps.copies.of(part), copy=False), arrays)
 
 
 class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):  # type: ignore[misc]  # a library without types
@@ -303,13 +285,13 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         return self._hindsight_samples(
             batch,
             {**observation, "desired_goal": goals},
-            {**next_observation, "desired_goal": goals},
+            {**next_observation, "desired_goal": goals.copy()},
             rewards.astype(np.float32),
             env,
         )
 
     def _batch_of(self, rows: Array, environments: Array) -> Batch:
-        return self._steps.transitions(self._arrays.indices(rows, environments))
+        return self._steps.transitions(self._indices(rows, environments))
 
     def _hindsight_samples(
         self, batch: Batch, observation: Any, next_observation: Any, rewards: Array, env: Any

@@ -513,7 +513,7 @@ def test_reading_episodes_of_any_length_leaves_few_pooled_arrays():
         assert len(buffer[np.arange(length)].obs) == length
 
     frame_bytes = 30
-    assert buffer.memory.report().parts["output pool"] <= 8 * 64 * (DEPTH + 1) * frame_bytes
+    assert buffer.memory.report().parts["output pool"] <= 8 * 64 * 2 * DEPTH * frame_bytes
 
 
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[6], {"env_stacks": False}], ids=str)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sized
 from typing import Any, NamedTuple
 
@@ -12,7 +11,7 @@ import torch
 
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import map_arrays
-from framestow.integrations.drop_in.row_buffer import RowBuffer, check_row_arguments
+from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
 
@@ -98,22 +97,12 @@ class ReplayBuffer(RowBuffer):
         threads: int = 1,
         storage: Storage = "packed",
     ) -> None:
-        check_row_arguments(
-            buffer_size,
-            observation_space,
-            action_space,
-            n_envs,
-            optimize_memory_usage,
-            handle_timeout_termination,
-            frame_stack,
-        )
         self.observation_space, self.action_space = observation_space, action_space
-        self.buffer_size, self.n_envs = max(buffer_size // n_envs, 1), n_envs
-        self.device = choose_device(device)
-        self.obs_shape, self.action_dim = _shape_of(observation_space), math.prod(_shape_of(action_space))
+        self.buffer_size, self.n_envs = buffer_size, n_envs
         self.optimize_memory_usage = optimize_memory_usage
         self.handle_timeout_termination = handle_timeout_termination
-        self._init_rows(observation_space, self.obs_shape, action_space, frame_stack, threads, storage)
+        self._init_rows(observation_space, action_space, frame_stack, threads, storage)
+        self.device = choose_device(device)
 
     def size(self) -> int:
         """Return the number of stored rows."""
@@ -136,7 +125,7 @@ class ReplayBuffer(RowBuffer):
         Raises:
             NothingToSampleError: the buffer is empty.
         """
-        batch = self._draw_batch(self._draw_rows(batch_size))
+        batch = self._steps.transitions(self._draw_indices(self._draw_rows(batch_size)))
         return ReplayBufferSamples(
             map_arrays(self._own_tensor, batch.observation),
             self.to_torch(self._as_library_actions(batch.action)),
@@ -146,15 +135,8 @@ class ReplayBuffer(RowBuffer):
         )
 
     def _own_tensor(self, observation: Array) -> torch.Tensor:
-        return torch.from_numpy(self._steps.own(observation)).to(self.device)
+        return torch.from_numpy(self._steps.copies.of(observation)).to(self.device)
 
     def to_torch(self, array: Array, copy: bool = True) -> torch.Tensor:
         """Return an array as a tensor on the device; with ``copy=False`` it may be a view of the array."""
         return copy_to_tensor(array, self.device) if copy else torch.as_tensor(array, device=self.device)
-
-
-def _shape_of(space: Any) -> Any:
-    """Return the stored shape of a space's elements, for a Dict space by key; a number is stored as shape (1,)."""
-    if hasattr(space, "spaces"):
-        return {key: _shape_of(part) for key, part in space.spaces.items()}
-    return tuple(space.shape) or (1,)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from framestow.argument_checks import whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays, observation_spec
-from framestow.replay.added_steps import equal_rows
+from framestow.replay.added_steps import begin_episodes, equal_rows
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import MAX_STACK, Stacks, stacks_on
@@ -109,10 +109,7 @@ class PairedSteps:
         if frame_stack is not None:
             arguments["stack_axis"] = stacks_of_depth(space, frame_stack)
         self.memory = ReplayMemory(observation_space=space, seed=0, **arguments)  # unused seed: the library draws
-        self.copies = BatchCopies()
-        # Of each environment, if single frames are added: its newest stack, and whether its episode is open. ``None``:
-        # the memory knows.
-        self._current: tuple[Any, npt.NDArray[np.bool_]] | None = None
+        self.copies = ContiguousCopies()
 
     @property
     def num_rows(self) -> int:
@@ -138,56 +135,43 @@ class PairedSteps:
         self, frames: Any, action: Any, reward: Any, next_frames: Any, terminated: Any, truncated: Any, **extras: Any
     ) -> None:
         """Store one step of every environment, given with checked single frames, in a memory with ``stack``."""
-        before = self.stacks_on(frames)
-        after = map_arrays(lambda stack, new: np.concatenate([stack[:, 1:], new[:, None]], 1), before, next_frames)
-        try:
-            self.memory.add(before, action, reward, after, terminated, truncated, **extras)
-            self._current = after, ~(terminated | truncated)
-        except BaseException:  # Ctrl-C may come before or behind the step
-            self._current = None
-            raise
+        self.begin_where_new(frames)
+        self.memory.append(action, reward, terminated, truncated, next_frames, **extras)
 
-    def stacks_on(self, frames: Any) -> Any:
-        """Return the observations whose newest frames are ``frames``, of every environment.
+    def begin_where_new(self, observations: Any) -> None:
+        """Begin an episode of each environment whose observation does not continue an open one.
 
-        A frame that is the newest one of an open episode belongs to it. Any other one begins an episode.
+        Observations of a memory with ``stack`` are single frames, as for ``add_frames``.
         """
-        if self._current is None:
-            self._current = self.memory.observations(), self.memory.open_episodes
-        stacks, continues = self._current
-        equal: list[npt.NDArray[np.bool_]] = []
-        map_arrays(lambda stack, frame: equal.append(equal_rows(stack[:, -1], frame)), stacks, frames)
-        continues = np.logical_and.reduce([continues, *equal])
-        if continues.all():
-            return stacks
+        inner = self.memory.inner
+        if inner.settings.layout.takes_frames:
+            current = inner.parts.stacker.newest_frames(inner.steps.all_env_ids)
+        else:
+            current = inner.settings.layout.flatten(self.memory.observations())
+        continues = self.memory.open_episodes
+        for part, given in zip(current, inner.settings.layout.flatten(observations), strict=True):
+            continues &= equal_rows(part, given)
+        if not continues.all():
+            env_ids = np.flatnonzero(~continues)
+            self.memory.begin(map_arrays(lambda part: part[env_ids], observations), env_ids)
 
-        def begin(stack: npt.NDArray[Any], frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            stack = stack.copy()
-            stack[~continues] = frame[~continues, None]
-            return stack
-
-        return map_arrays(begin, stacks, frames)
-
-    def go_on_from(self, others: PairedSteps, env_id: int) -> None:
-        """Continue the open episode of one environment of ``others``, which are single frames too."""
-        stacks, is_open = others.memory.observations(), others.memory.open_episodes
-        self._current = map_arrays(lambda part: part[[env_id]], stacks), is_open[[env_id]]
+    def continue_episode(self, others: PairedSteps, env_id: int) -> None:
+        """Continue the open episode of one environment of ``others`` as that of the only environment here."""
+        if others.memory.open_episodes[env_id]:
+            observation = map_arrays(lambda part: part[[env_id]], others.memory.observations())
+            begin_episodes(self.memory.inner, observation, self.memory.inner.steps.all_env_ids)
 
     def indices(self, rows: npt.ArrayLike, environments: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the memory's indices of the steps in these rows and environments, which broadcast."""
         return np.asarray(np.asarray(rows, np.int64) * self.memory.num_envs + np.asarray(environments, np.int64))
 
-    def transitions(self, indices: npt.NDArray[np.int64], shares_frames: bool = True) -> Batch:
+    def transitions(self, indices: npt.NDArray[np.int64]) -> Batch:
         """Return the transitions with these indices, ``(n,)``, with observations in the library's shape.
 
-        ``shares_frames``: whether observations and next observations may share memory. Raises ``NothingToSampleError``
-        if a transition is not stored.
+        Observations and next observations share no memory. Raises ``NothingToSampleError`` if a transition is not
+        stored.
         """
-        return self.memory.get(indices, shares_frames=shares_frames)
-
-    def own(self, observations: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return observations that share no memory in C order; a copy if they are not."""
-        return observations if observations.flags.c_contiguous else self.copies.of(observations)
+        return self.memory.get(indices, shares_frames=False)
 
     def start_new_episodes(self) -> None:
         """Start a new episode with the next step of every environment."""
@@ -197,24 +181,26 @@ class PairedSteps:
 
     def __getstate__(self) -> dict[str, Any]:
         threads = self.memory.inner.settings.threads
-        return {**self.__dict__, "memory": (memory_to_bytes(self.memory), threads), "_current": None}
+        return {**self.__dict__, "memory": (memory_to_bytes(self.memory), threads)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= {**state, "memory": memory_from_bytes(*state["memory"])}
 
 
-class BatchCopies:
-    """Contiguous copies of a batch's observations, which belong to the caller.
+class ContiguousCopies:
+    """Copies of observations that are not contiguous, such as stacks on the last axis.
 
-    The observations of a memory's batch share frames, and a learner may write to its tensors or reshape them. A copy
-    goes into an array of an ``OutputPool``: new memory for each batch would cost more than copying.
+    A learner may write to its tensors or reshape them. A copy goes into an array of an ``OutputPool``: new memory for
+    each batch would cost more than copying.
     """
 
     def __init__(self) -> None:
         self._pool, self._lock = OutputPool(), threading.Lock()
 
     def of(self, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a C-contiguous copy of ``array``; its memory is reused once nobody refers to it."""
+        """Return ``array`` if it is C-contiguous, or else a copy; its memory is reused once nobody refers to it."""
+        if array.flags.c_contiguous:
+            return array
         with self._lock:
             copy = self._pool.take(array.shape, array.dtype)
         np.copyto(copy, array)

@@ -1,14 +1,13 @@
 """Base class of the drop-in buffers for Stable-Baselines3 and CleanRL: rows of steps in a ring.
 
 ``RowBuffer`` has the calls and attributes of Stable-Baselines3's ``ReplayBuffer``, without tensors. Its arrays are read
-from a memory: observations as ``RingObservations``, other columns as new arrays (``RingArrays``).
+from a memory: observations as ``PackedArray``, other columns as new arrays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
-from types import EllipsisType
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,31 +17,18 @@ from framestow.argument_checks import as_array, as_flags, truth_value, whole_num
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
+from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.storage.frame_storage import Storage
 
 Array = npt.NDArray[Any]
 
 
-def check_row_arguments(
-    buffer_size: Any,
-    observation_space: Any,
-    action_space: Any,
-    n_envs: Any,
-    optimize_memory_usage: Any,
-    handle_timeout_termination: Any,
-    frame_stack: Any,
-) -> None:
-    """Raise ``InvalidSettingsError`` for arguments of a ``RowBuffer``'s constructor that cannot work."""
-    whole_number("buffer_size", buffer_size, 1, rule="a buffer stores at least 1 transition")
-    whole_number("n_envs", n_envs, 1, rule="a buffer has at least 1 environment")
-    truth_value("optimize_memory_usage", optimize_memory_usage)
-    truth_value("handle_timeout_termination", handle_timeout_termination)
-    check_frame_stack(frame_stack)
+def _check_spaces(observation_space: Any, action_space: Any) -> None:
+    """Raise ``InvalidSettingsError`` for spaces that cannot be stored."""
     parts = getattr(observation_space, "spaces", None)
     is_of_arrays = isinstance(parts, Mapping) and not any(hasattr(part, "spaces") for part in parts.values())
     is_text = isinstance(observation_space, str)
@@ -98,129 +84,6 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
     return cast
 
 
-MAX_BYTES = 2**30  # unpacked at once
-
-Unpack = Callable[[npt.NDArray[np.int64], npt.NDArray[np.int64]], npt.NDArray[Any]]
-
-
-class RingObservations:
-    """Read-only array-like ``(rows, env_ids, *observation)`` that unpacks observations when indexed.
-
-    The first two axes take any NumPy index. Each index returns a new array. Empty rows are zeros. ``unpack`` returns
-    the observations of some rows and environments.
-
-    Raises:
-        InvalidSettingsError: more than 1 GiB would be unpacked at once.
-    """
-
-    def __init__(self, unpack: Unpack, num_stored: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._unpack, self._num_stored, self.shape, self.dtype = unpack, num_stored, shape, dtype
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, key: Any) -> npt.NDArray[Any]:
-        rows, env_ids = np.indices(self.shape[:2], sparse=True)
-        cells = (rows * self.shape[1] + env_ids)[_of_rows_and_envs(key)]
-        observation = self.shape[2:]
-        num_bytes = cells.size * int(np.prod(observation)) * self.dtype.itemsize
-        if num_bytes > MAX_BYTES:
-            raise InvalidSettingsError(
-                f"{cells.size} observations have {num_bytes / 2**30:.1f} GiB unpacked: the limit is "
-                f"{MAX_BYTES // 2**30} GiB; index fewer rows, or iterate over memory.episodes() of the buffer"
-            )
-        found = np.zeros((cells.size, *observation), self.dtype)
-        rows, env_ids = np.divmod(cells.ravel(), self.shape[1])
-        is_stored = rows < self._num_stored
-        if is_stored.any():
-            found[is_stored] = self._unpack(rows[is_stored], env_ids[is_stored])
-        return found.reshape(*cells.shape, *observation)
-
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        if copy is False:
-            raise ValueError("observations are unpacked into a new array: copy=False is not possible; leave it out")
-        return self[:].astype(self.dtype if dtype is None else dtype, copy=False)
-
-
-def _of_rows_and_envs(key: Any) -> Any:
-    """Return ``key`` without trailing full slices of the observation axes."""
-    keys = key if isinstance(key, tuple) else (key,)
-    while len(keys) > 2 and (isinstance(keys[-1], EllipsisType) or _is_all(keys[-1])):
-        keys = keys[:-1]
-    if len(keys) > 2:
-        raise InvalidSettingsError(
-            f"observations are indexed with {len(keys)} indices: the limit is 2, of rows and environments; index the "
-            "returned array further"
-        )
-    return keys
-
-
-def _is_all(key: Any) -> bool:
-    return isinstance(key, slice) and key == slice(None)
-
-
-class RingArrays:
-    """The stored steps as read-only arrays ``(num_rows, num_envs, ...)`` of a ring.
-
-    Row R of ``steps`` is row R % num_rows of the ring. Empty rows are zeros.
-    """
-
-    def __init__(self, steps: PairedSteps, num_rows: int) -> None:
-        self.steps, self.num_rows = steps, num_rows
-
-    @property
-    def num_stored(self) -> int:
-        """Number of rows of the ring that are not empty."""
-        return min(self.steps.num_rows, self.num_rows)
-
-    def indices(self, rows: npt.ArrayLike, env_ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
-        """Return the memory's indices of the steps in these ring rows and environments, which broadcast."""
-        newest = self.steps.num_rows - 1
-        return self.steps.indices(newest - (newest - np.asarray(rows)) % self.num_rows, env_ids)
-
-    def observations(self, name: str, frames: Any) -> Any:
-        """Return the ``RingObservations`` of ``"observation"`` or ``"next_observation"``, or a dict of them.
-
-        ``frames``: the ``FrameSpec`` of whole observations, or a dict of them.
-        """
-
-        def read_observations(rows: Array, env_ids: Array, key: str | None = None) -> Array:
-            observations = getattr(self.steps.transitions(self.indices(rows, env_ids)), name)
-            return np.asarray(observations if key is None else observations[key])
-
-        axes = self.num_rows, self.steps.memory.num_envs
-        if isinstance(frames, dict):
-            return {
-                key: RingObservations(
-                    partial(read_observations, key=key), self.num_stored, (*axes, *frame.shape), frame.dtype
-                )
-                for key, frame in frames.items()
-            }
-        return RingObservations(read_observations, self.num_stored, (*axes, *frames.shape), frames.dtype)
-
-    def column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
-        """Return a new array of a column of ``StepSequences``; ``shape`` is the shape of one step's value."""
-        num_envs, rows = self.steps.memory.num_envs, np.arange(self.num_stored)
-        array = np.zeros((self.num_rows, num_envs, *shape), dtype)
-        indices = self.indices(rows[:, None], np.arange(num_envs))
-        if rows.size:
-            column = getattr(self.steps.memory.steps_from(indices.ravel()), name)
-            array[rows] = column.reshape(*indices.shape, *shape)
-        array.flags.writeable = False
-        return array
-
-    def dones(self) -> Dones:
-        """Return a new ``float32`` array, 1 where an episode ended; setting its newest row ends episodes."""
-        array = np.maximum(self.column("terminated"), self.column("truncated")).view(Dones)
-        array.steps, array.newest_row = self.steps, (self.steps.num_rows - 1) % self.num_rows
-        return array
-
-
 class Dones(npt.NDArray[np.float32]):
     """End flags of steps. ``dones[newest_row] = True`` starts a new episode with the next step of each environment.
 
@@ -254,18 +117,20 @@ class RowBuffer:
     handle_timeout_termination: bool
 
     def _init_rows(
-        self,
-        observation_space: Any,
-        observation_shape: Any,
-        action_space: Any,
-        frame_stack: int | None,
-        threads: int,
-        storage: Storage,
+        self, observation_space: Any, action_space: Any, frame_stack: int | None, threads: int, storage: Storage
     ) -> None:
-        """Create the memory. ``observation_shape``: of one observation, for a Dict by key; (1,) for a number."""
+        """Check all arguments and create the memory. ``buffer_size`` is the number of transitions until then."""
+        whole_number("buffer_size", self.buffer_size, 1, rule="a buffer stores at least 1 transition")
+        whole_number("n_envs", self.n_envs, 1, rule="a buffer has at least 1 environment")
+        truth_value("optimize_memory_usage", self.optimize_memory_usage)
+        truth_value("handle_timeout_termination", self.handle_timeout_termination)
+        check_frame_stack(frame_stack)
+        _check_spaces(observation_space, action_space)
+        self.buffer_size = max(self.buffer_size // self.n_envs, 1)
+        self.obs_shape, self.action_dim = _shape_of(observation_space), math.prod(_shape_of(action_space))
         dtype = np.dtype(action_space.dtype)
         self._action_dtype = np.dtype(np.float32) if dtype == np.float64 else dtype
-        self._frames, self._frame_stack = _frames_of(observation_space, observation_shape), frame_stack
+        self._frames, self._frame_stack = _frames_of(observation_space, self.obs_shape), frame_stack
         self._arguments: dict[str, Any] = {
             "capacity": self.buffer_size * self.n_envs,
             "action_space": _action_spec(action_space, self.action_dim, self._action_dtype),
@@ -312,7 +177,6 @@ class RowBuffer:
         """Remove all steps."""
         self._no_flags = np.zeros(self.n_envs, bool)
         self._steps = PairedSteps(self._frames, self._frame_stack, **self._arguments)
-        self._arrays = RingArrays(self._steps, self.buffer_size)
 
     def add(
         self, obs: Any, next_obs: Any, action: Array, reward: Array, done: Array, infos: Sequence[dict[str, Any]]
@@ -378,12 +242,12 @@ class RowBuffer:
 
     def _draw_indices(self, rows: Array) -> npt.NDArray[np.int64]:
         """Draw one environment for each of ``rows`` with ``np.random``; return the memory's indices of these steps."""
-        environments = np.random.randint(0, high=self.n_envs, size=(len(rows),))
-        return self._arrays.indices(rows, environments)
+        return self._indices(rows, np.random.randint(0, high=self.n_envs, size=(len(rows),)))
 
-    def _draw_batch(self, rows: Array) -> Batch:
-        """Draw one environment for each of ``rows`` with ``np.random``; return these transitions, unshared."""
-        return self._steps.transitions(self._draw_indices(rows), shares_frames=False)
+    def _indices(self, rows: npt.ArrayLike, env_ids: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """Return the memory's indices of the steps in these rows and environments, which broadcast."""
+        newest = self._num_rows - 1
+        return self._steps.indices(newest - (newest - np.asarray(rows)) % self.buffer_size, env_ids)
 
     def _as_library_actions(self, action: Array) -> Array:
         """Return a batch's actions as ``(batch, action_dim)``, in the library's dtype."""
@@ -391,31 +255,28 @@ class RowBuffer:
 
     @property
     def observations(self) -> Any:
-        """Array-like ``(buffer_size, n_envs, *observation)``, or a dict of them, unpacked when indexed.
-
-        Takes any index of rows and environments. Raises ``InvalidSettingsError`` for more than 1 GiB at once.
-        """
-        return self._arrays.observations("observation", self._frames)
+        """A ``PackedArray`` ``(buffer_size, n_envs, *observation)``, or a dict of them; empty rows are zeros."""
+        return self._observation_arrays("observation")
 
     @property
     def next_observations(self) -> Any:
         """The next observations, like ``observations``."""
-        return self._arrays.observations("next_observation", self._frames)
+        return self._observation_arrays("next_observation")
 
     @property
     def actions(self) -> Array:
         """A new array ``(buffer_size, n_envs, action_dim)``; empty rows are zeros."""
-        return self._arrays.column("action", self._action_dtype, (self.action_dim,))
+        return self._column("action", self._action_dtype, (self.action_dim,))
 
     @property
     def rewards(self) -> Array:
         """A new array ``(buffer_size, n_envs)`` of ``float32``."""
-        return self._arrays.column("reward")
+        return self._column("reward")
 
     @property
     def timeouts(self) -> Array:
         """A new array ``(buffer_size, n_envs)`` of ``float32``: 1 where ``TimeLimit.truncated`` was true."""
-        return self._arrays.column("truncated")
+        return self._column("truncated")
 
     @property
     def dones(self) -> Array:
@@ -424,12 +285,45 @@ class RowBuffer:
         ``learn`` sets the newest row when it resets environments during an episode. The next steps then start new
         episodes. No stored flag changes: the last step bootstraps from its true next observation.
         """
-        return self._arrays.dones()
+        array = np.maximum(self._column("terminated"), self.timeouts).view(Dones)
+        array.steps, array.newest_row = self._steps, (self._num_rows - 1) % self.buffer_size
+        return array
+
+    def _column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
+        """Return a new read-only array of a column of ``StepSequences``; ``shape`` is the shape of one step's value."""
+        rows = np.arange(self._num_stored)
+        array = np.zeros((self.buffer_size, self.n_envs, *shape), dtype)
+        indices = self._indices(rows[:, None], np.arange(self.n_envs))
+        if rows.size:
+            column = getattr(self.memory.steps_from(indices.ravel()), name)
+            array[rows] = column.reshape(*indices.shape, *shape)
+        array.flags.writeable = False
+        return array
+
+    def _observation_arrays(self, name: str) -> Any:
+        """Return a ``PackedArray`` of observations or next observations, or a dict of them."""
+        cells = np.arange(self.buffer_size * self.n_envs).reshape(self.buffer_size, self.n_envs)
+
+        def make(key: str | None, frame: FrameSpec) -> PackedArray:
+            def read(cells: npt.NDArray[np.int64]) -> Array:
+                found = np.zeros((len(cells), *frame.shape), frame.dtype)
+                is_stored = cells < self._num_stored * self.n_envs
+                if is_stored.any():
+                    indices = self._indices(*np.divmod(cells[is_stored], self.n_envs))
+                    observations = getattr(self._steps.transitions(indices), name)
+                    found[is_stored] = observations if key is None else observations[key]
+                return found
+
+            return PackedArray(read, cells, frame.shape, frame.dtype)
+
+        if isinstance(self._frames, dict):
+            return {key: make(key, frame) for key, frame in self._frames.items()}
+        return make(None, self._frames)
 
     @property
     def _num_rows(self) -> int:
-        """Number of rows added so far; 0 while the parent's constructor sets ``pos`` and ``full``."""
-        return self._steps.num_rows if hasattr(self, "_steps") else 0
+        """Number of rows added so far."""
+        return self._steps.num_rows
 
     @property
     def _num_stored(self) -> int:
@@ -446,6 +340,13 @@ class RowBuffer:
                 )
             return {key: as_rows_of(observations[key], self.n_envs, frame) for key, frame in self._frames.items()}
         return as_rows_of(observations, self.n_envs, self._frames)
+
+
+def _shape_of(space: Any) -> Any:
+    """Return the stored shape of a space's elements, for a Dict space by key; a number is stored as shape (1,)."""
+    if hasattr(space, "spaces"):
+        return {key: _shape_of(part) for key, part in space.spaces.items()}
+    return tuple(space.shape) or (1,)
 
 
 def _frames_of(space: Any, shape: Any) -> Any:

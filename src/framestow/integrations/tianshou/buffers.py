@@ -1,18 +1,17 @@
 """Tianshou's buffers with observations in a packed memory.
 
 ``NumberedSlots`` overrides the methods of a Tianshou buffer that read or write observations. The buffers at the end of
-the module combine it with Tianshou's classes. ``StoredObservations`` is ``buffer.obs`` and ``buffer.obs_next``.
+the module combine it with Tianshou's classes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import partial
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
-from numpy.lib.mixins import NDArrayOperatorsMixin
 from tianshou.data import Batch, PrioritizedReplayBufferManager, ReplayBufferManager
 from tianshou.data import CachedReplayBuffer as TianshouCached
 from tianshou.data import PrioritizedReplayBuffer as TianshouPrioritized
@@ -23,88 +22,13 @@ from tianshou.data import VectorReplayBuffer as TianshouVector
 from framestow.argument_checks import as_array, as_flags, real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.observation_spec import map_arrays
+from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import check_frame_stack
 from framestow.integrations.tianshou.observation_store import ObservationStep, ObservationStore
 from framestow.one_line import one_line
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.observation_layout import MAX_STACK
 from framestow.storage.frame_storage import Storage
-
-
-class SlotBuffer(Protocol):
-    """A buffer with observations by slot."""
-
-    maxsize: int
-
-    def get(self, index: Any, key: str, default_value: Any = None, stack_num: int | None = None) -> Any:
-        """Return the values of ``key`` in these slots; with ``stack_num=1`` unstacked."""
-
-
-class StoredObservations(NDArrayOperatorsMixin):
-    """Read-only array-like of all observations, indexed by slot: ``buffer.obs`` or ``buffer.obs_next``.
-
-    Indexing unpacks the indexed observations. NumPy functions and array methods, such as ``buffer.obs.mean()``, unpack
-    all of them. Keys of dict observations are attributes and string indices, as in a ``Batch``.
-    """
-
-    def __init__(self, buffer: SlotBuffer, name: str, path: tuple[str, ...] = ()) -> None:
-        self._buffer, self._name, self._path = buffer, name, path
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, str):
-            self[np.zeros(0, int)][index]  # raises KeyError for an unknown key
-            return StoredObservations(self._buffer, self._name, (*self._path, index))
-        return self._part_of(self._buffer.get(index, self._name, stack_num=1))
-
-    def __getattr__(self, key: str) -> Any:
-        if key.startswith("_"):
-            raise AttributeError(key)
-        nothing = self[np.zeros(0, int)]
-        if isinstance(nothing, np.ndarray):
-            if not hasattr(nothing, key):
-                raise AttributeError(key)
-            return getattr(np.asarray(self), key)
-        try:
-            return self[key]
-        except KeyError as missing:
-            raise AttributeError(key) from missing
-
-    def __len__(self) -> int:
-        return self._buffer.maxsize
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Number of slots, followed by the shape of an observation."""
-        return (len(self), *self[np.zeros(0, int)].shape[1:])
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the stored observations."""
-        dtype: np.dtype[Any] = self[np.zeros(0, int)].dtype
-        return dtype
-
-    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
-        if copy is False:
-            raise ValueError("observations are unpacked into a new array: copy=False is not possible; leave it out")
-        return np.asarray(self[:], dtype)
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **settings: Any) -> Any:
-        arrays = (np.asarray(each) if isinstance(each, StoredObservations) else each for each in inputs)
-        return getattr(ufunc, method)(*arrays, **settings)
-
-    def __repr__(self) -> str:
-        return f"StoredObservations({'.'.join((self._name, *self._path))} of {len(self)} slots)"
-
-    def _part_of(self, observations: Any) -> Any:
-        for key in self._path:
-            observations = observations[key]
-        return observations
-
 
 OBSERVATIONS = ("obs", "obs_next")
 ROWS_AT_ONCE = 64  # rows read together when steps are copied from another buffer
@@ -122,10 +46,9 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
     _first_env_id = 0
     _is_part = False  # whether a vector buffer owns the store
 
-    def _init_observations(self, sizes: Sequence[int], frame_stack: int | None, threads: int, storage: Storage) -> None:
-        """Create a store for ``sizes[i]`` steps of environment i. Call it after Tianshou's constructor."""
-        stack_num: int = self.options["stack_num"]
-        self._observations = ObservationStore(sizes, stack_num, frame_stack, threads, storage)
+    def _init_observations(self, observations: ObservationStore) -> None:
+        """Store observations there. Call it after Tianshou's constructor."""
+        self._observations = observations
         self._stores_last_frame: bool = self.options["save_only_last_obs"]
         self._save_obs_next = self._save_only_last_obs = False  # Tianshou must store the numbers unchanged
 
@@ -217,7 +140,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
 
     def __getattr__(self, key: str) -> Any:
         if key in OBSERVATIONS and "_observations" in self.__dict__ and self.memories:
-            return StoredObservations(self, key)
+            return self._as_arrays(key, self.get(np.zeros(0, int), key, stack_num=1))
         return super().__getattr__(key)
 
     def reset(self, keep_statistics: bool = False) -> None:
@@ -271,7 +194,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         """
         if not self.memories or self._observations.had_nan:
             return bool(super().hasnull())
-        fields = _nullable_fields(self._meta)
+        fields = _without_integers(self._meta)
         return bool(fields.get_keys()) and bool(fields[self.sample_indices(0)].hasnull())
 
     def __getstate__(self) -> dict[str, Any]:
@@ -302,15 +225,28 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
 
     def _frames(self, observations: Any, is_one: bool, num_envs: int) -> Any:
         """Return observations as ``(n, *shape)``; with ``save_only_last_obs`` the newest frame of each stack."""
-        if (arrays := _tree(observations)) is None:
-            return None
+        if type(observations) is not np.ndarray:
+            arrays = _tree(observations)
+            return None if arrays is None else map_arrays(lambda part: self._frames(part, is_one, num_envs), arrays)
+        rows = observations[None] if is_one else observations
+        _check_rows("obs", num_envs, rows)
+        return rows[:, -1] if self._stores_last_frame else rows
 
-        def frame_rows(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            rows = array[None] if is_one else array
-            _check_rows("obs", num_envs, rows)
-            return rows[:, -1] if self._stores_last_frame else rows
+    def _as_arrays(self, name: str, form: Any, path: tuple[str, ...] = ()) -> Any:
+        """Return the observations in all slots as a ``PackedArray``, or as a ``Batch`` of them like ``form``."""
+        if isinstance(form, Batch):
+            arrays = Batch()
+            for key, part in form.items():
+                arrays.__dict__[key] = self._as_arrays(name, part, (*path, key))
+            return arrays
 
-        return map_arrays(frame_rows, arrays)
+        def read(slots: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+            found: Any = self.get(slots, name, stack_num=1)
+            for key in path:
+                found = found[key]
+            return cast("npt.NDArray[Any]", found)
+
+        return PackedArray(read, self._indices, form.shape[1:], form.dtype)
 
     def _pair(self, index: Any, stack_num: int | None) -> tuple[Any, Any]:
         """Return ``obs`` and ``obs_next`` of these slots."""
@@ -321,48 +257,28 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         return _reshape(obs, slots.shape), _reshape(obs_next, slots.shape)
 
     def _flat_pair(self, slots: npt.NDArray[Any], stack_num: int) -> tuple[Any, Any]:
-        observations = self._observations
-        if not observations.knows_next:  # obs_next is the next slot's observation, as in Tianshou
-            return self._read_stacks(slots, stack_num), self._read_stacks(self.next(slots), stack_num)
-        if stack_num <= observations.stack:
-            return observations.pairs(self._envs_of(slots), self._meta["obs"][slots], stack_num)
-        obs = self._read_stacks(slots, stack_num)
-        _, newest = self._flat_pair(slots, 1)
-        obs_next = map_arrays(lambda older, new: np.concatenate([older[:, 1:], new[:, None]], 1), obs, newest)
-        return obs, obs_next
+        if stack_num > self._observations.stack:  # stacked from several slots, as in Tianshou
+            stacked = [slots]
+            for _ in range(stack_num - 1):
+                stacked.insert(0, self.prev(stacked[0]))
+            flat = self._flat_pair(np.stack(stacked, 1).ravel(), 1)
+            stack = partial(map_arrays, lambda part: part.reshape(-1, stack_num, *part.shape[1:]))
+            return stack(flat[0]), stack(flat[1])
+        if self._observations.knows_next:
+            return self._read(slots, stack_num)
+        return self._read(slots, stack_num)[0], self._read(self.next(slots), stack_num)[0]
 
-    def _read_stacks(self, slots: npt.NDArray[Any], stack_num: int) -> Any:
-        """Return stacked observations of these slots; stacks deeper than the store's also use the previous slots."""
-        observations = self._observations
-        if stack_num <= observations.stack:
-            return observations.pairs(self._envs_of(slots), self._meta["obs"][slots], stack_num)[0]
-        singles: list[Any] = []
-        for _ in range(stack_num):
-            singles.insert(0, self._read_stacks(slots, 1))
-            slots = self.prev(slots)
-        return map_arrays(lambda *parts: np.stack(parts, 1), *singles)
+    def _read(self, slots: npt.NDArray[Any], stack_num: int) -> tuple[Any, Any]:
+        return self._observations.pairs(self._envs_of(slots), self._meta["obs"][slots], stack_num)
 
 
-class PrioritizedNumberedSlots(NumberedSlots):
-    """``NumberedSlots`` for a buffer with priorities."""
-
-    def __getitem__(self, index: Any) -> Batch:
-        """Return the transitions in these slots with Tianshou's importance weights."""
-        if isinstance(index, slice):
-            index = self._slots_of(index)
-        batch = super().__getitem__(index)
-        weight = self.get_weight(index)
-        batch.weight = weight / np.max(weight) if self._weight_norm else weight
-        return batch
-
-
-class NumberedSlotsOfParts(NumberedSlots):
+class NumberedSlotsOfParts(NumberedSlots, ReplayBufferManager):  # type: ignore[misc]
     """``NumberedSlots`` for a buffer with one part per environment."""
 
-    def _share_observations(self, frame_stack: int | None, threads: int, storage: Storage) -> None:
-        """Create one store for all parts. Call it after Tianshou's constructor."""
-        check_frame_stack(frame_stack)
-        self._init_observations([part.maxsize for part in self.buffers], frame_stack, threads, storage)
+    def _share_observations(self) -> None:
+        """Create one store for all parts, with the settings of theirs. Call it after Tianshou's constructor."""
+        of_a_part: ObservationStore = self.buffers[-1]._observations
+        self._init_observations(of_a_part.with_sizes([part.maxsize for part in self.buffers]))
         for env_id, part in enumerate(self.buffers):
             part._observations, part._first_env_id, part._is_part = self._observations, env_id, True
 
@@ -398,19 +314,15 @@ class _MovedSteps:
         return self._slots
 
 
-def _nullable_fields(batch: Batch) -> Batch:
-    """Return the arrays of a batch, nested ones included, that are not integers or booleans."""
+def _without_integers(batch: Batch) -> Batch:
+    """Return a batch without arrays of integers and booleans, which have no missing values."""
     fields = Batch()
     for key, value in batch.items():
-        kept = _nullable_fields(value) if isinstance(value, Batch) else value
-        has_none = not kept.get_keys() if isinstance(kept, Batch) else _is_of_integers(kept)
-        if not has_none:
-            fields.__dict__[key] = kept
+        if isinstance(value, Batch):
+            fields.__dict__[key] = _without_integers(value)
+        elif value.dtype.kind not in "biu":
+            fields.__dict__[key] = value
     return fields
-
-
-def _is_of_integers(value: Any) -> bool:
-    return isinstance(value, np.ndarray) and value.dtype.kind in "biu"
 
 
 def _tree(observations: Any) -> Any:
@@ -482,12 +394,6 @@ def _check_settings(
     truth_value("sample_avail", sample_avail)
 
 
-def _check_priorities(alpha: Any, beta: Any, weight_norm: Any) -> None:
-    real_number("alpha", alpha, 0, rule="it is a number above 0; Tianshou's examples have 0.6", is_least_excluded=True)
-    real_number("beta", beta, 0, rule="it is a number from 0 up; Tianshou's examples have 0.4")
-    truth_value("weight_norm", weight_norm)
-
-
 def _reshape(observations: Any, shape: tuple[int, ...]) -> Any:
     """Return observations ``(n, ...)`` with ``shape`` instead of the first axis; dicts become a ``Batch``."""
     shaped = map_arrays(lambda part: part.reshape(*shape, *part.shape[1:]), observations)
@@ -540,10 +446,10 @@ class ReplayBuffer(NumberedSlots):
         }
         _check_settings("size", size, frame_stack, **settings)
         TianshouBuffer.__init__(self, size, **settings)
-        self._init_observations([self.maxsize], frame_stack, threads, storage)
+        self._init_observations(ObservationStore([size], stack_num, frame_stack, threads, storage))
 
 
-class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  # type: ignore[misc]
+class PrioritizedReplayBuffer(TianshouPrioritized, NumberedSlots):  # type: ignore[misc]
     """Tianshou's ``PrioritizedReplayBuffer`` for one environment; ``kwargs`` are arguments of ``ReplayBuffer``."""
 
     def __init__(
@@ -559,47 +465,30 @@ class PrioritizedReplayBuffer(PrioritizedNumberedSlots, TianshouPrioritized):  #
         **kwargs: Any,
     ) -> None:
         _check_settings("size", size, frame_stack, **kwargs)
-        _check_priorities(alpha, beta, weight_norm)
+        real_number(
+            "alpha", alpha, 0, rule="it is a number above 0; Tianshou's examples have 0.6", is_least_excluded=True
+        )
+        real_number("beta", beta, 0, rule="it is a number from 0 up; Tianshou's examples have 0.4")
+        truth_value("weight_norm", weight_norm)
         TianshouPrioritized.__init__(self, size, alpha, beta, weight_norm, **kwargs)
-        self._init_observations([self.maxsize], frame_stack, threads, storage)
+        stack_num = self.options["stack_num"]
+        self._init_observations(ObservationStore([size], stack_num, frame_stack, threads, storage))
 
 
 class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[misc]
     """Tianshou's ``VectorReplayBuffer`` for several environments; ``kwargs`` are arguments of ``ReplayBuffer``."""
 
-    def __init__(
-        self,
-        total_size: int,
-        buffer_num: int,
-        *,
-        frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, total_size: int, buffer_num: int, **kwargs: Any) -> None:
         ReplayBufferManager.__init__(self, _parts(ReplayBuffer, total_size, buffer_num, kwargs))
-        self._share_observations(frame_stack, threads, storage)
+        self._share_observations()
 
 
-class PrioritizedVectorReplayBuffer(
-    PrioritizedNumberedSlots,
-    NumberedSlotsOfParts,
-    TianshouPrioritizedVector,  # type: ignore[misc]
-):
+class PrioritizedVectorReplayBuffer(TianshouPrioritizedVector, NumberedSlotsOfParts):  # type: ignore[misc]
     """Tianshou's ``PrioritizedVectorReplayBuffer``; ``kwargs`` are arguments of ``PrioritizedReplayBuffer``."""
 
-    def __init__(
-        self,
-        total_size: int,
-        buffer_num: int,
-        *,
-        frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, total_size: int, buffer_num: int, **kwargs: Any) -> None:
         PrioritizedReplayBufferManager.__init__(self, _parts(PrioritizedReplayBuffer, total_size, buffer_num, kwargs))
-        self._share_observations(frame_stack, threads, storage)
+        self._share_observations()
 
 
 class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[misc]
@@ -624,11 +513,12 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
         cached_buffer_num = whole_number("cached_buffer_num", cached_buffer_num, 1, rule=rule)
         rule = "it is a number of steps; an episode has at least 1"
         max_episode_length = whole_number("max_episode_length", max_episode_length, 1, rule=rule)
-        cached = [ReplayBuffer(max_episode_length, **main_buffer.options) for _ in range(cached_buffer_num)]
+        options = {**main_buffer.options, "frame_stack": frame_stack, "threads": threads, "storage": storage}
+        cached = [ReplayBuffer(max_episode_length, **options) for _ in range(cached_buffer_num)]
         ReplayBufferManager.__init__(self, [main_buffer, *cached])
         self.main_buffer, self.cached_buffers = self.buffers[0], self.buffers[1:]
         self.cached_buffer_num = cached_buffer_num
-        self._share_observations(frame_stack, threads, storage)
+        self._share_observations()
 
     def _envs_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
         env_ids = _check_buffer_ids(buffer_ids, self.cached_buffer_num)

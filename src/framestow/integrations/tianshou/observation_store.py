@@ -7,7 +7,6 @@ others, each environment gets its own group.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import SCALED_DTYPES, FrameSpec
 from framestow.frames.observation_spec import map_arrays
-from framestow.integrations.drop_in.paired_steps import BatchCopies, PairedSteps
+from framestow.integrations.drop_in.paired_steps import ContiguousCopies, PairedSteps
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.frame_storage import Storage
 
@@ -36,65 +35,31 @@ class ObservationStep(NamedTuple):
     truncated: Flags
 
     def of(self, env_ids: Any) -> ObservationStep:
-        """Return a copy of the step for some of its environments."""
+        """Return the step of some of its environments."""
 
-        def take_rows(part: Any) -> Any:
-            return None if part is None else map_arrays(lambda array: array[env_ids].copy(), part)
+        def rows_of(part: Any) -> Any:
+            return None if part is None else map_arrays(lambda array: array[env_ids], part)
 
-        return ObservationStep(take_rows(self[0]), take_rows(self[1]), take_rows(self[2]), take_rows(self[3]))
-
-    def followed_by(self, observation: Any) -> ObservationStep:
-        """Return the step with ``observation`` as next observations; where an episode ended, with its own."""
-        ended = self.terminated | self.truncated
-
-        def merge(last: npt.NDArray[Any], new: npt.NDArray[Any]) -> npt.NDArray[Any]:
-            return _merge_rows(ended, last[ended], new[~ended])
-
-        return self._replace(next_observation=map_arrays(merge, self.observation, observation))
-
-
-@dataclass(frozen=True)
-class EnvGroupSettings:
-    """Settings of an ``EnvGroup``, named as in ``ObservationStore``."""
-
-    space: Any
-    size: int  # rows
-    stack: int  # frames that the buffer stacks itself; 1 if observations are stacks already
-    frame_stack: int | None  # frames of an observation; None decides by shape
-    threads: int
-    storage: Storage
-    num_envs: int
-
-    def steps(self) -> PairedSteps:
-        """Return a memory for ``size`` steps of each environment, with observations and flags only."""
-        return PairedSteps(
-            self.space,
-            self.frame_stack if self.stack == 1 else None,
-            stack=None if self.stack == 1 else self.stack,
-            capacity=self.size * self.num_envs,
-            action_space=1,
-            num_envs=self.num_envs,
-            threads=self.threads,
-            storage=self.storage,
-        )
+        return ObservationStep(*map(rows_of, self))
 
 
 class EnvGroup:
     """The observations of environments that always step together.
 
-    A *row* is one step of all environments. Rows are numbered from ``first_row``. If ``settings.stack`` is more than 1,
-    the environments deliver single frames, and observations are stacks of them.
+    A *row* is one step of all environments. Rows are numbered from ``first_row``.
 
-    A row without next observations waits for the next row, whose observations they are. For a waiting row, and at the
-    end of an episode, the next observation is unknown. As in Tianshou it is then the observation.
+    A row without next observations waits for the next row, whose observations they are. Until then its observations are
+    the current ones of the memory. For a waiting row, and at the end of an episode, the next observation is unknown. As
+    in Tianshou it is then the observation.
     """
 
-    def __init__(self, settings: EnvGroupSettings, first_row: int = 0) -> None:
-        self._settings, self.first_row = settings, first_row
+    def __init__(self, steps: PairedSteps, first_row: int = 0) -> None:
         # The stored rows, numbered from 0; ``first_row`` is the number of its row 0 here.
-        self._steps = settings.steps()
-        # The newest row, if its next observations are not known yet; it is not in ``_steps``.
-        self._waiting: ObservationStep | None = None
+        self._steps, self.first_row = steps, first_row
+        self._takes_frames = steps.memory.inner.settings.layout.takes_frames
+        self._no_values = np.zeros(steps.memory.num_envs, np.int64)  # actions and rewards are not stored
+        # Whether the episodes terminated and were truncated at the newest row, if it waits; it is not in ``_steps``.
+        self._waiting: tuple[Flags, Flags] | None = None
 
     @property
     def memory(self) -> ReplayMemory:
@@ -112,43 +77,51 @@ class EnvGroup:
         return self.first_row + self._steps.oldest_row
 
     def add(self, step: ObservationStep) -> None:
-        """Store a row; raise ``InvalidStepError`` before anything is stored."""
+        """Store a row of checked observations."""
+        observation, next_observation, *ends = step
         if self._waiting is not None:
-            self._store(self._waiting.followed_by(step.observation))
-            self._waiting = None
-        if step.next_observation is None:
-            self._waiting = step.of(np.s_[:])
+            self._append_waiting(observation)
+        if next_observation is None:
+            self._steps.begin_where_new(observation)
+            self._waiting = ends[0].copy(), ends[1].copy()
         else:
-            self._store(step)
+            add = self._steps.add_frames if self._takes_frames else self._steps.add
+            add(observation, self._no_values, self._no_values, next_observation, *ends)
 
     def pairs(self, rows: Indices, env_ids: Indices) -> Pair:
         """Return the observations and next observations of these stored rows and environments, ``(n,)`` each."""
-        if self._waiting is None or not (waits := rows == self.num_rows - 1).any():
-            return self._find_pairs(rows, env_ids)
-        newest = self._waiting.observation
-        newest = newest if self._settings.stack == 1 else self._steps.stacks_on(newest)
-        waiting = map_arrays(lambda part: part[env_ids[waits]], newest)
+        waits = rows == self.num_rows - 1
+        if self._waiting is None or not waits.any():
+            return self._stored_pairs(rows, env_ids)
+        newest = map_arrays(lambda part: part[env_ids[waits]], self.memory.observations())
         if waits.all():
-            return waiting, waiting
-        stored = self._find_pairs(rows[~waits], env_ids[~waits])
-        merged = [map_arrays(lambda new, part: _merge_rows(waits, new, part), waiting, each) for each in stored]
+            return newest, map_arrays(np.copy, newest)
+        stored = self._stored_pairs(rows[~waits], env_ids[~waits])
+        merged = [map_arrays(partial(_merge_rows, waits), newest, each) for each in stored]
         return merged[0], merged[1]
 
-    def make_successor(self, env_id: int, size: int) -> EnvGroup:
-        """Return a group for the next rows of one of the environments, whose open episode goes on there."""
-        group = EnvGroup(replace(self._settings, num_envs=1, size=size), self.first_row + self._steps.num_rows)
-        group._waiting = None if self._waiting is None else self._waiting.of([env_id])
-        if self._settings.stack > 1:
-            group._steps.go_on_from(self._steps, env_id)
+    def split_off(self, env_id: int, steps: PairedSteps) -> EnvGroup:
+        """Return a group that stores the next rows of one environment in ``steps``. Its open episode goes on there."""
+        group = EnvGroup(steps, self.first_row + self._steps.num_rows)
+        steps.continue_episode(self._steps, env_id)
+        if self._waiting is not None:
+            terminated, truncated = self._waiting
+            group._waiting = terminated[[env_id]], truncated[[env_id]]
         return group
 
-    def _store(self, step: ObservationStep) -> None:
-        add = self._steps.add if self._settings.stack == 1 else self._steps.add_frames
-        zeros = np.zeros(self._settings.num_envs, np.int64)
-        add(step.observation, zeros, zeros, step.next_observation, step.terminated, step.truncated)
+    def _append_waiting(self, following: Any) -> None:
+        """Store the waiting row; its next observations are ``following``, and at ends of episodes its own."""
+        assert self._waiting is not None
+        ended = self._waiting[0] | self._waiting[1]
+        current = self.memory.observations()
+        if self._takes_frames:
+            current = map_arrays(lambda stacks: stacks[:, -1], current)
+        following = map_arrays(lambda own, new: _merge_rows(ended, own[ended], new[~ended]), current, following)
+        self.memory.append(self._no_values, self._no_values, *self._waiting, following)
+        self._waiting = None
 
-    def _find_pairs(self, rows: Indices, env_ids: Indices) -> Pair:
-        batch = self.memory.get(self._steps.indices(rows - self.first_row, env_ids))
+    def _stored_pairs(self, rows: Indices, env_ids: Indices) -> Pair:
+        batch = self._steps.transitions(self._steps.indices(rows - self.first_row, env_ids))
         return batch.observation, batch.next_observation
 
 
@@ -191,19 +164,26 @@ class ObservationStore:
                 f"frame_stack is {frame_stack} with stack_num {stack}: with stack_num the buffer stacks single frames; "
                 "leave one of them out"
             )
-        self.sizes, self._copies = tuple(sizes), BatchCopies()
-        self._all_env_ids = list(range(len(sizes)))
-        placeholder = FrameSpec((1,))
-        self._settings = EnvGroupSettings(placeholder, max(sizes), stack, frame_stack, threads, storage, len(sizes))
+        self.sizes, self.stack, self._copies = tuple(sizes), stack, ContiguousCopies()
+        self._all_env_ids, self._have_one_size = list(range(len(sizes))), len(set(sizes)) == 1
+        self._packing: dict[str, Any] = {
+            "frame_stack": frame_stack if stack == 1 else None,
+            "threads": threads,
+            "storage": storage,
+        }
         if max(sizes):
-            replace(self._settings, frame_stack=None).steps()  # raises for invalid settings before the first step
+            self._make_steps(FrameSpec((frame_stack or 1,)), 1, 1)  # raises for invalid settings before the first step
         self.clear()
+
+    def with_sizes(self, sizes: Sequence[int]) -> ObservationStore:
+        """Return an empty store with the same settings for other ``sizes``."""
+        return ObservationStore(sizes, self.stack, **self._packing)
 
     def clear(self) -> None:
         """Remove all steps."""
         self._together: EnvGroup | None = None
         self._apart: dict[int, EnvGroup] = {}
-        self._form: Any = None
+        self._form: Any = None  # empty arrays like the first observations
         self.knows_next = True
         """Whether all steps were added with their next observations."""
         self.batch_size = 0
@@ -217,11 +197,6 @@ class ObservationStore:
         groups = [self._together] if self._together is not None else []
         return tuple(group.memory for group in (*groups, *self._apart.values()))
 
-    @property
-    def stack(self) -> int:
-        """Frames per observation if single frames are added."""
-        return self._settings.stack
-
     def add(self, env_ids: Sequence[int], step: ObservationStep) -> Numbers:
         """Store one step of some environments, each at most once; return the step numbers.
 
@@ -230,10 +205,11 @@ class ObservationStore:
         """
         step = self._check_step(step)
         self.knows_next &= step.next_observation is not None
-        if not self._apart and len(set(self.sizes)) == 1 and sorted(env_ids) == self._all_env_ids:
+        is_whole = env_ids == self._all_env_ids
+        if not self._apart and self._have_one_size and (is_whole or sorted(env_ids) == self._all_env_ids):
             if self._together is None:
-                self._together = EnvGroup(self._settings)
-            self._together.add(step if env_ids == self._all_env_ids else step.of(np.argsort(env_ids)))
+                self._together = EnvGroup(self._make_steps(self._space, self.sizes[0], len(self.sizes)))
+            self._together.add(step if is_whole else step.of(np.argsort(env_ids)))
             return np.full(len(env_ids), self._together.num_rows, np.uint32)
         self._separate()
         for at, env_id in enumerate(env_ids):
@@ -254,10 +230,7 @@ class ObservationStore:
         return self._as_requested(pair[0], stack), self._as_requested(pair[1], stack)
 
     def _as_requested(self, observations: Any, stack: int) -> Any:
-        """Return copies of observations with ``stack`` frames, in the form of the first observation.
-
-        Copies, because the memory's arrays share frames and are reused.
-        """
+        """Return observations with ``stack`` frames, contiguous, in the form of the first observation."""
         if self.stack > 1:
             observations = map_arrays(lambda part: part[:, -1] if stack == 1 else part[:, -stack:], observations)
         return _in_form(self._form, map_arrays(self._copies.of, observations))
@@ -282,33 +255,42 @@ class ObservationStore:
                     map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
         return pair[0], pair[1]
 
+    def _make_steps(self, space: Any, size: int, num_envs: int) -> PairedSteps:
+        """Return a memory for ``size`` steps of each environment, with observations and flags only."""
+        stack = None if self.stack == 1 else self.stack
+        return PairedSteps(
+            space, stack=stack, capacity=size * num_envs, action_space=1, num_envs=num_envs, **self._packing
+        )
+
     def _separate(self) -> None:
         """Give each environment a memory of its own from now on; drop that of all environments if it has no use."""
         together = self._together
         for env_id, size in enumerate(self.sizes if not self._apart else ()):
-            if together is None:
-                self._apart[env_id] = EnvGroup(replace(self._settings, num_envs=1, size=size))
-            else:
-                self._apart[env_id] = together.make_successor(env_id, size)
+            steps = self._make_steps(self._space, size, 1)
+            self._apart[env_id] = EnvGroup(steps) if together is None else together.split_off(env_id, steps)
         sizes = zip(self._apart.values(), self.sizes, strict=True)
         if together is not None and all(group.num_rows - group.first_row >= size for group, size in sizes):
             self._together = None
 
     def _check_step(self, step: ObservationStep) -> ObservationStep:
         """Return the step with arrays ``(n, *shape)``; raise ``InvalidStepError`` if a form is not the first one."""
-        form = map_arrays(_form_of, step.observation) if self._form is None else self._form
-        given = [part for part in step[:2] if part is not None]
-        for part in given:
-            _check_form(part, form)
+        observation, next_observation, terminated, truncated = step
+        if observation is None:
+            raise InvalidStepError(f"obs is {observation}: every step needs an observation; give the environment's")
+        form = map_arrays(_form_of, observation) if self._form is None else self._form
+        _check_form(observation, form)
+        if next_observation is not None:
+            _check_form(next_observation, form)
+            next_observation = map_arrays(self._as_stored, next_observation)
         if self._form is None:
-            self._settings, self._form = replace(self._settings, space=map_arrays(_frame_spec, form)), form
-        map_arrays(self._record_nan, tuple(given))
-        both = [None if part is None else map_arrays(_with_axis, part) for part in step[:2]]
-        return ObservationStep(both[0], both[1], step.terminated, step.truncated)
+            self._form, self._space = form, map_arrays(_frame_spec, form)
+        return ObservationStep(map_arrays(self._as_stored, observation), next_observation, terminated, truncated)
 
-    def _record_nan(self, part: npt.NDArray[Any]) -> None:
+    def _as_stored(self, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return numbers ``(n,)`` as vectors ``(n, 1)``, and other arrays unchanged; record NaN."""
         if part.dtype.kind == "f" and not self.had_nan:
             self.had_nan = bool(np.isnan(part).any())
+        return part if part.ndim > 1 else part[:, None]
 
 
 def _form_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -317,16 +299,11 @@ def _form_of(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
             f"observations have dtype {array.dtype}: they must be numeric arrays of one shape; convert them in a "
             "wrapper, or use Tianshou's buffer"
         )
-    return array[:0]
+    return array[:0].copy()
 
 
 def _zeros(num: int, part: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.zeros((num, *part.shape[1:]), part.dtype)
-
-
-def _with_axis(part: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return numbers ``(n,)`` as vectors ``(n, 1)``, and other arrays unchanged."""
-    return part if part.ndim > 1 else part[:, None]
 
 
 def _frame_spec(part: npt.NDArray[Any]) -> FrameSpec:

@@ -125,7 +125,7 @@ class PixelSteps:
         Raises:
             NothingToSampleError: one is not stored.
         """
-        batch = self.memory.get(numbers)
+        batch = self.memory.get(numbers, shares_frames=False)
         return self._parts_of(batch.observation), self._parts_of(batch.next_observation)
 
     def plan(self, steps: StepBatch) -> Plan:

@@ -30,7 +30,7 @@ from framestow.errors import (
 )
 from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import (
-    BatchCopies,
+    ContiguousCopies,
     check_frame_stack,
     memory_from_bytes,
     memory_to_bytes,
@@ -104,7 +104,7 @@ class StoredPixels:
     """The pixel keys and the stored pixels, as tensors."""
 
     def __init__(self, keys: PixelKeys, steps: PixelSteps) -> None:
-        self.keys, self.steps, self._copies = keys, steps, BatchCopies()
+        self.keys, self.steps, self._copies = keys, steps, ContiguousCopies()
 
     def read(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
         """Return the pixels of steps by their indices, ``(*numbers.shape, *shape)`` per key. You may write to them.
