@@ -220,9 +220,9 @@ def test_the_next_steps_use_the_positions_of_refused_steps():
     assert theirs.write_count == ours.write_count
 
 
-def interrupt(monkeypatch, memory, at, is_behind=False):
-    """Interrupt call number ``at`` of ``memory.add``, before or behind it."""
-    calls, add = [], type(memory).add
+def interrupt(monkeypatch, memory, at, is_behind=False, call="add"):
+    """Interrupt call number ``at`` that stores steps, before or behind it."""
+    calls, add = [], getattr(type(memory), call)
 
     def interrupted(memory, *step):
         calls.append(step)
@@ -231,7 +231,7 @@ def interrupt(monkeypatch, memory, at, is_behind=False):
         if len(calls) == at:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(memory), "add", interrupted)
+    monkeypatch.setattr(type(memory), call, interrupted)
 
 
 @pytest.mark.parametrize("is_behind", [False, True], ids=["before the memory has the step", "behind it"])
@@ -244,7 +244,8 @@ def test_the_steps_of_a_batch_before_an_interrupt_are_stored(monkeypatch, come_a
     frames, stacks = (data.reshape(-1) for data in play.batch(2))
     given = frames if come_as == "frames" else stacks
     with monkeypatch.context() as patched:
-        interrupt(patched, ours.storage.memory, at=3, is_behind=is_behind)
+        call = "append" if come_as == "frames" else "add"
+        interrupt(patched, ours.storage.memory, at=3, is_behind=is_behind, call=call)
         with pytest.raises(KeyboardInterrupt):
             ours.extend(given.clone())
 
@@ -338,9 +339,12 @@ def test_reading_a_whole_storage_unpacks_only_the_used_pixels(monkeypatch):
     assert torch.equal(theirs["pixels"], ours["pixels"])
     reads = []
     read = type(ours.storage.memory).get
-    monkeypatch.setattr(
-        type(ours.storage.memory), "get", lambda memory, indices: reads.append(indices) or read(memory, indices)
-    )
+
+    def recorded(memory, indices, **settings):
+        reads.append(indices)
+        return read(memory, indices, **settings)
+
+    monkeypatch.setattr(type(ours.storage.memory), "get", recorded)
 
     slices = ReplayBuffer(storage=ours.storage, sampler=SliceSampler(num_slices=2, strict_length=False), batch_size=4)
     num_steps = len(slices.sample())  # 4, or fewer where a trajectory is shorter than a slice

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
+from tensordict import TensorDictBase
 
-from framestow.errors import InvalidStepError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes, num_steps_taken
-from framestow.integrations.torchrl.steps import NONE, FrameStacking, Indices, Pixels, StepBatch
-from framestow.replay.added_steps import equal_rows
+from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.integrations.drop_in.paired_steps import (
+    ContiguousCopies,
+    memory_from_bytes,
+    memory_to_bytes,
+    num_steps_taken,
+)
+from framestow.integrations.torchrl.packed_pixels import PackedPixels
+from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, Pixels, StepBatch, name_of
+from framestow.replay.added_steps import begin_episodes, equal_rows
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.observation_layout import Stacks
 
 SPARE_STEPS = 256  # of the memory, for steps that no cell has after an interrupt
 MIN_ENVS = 16  # of the memory, however few environments the first batch has
@@ -22,7 +31,7 @@ MAX_OPEN = 1024  # episodes; if more are open, the one without a step for longes
 
 
 class Episode(NamedTuple):
-    """An open episode. ``pixels`` are those that its next step has, by key: stacks, if frames are stacked."""
+    """An open episode. ``pixels`` are those that its next step has, by key; empty where its trajectory is enough."""
 
     env_id: int  # of the memory
     newest: int  # number of its newest step
@@ -32,13 +41,13 @@ class Episode(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Where some steps are stored, with which observations, and what is open afterwards."""
+    """Where some steps are stored, and what is open afterwards."""
 
     env_ids: list[int]
-    before: list[Pixels]
-    after: list[Pixels]
+    previous: list[int]  # number of the step that each continues; -1 if it begins an episode
+    is_current: list[bool]  # whether that is the newest step of the environment
     episodes: dict[int, Episode]  # open ones, by the number of their first step; without a step for longest first
-    last_used: Indices  # by environment: number of the newest step; -1 if there is none
+    newest: Indices  # number of each environment's newest step; -1 if there is none
 
 
 class PixelSteps:
@@ -48,8 +57,8 @@ class PixelSteps:
     are open than the memory has environments, some share one. That costs bytes where they take turns.
 
     Arguments:
-        specs: spec of each array of added pixels, by name.
-        stacking: how frames are stacked, of each array; ``None`` if samples have the pixels that were added.
+        keys: the pixel keys.
+        stacks: how single frames are stacked, of each key; ``None`` if samples have the pixels that were added.
         num_steps: number of storage cells.
         num_envs: number of environments of the memory.
         settings: ``threads``, ``storage`` and ``stack_padding`` of the memory.
@@ -57,27 +66,19 @@ class PixelSteps:
 
     def __init__(
         self,
-        specs: dict[str, FrameSpec],
-        stacking: list[FrameStacking] | None,
+        keys: PixelKeys,
+        stacks: list[Stacks] | None,
         num_steps: int,
         num_envs: int,
         settings: dict[str, Any],
     ) -> None:
-        self._names, self._stacking, self.num_steps = list(specs), stacking, num_steps
-        self.sampled = list(specs.values())
-        """Spec of each array of sampled pixels."""
-        stack_axis = None
-        if stacking is not None:
-            self.sampled = [
-                replace(spec, shape=each.begin(np.empty(spec.shape, spec.dtype)).shape)
-                for spec, each in zip(self.sampled, stacking, strict=True)
-            ]
-            stack_axis = self._observation_of([(each.axis, each.depth) for each in stacking])
+        self.keys, self._stacks, self.num_steps = keys, stacks, num_steps
+        self._names, self._copies = list(map(name_of, keys.keys)), ContiguousCopies()
         self._arguments = {
             "capacity": max(num_steps + SPARE_STEPS, num_envs),
             "num_envs": num_envs,
-            "observation_space": self._observation_of(self.sampled),
-            "stack_axis": stack_axis,
+            "observation_space": self._observation_of(keys.specs),
+            "stack": None if stacks is None else stacks[0].depth,
             "action_space": 1,
             "seed": 0,  # unused: TorchRL draws
             **settings,
@@ -89,7 +90,7 @@ class PixelSteps:
         self.memory = ReplayMemory(**self._arguments)
         """The memory with the pixels; ``clear`` replaces it."""
         self._episodes: dict[int, Episode] = {}
-        self._last_used = np.full(self.memory.num_envs, NONE, np.int64)
+        self._newest = np.full(self.memory.num_envs, NONE, np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "memory": memory_to_bytes(self.memory)}
@@ -100,15 +101,18 @@ class PixelSteps:
     def state(self) -> dict[str, Any]:
         """Return the state without the memory, as JSON."""
         episodes = [(number, *episode[:-1]) for number, episode in self._episodes.items()]
-        return {"episodes": episodes, "last_used": self._last_used.tolist()}
+        newest = self._newest.tolist()
+        return {"keys": self.keys.state(), "num_steps": self.num_steps, "episodes": episodes, "newest": newest}
 
     def restore(self, state: dict[str, Any], memory: ReplayMemory) -> None:
-        """Restore a ``state`` with its memory."""
-        self.memory, self._last_used = memory, np.array(state["last_used"], np.int64)
+        """Restore the steps of a ``state`` with its memory."""
+        self.memory, self._newest = memory, np.array(state["newest"], np.int64)
         oldest = self.next_number - len(memory)
         stored = [episode for episode in state["episodes"] if episode[2] >= oldest]
         if stored:
             pixels = self._parts_of(memory.get([episode[2] for episode in stored]).next_observation)
+            if self._stacks is not None:
+                pixels = tuple(part[:, -1] for part in pixels)
             self._episodes = {
                 number: Episode(env_id, newest, trajectory, row, tuple(part[at].copy() for part in pixels))
                 for at, (number, env_id, newest, trajectory, row) in enumerate(stored)
@@ -119,137 +123,163 @@ class PixelSteps:
         """Number of the next step."""
         return num_steps_taken(self.memory)
 
-    def transitions(self, numbers: Indices) -> tuple[Pixels, Pixels]:
-        """Return the pixels before and after the steps with these numbers, ``(n, *shape)`` per key.
+    def read(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
+        """Return the pixels of steps by their numbers, ``(*numbers.shape, *shape)`` per key. You may write to them.
 
         Raises:
-            NothingToSampleError: one is not stored.
+            NothingToSampleError: a step is not stored.
         """
-        batch = self.memory.get(numbers, shares_frames=False)
-        return self._parts_of(batch.observation), self._parts_of(batch.next_observation)
+        batch = self.memory.get(numbers.reshape(-1).cpu().numpy(), shares_frames=False)
+        parts = [*self._parts_of(batch.observation), *self._parts_of(batch.next_observation)]
+        if self._stacks is not None:
+            parts = [stacks.join(part) for stacks, part in zip(2 * self._stacks, parts, strict=True)]
+        tensors = [torch.from_numpy(self._copies.of(part)) for part in parts]
+        whole = [part.reshape(*numbers.shape, *part.shape[1:]).to(numbers.device) for part in tensors]
+        return dict(zip(self.keys.all_keys, whole, strict=True))
 
-    def plan(self, steps: StepBatch) -> Plan:
-        """Return how ``steps`` are to be stored, for ``add``.
+    def read_packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
+        """Return the same as ``PackedPixels``."""
+        specs = self.keys.specs
+        if self._stacks is not None:
+            shapes = [stacks.observation_shape(spec.shape) for stacks, spec in zip(self._stacks, specs, strict=True)]
+            specs = [replace(spec, shape=shape) for spec, shape in zip(specs, shapes, strict=True)]
+        nothing = [torch.from_numpy(np.empty((0, *spec.shape), spec.dtype)) for spec in specs]
+        return {
+            key: PackedPixels(partial(self._read_key, key), numbers, part)
+            for key, part in zip(self.keys.all_keys, 2 * nothing, strict=True)
+        }
 
-        Raises:
-            InvalidStepError: single frames skip a step of their trajectory, because then stacks would be wrong.
-        """
-        return self._plan(steps, self.next_number, len(steps))
+    def equal_stored(self, data: TensorDictBase, numbers: torch.Tensor) -> bool:
+        """Return whether ``data`` has no pixels, or the pixels of the steps with these numbers."""
+        given = {key: pixels for key in self.keys.all_keys if (pixels := data.get(key, None)) is not None}
+        stored = self.read(numbers) if given else {}
+        return all(torch.equal(pixels.to(numbers.device), stored[key]) for key, pixels in given.items())
 
-    def add(self, steps: StepBatch, plan: Plan, num_together: int) -> None:
+    def add(self, steps: StepBatch, num_together: int) -> None:
         """Store steps in order. If an exception stops it, the first ``num_together`` ones, twice as many, … are stored.
 
         No cell has any step behind those, which may be in the memory.
+
+        Raises:
+            InvalidStepError: single frames skip a step of their trajectory, because then stacks would be wrong. Nothing
+                is stored.
         """
+        if self._stacks is not None and steps.is_skipping.any():
+            at = int(steps.is_skipping.argmax())
+            raise InvalidStepError(
+                f"step {at} of trajectory {steps.trajectories[at]}: its pixels are not the next pixels of the step "
+                "before, so their stack is unknown; add all steps in order, without MultiStepTransform, or stack in "
+                "the environment"
+            )
         first = self.next_number
+        plan = self._plan(steps, first, len(steps))
         try:
             for group in _groups(plan.env_ids):
                 self._add_group(steps, plan, group)
         finally:
             stored = (self.next_number - first) // num_together * num_together
-            done = plan if stored == len(steps) else self._plan(steps, first, stored)
-            if self._stacking is None:  # the pixels are the caller's arrays
-                for number, episode in done.episodes.items():
-                    if episode.newest >= first:
-                        done.episodes[number] = episode._replace(pixels=tuple(part.copy() for part in episode.pixels))
-            self._episodes, self._last_used = done.episodes, done.last_used
+            if stored < len(steps):
+                plan = self._plan(steps, first, stored)
+                plan.newest[:] = NONE  # an episode may have begun without its step
+            for number, episode in plan.episodes.items():
+                if episode.newest >= first:  # its pixels are the caller's arrays
+                    plan.episodes[number] = episode._replace(pixels=tuple(part.copy() for part in episode.pixels))
+            self._episodes, self._newest = plan.episodes, plan.newest
 
     def _add_group(self, steps: StepBatch, plan: Plan, group: slice) -> None:
         """Store steps from different environments."""
-        if self._stacking is None:
-            before, after = ([part[group] for part in parts] for parts in (steps.pixels, steps.next_pixels))
-        else:
-            before, after = (
-                [np.stack(parts) for parts in zip(*stacks[group], strict=True)] for stacks in (plan.before, plan.after)
-            )
-        zeros = np.zeros(group.stop - group.start, np.int64)
-        self.memory.add(
-            self._observation_of(before),
-            zeros,
-            zeros,
-            self._observation_of(after),
-            steps.terminated[group],
-            steps.truncated[group],
-            plan.env_ids[group],
+        env_ids, zeros = plan.env_ids[group], np.zeros(group.stop - group.start, np.int64)
+        before, after = (
+            self._observation_of([part[group] for part in parts]) for parts in (steps.pixels, steps.next_pixels)
         )
+        ends = steps.terminated[group], steps.truncated[group]
+        if self._stacks is None:
+            self.memory.add(before, zeros, zeros, after, *ends, env_ids)
+            return
+        for at, env_id in enumerate(env_ids, group.start):
+            if plan.previous[at] == NONE:
+                frame = self._observation_of([part[at : at + 1] for part in steps.pixels])
+                self.memory.begin(frame, [env_id])
+            elif not plan.is_current[at]:  # another episode came in between
+                stack = self.memory.get([plan.previous[at]]).next_observation
+                begin_episodes(self.memory.inner, stack, np.array([env_id], np.int32))
+        self.memory.append(zeros, zeros, *ends, after, env_ids)
 
     def _plan(self, steps: StepBatch, first: int, count: int) -> Plan:
         """Return how the first ``count`` steps are to be stored, the first of them with the number ``first``."""
-        plan = Plan([], [], [], dict(self._episodes), self._last_used.copy())
+        plan = Plan([], [], [], dict(self._episodes), self._newest.copy())
         ended, previous = (steps.terminated | steps.truncated).tolist(), steps.previous.tolist()
+        trajectories, rows = steps.trajectories.tolist(), steps.rows.tolist()
         numbers: list[int] = []  # of each step's episode
         for at in range(count):
-            number = self._find(steps, at, plan.episodes, numbers[previous[at]] if previous[at] != NONE else NONE)
+            number = numbers[previous[at]] if previous[at] != NONE else NONE
+            episode = plan.episodes.get(number)
+            if episode is None or episode.newest != first + previous[at]:  # two rows may have had equal pixels
+                number = self._find(steps, at, plan.episodes)
             if number == NONE:
-                number = first + at
-                pixels = tuple(part[at] for part in steps.pixels)
-                if self._stacking is not None:
-                    pixels = tuple(each.begin(frame) for each, frame in zip(self._stacking, pixels, strict=True))
-                env_id = self._free_env(plan)
+                number, env_id, newest = first + at, self._free_env(plan.episodes), NONE
             else:
-                env_id, *_, pixels = plan.episodes.pop(number)
-            after = tuple(part[at] for part in steps.next_pixels)
-            if self._stacking is not None:
-                stacks = zip(self._stacking, pixels, after, strict=True)
-                after = tuple(each.push(stack, frame) for each, stack, frame in stacks)
+                env_id, newest = plan.episodes.pop(number)[:2]
             numbers.append(number)
             plan.env_ids.append(env_id)
-            plan.before.append(pixels)
-            plan.after.append(after)
-            plan.last_used[env_id] = first + at
+            plan.previous.append(newest)
+            plan.is_current.append(plan.newest[env_id] == newest)
+            plan.newest[env_id] = first + at
             if not ended[at]:
-                plan.episodes[number] = Episode(
-                    env_id, first + at, int(steps.trajectories[at]), int(steps.rows[at]), after
-                )
+                is_told = self._stacks is None and trajectories[at] != NONE  # and the memory compares the pixels
+                pixels = () if is_told else tuple(part[at] for part in steps.next_pixels)
+                plan.episodes[number] = Episode(env_id, first + at, trajectories[at], rows[at], pixels)
         for number in list(islice(plan.episodes, max(len(plan.episodes) - MAX_OPEN, 0))):
             del plan.episodes[number]
         return plan
 
-    def _find(self, steps: StepBatch, at: int, episodes: dict[int, Episode], previous: int) -> int:
-        """Return the number of the open episode that step ``at`` continues; -1 if it begins one.
-
-        ``previous``: number of the episode of the previous step of its environment.
-        """
+    def _find(self, steps: StepBatch, at: int, episodes: dict[int, Episode]) -> int:
+        """Return the number of the open episode that step ``at`` continues; -1 if it begins one."""
         if steps.is_first[at]:
             return NONE
         trajectory, row = int(steps.trajectories[at]), int(steps.rows[at])
-        if previous in episodes and self._continues(steps, at, episodes[previous], trajectory):
-            return previous
-        if self._stacking is not None and previous in episodes and episodes[previous].trajectory == trajectory != NONE:
-            raise InvalidStepError(
-                f"step {at} of trajectory {trajectory}: its pixels are not the next pixels of the step before, so "
-                "their stack is unknown; add all steps in order, without MultiStepTransform, or stack in the "
-                "environment"
+        found = [
+            number
+            for number, episode in episodes.items()
+            if episode.trajectory == trajectory
+            and all(
+                equal_rows(part[at : at + 1], last[None])[0]
+                for part, last in zip(steps.pixels, episode.pixels, strict=False)
             )
-        found = [number for number, episode in episodes.items() if self._continues(steps, at, episode, trajectory)]
+        ]
         return next((number for number in found if episodes[number].row == row), found[0]) if found else NONE
 
-    def _continues(self, steps: StepBatch, at: int, episode: Episode, trajectory: int) -> bool:
-        if trajectory != episode.trajectory and NONE not in (trajectory, episode.trajectory):
-            return False
-        newest = episode.pixels
-        if self._stacking is not None:
-            newest = tuple(each.newest(stack) for each, stack in zip(self._stacking, newest, strict=True))
-        return all(
-            equal_rows(part[at : at + 1], last[None])[0] for part, last in zip(steps.pixels, newest, strict=True)
-        )
-
-    def _free_env(self, plan: Plan) -> int:
+    def _free_env(self, episodes: dict[int, Episode]) -> int:
         """Return the environment in which an episode begins: a free one, or else the one without a step for longest."""
-        is_free = np.ones(self.memory.num_envs, np.bool_)
-        is_free[[episode.env_id for episode in plan.episodes.values()]] = False
-        was_used = plan.last_used >= 0
-        for choice in (is_free & was_used, is_free, was_used):  # few environments have few open segments
-            if choice.any():
-                break
-        env_ids = np.flatnonzero(choice)
-        return int(env_ids[np.argmin(plan.last_used[env_ids])])
+        used = {episode.env_id: None for episode in episodes.values()}
+        free = (env_id for env_id in range(self.memory.num_envs) if env_id not in used)
+        return next(free, next(iter(used), 0))
+
+    def _read_key(self, key: Key, numbers: torch.Tensor) -> torch.Tensor:
+        return self.read(numbers)[key]
 
     def _observation_of(self, parts: Any) -> Any:
         return parts[0] if len(self._names) == 1 else dict(zip(self._names, parts, strict=True))
 
     def _parts_of(self, observations: Any) -> Pixels:
         return (observations,) if len(self._names) == 1 else tuple(observations[name] for name in self._names)
+
+
+def stacks_along(shape: tuple[int, ...], depth: int, dim: int) -> Stacks:
+    """Return how ``depth`` frames of ``shape`` are stacked along ``dim``, as ``CatFrames`` does.
+
+    Raises:
+        InvalidSettingsError: ``dim`` is neither the first nor the last axis of the frames.
+    """
+    if len(shape) == 2 and dim == -3:
+        return Stacks(0, depth)  # the frames have no axis of channels yet
+    if dim not in (-1, -len(shape)):
+        raise InvalidSettingsError(
+            f"dim is {dim}: for frames of shape {shape} it must be {-len(shape)}, the first axis, or -1, the last; "
+            "give the axis of the channels"
+        )
+    axis = -1 if dim == -1 else 0
+    return Stacks(axis, depth, shape[axis])
 
 
 def _groups(env_ids: list[int]) -> Iterator[slice]:

@@ -1,6 +1,6 @@
 """Reads TensorDicts as steps: finds the pixel keys, the episode flags, and the order of steps.
 
-``PixelKeys.steps_of`` converts a TensorDict to a ``StepBatch``. ``FrameStacking`` makes stacks of single frames.
+``PixelKeys.steps_of`` converts a TensorDict to a ``StepBatch``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from tensordict import TensorDictBase
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.added_steps import equal_rows
 
 Indices = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Pixels: TypeAlias = "tuple[npt.NDArray[Any], ...]"
 """One array per key, keys ascending."""
 
@@ -35,41 +37,45 @@ class StepBatch(NamedTuple):
     is_first          ``(n,)`` bool             ``is_init``: the step starts an episode
     trajectories      ``(n,)`` int64            the collector's trajectory number; -1 if unknown
     rows              ``(n,)`` int64            environment, if the batch has a dimension of them; else -1
-    previous          ``(n,)`` int64            position of the previous step in time in the batch; -1 for none
+    previous          ``(n,)`` int64            position in the batch of the step that it continues; -1 for none
+    is_skipping       ``(n,)`` bool             the step before it in its trajectory ends with other pixels
     ================  ========================  ===============================================================
     """
 
     pixels: Pixels
     next_pixels: Pixels
-    terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-    is_first: npt.NDArray[np.bool_]
+    terminated: Flags
+    truncated: Flags
+    is_first: Flags
     trajectories: Indices
     rows: Indices
     previous: Indices
+    is_skipping: Flags
 
     def __len__(self) -> int:  # a tuple would count its fields
         return len(self.terminated)
 
 
-def order_of(shape: tuple[int, ...], is_time_first: bool) -> tuple[Indices, Indices]:
-    """Return ``rows`` and ``previous`` of a batch of ``shape`` with time as the first or last dimension.
+def order_of(shape: tuple[int, ...], is_time_first: bool) -> tuple[Indices, Flags, int]:
+    """Return the rows of a batch of ``shape``, which steps have a step before them, and how many positions before.
+
+    Time is the first or last dimension.
 
     >>> order_of((3,), True)
-    (array([-1, -1, -1]), array([-1,  0,  1]))
+    (array([-1, -1, -1]), array([False,  True,  True]), 1)
     >>> order_of((2, 3), False)
-    (array([0, 0, 0, 1, 1, 1]), array([-1,  0,  1, -1,  3,  4]))
+    (array([0, 0, 0, 1, 1, 1]), array([False,  True,  True, False,  True,  True]), 1)
     >>> order_of((2, 3), True)
-    (array([0, 1, 2, 0, 1, 2]), array([-1, -1, -1,  0,  1,  2]))
+    (array([0, 1, 2, 0, 1, 2]), array([False, False, False,  True,  True,  True]), 3)
     """
     numbers = np.arange(int(np.prod(shape)), dtype=np.int64)
     if len(shape) == 1:
-        return np.full_like(numbers, NONE), numbers - 1
+        return np.full_like(numbers, NONE), numbers > 0, 1
     if is_time_first:
         width = int(np.prod(shape[1:]))
-        return numbers % width, np.where(numbers < width, NONE, numbers - width)
+        return numbers % width, numbers >= width, width
     rows, steps = np.divmod(numbers, shape[-1])
-    return rows, np.where(steps == 0, NONE, numbers - 1)
+    return rows, steps > 0, 1
 
 
 def flags_of(values: npt.NDArray[Any] | None, num_steps: int) -> npt.NDArray[np.bool_]:
@@ -85,48 +91,6 @@ def numbers_of(values: npt.NDArray[Any] | None, num_steps: int) -> Indices:
     if values is None or values.size != num_steps:
         return np.full(num_steps, NONE, np.int64)
     return values.reshape(num_steps).astype(np.int64)
-
-
-class FrameStacking(NamedTuple):
-    """Stacks of ``depth`` single frames along ``axis``, 0 or -1, as ``CatFrames`` makes them."""
-
-    axis: int
-    depth: int
-    pads_with_zeros: bool
-    adds_axis: bool  # frames have no axis of channels yet
-
-    @classmethod
-    def of_frames(cls, shape: tuple[int, ...], depth: int, dim: int, pads_with_zeros: bool) -> FrameStacking:
-        """Return how frames of ``shape`` are stacked along ``dim``.
-
-        Raises:
-            InvalidSettingsError: ``dim`` is neither the first nor the last axis of the frames.
-        """
-        adds_axis = len(shape) == 2 and dim == -3
-        if dim not in (-1, -len(shape)) and not adds_axis:
-            raise InvalidSettingsError(
-                f"dim is {dim}: for frames of shape {shape} it must be {-len(shape)}, the first axis, or -1, the last; "
-                "give the axis of the channels"
-            )
-        return cls(-1 if dim == -1 else 0, depth, pads_with_zeros, adds_axis)
-
-    def begin(self, frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the first stack of an episode."""
-        frame = frame[None] if self.adds_axis else frame
-        older = np.zeros_like(frame) if self.pads_with_zeros else frame
-        return np.concatenate([older] * (self.depth - 1) + [frame], self.axis)
-
-    def push(self, stack: npt.NDArray[Any], frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the stack after ``stack``, with ``frame`` as its newest frame."""
-        frame = frame[None] if self.adds_axis else frame
-        channels = frame.shape[self.axis]
-        return np.concatenate([stack[channels:] if self.axis == 0 else stack[..., channels:], frame], self.axis)
-
-    def newest(self, stack: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the newest frame of ``stack``."""
-        channels = stack.shape[self.axis] // self.depth
-        frame = stack[-channels:] if self.axis == 0 else stack[..., -channels:]
-        return frame[0] if self.adds_axis else frame
 
 
 def spec_of_frames(frames: npt.NDArray[Any]) -> FrameSpec:
@@ -187,20 +151,34 @@ class PixelKeys:
         Raises:
             InvalidStepError: a key is missing, or the shape or dtype of pixels changed.
         """
-        num_steps = data.batch_size.numel()
+        num_steps, num_keys = data.batch_size.numel(), len(self.keys)
         pixels = tuple(_check_pixels(data, key, spec) for key, spec in zip(self.all_keys, 2 * self.specs, strict=True))
+        before, after = pixels[:num_keys], pixels[num_keys:]
         terminated = flags_of(_array(data, ("next", "terminated")), num_steps)
         has_ended = flags_of(_array(data, ("next", "truncated")), num_steps)
-        has_ended |= flags_of(_array(data, ("next", "done")), num_steps)
-        trajectories = next((found for key in TRAJECTORIES if (found := _array(data, key)) is not None), None)
+        has_ended |= flags_of(_array(data, ("next", "done")), num_steps) | terminated
+        is_first = flags_of(_array(data, ("is_init",)), num_steps)
+        found = next((found for key in TRAJECTORIES if (found := _array(data, key)) is not None), None)
+        trajectories = numbers_of(found, num_steps)
+        rows, follows, shift = order_of(tuple(data.batch_size), is_time_first)
+        follows &= ~is_first
+        follows[shift:] &= ~has_ended[:-shift] & (trajectories[shift:] == trajectories[:-shift])
+        is_skipping = follows & (trajectories != NONE)
+        if follows.any():
+            for some, others in zip(before, after, strict=True):
+                follows[shift:] &= equal_rows(some[shift:], others[:-shift])
+        previous = np.where(follows, np.arange(num_steps) - shift, NONE)
+        truncated = has_ended & ~terminated
         return StepBatch(
-            pixels[: len(self.keys)],
-            pixels[len(self.keys) :],
+            before,
+            after,
             terminated,
-            has_ended & ~terminated,
-            flags_of(_array(data, ("is_init",)), num_steps),
-            numbers_of(trajectories, num_steps),
-            *order_of(tuple(data.batch_size), is_time_first),
+            truncated,
+            is_first,
+            trajectories,
+            rows,
+            previous,
+            is_skipping & ~follows,
         )
 
 

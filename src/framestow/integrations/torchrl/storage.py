@@ -1,14 +1,13 @@
 """``FramestowStorage``: a TorchRL storage with pixels in a packed memory and all other keys in tensors.
 
-``PackedPixels`` are tensors that unpack when indexed, ``FramestowCheckpointer`` saves and loads a storage.
+``FramestowCheckpointer`` saves and loads a storage.
 """
 
 from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -16,7 +15,6 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import torch
 from tensordict import TensorDictBase
-from torch.utils._pytree import tree_map
 from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage
 from torchrl.data.replay_buffers.checkpointers import TensorStorageCheckpointer
 
@@ -29,119 +27,14 @@ from framestow.errors import (
     NothingToSampleError,
 )
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.paired_steps import (
-    ContiguousCopies,
-    check_frame_stack,
-    memory_from_bytes,
-    memory_to_bytes,
-)
-from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps
-from framestow.integrations.torchrl.steps import NONE, FrameStacking, Key, PixelKeys, name_of
+from framestow.integrations.drop_in.paired_steps import check_frame_stack, memory_from_bytes, memory_to_bytes
+from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps, stacks_along
+from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys
 from framestow.one_line import one_line
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.memory_settings import check_unpacking
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
-
-Read: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-"""Returns the pixels of steps, ``(*steps.shape, *shape)``, by their indices."""
-
-
-class PackedPixels(torch.Tensor):
-    """A tensor of packed pixels, ``(*steps.shape, *shape)``, as in ``storage[:]``.
-
-    Indexing returns plain tensors; a slice of the first dimension stays packed. Other operations unpack all pixels into
-    a plain tensor first. So samplers that read other keys of ``storage[:]`` do not unpack pixels.
-
-    Raises:
-        InvalidStepError: something is written to it.
-    """
-
-    _read: Read  # unpacks the pixels of some steps
-    _steps: torch.Tensor  # index of each step; NONE where no step was written
-    _nothing: torch.Tensor
-
-    @staticmethod
-    def __new__(cls, read: Read, steps: torch.Tensor, nothing: torch.Tensor) -> PackedPixels:
-        """Create the tensor. ``steps``: int64 indices, on the device of the pixels; ``nothing``: empty pixels."""
-        size = (*steps.shape, *nothing.shape[1:])
-        made: PackedPixels = torch.Tensor._make_wrapper_subclass(cls, size, dtype=nothing.dtype, device=steps.device)
-        made._read, made._steps, made._nothing = read, steps, nothing
-        return made
-
-    def unpack(self) -> torch.Tensor:
-        """Return all pixels as a plain tensor."""
-        return self._read(self._steps)
-
-    def __getitem__(self, index: Any) -> torch.Tensor:
-        is_deeper = isinstance(index, tuple) and len(index) > self._steps.ndim
-        if is_deeper or index is None or index is Ellipsis:
-            return self.unpack()[index]
-        steps = self._steps[index]
-        if isinstance(index, slice):
-            return PackedPixels(self._read, steps, self._nothing)
-        return self._read(steps)
-
-    def __repr__(self, *, tensor_contents: Any = None) -> str:  # type: ignore[override]  # torch's method has no types
-        return f"PackedPixels(shape={tuple(self.shape)}, dtype={self.dtype})"
-
-    @classmethod
-    def __torch_dispatch__(  # type: ignore[override]  # torch's method has no types
-        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        if func is torch.ops.aten.detach.default:
-            return args[0]
-        name, _, overload = func.__name__.partition(".")
-        if (name.endswith("_") or overload == "out") and isinstance(args[0], cls):
-            raise InvalidStepError(
-                f"{func} would write into packed pixels: they cannot be changed; copy them with clone() first"
-            )
-        plain = tree_map(lambda each: each.unpack() if isinstance(each, cls) else each, (args, kwargs or {}))
-        return func(*plain[0], **plain[1])
-
-
-class StoredPixels:
-    """The pixel keys and the stored pixels, as tensors."""
-
-    def __init__(self, keys: PixelKeys, steps: PixelSteps) -> None:
-        self.keys, self.steps, self._copies = keys, steps, ContiguousCopies()
-
-    def read(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
-        """Return the pixels of steps by their indices, ``(*numbers.shape, *shape)`` per key. You may write to them.
-
-        Raises:
-            NothingToSampleError: a step is not stored.
-        """
-        before, after = self.steps.transitions(numbers.reshape(-1).cpu().numpy())
-        tensors = [torch.from_numpy(self._copies.of(part)) for part in (*before, *after)]
-        whole = [part.reshape(*numbers.shape, *part.shape[1:]).to(numbers.device) for part in tensors]
-        return dict(zip(self.keys.all_keys, whole, strict=True))
-
-    def read_packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
-        """Return the same as ``PackedPixels``."""
-        nothing = [torch.from_numpy(np.empty((0, *spec.shape), spec.dtype)) for spec in self.steps.sampled]
-        return {
-            key: PackedPixels(partial(self._read_key, key), numbers, part)
-            for key, part in zip(self.keys.all_keys, 2 * nothing, strict=True)
-        }
-
-    def equal_stored(self, data: TensorDictBase, numbers: torch.Tensor) -> bool:
-        """Return whether ``data`` has no pixels, or the pixels of the steps with these indices."""
-        given = {key: data.get(key, None) for key in self.keys.all_keys}
-        if all(pixels is None for pixels in given.values()):
-            return True
-        stored = self.read(numbers)
-        return all(
-            pixels is None or torch.equal(pixels.to(numbers.device), stored[key]) for key, pixels in given.items()
-        )
-
-    def state(self) -> dict[str, Any]:
-        """Return the state without the memory, as JSON."""
-        return {"keys": self.keys.state(), "num_steps": self.steps.num_steps, "steps": self.steps.state()}
-
-    def _read_key(self, key: Key, numbers: torch.Tensor) -> torch.Tensor:
-        return self.read(numbers)[key]
-
 
 MEMORY = "memory"  # names in a saved storage: the folder of the memory, and the file of the rest
 STATE = "framestow.json"
@@ -294,7 +187,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         self._asked_keys = _as_keys(pixels)  # None: every key of pixels that the first step has
         self.threads = threads
         self._asked_size, self._storage_kind = max_size, storage
-        self._pixels: StoredPixels | None = None  # created with the first step, whose keys it has
+        self._pixels: PixelSteps | None = None  # created with the first step, whose keys it has
         self._next_cell = 0  # cell that the next ``set`` must begin at
 
     @property
@@ -304,14 +197,12 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         Raises:
             NothingToSampleError: before the first step.
         """
-        return self._require_pixels().steps.memory
+        return self._require_pixels().memory
 
     def __repr__(self) -> str:
         pixels, size = self._pixels, self.max_size
         empty = (f"0 of {size:,} transitions",)
-        return one_line(
-            self, lambda: empty if pixels is None else describe_memory(pixels.steps.memory, len(self), size)
-        )
+        return one_line(self, lambda: empty if pixels is None else describe_memory(pixels.memory, len(self), size))
 
     def set(self, cursor: Index, data: Any, *, set_cursor: bool = True) -> None:
         """Write ``data`` at ``cursor``, the next positions; with ``set_cursor=False`` write only the other keys."""
@@ -350,7 +241,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         if self._pixels is None:
             num_envs = 2 * max(len(np.unique(steps.rows)), len(np.unique(steps.trajectories)))
             self._pixels = self._make_pixels(keys, num_steps, max(num_envs, MIN_ENVS))
-        self._pixels.steps.add(steps, self._pixels.steps.plan(steps), width)
+        self._pixels.add(steps, width)
 
     def _other_keys(self, steps: TensorDictBase, numbers: torch.Tensor) -> TensorDictBase:
         others = steps.exclude(*self._require_pixels().keys.all_keys).set(STEP, numbers)
@@ -359,7 +250,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
     @property
     def _next_number(self) -> int:
         """Number of the next step."""
-        return 0 if self._pixels is None else self._pixels.steps.next_number
+        return 0 if self._pixels is None else self._pixels.next_number
 
     def _rewind_writers(self, num_cells: int) -> None:
         """Move the writers back by cells that were not written; they advance before they write."""
@@ -416,7 +307,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
                 )
         saved = state["pixels"]
         pixels = self._make_pixels(PixelKeys.from_state(saved["keys"]), saved["num_steps"], memory.num_envs)
-        pixels.steps.restore(saved["steps"], memory)
+        pixels.restore(saved, memory)
         self._pixels, self._next_cell = pixels, state["next_cell"]
 
     def flatten(self) -> TensorStorage:
@@ -450,31 +341,26 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         super()._empty()
         self._next_cell = 0
         if self._pixels is not None:
-            self._pixels.steps.clear()
+            self._pixels.clear()
             self._storage[STEP].fill_(NONE)
 
-    def _require_pixels(self) -> StoredPixels:
+    def _require_pixels(self) -> PixelSteps:
         if self._pixels is None:
             raise NothingToSampleError(
                 "the storage is empty: the first step creates its memory; extend the buffer first"
             )
         return self._pixels
 
-    def _make_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> StoredPixels:
-        stacking = None
+    def _make_pixels(self, keys: PixelKeys, num_steps: int, num_envs: int) -> PixelSteps:
+        stacks = None
         if self._frame_stack is not None:
-            pads_with_zeros = self._padding == "constant"
-            stacking = [
-                FrameStacking.of_frames(spec.shape, self._frame_stack, self._dim, pads_with_zeros)
-                for spec in keys.specs
-            ]
+            stacks = [stacks_along(spec.shape, self._frame_stack, self._dim) for spec in keys.specs]
         settings = {
             "stack_padding": PADDINGS[self._padding],
             "threads": self.threads,
             "storage": self._storage_kind,
         }
-        specs = dict(zip(map(name_of, keys.keys), keys.specs, strict=True))
-        return StoredPixels(keys, PixelSteps(specs, stacking, num_steps, num_envs, settings))
+        return PixelSteps(keys, stacks, num_steps, num_envs, settings)
 
     def _check_cells(self, cursor: Index, num_cells: int, size: int) -> None:
         """Raise unless ``cursor`` has the next positions along the first dimension."""
