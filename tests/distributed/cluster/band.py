@@ -46,7 +46,8 @@ def check_band(pause_of_learner: float, pause_of_actors: float, who_waits: str) 
                 most = max(most, difference)
                 assert difference <= LIMITER.high + IN_FLIGHT * LIMITER.samples_per_insert, (difference, counts)
                 if counts.sampled:
-                    waiting[replay.who_waits] += 1
+                    # A batch may have to wait where a single row, which ``who_waits`` asks for, need not.
+                    waiting[replay.who_waits if replay.may_sample(BATCH) else "learner"] += 1
                     least = min(least, difference)
                     assert difference >= LIMITER.low, (difference, counts)
                 if replay.may_sample(BATCH):
