@@ -1,23 +1,21 @@
-"""``ChunkedSteps``: the calls of a memory that store steps, for a memory that is in shards."""
+"""``ChunkedSteps``: the writers of a memory that is in shards."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from framestow.argument_checks import whole_number
 from framestow.distributed.calls import Calls
 from framestow.distributed.chunk_sender import WriterSettings
 from framestow.distributed.chunks import Priorities
-from framestow.distributed.shard_writer import ShardWriter
+from framestow.distributed.shard_writer import ShardWriter, StepCalls
 from framestow.errors import InvalidSettingsError
 from framestow.replay.memory_settings import MemorySettings
 
 
-class ChunkedSteps:
+class ChunkedSteps(StepCalls):
     """Stores the steps of ``num_envs`` environments in shards: by writers in actors, or by its own calls.
 
     Arguments:
@@ -29,7 +27,7 @@ class ChunkedSteps:
 
     def __init__(self, calls: Calls, settings: MemorySettings, num_envs: int, timeout_s: float) -> None:
         self._calls, self._settings, self.num_envs, self._timeout_s = calls, settings, num_envs, timeout_s
-        # Of this object's own ``begin``, ``append`` and ``add``; None before the first of them.
+        # Of its own calls; None before the first of them.
         self._writer: ShardWriter | None = None
 
     def writer(
@@ -67,7 +65,8 @@ class ChunkedSteps:
         return checked
 
     @property
-    def _own_writer(self) -> ShardWriter:
+    def step_writer(self) -> ShardWriter:
+        """The writer of this object's own ``begin``, ``append`` and ``add``."""
         if self._writer is None:
             # It does not wait for the rate limiter: the process that samples would wait for itself.
             settings = WriterSettings(
@@ -75,50 +74,6 @@ class ChunkedSteps:
             )
             self._writer = ShardWriter(self._calls, settings)
         return self._writer
-
-    def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
-        """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
-        self._own_writer.begin(frames, env_ids)
-
-    def append(
-        self,
-        actions: npt.ArrayLike,
-        rewards: npt.ArrayLike,
-        terminated: npt.ArrayLike,
-        truncated: npt.ArrayLike,
-        frames: Any,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
-        extras: Mapping[str, npt.ArrayLike] | None = None,
-    ) -> None:
-        """Store one step of each of ``env_ids``, as ``ReplayMemory.append`` does, in chunks."""
-        self._own_writer.append(actions, rewards, terminated, truncated, frames, env_ids, extras)
-
-    def add(
-        self,
-        observation: Any,
-        action: Any,
-        reward: Any,
-        next_observation: Any,
-        terminated: Any,
-        truncated: Any,
-        env_ids: Any = None,
-        extras: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Store one step of each of ``env_ids`` with its stacked observations, as ``ShardWriter.add`` does."""
-        self._own_writer.add(observation, action, reward, next_observation, terminated, truncated, env_ids, extras)
-
-    def observations(self) -> Any:
-        """Return the current observation of each environment that ``begin`` and ``append`` feed."""
-        return self._own_writer.observations()
-
-    @property
-    def open_episodes(self) -> npt.NDArray[np.bool_]:
-        """Whether each environment that ``begin`` and ``append`` feed has an open episode."""
-        return self._own_writer.open_episodes
-
-    def check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
-        """Return ``extras`` as ``append`` stores them (``ReplayMemory.check_extras``)."""
-        return self._settings.extras.check_extras(extras, num_steps)
 
     def send(self) -> None:
         """Send all steps of ``begin``, ``append`` and ``add``, and wait until the shards have stored them."""

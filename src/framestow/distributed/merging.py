@@ -144,14 +144,17 @@ def _merge_frames(
 ) -> tuple[Array, Array]:
     """Return observations and next observations of several shards, for one array of the space.
 
-    ``steps``: of each shard, ``(rows,)`` or ``(rows, length)``. Several shards' observations are copied into one array:
-    first all observations, then all next observations.
+    ``steps``: of each shard, ``(rows,)`` or ``(rows, length)``. The frames of several shards are copied into one array:
+    the windows of all rows, or if a shard has several for each row, all observations and then all next observations.
     """
-    views = [_views(_writable(array), shape, n_step) for array, shape in zip(arrays, steps, strict=True)]
-    if len(views) == 1:
-        return views[0]
-    num_rows = sum(len(observations) for observations, _ in views)
-    out = make_array((2, num_rows, *views[0][0].shape[1:]), arrays[0].dtype)
+    if len(arrays) == 1:
+        return _views(_writable(arrays[0]), steps[0], n_step)
+    all_steps = (sum(num_rows for num_rows, *_ in steps), *steps[0][1:])
+    if sum(map(len, arrays)) == all_steps[0]:
+        joined = make_array((all_steps[0], *arrays[0].shape[1:]), arrays[0].dtype)
+        return _views(np.concatenate(arrays, out=joined), all_steps, n_step)
+    views = [_views(array, shape, n_step) for array, shape in zip(arrays, steps, strict=True)]
+    out = make_array((2, *all_steps, *views[0][0].shape[len(all_steps) :]), arrays[0].dtype)
     for which in (0, 1):
         np.concatenate([each[which] for each in views], out=out[which])
     return out[0], out[1]

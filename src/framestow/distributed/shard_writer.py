@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,7 +39,80 @@ from framestow.replay.step_checks import (
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
 
 
-class ShardWriter:
+class StepCalls(ABC):
+    """The calls of a memory that store steps: of a writer, and of a replay that has one."""
+
+    @property
+    @abstractmethod
+    def step_writer(self) -> ShardWriter:
+        """The writer that these calls store steps with."""
+
+    def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
+        """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
+        writer = self.step_writer
+        envs = check_env_ids(env_ids, writer.current_stacks.all_envs)
+        if writer.settings.layout.stores_as_given:
+            writer.start_episodes(check_frames(frames, len(envs), writer.settings.frame), envs)
+        else:
+            begin_episodes(writer, frames, envs)
+
+    def append(
+        self,
+        actions: npt.ArrayLike,
+        rewards: npt.ArrayLike,
+        terminated: npt.ArrayLike,
+        truncated: npt.ArrayLike,
+        frames: Any,
+        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
+        extras: Mapping[str, npt.ArrayLike] | None = None,
+    ) -> None:
+        """Store one step of each of ``env_ids``, as ``ReplayMemory.append`` does, and send full chunks.
+
+        Raises:
+            InvalidStepError: before anything is stored.
+            ActorLostError: a shard does not come back.
+        """
+        writer = self.step_writer
+        if writer.settings.layout.stores_as_given:
+            frames = flatten_frames(frames, writer.settings.frame)
+            writer.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
+        else:
+            append_observations(writer, (env_ids, actions, rewards, terminated, truncated, frames, extras))
+
+    def add(
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        next_observation: Any,
+        terminated: Any,
+        truncated: Any,
+        env_ids: Any = None,
+        extras: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Store one step of each of ``env_ids`` with any observations, as ``ReplayMemory.add`` does.
+
+        Raises as ``append`` does.
+        """
+        step = observation, action, reward, next_observation, terminated, truncated, env_ids, extras
+        add_step(self.step_writer, step)
+
+    def observations(self) -> Any:
+        """Return the current observation of each environment, as ``ReplayMemory.observations`` does."""
+        writer = self.step_writer
+        return writer.settings.layout.join(writer.current_stacks.stacker.parts())
+
+    @property
+    def open_episodes(self) -> npt.NDArray[np.bool_]:
+        """Whether each environment has an open episode, ``(num_envs,)``."""
+        return self.step_writer.current_stacks.is_open.copy()
+
+    def check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
+        """Return ``extras`` as ``append`` stores them (``ReplayMemory.check_extras``)."""
+        return self.step_writer.settings.extras.check_extras(extras, num_steps)
+
+
+class ShardWriter(StepCalls):
     """Sends the steps of some environments to their shards; has the methods of a memory that a ``Recorder`` calls.
 
     ``begin``, ``append`` and ``add`` pack frames in a chunk for each environment. A full chunk is sent: up to
@@ -73,19 +147,16 @@ class ShardWriter:
         # ``set_values`` of the next step: Q of the chosen actions and largest Q, of all environments.
         self._values = self._unknown_values = np.full((2, self.num_envs), np.nan, np.float32)
 
+    @property
+    def step_writer(self) -> ShardWriter:
+        """This writer."""
+        return self
+
     def __reduce__(self) -> Any:
         return type(self), (self._shards, self._writer_settings)
 
     def __repr__(self) -> str:
         return one_line(self, lambda: (plural(self.num_envs, "environment"), f"stack {self.stack}"))
-
-    def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
-        """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
-        envs = check_env_ids(env_ids, self._all_envs)
-        if self.settings.layout.stores_as_given:
-            self.start_episodes(check_frames(frames, len(envs), self.settings.frame), envs)
-        else:
-            begin_episodes(self, frames, envs)
 
     def start_episodes(self, frames: Frames, envs: npt.NDArray[np.int32], starts: RunStarts = NO_RUN) -> None:
         """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
@@ -96,28 +167,6 @@ class ShardWriter:
         for row, env in enumerate(envs.tolist()):
             self._chunks[env].add_frame(rows_of(frames, row), BEGINS, starts.of_row(row))
         self._send_full()
-
-    def append(
-        self,
-        actions: npt.ArrayLike,
-        rewards: npt.ArrayLike,
-        terminated: npt.ArrayLike,
-        truncated: npt.ArrayLike,
-        frames: Any,
-        env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
-        extras: Mapping[str, npt.ArrayLike] | None = None,
-    ) -> None:
-        """Store one step of each of ``env_ids``, as ``ReplayMemory.append`` does, and send full chunks.
-
-        Raises:
-            InvalidStepError: before anything is stored.
-            ActorLostError: a shard does not come back.
-        """
-        if self.settings.layout.stores_as_given:
-            frames = flatten_frames(frames, self.settings.frame)
-            self.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
-        else:
-            append_observations(self, (env_ids, actions, rewards, terminated, truncated, frames, extras))
 
     def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin."""
@@ -137,24 +186,6 @@ class ShardWriter:
             chunk.add_step(actions[row], rewards[row], values[:, env], of_row)
         self._send_full()
 
-    def add(
-        self,
-        observation: Any,
-        action: Any,
-        reward: Any,
-        next_observation: Any,
-        terminated: Any,
-        truncated: Any,
-        env_ids: Any = None,
-        extras: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Store one step of each of ``env_ids`` with any observations, as ``ReplayMemory.add`` does.
-
-        Raises:
-            InvalidStepError: before anything is stored.
-        """
-        add_step(self, (observation, action, reward, next_observation, terminated, truncated, env_ids, extras))
-
     def set_values(self, chosen: npt.ArrayLike, best: npt.ArrayLike) -> None:
         """Give the values of the next step of all environments, so that its transitions get initial priorities.
 
@@ -172,19 +203,6 @@ class ShardWriter:
 
     def look_at(self, step: UnusualStep) -> None:
         """Do nothing: a writer has no memory, whose report counts such steps."""
-
-    def observations(self) -> Any:
-        """Return the current observation of each environment, as ``ReplayMemory.observations`` does."""
-        return self.settings.layout.join(self._stacker.parts())
-
-    @property
-    def open_episodes(self) -> npt.NDArray[np.bool_]:
-        """Whether each environment has an open episode, ``(num_envs,)``."""
-        return self._is_open.copy()
-
-    def check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
-        """Return ``extras`` as ``append`` stores them (``ReplayMemory.check_extras``)."""
-        return self.settings.extras.check_extras(extras, num_steps)
 
     def flush(self) -> None:
         """Send all steps, full chunks or not, and wait until the shards have stored them."""

@@ -51,7 +51,7 @@ class CurrentStacks:
         all_envs: npt.NDArray[np.int32],
         is_open: npt.NDArray[np.bool_],
     ) -> None:
-        self.all_envs, self.is_open = all_envs, is_open
+        self.stacker, self.all_envs, self.is_open = stacker, all_envs, is_open
         has_arrays = isinstance(layout.spec, ObservationSpec)
         self.unstack = Unstacker(stacker.native, is_open, layout.unstacked_arrays, has_arrays).unstack
 
