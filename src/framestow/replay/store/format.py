@@ -38,6 +38,7 @@ from framestow.storage.files.manifest import (
     Begun,
     ManifestNames,
     manifest_path,
+    read_checked,
     read_manifest,
     write_checked,
     write_manifest,
@@ -238,6 +239,12 @@ def write_state(folder: Path, name: str, manifest: Manifest, arrays: Arrays, fil
     del fields["state"], fields["commit"]
     content = pack_arrays(arrays | {MANIFEST_ARRAY: np.frombuffer(json.dumps(fields).encode(), np.uint8)})
     return manifest._replace(state=write_checked(folder / name, content, files))
+
+
+def read_state(folder: Path, manifest: Manifest, files: FileSystem = DISK) -> Arrays:
+    """Return the arrays of the state file that a manifest names; raise ``DamagedDataError`` if it is damaged."""
+    content = read_checked(folder, manifest.state, files, way_out=repair_hint(folder))
+    return unpack_arrays(content, str(folder / manifest.state["name"]))
 
 
 def manifest_in_state(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest | None:

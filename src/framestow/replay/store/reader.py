@@ -24,8 +24,8 @@ from framestow.replay.store.format import (
     Manifest,
     convert_settings,
     read_checked_manifest,
+    read_state,
     read_while_written,
-    unpack_arrays,
 )
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
@@ -39,7 +39,7 @@ from framestow.replay.store.snapshot import (
 from framestow.storage.files.block_format import BlockKey, repair_hint
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations, manifest_path, read_checked
+from framestow.storage.files.manifest import generations, manifest_path
 from framestow.storage.frame_storage import FrameSnapshot, FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
@@ -87,8 +87,7 @@ class StoredMemory(Closing):
     @classmethod
     def _open(cls, folder: Path, generation: int | None, files: FileSystem, contents: FolderContents) -> StoredMemory:
         manifest = read_checked_manifest(folder, contents.find_generation(generation), files)
-        state = folder / manifest.state["name"]
-        arrays = unpack_arrays(read_checked(folder, manifest.state, files, way_out=repair_hint(folder)), str(state))
+        arrays = read_state(folder, manifest, files)
         with ExitStack() as on_error:
             frames = _open_log(folder, FRAMES, manifest, files)
             on_error.callback(frames.close)

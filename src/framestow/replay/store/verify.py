@@ -31,8 +31,8 @@ from framestow.replay.store.format import (
     convert_settings,
     manifest_in_state,
     read_checked_manifest,
+    read_state,
     read_while_written,
-    unpack_arrays,
 )
 from framestow.replay.store.reader import BEFORE_ALL_POSITIONS, StoredMemory
 from framestow.replay.store.snapshot import (
@@ -43,9 +43,9 @@ from framestow.replay.store.snapshot import (
     open_segments,
 )
 from framestow.replay.store.verify_log import SegmentCheck, StepsCheck, VerifiedLog
-from framestow.storage.files.block_format import BlockKey, pack_keys, repair_hint
+from framestow.storage.files.block_format import BlockKey, pack_keys
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations, manifest_path, read_checked
+from framestow.storage.files.manifest import generations, manifest_path
 
 Numbers = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
@@ -138,13 +138,14 @@ class VerifiedStore(Closing):
         self.num_bytes = self._done = self._to_do = 0
         if self.manifests:
             # Open all files first: a concurrent writer may remove files, but open files stay readable.
-            states = [self._read_state(manifest) for manifest in self.manifests]
+            states = list(map(self._read_state, self.manifests))
             for name in (FRAMES, STEPS):
                 of_log = {manifest.generation: getattr(manifest, name) for manifest in self.manifests}
                 self.logs[name] = VerifiedLog(folder, name, of_log, files)
             self._verify_logs()
-            for manifest, state in zip(self.manifests, states, strict=True):
-                self._verify_generation(manifest, state)
+            for manifest, arrays in zip(self.manifests, states, strict=True):
+                if arrays is not None:
+                    self._verify_generation(manifest, arrays)
             self._progress(self._to_do, self._to_do)
 
     def salvage(self) -> None:
@@ -218,12 +219,13 @@ class VerifiedStore(Closing):
             self.recovered += [number] if recovered else []
             return recovered
 
-    def _read_state(self, manifest: Manifest) -> bytes | DamagedDataError:
-        """Return the content of a state file, or the error of reading it."""
+    def _read_state(self, manifest: Manifest) -> Arrays | None:
+        """Return the arrays of a state file; ``None`` if it is damaged, which becomes a finding."""
         try:
-            return read_checked(self.folder, manifest.state, self._disk, way_out=repair_hint(self.folder))
+            return read_state(self.folder, manifest, self._disk)
         except DamagedDataError as error:
-            return error
+            self.findings.append(Finding(self.folder / manifest.state["name"], None, str(error), None))
+            return None
 
     def _verify_logs(self) -> None:
         newest = self.manifests[-1]
@@ -238,17 +240,14 @@ class VerifiedStore(Closing):
         self._done += num_bytes
         self._progress(self._done, self._to_do)
 
-    def _verify_generation(self, manifest: Manifest, state: bytes | DamagedDataError) -> None:
-        path = self.folder / manifest.state["name"]
+    def _verify_generation(self, manifest: Manifest, arrays: Arrays) -> None:
+        stored = self._stored(manifest, arrays)
         try:
-            if isinstance(state, DamagedDataError):
-                raise state
-            stored = self._stored(manifest, unpack_arrays(state, str(path)))
             stored.check_arrays()
             stored.check_tracks(stored.settings)
             self._add_generation(VerifiedGeneration(stored))
         except DamagedDataError as error:
-            self.findings.append(Finding(path, None, str(error), None))
+            self.findings.append(Finding(self.folder / manifest.state["name"], None, str(error), None))
 
     def _stored(self, manifest: Manifest, arrays: Arrays) -> StoredMemory:
         frames, steps = (self.logs[name].blocks[manifest.generation] for name in (FRAMES, STEPS))

@@ -6,6 +6,7 @@ the log.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,6 +34,7 @@ from framestow.storage.files.block_format import (
     Row,
     check_file_header,
     file_name,
+    index_bytes,
     is_intact_entry,
     pack_entry,
     pack_file_header,
@@ -212,28 +214,28 @@ def find_entries(
         content, unreadable = files.read(path), None
     except OSError as error:
         content, unreadable = b"", Damage(path, 0, None, f"{path}: the file cannot be read ({error.strerror})")
-    starts = range(FILE_HEADER_BYTES, FILE_HEADER_BYTES + state["blocks"] * ENTRY_BYTES, ENTRY_BYTES)
-    found = [content[start : start + ENTRY_BYTES] for start in starts[: len(content) // ENTRY_BYTES]]
-    intact = [entry for entry in found if is_intact_entry(entry)]
-    damage = unreadable or _index_damage(path, content, intact, name, state)
-    entries = np.frombuffer(b"".join(intact), ENTRY)
+    starts = range(FILE_HEADER_BYTES, min(index_bytes(state["blocks"]), len(content)), ENTRY_BYTES)
+    found = [content[start : start + ENTRY_BYTES] for start in starts]
+    is_intact = list(map(is_intact_entry, found))
+    entries = np.frombuffer(b"".join(itertools.compress(found, is_intact)), ENTRY)
+    damage = unreadable or _index_damage(path, content, is_intact, entries, name, state)
     if damage is None:
         return entries, None
     within = np.extract(entries["offset"] + entries["size"] <= state["bytes"], entries)
     return _walk_headers(log, state, within), damage
 
 
-def _index_damage(path: Path, content: bytes, intact: list[bytes], name: str, state: FileState) -> Damage | None:
+def _index_damage(
+    path: Path, content: bytes, is_intact: list[bool], entries: Entries, name: str, state: FileState
+) -> Damage | None:
     try:
         check_file_header(path, content[:FILE_HEADER_BYTES], name, state["number"], INDEX)
     except DamagedDataError as error:
         return Damage(path, 0, None, str(error))
-    end = FILE_HEADER_BYTES + state["blocks"] * ENTRY_BYTES
-    if len(intact) < state["blocks"]:
-        starts = range(FILE_HEADER_BYTES, end, ENTRY_BYTES)
-        start = next(start for start in starts if not is_intact_entry(content[start : start + ENTRY_BYTES]))
+    if len(entries) < state["blocks"]:
+        start = index_bytes([*is_intact, False].index(False))
         return Damage(path, start, None, f"{path}: the entry at offset {start} is damaged")
-    if not tiles(np.frombuffer(content[FILE_HEADER_BYTES:end], ENTRY), state["bytes"]):
+    if not _tiles(entries, state["bytes"]):
         log = file_name(name, state["number"], LOG)
         return Damage(path, FILE_HEADER_BYTES, None, f"{path}: its entries, from offset 32 on, do not match {log}")
     return None
@@ -264,7 +266,7 @@ def _header_at(log: ReadFile, position: int, num_bytes: int) -> BlockHeader | No
     return header if header and position + BLOCK_HEADER_BYTES + header.size <= num_bytes else None
 
 
-def tiles(entries: Entries, num_bytes: int) -> bool:
+def _tiles(entries: Entries, num_bytes: int) -> bool:
     """Return whether blocks at ``entries`` fill a log file of ``num_bytes`` bytes, in order and without gaps."""
     ends = np.append(FILE_HEADER_BYTES, entries["offset"] + entries["size"]).astype(np.uint64)
     return bool((ends[:-1] + BLOCK_HEADER_BYTES == entries["offset"]).all()) and int(ends[-1]) == num_bytes
