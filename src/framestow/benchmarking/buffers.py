@@ -51,6 +51,9 @@ class LibraryBuffer(Buffer):
     def __init__(self, buffer: Any) -> None:
         self._buffer = buffer
 
+    def sample(self, batch_size: int) -> Any:
+        return self._buffer.sample(batch_size)
+
     def read_reported_bytes(self) -> int:
         return self._buffer.memory.nbytes if hasattr(self._buffer, "memory") else 0
 
@@ -96,9 +99,6 @@ class StableBaselines3Buffer(LibraryBuffer):
 
     def add(self, prepared: Any) -> object:
         return self._buffer.add(*prepared)
-
-    def sample(self, batch_size: int) -> Any:
-        return self._buffer.sample(batch_size)
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         return BatchArrays(
@@ -162,9 +162,6 @@ class TorchRLBuffer(LibraryBuffer):
     def add(self, prepared: Any) -> object:
         return self._buffer.extend(prepared)
 
-    def sample(self, batch_size: int) -> Any:
-        return self._buffer.sample(batch_size)
-
     def as_arrays(self, batch: Any) -> BatchArrays:
         following = batch["next"]
         return BatchArrays(
@@ -199,9 +196,6 @@ class CpprbBuffer(LibraryBuffer):
         self._buffer.add(**columns)
         if has_ended:
             self._buffer.on_episode_end()
-
-    def sample(self, batch_size: int) -> Any:
-        return self._buffer.sample(batch_size)
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         observations, next_observations = (np.moveaxis(batch[name], -1, 1) for name in ("obs", "next_obs"))

@@ -11,6 +11,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from framestow.closing import Closing
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.offline.transfer import Progress
@@ -32,7 +34,7 @@ HEADER = re.compile(
 DAMAGES = (gzip.BadGzipFile, EOFError, zlib.error, ValueError, TypeError)  # what reading damaged bytes raises
 
 
-class GzipArrayReader:
+class GzipArrayReader(Closing):
     """Reads an array of ``numpy.save`` in a gzip file from start to end, without pickle.
 
     Raises:
@@ -43,24 +45,17 @@ class GzipArrayReader:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = path.open("rb")
-        try:
-            self._gzip = gzip.GzipFile(fileobj=self._file, mode="rb")
-            self.shape, self.dtype = self._read_header()
-        except DAMAGES as error:
-            self._file.close()
-            raise self._make_damage_error(error) from error
-        except BaseException:
-            self._file.close()
-            raise
+        with ExitStack() as on_error:
+            on_error.callback(self.close)
+            with self._refuse_damage():
+                self._gzip = gzip.GzipFile(fileobj=self._file, mode="rb")
+                self.shape, self.dtype = self._read_header()
+            on_error.pop_all()
         self._left = self.shape[0] if self.shape else 1  # items that are not read yet
         self._item_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize  # of one entry of the first axis
 
-    def __enter__(self) -> GzipArrayReader:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Close the file. Closing again does nothing."""
         self._file.close()
 
     @property
@@ -73,15 +68,13 @@ class GzipArrayReader:
         wanted = self._left if count is None else min(count, self._left)
         items = np.empty((wanted, *self.shape[1:]), self.dtype)
         view = items.view(np.uint8).reshape(-1).data
-        try:
-            done = 0
+        done = 0
+        with self._refuse_damage():
             while done < len(view):
                 read = self._gzip.readinto(view[done:])
                 if not read:
                     raise EOFError(f"it ends within the array of shape {self.shape}")
                 done += read
-        except DAMAGES as error:
-            raise self._make_damage_error(error) from error
         self._left -= wanted
         return items
 
@@ -89,24 +82,19 @@ class GzipArrayReader:
         """Skip the next ``count`` items."""
         left = min(count, self._left) * self._item_bytes
         self._left -= min(count, self._left)
-        try:
+        with self._refuse_damage():
             while left:
                 read = len(self._gzip.read(min(left, SKIPPED_AT_ONCE)))
                 if not read:
                     raise EOFError(f"it ends within the array of shape {self.shape}")
                 left -= read
-        except DAMAGES as error:
-            raise self._make_damage_error(error) from error
 
     def finish(self) -> None:
         """Read to the end; raise ``DamagedDataError`` if the checksum is wrong or the file continues."""
         self.skip(self._left)
-        try:
-            rest = self._gzip.read(1)
-        except DAMAGES as error:
-            raise self._make_damage_error(error) from error
-        if rest:
-            raise self._make_damage_error(ValueError(f"it has more bytes than the array of shape {self.shape}"))
+        with self._refuse_damage():
+            if self._gzip.read(1):
+                raise ValueError(f"it has more bytes than the array of shape {self.shape}")
 
     def _read_header(self) -> tuple[tuple[int, ...], np.dtype[Any]]:
         # NumPy evaluates the header as Python, which fails in many ways for damaged bytes.
@@ -123,8 +111,15 @@ class GzipArrayReader:
             raise ValueError("it is in Fortran order")
         return shape, np.dtype(fields["dtype"].decode())
 
-    def _make_damage_error(self, error: Exception) -> DamagedDataError:
-        return DamagedDataError(f"{self.path}: it is not a complete NumPy array in gzip: {error}; download it again")
+    @contextmanager
+    def _refuse_damage(self) -> Iterator[None]:
+        """Raise ``DamagedDataError`` for an error of damaged bytes."""
+        try:
+            yield
+        except DAMAGES as error:
+            raise DamagedDataError(
+                f"{self.path}: it is not a complete NumPy array in gzip: {error}; download it again"
+            ) from error
 
 
 class GzipArrayWriter:

@@ -9,7 +9,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -293,13 +293,29 @@ CUT_ENDS: tuple[CutEnds, ...] = get_args(CutEnds)
 class _EpisodeSlots:
     """Slots of an episode in a checkpoint: number of blank, history, step and last-frame slots."""
 
-    checkpoint: int
+    env_id: int
     blank: int
     history: int
     steps: int
+    has_beginning: bool
     is_terminal: bool
     is_truncated: bool
-    last_frames: int
+    num_borders: int  # without one at a terminal step, whose next observation the layout leaves out
+    last_frames: int = 0
+    checkpoint: int = 0
+
+    @classmethod
+    def of(cls, episode: StoredEpisode, stack: int) -> _EpisodeSlots:
+        return cls(
+            env_id=episode.env_id,
+            blank=max(0, stack - 1 - episode.history),
+            history=episode.history,
+            steps=len(episode),
+            has_beginning=episode.has_beginning,
+            is_terminal=bool(episode.terminated[-1]),
+            is_truncated=bool(episode.truncated[-1]),
+            num_borders=int((episode.borders & ~episode.terminated).sum()),
+        )
 
     @property
     def num_slots(self) -> int:
@@ -432,7 +448,7 @@ def _plan_slots(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: i
                 f"an episode of environment {stored.env_id} begins with an observation that is not padded: the layout "
                 "has single frames, of which Dopamine makes another stack; copy the memory with save()"
             )
-        episodes.append(_Outline.of(stored, memory.stack))
+        episodes.append(_EpisodeSlots.of(stored, memory.stack))
     if not episodes:
         raise InvalidSettingsError("the memory has no transition: there is nothing to export; append steps first")
     num_borders = sum(episode.num_borders for episode in episodes)
@@ -446,12 +462,12 @@ def _plan_slots(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: i
     for episode, following in itertools.zip_longest(episodes, episodes[1:]):
         is_last = following is None or following.env_id != episode.env_id
         # If the beginning of the next episode was evicted, this episode may have continued.
-        is_cut = not (episode.terminated or is_last) and following.has_beginning
+        is_cut = not (episode.is_terminal or is_last) and following.has_beginning
         num_cut += is_cut
-        is_terminal = episode.terminated or (is_cut and cut_ends == "terminal")
+        is_terminal = episode.is_terminal or (is_cut and cut_ends == "terminal")
         filled += episode.num_slots
         is_full = is_last or not is_terminal or filled + following.num_slots >= slots_per_checkpoint
-        planned.append(episode.in_checkpoint(checkpoint, is_terminal, last_frames=int(is_full)))
+        planned.append(replace(episode, checkpoint=checkpoint, is_terminal=is_terminal, last_frames=int(is_full)))
         filled, checkpoint = (0, checkpoint + 1) if is_full else (filled, checkpoint)
     if num_cut and cut_ends == "refuse":
         raise InvalidSettingsError(
@@ -459,40 +475,6 @@ def _plan_slots(memory: ReplayMemory, cut_ends: CutEnds, slots_per_checkpoint: i
             "termination; use cut_ends='terminal', as Dopamine does, or the lossless cut_ends='new_checkpoint'"
         )
     return planned
-
-
-@dataclass(frozen=True)
-class _Outline:
-    """The properties of an episode that determine its slots."""
-
-    env_id: int
-    blank: int
-    history: int
-    steps: int
-    has_beginning: bool
-    terminated: bool
-    truncated: bool
-    num_borders: int  # without one at a terminal step, whose next observation the layout leaves out
-
-    @classmethod
-    def of(cls, episode: StoredEpisode, stack: int) -> _Outline:
-        return cls(
-            env_id=episode.env_id,
-            blank=max(0, stack - 1 - episode.history),
-            history=episode.history,
-            steps=len(episode),
-            has_beginning=episode.has_beginning,
-            terminated=bool(episode.terminated[-1]),
-            truncated=bool(episode.truncated[-1]),
-            num_borders=int((episode.borders & ~episode.terminated).sum()),
-        )
-
-    @property
-    def num_slots(self) -> int:
-        return self.blank + self.history + self.steps
-
-    def in_checkpoint(self, checkpoint: int, is_terminal: bool, last_frames: int) -> _EpisodeSlots:
-        return _EpisodeSlots(checkpoint, self.blank, self.history, self.steps, is_terminal, self.truncated, last_frames)
 
 
 def _write_counts(folder: Path, number: int, num_slots: int, stack: int, compression_level: int) -> None:
