@@ -58,10 +58,6 @@ _ARGUMENTS_OF = {
 class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a library without types
     """Replay buffer for ``DQN``, ``SAC``, ``TD3`` and the other off-policy algorithms, with packed observations.
 
-    ::
-
-        DQN("CnnPolicy", env, buffer_size=1_000_000, replay_buffer_class=ReplayBuffer)
-
     Same as Stable-Baselines3's ``ReplayBuffer``: the arguments up to ``handle_timeout_termination``, the indices drawn
     by ``np.random``, and the shapes, dtypes and devices of samples.
 
@@ -169,10 +165,6 @@ class DictReplayBuffer(ReplayBuffer, buffers.DictReplayBuffer):  # type: ignore[
 
 class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignore[misc]  # a library without types
     """A ``ReplayBuffer`` whose rewards are n-step returns, with their ``discounts``.
-
-    ::
-
-        DQN("CnnPolicy", env, replay_buffer_class=NStepReplayBuffer, replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99})
 
     Same as Stable-Baselines3's class: the samples, bit for bit (returns are summed in ``float32``).
 

@@ -247,8 +247,8 @@ def test_a_buffer_pickled_in_mid_episode_resumes():
         ({4: np.zeros((2, 2, 2), np.int64)}, "s_next has dtype int64: it must be uint8"),
         ({1: 0.5}, r"a has shape \(\) and dtype float64: it must have shape \(\) and dtype int64"),
         ({2: [1.0, 2.0]}, r"r is \[1.0, 2.0\]: it must be one number"),
-        ({2: np.nan}, "reward is nan"),
-        ({3: 0.5}, "non_terminal is 0.5: it must be 0 or 1; give 0 where the episode ended"),
+        ({2: np.nan}, "r is nan: it must be one number, finite in float32"),
+        ({3: 0.5}, r"non_terminal is 0.5: it must be True or False \(1 or 0\)"),
         (
             {5: lambda: 0},
             r"the fields after s_next cannot be pickled \(.*\): they are stored as bytes; remove",

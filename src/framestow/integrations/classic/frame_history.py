@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, as_flags, check_seed, truth_value, whole_number
+from framestow.argument_checks import as_array, check_seed, truth_value, whole_number
 from framestow.errors import InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import join_channels
+from framestow.integrations.classic.one_step import check_action, check_flag, check_reward, only_number
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes, num_steps_taken
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
@@ -20,10 +21,7 @@ from framestow.replay.memory import ReplayMemory, check_batch_size, describe_mem
 from framestow.replay.memory_settings import check_unpacking
 from framestow.replay.observation_layout import MAX_STACK
 from framestow.replay.sampling import OutputPool
-from framestow.replay.step_checks import LARGEST_REWARD
 from framestow.storage.frame_storage import Storage
-
-INT32 = np.iinfo(np.int32)
 
 
 class Effect(NamedTuple):
@@ -44,12 +42,6 @@ class ReplayBuffer:
 
         from dqn_utils import ReplayBuffer                       # before
         from framestow.integrations.classic import ReplayBuffer  # after
-
-        idx = buffer.store_frame(frame)                          # the environment's frame
-        observation = buffer.encode_recent_observation()         # the policy's input
-        buffer.store_effect(idx, action, reward, done)
-        if buffer.can_sample(32):
-            observations, actions, rewards, next_observations, done_mask = buffer.sample(32)
 
     >>> import numpy as np
     >>> from framestow.integrations.classic import ReplayBuffer
@@ -201,7 +193,7 @@ class ReplayBuffer:
         another slot, or if the action or reward is not one number.
         """
         newest = (self._num_frames - 1) % self.size
-        if self._num_frames == 0 or _only_number("idx", idx, "iu") != newest:
+        if self._num_frames == 0 or only_number("idx", idx, "iu") != newest:
             raise InvalidStepError(
                 f"idx is {idx}: "
                 + (f"the newest frame is in slot {newest}" if self._num_frames else "no frame was stored yet")
@@ -209,10 +201,10 @@ class ReplayBuffer:
             )
         last = None if last_frame is None else self._as_stored(last_frame)[None].copy()
         self._effect = Effect(
-            _check_action(action),
-            _check_reward(reward),
-            _check_flag("done", done),
-            _check_flag("truncated", truncated),
+            check_action(action),
+            check_reward("reward", reward),
+            check_flag("done", done),
+            check_flag("truncated", truncated),
             last,
             self._num_steps,
         )
@@ -257,15 +249,13 @@ class ReplayBuffer:
             )
         newest = self._num_steps - 1
         slots = np.array(self._draw_unique(batch_size), np.int64)
-        batch = self.memory.get(newest - (newest - slots) % self.size)
-        following = self._pool.take(batch.next_observation.shape, self._dtype)
-        np.copyto(following, batch.next_observation)  # a copy: both observations share frames
-        following[batch.terminated, :-1] = 0
+        batch = self.memory.get(newest - (newest - slots) % self.size, shares_frames=False)
+        batch.next_observation[batch.terminated, :-1] = 0
         return (
             _channels_last(batch.observation, self._pool.take),
             batch.action,
             batch.reward,
-            _channels_last(following, self._pool.take),
+            _channels_last(batch.next_observation, self._pool.take),
             batch.terminated.astype(np.float32),
         )
 
@@ -347,32 +337,3 @@ def _channels_last(
     if stacks.ndim == 4:  # frames without an axis of channels
         return np.moveaxis(stacks, 1, -1)
     return np.moveaxis(stacks[..., 0], 1, -1) if stacks.shape[-1] == 1 else join_channels(stacks, empty=empty)
-
-
-def _check_action(action: Any) -> int:
-    number = action if type(action) is int else _only_number("action", action, "iub")
-    if number is None or not INT32.min <= number <= INT32.max:
-        raise InvalidStepError(f"action is {action!r}: it must be one 32-bit integer; give the action's number")
-    return int(number)
-
-
-def _check_reward(reward: Any) -> float:
-    number = reward if type(reward) is float else _only_number("reward", reward, "fiub")
-    if number is None or not abs(number) <= LARGEST_REWARD:
-        raise InvalidStepError(
-            f"reward is {reward!r}: it must be one number, finite in float32; correct the environment"
-        )
-    return float(number)
-
-
-def _check_flag(name: str, flag: Any) -> bool:
-    array = as_flags(name, flag)
-    if array.size != 1:
-        raise InvalidStepError(f"{name} is {flag!r}: it must be one flag of one environment; give a boolean")
-    return bool(array.item())
-
-
-def _only_number(name: str, value: Any, kinds: str) -> Any:
-    """Return the only element of ``value`` as a Python number; ``None`` if there are more, or of other dtypes."""
-    array = as_array(name, value, InvalidStepError)
-    return array.item() if array.size == 1 and array.dtype.kind in kinds else None

@@ -17,13 +17,14 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array, check_indices, check_seed, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.integrations.classic.one_step import check_flag, check_reward
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.memory_settings import check_unpacking
 from framestow.replay.observation_layout import MAX_STACK
-from framestow.replay.step_checks import LARGEST_REWARD, check_frames
+from framestow.replay.step_checks import check_frames
 from framestow.storage.frame_storage import Storage
 
 Extras: TypeAlias = "tuple[Any, ...]"
@@ -121,8 +122,7 @@ class MemoryEfficientAtariBuffer:
         self._generator = None if seed is None and "nnabla_rl" in sys.modules else np.random.default_rng(seed)
         self._steps: PairedSteps | None = None  # created with the first experience
         self._action = ActionSpec((), "int64")
-        # Of the first experience: states are stacks of frames, actions are Python numbers.
-        self._is_stacked = self._has_plain_actions = True
+        self._has_plain_actions = True  # the first experience's action is a Python number
         # Of the first experience: whether its extras are empty or one info of numbers, and that info's keys and types.
         self._has_form, self._form = _form_of(())
         self._pickled: dict[int, bytes] = {}  # by row: extras of another form
@@ -158,27 +158,21 @@ class MemoryEfficientAtariBuffer:
             )
         s, a, r, non_terminal, s_next, *extras = experience
         observation, following = _as_float32("s", s), _as_float32("s_next", s_next)
-        reward, non_terminal_value = _check_number("r", r), _check_number("non_terminal", non_terminal)
-        if non_terminal_value not in (0, 1):
-            raise InvalidStepError(
-                f"non_terminal is {non_terminal_value}: it must be 0 or 1; give 0 where the episode ended"
-            )
+        reward, has_ended = check_reward("r", r), not check_flag("non_terminal", non_terminal)
         if len(self) == 0:
             self._prepare(observation.shape, a, tuple(extras))
         action, row = self._check_action(a), self._paired_steps.num_rows
         columns = self._put_extras(row, tuple(extras))
         exact = np.array([reward])
-        add = self._paired_steps.add
-        if not self._is_stacked:
-            add = self._paired_steps.add_frames
+        if self._paired_steps.takes_frames:
             for frame in (observation, following):
                 check_frames(frame[None], 1, self.memory.inner.settings.frame)
-        add(
+        self._paired_steps.add(
             observation[None],
             action[None],
-            exact.astype(np.float32) if abs(reward) <= LARGEST_REWARD else exact,  # which the memory refuses
+            exact.astype(np.float32),
             following[None],
-            np.array([non_terminal_value == 0]),
+            np.array([has_ended]),
             np.array([False]),
             extras={"exact": exact, **columns},
         )
@@ -305,12 +299,12 @@ class MemoryEfficientAtariBuffer:
         self._action = ActionSpec(first.shape, first.dtype.name)
         self._check_action(action)
         frame = FrameSpec(shape, np.float32, is_scaled=len(shape) > 1)
-        self._is_stacked = len(shape) > 2 and shape[0] == self._stacked_frames
+        is_stacked = len(shape) > 2 and shape[0] == self._stacked_frames
         depth = self._stacked_frames
         self._steps = PairedSteps(
             frame,
-            stack=None if self._is_stacked else depth,
-            stack_axis=(0, depth) if self._is_stacked else None,
+            stack=None if is_stacked else depth,
+            stack_axis=(0, depth) if is_stacked else None,
             capacity=self._capacity,
             action_space=self._action,
             threads=self._threads,
@@ -350,12 +344,3 @@ def _as_float32(name: str, observation: Any) -> npt.NDArray[np.float32]:
         f"{name} has dtype {given.dtype}: it must be uint8, float32, or floats of the form k / 255, because float32 is "
         "returned; convert it"
     )
-
-
-def _check_number(name: str, value: Any) -> float:
-    if type(value) is float:
-        return value
-    given = as_array(name, value, InvalidStepError)
-    if given.size != 1 or given.dtype.kind not in "fiub":
-        raise InvalidStepError(f"{name} is {value!r}: it must be one number; give a float")
-    return float(given.item())

@@ -15,7 +15,6 @@ import torch
 from framestow.argument_checks import as_array, as_flags, real_number, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.integrations.cleanrl.replay_buffer import copy_to_tensor
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack, steps_following
 from framestow.integrations.drop_in.row_buffer import as_rows_of
 from framestow.one_line import one_line
@@ -138,9 +137,7 @@ class PrioritizedBatch(NamedTuple):
 class PrioritizedReplayBuffer:
     """Drop-in for the class of that name in ``rainbow_atari.py``, with packed observations.
 
-    Import it after the script's own class::
-
-        from framestow.integrations.cleanrl import PrioritizedReplayBuffer
+    Import it after the script's own class.
 
     Same as CleanRL's class: arguments, calls, probabilities and weights, and the use of ``np.random``. CleanRL's
     ``float32`` tree rounds its sums and this one does not. So about one random number in a hundred draws a neighbouring
@@ -302,13 +299,13 @@ class PrioritizedReplayBuffer:
         for power, rewards in enumerate(steps.rewards.T.astype(np.float64)):  # CleanRL's order, for equal last bits
             returns += self.gamma**power * rewards
         return PrioritizedBatch(
-            self._own_tensor(steps.observation),
-            self._tensor(steps.action[:, None]),
-            self._tensor(returns.astype(np.float32)[:, None]),
-            self._own_tensor(steps.next_observation),
-            self._tensor(steps.terminated[:, None]),
+            self._tensor(steps.observation),
+            self._tensor(steps.action.reshape(-1, 1)),
+            self._tensor(returns.astype(np.float32).reshape(-1, 1)),
+            self._tensor(steps.next_observation),
+            self._tensor(steps.terminated.reshape(-1, 1)),
             numbers,
-            self._tensor((weights / weights.max())[:, None]),
+            self._tensor((weights / weights.max()).reshape(-1, 1)),
         )
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
@@ -372,11 +369,8 @@ class PrioritizedReplayBuffer:
             self._pending_slots = self._pending_slots[:0]
         self._num_rows_seen = self._steps.num_rows
 
-    def _own_tensor(self, observation: Array) -> torch.Tensor:
-        return torch.from_numpy(self._steps.copies.of(observation)).to(self.device)
-
     def _tensor(self, array: Array) -> torch.Tensor:
-        return copy_to_tensor(array, self.device)
+        return torch.from_numpy(self._steps.copies.of(array)).to(self.device)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sampler": self._sampler.state(self._settled)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sized
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,14 +17,6 @@ from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
 
 NUM_FIELDS = 6  # of a row: the arguments of ``add``
-
-
-def copy_to_tensor(array: npt.NDArray[Any], device: Any) -> torch.Tensor:
-    """Return a copy of ``array`` on ``device``.
-
-    Both observations of a batch are views of the same frames, so a learner that writes to its tensors needs a copy.
-    """
-    return torch.from_numpy(np.array(array, order="C")).to(device)
 
 
 def choose_device(device: Any) -> torch.device:
@@ -58,11 +51,6 @@ class ReplayBufferSamples(NamedTuple):
 
 class ReplayBuffer(RowBuffer):
     """Drop-in for ``cleanrl_utils.buffers.ReplayBuffer``, with packed observations.
-
-    ::
-
-        from cleanrl_utils.buffers import ReplayBuffer           # before
-        from framestow.integrations.cleanrl import ReplayBuffer  # after
 
     Same as CleanRL's buffer: arguments, calls, and the indices drawn by ``np.random``.
 
@@ -126,17 +114,16 @@ class ReplayBuffer(RowBuffer):
             NothingToSampleError: the buffer is empty.
         """
         batch = self._steps.transitions(self._draw_indices(self._draw_rows(batch_size)))
+        own = partial(self.to_torch, copy=False)
         return ReplayBufferSamples(
-            map_arrays(self._own_tensor, batch.observation),
-            self.to_torch(self._as_library_actions(batch.action)),
-            map_arrays(self._own_tensor, batch.next_observation),
-            self.to_torch(batch.terminated.astype(np.float32)[:, None]),
-            self.to_torch(batch.reward[:, None]),
+            map_arrays(own, batch.observation),
+            own(self._as_library_actions(batch.action)),
+            map_arrays(own, batch.next_observation),
+            own(batch.terminated.astype(np.float32).reshape(-1, 1)),
+            own(batch.reward.reshape(-1, 1)),
         )
-
-    def _own_tensor(self, observation: Array) -> torch.Tensor:
-        return torch.from_numpy(self._steps.copies.of(observation)).to(self.device)
 
     def to_torch(self, array: Array, copy: bool = True) -> torch.Tensor:
         """Return an array as a tensor on the device; with ``copy=False`` it may be a view of the array."""
-        return copy_to_tensor(array, self.device) if copy else torch.as_tensor(array, device=self.device)
+        array = np.array(array, order="C") if copy else self._steps.copies.of(array)
+        return torch.as_tensor(array, device=self.device)

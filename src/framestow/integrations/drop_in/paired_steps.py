@@ -109,6 +109,7 @@ class PairedSteps:
         if frame_stack is not None:
             arguments["stack_axis"] = stacks_of_depth(space, frame_stack)
         self.memory = ReplayMemory(observation_space=space, seed=0, **arguments)  # unused seed: the library draws
+        self.takes_frames = self.memory.inner.settings.layout.takes_frames
         self.copies = ContiguousCopies()
 
     @property
@@ -127,24 +128,33 @@ class PairedSteps:
         steps = self.memory.inner.steps
         return self.num_rows - (steps.newest_positions - steps.episode_starts)
 
-    def add(self, *step: Any, **extras: Any) -> None:
-        """Store one step of every environment, given as the arguments of ``ReplayMemory.add``."""
-        self.memory.add(*step, **extras)
-
-    def add_frames(
-        self, frames: Any, action: Any, reward: Any, next_frames: Any, terminated: Any, truncated: Any, **extras: Any
+    def add(
+        self,
+        observation: Any,
+        action: Any,
+        reward: Any,
+        next_observation: Any,
+        terminated: Any,
+        truncated: Any,
+        **extras: Any,
     ) -> None:
-        """Store one step of every environment, given with checked single frames, in a memory with ``stack``."""
-        self.begin_where_new(frames)
-        self.memory.append(action, reward, terminated, truncated, next_frames, **extras)
+        """Store one step of every environment, given as the arguments of ``ReplayMemory.add``.
+
+        Observations of a memory with ``stack`` are single frames, which the caller has checked.
+        """
+        if self.takes_frames:
+            self.begin_where_new(observation)
+            self.memory.append(action, reward, terminated, truncated, next_observation, **extras)
+        else:
+            self.memory.add(observation, action, reward, next_observation, terminated, truncated, **extras)
 
     def begin_where_new(self, observations: Any) -> None:
         """Begin an episode of each environment whose observation does not continue an open one.
 
-        Observations of a memory with ``stack`` are single frames, as for ``add_frames``.
+        Observations of a memory with ``stack`` are single frames, as for ``add``.
         """
         inner = self.memory.inner
-        if inner.settings.layout.takes_frames:
+        if self.takes_frames:
             current = inner.parts.stacker.newest_frames(inner.steps.all_env_ids)
         else:
             current = inner.settings.layout.flatten(self.memory.observations())

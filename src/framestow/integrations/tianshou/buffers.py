@@ -403,12 +403,6 @@ def _reshape(observations: Any, shape: tuple[int, ...]) -> Any:
 class ReplayBuffer(NumberedSlots):
     """Tianshou's ``ReplayBuffer`` for one environment, with packed observations.
 
-    ::
-
-        from framestow.integrations.tianshou import ReplayBuffer
-
-        buffer = ReplayBuffer(size=1_000_000, stack_num=4, save_only_last_obs=True, ignore_obs_next=True)
-
     Same as Tianshou's buffer: the arguments up to ``random_seed``, slots, draws and batches.
 
     Different: each frame is stored once, also with ``stack_num=1``. ``obs_next`` is always the true next observation,

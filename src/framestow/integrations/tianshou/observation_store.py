@@ -56,7 +56,6 @@ class EnvGroup:
     def __init__(self, steps: PairedSteps, first_row: int = 0) -> None:
         # The stored rows, numbered from 0; ``first_row`` is the number of its row 0 here.
         self._steps, self.first_row = steps, first_row
-        self._takes_frames = steps.memory.inner.settings.layout.takes_frames
         self._no_values = np.zeros(steps.memory.num_envs, np.int64)  # actions and rewards are not stored
         # Whether the episodes terminated and were truncated at the newest row, if it waits; it is not in ``_steps``.
         self._waiting: tuple[Flags, Flags] | None = None
@@ -85,8 +84,7 @@ class EnvGroup:
             self._steps.begin_where_new(observation)
             self._waiting = ends[0].copy(), ends[1].copy()
         else:
-            add = self._steps.add_frames if self._takes_frames else self._steps.add
-            add(observation, self._no_values, self._no_values, next_observation, *ends)
+            self._steps.add(observation, self._no_values, self._no_values, next_observation, *ends)
 
     def pairs(self, rows: Indices, env_ids: Indices) -> Pair:
         """Return the observations and next observations of these stored rows and environments, ``(n,)`` each."""
@@ -114,7 +112,7 @@ class EnvGroup:
         assert self._waiting is not None
         ended = self._waiting[0] | self._waiting[1]
         current = self.memory.observations()
-        if self._takes_frames:
+        if self._steps.takes_frames:
             current = map_arrays(lambda stacks: stacks[:, -1], current)
         following = map_arrays(lambda own, new: _merge_rows(ended, own[ended], new[~ended]), current, following)
         self.memory.append(self._no_values, self._no_values, *self._waiting, following)

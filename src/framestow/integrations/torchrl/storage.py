@@ -107,13 +107,6 @@ PADDINGS: dict[Padding, StackPadding] = {"same": "first_frame", "constant": "zer
 class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is typed as Any where it is not followed
     """A ``LazyTensorStorage`` with pixels in a packed memory; all other keys are stored as tensors.
 
-    ::
-
-        buffer = TensorDictReplayBuffer(storage=FramestowStorage(1_000_000), batch_size=32)
-        for data in collector:
-            buffer.extend(data.reshape(-1))
-            batch = buffer.sample()
-
     Same as ``LazyTensorStorage``: the samples, bit for bit, and all samplers that draw storage positions. With
     ``frame_stack``, samples are stacked as if the environment had used ``CatFrames``.
 
