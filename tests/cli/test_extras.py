@@ -39,6 +39,7 @@ NEEDED = {  # arguments with which each command comes to what it needs
     "watch": ["run"],
     "report": ["run"],
     "inspect": ["memory"],
+    "view": ["memory"],
     "verify": ["memory"],
     "repair": ["memory"],
     "import dqn-replay": ["logs", "--to", "imported"],

@@ -42,6 +42,7 @@ def ranks_of(drawn: np.ndarray, stored: np.ndarray) -> np.ndarray:
 class SamplerContract:
     make: MakeSampler
     num_batches = 20  # a whole number of phases, where a sampler has them
+    states_chances = True  # whether ``chances`` is written
 
     def law(self, stored: np.ndarray) -> np.ndarray:
         """How likely each stored transition is, by their indices, ascending; of ``num_batches`` together."""
@@ -66,6 +67,25 @@ class SamplerContract:
         assert len(stored) == len(memory) == len(chances)
         assert abs(chances.sum() - 1) < 1e-12
         assert_drawn_by(chances, ranks_of(drawn, stored))
+
+    @pytest.mark.parametrize("make_memory", MEMORIES, ids=lambda make: make.__name__)
+    def test_the_chances_that_it_states_are_its_law_and_the_weights_those_of_its_draws(self, make_memory, tmp_path):
+        memory = make_memory(tmp_path / "memory", self.make)
+        self.prepare(memory)
+        stored, sampler = memory.sampleable_indices(), memory.inner.parts.notified_sampler
+        stated = []
+
+        for _ in range(self.num_batches):
+            chances = sampler.chances(stored)
+            if not self.states_chances:
+                assert chances is None
+                return
+            stated.append(chances.probabilities)
+            batch = memory.sample(33)
+            weights = chances.weights[np.searchsorted(stored, batch.index)]
+            assert np.allclose(batch.weight, np.where(np.isnan(weights), batch.weight, weights), rtol=1e-6)
+
+        assert np.allclose(self.law(stored), np.mean(stated, axis=0), rtol=1e-6, atol=0)
 
     def test_it_goes_on_by_its_law_while_the_memory_does(self, tmp_path: Path):
         memory = five_envs_at_different_rates(tmp_path, self.make)

@@ -44,6 +44,7 @@ COMMANDS: dict[str, CommandEntry] = {
         CommandEntry("watch", "train", "watch", "Watch", "record a video of a trained agent"),
         CommandEntry("report", "train", "report", "Report", "write an HTML page about one run or several"),
         CommandEntry("inspect", "cli", "inspect", "Inspect", "print what a replay memory contains"),
+        CommandEntry("view", "cli", "view", "View", "show a replay memory in a browser"),
         CommandEntry("verify", "cli", "verify", "Verify", "check every byte of a replay memory"),
         CommandEntry("repair", "cli", "repair", "Repair", "remove the damaged parts of a replay memory"),
         CommandEntry("import dqn-replay", "cli", "import_data", "ImportDqnReplay", "read the DQN Replay Dataset"),
@@ -75,7 +76,11 @@ Ctrl-C saves the run. Resume it and train up to a million agent steps:
 
   framestow train --resume {EXAMPLE_RUN} --steps 1M
 
-Print what the replay memory of a run contains, check every byte of it, and repair it after disk damage:
+Look into the replay memory of a run, in a browser:
+
+  framestow view {EXAMPLE_RUN}
+
+Print what it contains, check every byte of it, and repair it after disk damage:
 
   framestow inspect {EXAMPLE_RUN}
   framestow verify {EXAMPLE_RUN}

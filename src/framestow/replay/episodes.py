@@ -242,31 +242,40 @@ def iterate_episodes(parts: MemoryParts) -> Iterator[StoredEpisode]:
     with parts.lock:
         env_ids, positions, num_steps, _, _, beginnings = (column.tolist() for column in parts.steps.readable_runs())
     for env_id, first, length, beginning in sorted(zip(env_ids, positions, num_steps, beginnings, strict=True)):
-        with parts.lock:
-            start = parts.steps.find_steps(np.array([env_id]), np.array([first]))
-            indices = parts.steps.follow(start, length)[0][0]
-            if (indices < 0).any():
-                raise NothingToSampleError(
-                    f"steps of environment {env_id} were evicted during the iteration over episodes: a full memory "
-                    "must not be appended to meanwhile; pause the environments"
-                )
-            windows, (actions, rewards, _, terminated, truncated, extras) = parts.steps.resolve_steps(indices)
-            borders = parts.steps.flags_of(indices) & BORDER > 0
-        counts = windows[2]
-        last_count = 1 if borders[-1] else min(counts[-1], parts.settings.stack)
-        yield StoredEpisode(
-            env_id=env_id,
-            indices=indices,
-            actions=actions,
-            rewards=rewards,
-            terminated=terminated,
-            truncated=truncated,
-            has_beginning=first == beginning,
-            history=int(counts[0]) - 2,  # without the newest frame and the next observation's frame
-            extras=extras,
-            borders=borders,
-            _storage=parts.storage,
-            _first_position=first,
-            _counts=np.append(counts - 1, last_count).astype(np.int32),
-            _settings=parts.settings,
-        )
+        yield read_episode(parts, env_id, first, length, has_beginning=first == beginning)
+
+
+def read_episode(parts: MemoryParts, env_id: int, first: int, length: int, *, has_beginning: bool) -> StoredEpisode:
+    """Return the ``length`` steps of an environment whose first one starts at the frame at position ``first``.
+
+    Raises:
+        NothingToSampleError: the memory evicted one of them.
+    """
+    with parts.lock:
+        start = parts.steps.find_steps(np.array([env_id]), np.array([first]))
+        indices = parts.steps.follow(start, length)[0][0]
+        if (indices < 0).any():
+            raise NothingToSampleError(
+                f"steps of environment {env_id} were evicted during the iteration over episodes: a full memory "
+                "must not be appended to meanwhile; pause the environments"
+            )
+        windows, (actions, rewards, _, terminated, truncated, extras) = parts.steps.resolve_steps(indices)
+        borders = parts.steps.flags_of(indices) & BORDER > 0
+    counts = windows[2]
+    last_count = 1 if borders[-1] else min(counts[-1], parts.settings.stack)
+    return StoredEpisode(
+        env_id=env_id,
+        indices=indices,
+        actions=actions,
+        rewards=rewards,
+        terminated=terminated,
+        truncated=truncated,
+        has_beginning=has_beginning,
+        history=int(counts[0]) - 2,  # without the newest frame and the next observation's frame
+        extras=extras,
+        borders=borders,
+        _storage=parts.storage,
+        _first_position=first,
+        _counts=np.append(counts - 1, last_count).astype(np.int32),
+        _settings=parts.settings,
+    )

@@ -30,12 +30,13 @@ from framestow.replay.inspection import Inspection, inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
+from framestow.training.page_style import read_style
 from framestow.training.playing import Player, action_names, record_game
 from framestow.training.run import NUM_MEASURED
 from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized, published_scores
 from framestow.training.settings import MAY_CHANGE_LEARNING, Change, Settings
-from framestow.training.svg_charts import STYLE, Band, Dots, Key, Layer, Line, bin_points, chart
+from framestow.training.svg_charts import Band, Dots, Key, Layer, Line, bin_points, chart
 
 ROLLING = 20  # games in a rolling mean
 LAST = 100  # games in the score of a training (Machado et al. 2018)
@@ -508,46 +509,6 @@ def _combine_known(values: Sequence[float | None], combine: Any, written: Any) -
     return str(written(combine(known))) if known else "-"
 
 
-PAGE_STYLE = """
-:root { color-scheme: light dark; --back: #fff; --ink: #1b1f24; --pale: #5c6570; --grid: #dfe3e8; --card: #f5f7f9;
-  --c0: #1667b7; --c1: #cf5f00; --c2: #1b8250; --c3: #a72f86; --c4: #6a4fc4; --c5: #80661a }
-@media (prefers-color-scheme: dark) { :root { --back: #14171b; --ink: #e6e9ec; --pale: #9ca6b1; --grid: #323941;
-  --card: #1d2228; --c0: #62aaf2; --c1: #ff9a4d; --c2: #4fcb8d; --c3: #ef83d0; --c4: #ac97ff; --c5: #d9be5e } }
-* { box-sizing: border-box }
-body { margin: 0 auto; padding: 1rem; max-width: 1120px; background: var(--back); color: var(--ink);
-  font: 16px/1.45 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; overflow-wrap: anywhere }
-h1 { font-size: 1.6rem; margin: .3rem 0 } h2 { font-size: 1.25rem; margin: 2.2rem 0 .6rem }
-h3 { font-size: 1rem; margin: 0 0 .2rem }
-figure { margin: 0; min-width: 0 } figcaption, .note { color: var(--pale); font-size: .85rem; margin: .2rem 0 0 }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: .6rem; margin: 1rem 0 }
-.tiles div, .chart { background: var(--card); border-radius: 8px; padding: .7rem .8rem }
-.tiles b { display: block; font-size: 1.3rem } .tiles span { color: var(--pale); font-size: .85rem }
-.charts { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 420px), 1fr)); gap: .8rem }
-.main { max-width: 800px }
-.wide { overflow-x: auto; margin-top: .8rem }
-table { border-collapse: collapse; font-size: .9rem; font-variant-numeric: tabular-nums; overflow-wrap: normal }
-th, td { padding: .35rem .7rem .35rem 0; text-align: right; vertical-align: top; border-bottom: 1px solid var(--grid) }
-th { font-weight: 500; white-space: nowrap } th:first-child { text-align: left }
-tr:first-child th { color: var(--pale); font-size: .85rem }
-td { white-space: nowrap } .settings td { text-align: left; white-space: normal } .settings tr:first-child th {
-  text-align: left }
-th small { display: block; white-space: normal; color: var(--pale); font-weight: 400; font-size: .78rem;
-  max-width: 34rem }
-.own th, .own td { background: var(--card) }
-video, .memory { max-width: 100%; border-radius: 8px; display: block }
-.sheet { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(100%, 330px), 1fr)); gap: .9rem;
-  margin-top: .6rem }
-.strip { display: flex; gap: 6px } .strip img { min-width: 0; width: 0; height: auto; image-rendering: pixelated }
-summary { cursor: pointer }
-@media (max-width: 640px) { body { padding: .7rem } table { font-size: .82rem } th, td { padding-right: .5rem }
-  .scores tr { display: grid; grid-template-columns: 1fr 1fr 1fr; border-bottom: 1px solid var(--grid) }
-  .scores th, .scores td { border: 0; white-space: normal; padding: .2rem 0 } .scores th:first-child {
-  grid-column: 1 / -1 } }
-""" + "".join(
-    f".c{number} {{ stroke: var(--c{number}) }} .fill.c{number} {{ fill: var(--c{number}) }}\n" for number in range(6)
-)
-
-
 def _page(runs: Sequence[RunRecord], with_clip: bool) -> str:
     game, first = runs[0].settings.game, runs[0]
     is_atari = game in list_games()
@@ -570,7 +531,7 @@ def _page(runs: Sequence[RunRecord], with_clip: bool) -> str:
     return (
         "<!DOCTYPE html>\n<html lang='en'><head><meta charset='utf-8'>"
         "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-        f"<title>{escape(title)}</title><style>{STYLE}{PAGE_STYLE}</style></head><body>"
+        f"<title>{escape(title)}</title><style>{read_style()}</style></head><body>"
         f"<h1>{escape(title)}</h1><div class='note'>preset {escape(presets)} · trained and reported by framestow</div>"
         f"{_tiles(runs, frame_skip)}<div class='main'>{_learning_curve(runs, unit)}</div>{body}</body></html>\n"
     )

@@ -19,20 +19,6 @@ WIDTH, HEIGHT = 560, 280  # of the picture, in its own units
 LEFT, RIGHT, TOP, BOTTOM = 66, 16, 12, 30  # margins
 NUM_COLOURS = 6
 MAX_POINTS = 500  # of a line
-STYLE = """
-.chart svg { width: 100%; height: auto; display: block }
-.chart line { stroke: var(--grid); stroke-width: 1 }
-.chart text { fill: var(--pale); font-size: 13px }
-.chart path { fill: none; stroke-width: 2.2; stroke-linejoin: round; vector-effect: non-scaling-stroke }
-.chart path.thin { stroke-width: 1; opacity: .55 }
-.chart path.dashed { stroke-width: 1.6; stroke-dasharray: 5 4 }
-.chart path.band { opacity: .2; stroke: none }
-.chart circle { stroke: none; opacity: .4 }
-.legend { display: flex; flex-wrap: wrap; gap: .1rem 1rem; font-size: .85rem; color: var(--pale); margin: .2rem 0 }
-.legend svg { display: inline-block; width: 1.6rem; height: .7rem; vertical-align: middle; margin-right: .3rem }
-@media (max-width: 640px) { .chart text { font-size: 19px } }
-"""
-
 Points = npt.NDArray[np.float64]
 
 

@@ -31,6 +31,7 @@ def written_in_the_docs(name: str) -> type[Sampler]:
 
 class TestNewestInEveryBatch(SamplerContract):
     make = written_in_the_docs("NewestInEveryBatch")
+    states_chances = False
 
     def law(self, stored: np.ndarray) -> np.ndarray:
         newest_of_a_batch = 1 / 1000

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from framestow.argument_checks import real_number
-from framestow.replay.samplers.sampler import Draw, Sampleable, Sampler
+from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, ranks_of
 
 
 class ByAge(Sampler):
@@ -45,6 +45,14 @@ class ByAge(Sampler):
         ages = (np.log1p(chances * math.expm1(num_transitions * log_q)) / log_q).astype(np.int64)
         np.minimum(ages, num_transitions - 1, out=ages)  # rounding may reach N
         return Draw(transitions.sampleable_at(num_transitions - 1 - ages), np.ones(batch_size, np.float32))
+
+    def chances(self, indices: Indices, transitions: Sampleable) -> Chances:
+        """Return P(age) of each transition, and weights of 1."""
+        num_transitions = len(transitions)
+        log_q = -math.log(2) / self.half_life
+        ages = num_transitions - 1 - ranks_of(indices, transitions)
+        probabilities = np.exp(ages * log_q) * (math.expm1(log_q) / math.expm1(num_transitions * log_q))
+        return Chances(probabilities, np.ones(len(indices)))
 
     def state(self, transitions: Sampleable) -> dict[str, Any]:  # noqa: ARG002
         """Return the half-life; ages follow from the indices."""

@@ -9,7 +9,7 @@ import numpy as np
 from framestow._core import draw_uniformly
 from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
-from framestow.replay.samplers.sampler import Draw, Sampleable, Sampler
+from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, ranks_of
 
 # Arguments of the constructor that ``state`` saves, in their order.
 SETTINGS = ("eta", "num_updates", "min_recent", "final_eta", "annealed_over")
@@ -86,6 +86,13 @@ class EmphasizeRecent(Sampler):
         self._num_draws += 1
         self._draws_of_phase += 1
         return Draw(transitions.sampleable_at(ranks), weights)
+
+    def chances(self, indices: Indices, transitions: Sampleable) -> Chances:
+        """Return 1 / c_k for the newest c_k transitions and 0 for older ones, and weights of 1."""
+        num_transitions = len(transitions)
+        num_recent = self.num_recent(num_transitions)
+        is_recent = ranks_of(indices, transitions) >= num_transitions - num_recent
+        return Chances(is_recent / num_recent, np.ones(len(indices)))
 
     def state(self, transitions: Sampleable) -> dict[str, Any]:  # noqa: ARG002
         """Return the settings, and the progress of the phase and of the annealing."""

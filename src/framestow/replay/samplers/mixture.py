@@ -12,7 +12,15 @@ import numpy.typing as npt
 from framestow.argument_checks import real_number
 from framestow.errors import InvalidSettingsError
 from framestow.one_line import one_line
-from framestow.replay.samplers.sampler import Draw, Indices, Sampleable, Sampler, Slots, check_is_sampler
+from framestow.replay.samplers.sampler import (
+    Chances,
+    Draw,
+    Indices,
+    Sampleable,
+    Sampler,
+    Slots,
+    check_is_sampler,
+)
 
 ROUNDING = 1e-9  # of a transition: 0.55 * 100 is not exactly 55 in binary
 
@@ -103,6 +111,22 @@ class Mixture(Sampler):
             super().update_priorities(indices, priorities, transitions)
         for sampler in prioritized:
             sampler.update_priorities(indices, priorities, transitions)
+
+    def chances(self, indices: Indices, transitions: Sampleable) -> Chances | None:
+        """Return the mean probability over the parts, by their shares; ``None`` if a part cannot say its own."""
+        of_parts = [sampler.chances(indices, transitions) for sampler in self._samplers]
+        total = math.fsum(share for _, share in self.parts)
+        probabilities, weights = np.zeros(len(indices)), np.full(len(indices), np.nan)
+        is_first, differs = np.ones(len(indices), np.bool_), np.zeros(len(indices), np.bool_)
+        for (_, share), chances in zip(self.parts, of_parts, strict=True):
+            if chances is None:
+                return None
+            probabilities += share / total * chances.probabilities
+            may_draw = chances.probabilities > 0.0
+            differs |= may_draw & ~is_first & (weights != chances.weights)
+            weights[may_draw & is_first] = chances.weights[may_draw & is_first]
+            is_first &= ~may_draw
+        return Chances(probabilities, np.where(differs, np.nan, weights))
 
     def state(self, transitions: Sampleable) -> dict[str, Any]:
         """Return the class, the share and the state of every part."""

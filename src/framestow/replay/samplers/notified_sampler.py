@@ -16,7 +16,15 @@ from framestow.replay.samplers.by_age import ByAge
 from framestow.replay.samplers.emphasize_recent import SETTINGS, EmphasizeRecent
 from framestow.replay.samplers.mixture import Mixture, with_parts
 from framestow.replay.samplers.prioritized import Prioritized
-from framestow.replay.samplers.sampler import Draw, Indices, Sampleable, Sampler, WatchedSlots, check_is_sampler
+from framestow.replay.samplers.sampler import (
+    Chances,
+    Draw,
+    Indices,
+    Sampleable,
+    Sampler,
+    WatchedSlots,
+    check_is_sampler,
+)
 from framestow.replay.samplers.uniform import Uniform
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -152,6 +160,11 @@ class NotifiedSampler:
         """Return the sum of the masses of all transitions, and the smallest one; see ``Sampler.total_mass``."""
         self._notify()
         return self.sampler.total_mass(self._transitions)
+
+    def chances(self, indices: Indices) -> Chances | None:
+        """Return how the next draw draws these sampleable transitions; see ``Sampler.chances``."""
+        self._notify()
+        return self.sampler.chances(indices, self._transitions)
 
     def switch(self, sampler: Sampler) -> None:
         """Use another sampler, which starts with all stored transitions.

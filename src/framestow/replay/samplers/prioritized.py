@@ -11,7 +11,7 @@ import numpy.typing as npt
 from framestow._core import Priorities
 from framestow.argument_checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.replay.samplers.sampler import Draw, Indices, Sampleable, Sampler, Slots
+from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, Slots
 
 PIECE = 2**16  # transitions saved or restored at once
 # Arguments of the constructor that ``state`` saves.
@@ -126,6 +126,14 @@ class Prioritized(Sampler):
                 f"a priority is {np.abs(priorities).max()}: to the power of alpha={self.alpha} it must be finite in "
                 "float32; clip the errors"
             )
+
+    def chances(self, indices: Indices, transitions: Sampleable) -> Chances | None:
+        """Return p^α / Σ p^α and (P_min / P(i))^β; ``None`` if all priorities are 0."""
+        if not self._priorities.total > 0.0:
+            return None
+        masses = self._priorities.weights(transitions.slots_of(indices)).astype(np.float64)
+        shares = np.divide(self._priorities.smallest, masses, out=np.ones(len(masses)), where=masses > 0.0)
+        return Chances(masses / self._priorities.total, shares**self.current_beta)
 
     def total_mass(self, transitions: Sampleable) -> tuple[float, float]:  # noqa: ARG002
         """Return Σ p^α and the smallest p^α above 0; infinity if there is none."""

@@ -24,6 +24,15 @@ class Draw(NamedTuple):
     weights: npt.NDArray[np.float32]
 
 
+class Chances(NamedTuple):
+    """How a sampler draws some transitions next, both ``(n,)``."""
+
+    probabilities: npt.NDArray[np.float64]
+    """Probability that one draw is this transition."""
+    weights: npt.NDArray[np.float64]
+    """Importance weight that it would have; NaN in a mixture whose parts give different ones."""
+
+
 class Sampleable(Protocol):
     """The transitions that can be sampled now, by rank, index and slot. All arrays have one axis.
 
@@ -169,6 +178,14 @@ class Sampler(Protocol):
         del transitions
         return None
 
+    def chances(self, indices: Indices, transitions: Sampleable) -> Chances | None:
+        """Return how the next draw draws these transitions, all of them sampleable; it changes nothing.
+
+        ``None``, the default, if the sampler cannot say it. ``framestow view`` shows it.
+        """
+        del indices, transitions
+        return None
+
     def state(self, transitions: Sampleable) -> dict[str, Any]:
         """Return the state to save: values for JSON and NumPy arrays, in dicts and lists of any depth."""
         del transitions
@@ -181,6 +198,15 @@ class Sampler(Protocol):
             ValueError: values that ``state`` cannot have returned.
         """
         del state, transitions
+
+
+def ranks_of(indices: Indices, transitions: Sampleable) -> npt.NDArray[np.int64]:
+    """Return the ranks of sampleable transitions: the inverse of ``Sampleable.sampleable_at``."""
+    runs = transitions.sampleable_runs()
+    ranks_of_firsts = np.cumsum(runs[:, 1]) - runs[:, 1]
+    numbers = np.searchsorted(runs[:, 0], indices, side="right") - 1
+    ranks: npt.NDArray[np.int64] = ranks_of_firsts[numbers] + indices - runs[numbers, 0]
+    return ranks
 
 
 def check_is_sampler(given: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from framestow._core import draw_uniformly
-from framestow.replay.samplers.sampler import Draw, Sampleable, Sampler
+from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler
 
 
 class Uniform(Sampler):
@@ -23,3 +23,7 @@ class Uniform(Sampler):
     def total_mass(self, transitions: Sampleable) -> tuple[float, float]:
         """Return the number of transitions; each has mass 1."""
         return float(len(transitions)), 1.0
+
+    def chances(self, indices: Indices, transitions: Sampleable) -> Chances:
+        """Return the same probability for each transition, and weights of 1."""
+        return Chances(np.full(len(indices), 1 / len(transitions)), np.ones(len(indices)))

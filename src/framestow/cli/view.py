@@ -1,0 +1,87 @@
+"""``framestow view``: show what a saved replay memory contains, in a browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import webbrowser
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from framestow.cli.printing import print_line
+from framestow.cli.progress_bars import ProgressDisplay
+from framestow.cli.saved_memory import SavedMemory, find_memory
+from framestow.errors import InvalidSettingsError
+from framestow.replay.byte_amounts import format_bytes, parse_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class View:
+    """Show a replay memory in a browser: its episodes as films, their rewards, and what the learner gets of each step.
+
+      framestow view runs/Breakout-baselines-s0-20260131-174500
+      framestow view my.memory --output memory.html --max-size 10MB
+      framestow view my.memory --serve --open
+
+    Takes the folder of a memory (written by save() or directory=), of a run or of a checkpoint. It only reads there,
+    so it works while another process is writing. It writes one HTML file, which needs no network. A file has as many
+    whole episodes as fit: the newest, those with the best and the worst returns, and some in between. With --serve, a
+    server on this machine shows all of them, of a memory of any size, until Ctrl-C.
+    """
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of a memory, a run or a checkpoint."""
+
+    output: Path | None = None
+    """HTML file; None writes NAME.html beside the folder NAME of the memory."""
+
+    max_size: str = "50 MB"
+    """Largest size of the file, such as '50 MB' or '8 MiB'."""
+
+    serve: bool = False
+    """Serve the page on this machine and write no file. The address has a secret token, and works here only."""
+
+    open: bool = False
+    """Open the page in the browser."""
+
+    def run(self, console: Console) -> int:
+        """Write the page, or serve it, and return the exit code."""
+        if self.serve and self.output:
+            raise InvalidSettingsError(f"output is {self.output}: --serve writes no file; leave one of the two out")
+        max_bytes = parse_bytes(self.max_size, "max_size")
+        found = find_memory(self.folder)
+        return self._serve(found, console) if self.serve else self._write(found, max_bytes, console)
+
+    def _write(self, found: SavedMemory, max_bytes: int, console: Console) -> int:
+        from framestow.viewer.memory_view import MemoryView  # noqa: PLC0415 -- --help must not wait for it
+        from framestow.viewer.page import write_page  # noqa: PLC0415 -- likewise
+
+        folder = found.folder.resolve()
+        output = self.output or folder.with_name(f"{folder.name}.html")
+        if output.is_dir() or not output.parent.is_dir():
+            problem = "it is a folder" if output.is_dir() else f"the folder {output.parent} does not exist"
+            raise InvalidSettingsError(f"output is {output}: {problem}; give the name of an HTML file with --output")
+        with ProgressDisplay(console, "reading the memory"):
+            view = MemoryView.open(*found)
+        with ProgressDisplay(console, "writing the page", "bytes") as progress:
+            num_episodes = write_page(view, output, max_bytes, progress)
+        shown = f"{num_episodes:,} of {len(view.table):,} episodes in {format_bytes(output.stat().st_size)}"
+        print_line(console, f"{shown} written to {output}")
+        if self.open:
+            webbrowser.open(output.resolve().as_uri())
+        return 0
+
+    def _serve(self, found: SavedMemory, console: Console) -> int:
+        from framestow.viewer.server import ViewServer  # noqa: PLC0415 -- --help must not wait for it
+
+        with ProgressDisplay(console, "reading the memory"):
+            server = ViewServer(*found)
+        print_line(console, f"{server.address}\nserved until Ctrl-C")
+        if self.open:
+            webbrowser.open(server.address)
+        try:
+            server.serve()
+        except KeyboardInterrupt:
+            print_line(console, "stopped")
+        return 0

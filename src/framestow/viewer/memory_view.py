@@ -1,0 +1,272 @@
+"""``MemoryView``: one generation of a saved memory as resources for a browser, each made when it is asked for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import IncompatibleError
+from framestow.frames.observation_spec import ArraySpec, arrays_of
+from framestow.replay.inspection import find_files
+from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.store.format import read_while_written
+from framestow.viewer.columns import pack_columns
+from framestow.viewer.episode_table import BEGINNINGS, ENDINGS, SPARK_BINS, EpisodeTable, draw_sparkline
+from framestow.viewer.frame_pieces import frames_per_piece, read_piece
+
+ROWS_A_SPARK_BLOCK = 16  # episodes whose sparklines are one resource
+MEMORY_OF_A_RUN = "memory"  # name of its folder
+MOST_MESSAGES = 20  # about damage
+DAMAGE_LOGGER = "framestow.replay.eviction"
+
+
+class MemoryView:
+    """What a browser shows of a memory. It only reads the folder, so another process may write there.
+
+    ====================  ===================================================================================
+    resource              content
+    ====================  ===================================================================================
+    ``memory``            settings, numbers of transitions and episodes, damage
+    ``episodes``          the table of episodes: a row for each of ``shown``
+    ``sparklines/B``      rewards over the episodes of 16 rows
+    ``episode/N``         the steps of episode N, and how likely each is drawn
+    ``frames/N/K``        piece K of its frames, and the observations of its steps
+    ====================  ===================================================================================
+
+    ``resource`` may be called by several threads; it makes one resource at a time, so that few are in RAM.
+    """
+
+    def __init__(
+        self, memory: ReplayMemory, folder: Path, generation: int, damage: list[str], sampler_note: str
+    ) -> None:
+        self.memory, self.folder, self.generation = memory, folder, generation
+        self.table = EpisodeTable.of(memory.inner.parts)
+        self._damage, self._sampler_note = damage, sampler_note
+        self._lock = threading.Lock()
+        self._kinds: dict[str, Callable[..., bytes]] = {
+            "memory": self._memory,
+            "episodes": self._episodes,
+            "sparklines": self._sparklines,
+            "episode": self._episode,
+            "frames": self._frames,
+        }
+        self.shown: npt.NDArray[np.int64] = np.arange(len(self.table))
+        """Numbers of the episodes in the table: all, unless a page has room for some only."""
+        self.selection = ""
+        """Why these are shown, in words; empty if all are."""
+
+    @classmethod
+    def open(cls, folder: Path, generation: int | None = None) -> MemoryView:
+        """Open a snapshot of the memory in ``folder``: of its newest generation unless one is given.
+
+        Raises:
+            FileNotFoundError: ``folder`` has no memory.
+            DamagedDataError: what describes the memory is damaged. Damaged segments and blocks of steps are left out.
+        """
+        return read_while_written(folder, lambda _: cls._open(folder, generation))
+
+    @classmethod
+    def _open(cls, folder: Path, wanted: int | None) -> MemoryView:
+        generation = find_files(folder, wanted).generation
+        open_memory = partial(ReplayMemory.open, folder, generation=generation, on_damage="skip")
+        note = ""
+        with _DamageMessages() as damage:
+            try:
+                memory = open_memory()
+            except IncompatibleError as error:
+                memory = open_memory(sampler=Uniform())
+                note = str(error).partition(":")[2].partition(";")[0].strip()
+        # From now on damage is raised, and shown where it is.
+        memory.inner.parts.damage.are_skipped = False
+        return cls(memory, folder, generation, damage.messages, note)
+
+    def resource(self, name: str) -> bytes:
+        """Return a resource by its name, compressed.
+
+        Raises:
+            LookupError: there is none of this name.
+        """
+        kind, *numbers = name.split("/")
+        if kind not in self._kinds or not all(number.isdecimal() for number in numbers):
+            raise LookupError(f"{name!r} is no resource; ask for one of {', '.join(self._kinds)}")
+        with self._lock:
+            try:
+                return self._kinds[kind](*map(int, numbers))
+            except TypeError as error:
+                raise LookupError(f"{name!r} is no resource: it has too many or too few numbers; {error}") from error
+
+    @property
+    def name(self) -> str:
+        """Name of the memory's folder, or of the run that it belongs to."""
+        folder = self.folder.resolve()
+        return folder.parent.name if folder.name == MEMORY_OF_A_RUN else folder.name
+
+    def num_pieces(self, number: int) -> int:
+        """Return the number of pieces that the frames of an episode have."""
+        run = self.table.runs[number]
+        return -(-(int(run["length"]) + 1 + int(run["history"])) // frames_per_piece(self.memory))
+
+    def _memory(self) -> bytes:
+        memory, settings = self.memory, self.memory.inner.settings
+        report = memory.report()
+        is_whole = self.table.is_whole
+        returns = self.table.runs["total_reward"][is_whole]
+        values = {
+            "name": self.name,
+            "transitions": len(memory),
+            "capacity": memory.capacity,
+            "bytes": report.nbytes + report.disk_bytes,
+            "num_envs": settings.num_envs,
+            "labels": list(dict.fromkeys(settings.labels)),
+            "stack": settings.stack,
+            "stack_padding": settings.stack_padding,
+            "n_step": settings.n_step,
+            "discount": settings.discount,
+            "retention": settings.retention,
+            "sampler": repr(memory.sampler),
+            "sampler_note": self._sampler_note,
+            "arrays": [_describe_array(array) for array in arrays_of(settings.frame)],
+            "depths": list(settings.layout.depths),
+            "action_shape": list(settings.action.shape),
+            "are_actions_counted": settings.action.is_counted,
+            "extras": [[spec.name, list(spec.shape)] for spec in settings.extras.extras],
+            "frames_per_piece": frames_per_piece(memory),
+            "rows_a_spark_block": ROWS_A_SPARK_BLOCK,
+            "episodes": len(self.table),
+            "whole_episodes": int(is_whole.sum()),
+            "mean_return": float(returns.mean()) if len(returns) else None,
+            "waiting": len(memory.inner.steps.pending),
+            "damage": self._damage[:MOST_MESSAGES],
+            "lost": report.skipped_transitions,
+            "selection": self.selection,
+            "endings": list(ENDINGS),
+            "beginnings": list(BEGINNINGS),
+        }
+        return pack_columns(values, {})
+
+    def _episodes(self) -> bytes:
+        table, rows = self.table, self.shown
+        labels = self.memory.inner.settings.labels
+        names = list(dict.fromkeys(labels))
+        of_envs = np.array([names.index(label) for label in labels], np.int32)
+        runs = table.runs[rows]
+        columns = {
+            "number": rows.astype(np.int32),
+            "env_id": runs["env_id"],
+            "length": runs["length"],
+            "history": runs["history"],
+            "return": runs["total_reward"],
+            "ending": table.endings[rows],
+            "beginning": table.beginnings[rows],
+            "age": table.ages[rows],
+        }
+        if names:
+            columns["label"] = of_envs[runs["env_id"]]
+        return pack_columns({}, columns)
+
+    def _sparklines(self, block: int) -> bytes:
+        rows = self.shown[block * ROWS_A_SPARK_BLOCK : (block + 1) * ROWS_A_SPARK_BLOCK]
+        if not len(rows):
+            raise LookupError(f"sparklines {block} are beyond the last episode; ask for earlier ones")
+        lines = [draw_sparkline(self.table.read(self.memory.inner.parts, number).rewards) for number in rows.tolist()]
+        return pack_columns({}, {"rewards": np.array(lines, np.float32).reshape(len(rows), SPARK_BINS)})
+
+    def _episode(self, number: int) -> bytes:
+        self._check_episode(number)
+        memory, steps = self.memory, self.memory.inner.steps
+        parts = memory.inner.parts
+        episode = self.table.read(parts, number)
+        run = self.table.runs[number]
+        indices = episode.indices
+        is_sampleable = steps.is_sampleable(indices)
+        sampled = indices[is_sampleable]
+        (_, last_positions, _), (_, returns, discounts, terminated, truncated, _) = steps.resolve(sampled, False)
+        num_steps = last_positions[len(sampled) :] - last_positions[: len(sampled)]
+        of_transitions: dict[str, npt.NDArray[Any]] = {
+            "n_step_return": returns,
+            "discount": discounts,
+            "n_terminated": terminated,
+            "n_truncated": truncated,
+            "num_steps": num_steps.astype(np.uint8),
+        }
+        chances = parts.notified_sampler.chances(sampled) if len(sampled) else None
+        if chances is not None:
+            of_transitions |= {"probability": chances.probabilities, "weight": chances.weights}
+        columns = {
+            "index": indices,
+            "action": episode.actions,
+            "reward": episode.rewards,
+            "border": episode.borders,
+            "is_sampleable": is_sampleable,
+            **{name: _spread(values, is_sampleable) for name, values in of_transitions.items()},
+            **{f"extra.{name}": values for name, values in episode.extras.items()},
+        }
+        values = {
+            "number": number,
+            "env_id": episode.env_id,
+            "length": len(episode),
+            "history": episode.history,
+            "first_position": int(run["first"]),
+            "age": int(self.table.ages[number]),
+            "ending": int(self.table.endings[number]),
+            "beginning": int(self.table.beginnings[number]),
+            "is_open": bool(run["is_open"]),
+            "pieces": self.num_pieces(number),
+        }
+        return pack_columns(values, columns)
+
+    def _frames(self, number: int, piece: int) -> bytes:
+        self._check_episode(number)
+        if piece >= self.num_pieces(number):
+            raise LookupError(f"episode {number} has {self.num_pieces(number)} pieces of frames; ask for one of them")
+        episode = self.table.read(self.memory.inner.parts, number)
+        return read_piece(self.memory, episode, int(self.table.runs[number]["first"]), piece)
+
+    def _check_episode(self, number: int) -> None:
+        if number >= len(self.table):
+            raise LookupError(f"there is no episode {number}: the memory has {len(self.table)}; ask for one of them")
+
+
+def _describe_array(array: ArraySpec) -> dict[str, Any]:
+    frame = array.frame
+    return {
+        "key": array.key,
+        "shape": list(frame.shape),
+        "dtype": frame.dtype.name,
+        "is_scaled": frame.is_scaled,
+        "has_axes": array.has_axes,
+    }
+
+
+def _spread(values: npt.NDArray[Any], is_given: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    """Return ``values`` where ``is_given``, and zeros elsewhere."""
+    spread = np.zeros(len(is_given), values.dtype)
+    spread[is_given] = values
+    return spread
+
+
+class _DamageMessages(logging.Handler):
+    """Collects the messages about damage that is skipped, in a ``with`` block."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def __enter__(self) -> _DamageMessages:
+        logging.getLogger(DAMAGE_LOGGER).addHandler(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        logging.getLogger(DAMAGE_LOGGER).removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep the message."""
+        self.messages.append(record.getMessage())

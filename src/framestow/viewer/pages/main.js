@@ -1,0 +1,141 @@
+// Connects the parts of the page: the table chooses an episode; the film, the tracks and the learner's part show a step.
+
+import { byId, textElement } from "./elements.js";
+import { EpisodeTable } from "./episodes.js";
+import { Film } from "./film.js";
+import { Learner } from "./learner.js";
+import { readResource } from "./resources.js";
+import { shortNumber } from "./pictures.js";
+import { Timeline } from "./timeline.js";
+
+class Page {
+  async open() {
+    this.memory = (await readResource("memory")).values;
+    this.showSummary();
+    const episodes = await readResource("episodes");
+    this.table = new EpisodeTable(byId("episodes"), this.memory, episodes, (number) => this.openEpisode(number, 0));
+    this.film = new Film(this.memory, (step) => this.showStep(step));
+    this.timeline = new Timeline(byId("tracks"), this.memory, (step) => this.film.goTo(step));
+    this.learner = new Learner(byId("learner"), this.memory, this.film.ranges);
+    byId("filter").addEventListener("input", (event) => this.countRows(this.table.filter(event.target.value)));
+    this.countRows(this.table.rows.length);
+    document.addEventListener("keydown", (event) => this.onKey(event));
+    window.addEventListener("hashchange", () => this.openAddress());
+    if (!this.table.rows.length) return this.showNothing();
+    this.openAddress();
+  }
+
+  showSummary() {
+    const memory = this.memory;
+    const tiles = [
+      [shortNumber(memory.transitions), `transitions, of ${shortNumber(memory.capacity)} at most`],
+      [shortNumber(memory.episodes), `episodes, ${shortNumber(memory.whole_episodes)} of them whole`],
+      [memory.mean_return === null ? "–" : shortNumber(memory.mean_return), "mean return of whole episodes"],
+      [bytesText(memory.bytes), "in RAM and files"],
+      [memory.sampler.replace(/\(.*/, ""), memory.sampler],
+    ];
+    byId("tiles").replaceChildren(...tiles.map(([value, name]) => {
+      const tile = document.createElement("div");
+      tile.append(textElement("b", value), textElement("span", name));
+      return tile;
+    }));
+    if (memory.waiting) this.say(`${shortNumber(memory.waiting)} steps wait for their return of ${memory.n_step} rewards.`);
+    if (memory.selection) this.say(memory.selection);
+    if (memory.sampler_note) this.say(`${memory.sampler_note}. Probabilities are those of Uniform().`, "alarm");
+    if (memory.lost) this.say(`${shortNumber(memory.lost)} transitions are lost: what has them is damaged.`, "alarm");
+    for (const message of memory.damage) this.say(message, "alarm");
+  }
+
+  say(text, kind = "note") {
+    byId("messages").append(textElement("p", text, kind));
+  }
+
+  countRows(count) {
+    const all = this.table.all.length;
+    byId("count").textContent = count === all ? `${shortNumber(all)} episodes` : `${shortNumber(count)} of ${shortNumber(all)} episodes`;
+  }
+
+  showNothing() {
+    byId("film-section").hidden = true;
+    byId("learner").replaceChildren(textElement("p", "The memory has no steps yet.", "note"));
+  }
+
+  // The address says which episode and step are shown: #episode=12&step=30.
+  openAddress() {
+    const asked = new URLSearchParams(location.hash.slice(1));
+    const number = asked.has("episode") ? Number(asked.get("episode")) : -1;
+    const shown = this.table.has(number) ? number : this.table.newestWhole();
+    if (shown !== this.shown || !this.episode) this.openEpisode(shown, Number(asked.get("step") || 0));
+    else if (Number(asked.get("step")) !== this.film.step) this.film.goTo(Number(asked.get("step")));
+  }
+
+  async openEpisode(number, step) {
+    this.shown = number;
+    this.table.show(number);
+    const episode = await readResource(`episode/${number}`).catch((error) => this.say(error.message, "alarm"));
+    if (!episode || this.shown !== number) return;
+    this.episode = episode;
+    byId("episode-note").textContent = this.describe(episode.values);
+    this.learner.open(episode);
+    this.timeline.open(episode);
+    this.film.open(episode, step);
+  }
+
+  describe({ number, env_id: env, length, ending, beginning, age }) {
+    const { endings, beginnings, labels, num_envs: numEnvs } = this.memory;
+    const of = numEnvs > 1 ? ` of environment ${env}` : "";
+    const start = beginning ? `; ${beginnings[beginning]}` : "";
+    const since = age ? `, ${shortNumber(age)} frames ago` : "";
+    return `Episode ${number}${of}${labels.length === 1 ? ` (${labels[0]})` : ""}: ${shortNumber(length)} steps, ${endings[ending]}${since}${start}.`;
+  }
+
+  showStep(step) {
+    this.timeline.show(step);
+    this.learner.show(step);
+    this.showFacts(step);
+    history.replaceState(null, "", `#episode=${this.shown}&step=${step}`);
+  }
+
+  showFacts(step) {
+    const { arrays, values } = this.episode;
+    const total = arrays.reward.data.subarray(0, step + 1).reduce((sum, reward) => sum + reward, 0);
+    const isStep = step < values.length;
+    const facts = [
+      ["step", isStep ? shortNumber(step) : "end"],
+      ["reward", isStep ? shortNumber(arrays.reward.data[step]) : "–"],
+      ["return so far", shortNumber(Math.round(total * 1e4) / 1e4)],
+    ];
+    byId("facts").replaceChildren(...facts.map(([name, value]) => {
+      const fact = document.createElement("div");
+      fact.append(textElement("b", value), textElement("span", name));
+      return fact;
+    }));
+  }
+
+  onKey(event) {
+    if (event.target.closest("input[type=search], select") || event.ctrlKey || event.metaKey || event.altKey) return;
+    const far = event.shiftKey ? 10 : 1;
+    const actions = {
+      ArrowLeft: () => this.film.goTo(this.film.step - far),
+      ArrowRight: () => this.film.goTo(this.film.step + far),
+      Home: () => this.film.goTo(0),
+      End: () => this.film.goTo(this.film.last),
+      ArrowUp: () => this.openEpisode(this.table.next(-1), 0),
+      ArrowDown: () => this.openEpisode(this.table.next(1), 0),
+      " ": () => this.film.toggle(),
+    };
+    const isOnButton = event.key === " " && event.target.closest("button");
+    if (!actions[event.key] || isOnButton || !this.episode) return;
+    event.preventDefault();
+    actions[event.key]();
+  }
+}
+
+function bytesText(bytes) {
+  for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
+    if (bytes >= size) return `${(bytes / size).toFixed(1)} ${unit}`;
+  }
+  return `${bytes} B`;
+}
+
+new Page().open().catch((error) => byId("messages").append(textElement("p", error.message, "alarm")));

@@ -1,0 +1,200 @@
+// Tracks under the film: numbers of every step of an episode. A click or a drag chooses the step.
+
+import { colourOf, numbersOf, shortNumber } from "./pictures.js";
+import { readPiece, rowOf } from "./resources.js";
+
+const HEIGHT = 38; // pixels of a track
+const MOST_LINES = 12; // tracks of a vector's numbers
+
+export class Timeline {
+  constructor(root, memory, choose) {
+    this.root = root;
+    this.memory = memory;
+    this.choose = choose;
+    this.step = 0;
+    this.cursor = document.createElement("div");
+    this.cursor.className = "cursor";
+    this.list = document.createElement("div");
+    root.replaceChildren(this.list, this.cursor);
+    root.addEventListener("pointerdown", (event) => this.drag(event));
+    root.addEventListener("pointermove", (event) => event.buttons && this.isDragged && this.chooseAt(event));
+    window.addEventListener("pointerup", () => (this.isDragged = false));
+    new ResizeObserver(() => this.draw()).observe(root);
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
+  }
+
+  async open(episode) {
+    this.episode = episode;
+    this.tracks = this.tracksOf(episode);
+    this.build();
+    const others = await this.observationTracks(episode);
+    if (this.episode !== episode || !others.length) return;
+    this.tracks.splice(-1, 0, ...others);
+    this.build();
+  }
+
+  tracksOf({ values, arrays }) {
+    const tracks = [{ name: "reward", numbers: arrays.reward.data, kind: "bars", colour: "--c0" }];
+    const actions = linesOf("action", arrays.action, this.memory.action_shape, "--c4");
+    tracks.push(...actions.map((track) => (this.memory.are_actions_counted ? { ...track, kind: "dots" } : track)));
+    if (arrays.probability) {
+      const average = 1 / this.memory.transitions;
+      const numbers = arrays.probability.data.map((chance) => chance / average);
+      tracks.push({ name: "chance", title: "chance of being drawn; 1 is the mean of all transitions", numbers, kind: "line", colour: "--c1", low: 0 });
+    }
+    for (const [name, shape] of this.memory.extras) tracks.push(...linesOf(name, arrays[`extra.${name}`], shape, "--c2"));
+    return [...tracks, { name: "", kind: "marks", numbers: arrays.border.data, values }];
+  }
+
+  // The numbers of vectors, if the observations have no picture.
+  async observationTracks({ values }) {
+    if (this.memory.arrays.some(({ shape }) => shape.length > 1)) return [];
+    const pieces = [];
+    for (let number = 0; number < values.pieces; number++) pieces.push(await readPiece(values.number, number));
+    return this.memory.arrays.flatMap((array, key) => {
+      const numbers = Array.from({ length: array.shape[0] }, () => new Float64Array(values.length + 1).fill(NaN));
+      for (const piece of pieces) {
+        const frames = piece.arrays[`frames.${key}`];
+        for (let row = 0; row < frames.shape[0]; row++) {
+          const step = piece.values.first + row;
+          if (step < 0) continue;
+          numbersOf(rowOf(frames, row), array).forEach((value, at) => (numbers[at][step] = value));
+        }
+      }
+      return numbers.slice(0, MOST_LINES).map((own, at) => ({
+        name: `${array.key || "observation"} ${at}`, numbers: own, kind: "line", colour: "--c3",
+      }));
+    });
+  }
+
+  build() {
+    this.list.replaceChildren(...this.tracks.map((track) => {
+      const row = document.createElement("div");
+      row.className = `track ${track.kind}`;
+      const label = document.createElement("span");
+      label.className = "name";
+      label.textContent = track.name;
+      label.title = track.title || track.name;
+      track.canvas = document.createElement("canvas");
+      track.value = document.createElement("span");
+      track.value.className = "value";
+      row.append(label, track.canvas, track.value);
+      return row;
+    }));
+    this.draw();
+  }
+
+  show(step) {
+    this.step = step;
+    for (const track of this.tracks || []) {
+      if (track.kind !== "marks") track.value.textContent = step < track.numbers.length ? shortNumber(track.numbers[step]) : "";
+    }
+    this.placeCursor();
+  }
+
+  placeCursor() {
+    const canvas = this.tracks?.[0]?.canvas;
+    if (!canvas) return;
+    const width = canvas.clientWidth;
+    const left = canvas.offsetLeft + ((this.step + 0.5) / this.numSteps) * width;
+    this.cursor.style.transform = `translateX(${Math.round(left)}px)`;
+  }
+
+  get numSteps() {
+    return this.episode.values.length + 1; // the last frame has no step
+  }
+
+  drag(event) {
+    if (!event.target.closest("canvas")) return;
+    this.isDragged = true;
+    this.chooseAt(event);
+  }
+
+  chooseAt(event) {
+    const { left, width } = this.tracks[0].canvas.getBoundingClientRect();
+    this.choose(Math.floor(((event.clientX - left) / width) * this.numSteps));
+  }
+
+  draw() {
+    for (const track of this.tracks || []) {
+      const { canvas } = track;
+      const ratio = window.devicePixelRatio || 1;
+      const width = canvas.clientWidth;
+      const height = track.kind === "marks" ? 16 : HEIGHT;
+      if (!width) continue;
+      canvas.width = width * ratio;
+      canvas.height = height * ratio;
+      const context = canvas.getContext("2d");
+      context.scale(ratio, ratio);
+      if (track.kind === "marks") this.drawMarks(context, track, width, height);
+      else drawNumbers(context, track, this.numSteps, width, height);
+    }
+    if (this.tracks) this.show(this.step);
+  }
+
+  // The end of the episode, and steps whose next observation is not the observation shifted by a frame.
+  drawMarks(context, { numbers, values }, width, height) {
+    const space = width / this.numSteps;
+    context.fillStyle = colourOf("--grid");
+    context.fillRect(0, height / 2 - 1, width, 2);
+    context.fillStyle = colourOf("--c5");
+    numbers.forEach((isBorder, step) => isBorder && context.fillRect(step * space, 2, Math.max(2, space), height - 4));
+    context.fillStyle = colourOf(values.beginning === 0 ? "--c2" : "--c1");
+    context.fillRect(0, 1, 4, height - 2);
+    context.fillStyle = colourOf(values.ending <= 2 ? "--c2" : values.ending === 3 ? "--pale" : "--c1");
+    context.fillRect(width - 4, 1, 4, height - 2);
+  }
+}
+
+function linesOf(name, { data, shape }, ownShape, colour) {
+  const size = ownShape.reduce((product, side) => product * side, 1);
+  const names = size === 1 ? [name] : Array.from({ length: Math.min(size, MOST_LINES) }, (_, at) => `${name} ${at}`);
+  return names.map((title, at) => ({
+    name: title,
+    numbers: Float64Array.from({ length: shape[0] }, (_, step) => Number(data[step * size + at])),
+    kind: "line",
+    colour,
+  }));
+}
+
+function drawNumbers(context, { numbers, kind, colour, low: least }, numSteps, width, height) {
+  let low = least ?? (kind === "bars" ? 0 : Infinity);
+  let high = kind === "bars" ? 0 : -Infinity;
+  for (const value of numbers) {
+    if (value < low) low = value;
+    if (value > high) high = value;
+  }
+  const scale = (height - 6) / (high - low || 1);
+  const topOf = (value) => (high > low ? height - 3 - (value - low) * scale : height / 2);
+  const space = width / numSteps;
+  context.fillStyle = colourOf("--grid");
+  context.fillRect(0, Math.round(topOf(Math.min(Math.max(0, low), high))), width, 1);
+  context.fillStyle = context.strokeStyle = colourOf(colour);
+  if (kind === "bars") {
+    const zero = topOf(0);
+    numbers.forEach((value, step) => {
+      if (!value) return;
+      const top = topOf(value);
+      context.fillRect(step * space, Math.min(top, zero), Math.max(2, space - 1), Math.max(1, Math.abs(zero - top)));
+    });
+    return;
+  }
+  if (kind === "dots") {
+    numbers.forEach((value, step) => context.fillRect(step * space, topOf(value) - 1.5, Math.max(2, space - 1), 3));
+    return;
+  }
+  // At most two points a pixel: the least and the greatest number that it shows.
+  context.beginPath();
+  const steps = Math.max(1, Math.floor(numSteps / width / 2));
+  for (let step = 0; step < numbers.length; step += steps) {
+    let [from, to] = [numbers[step], numbers[step]];
+    for (let at = step; at < Math.min(step + steps, numbers.length); at++) {
+      from = Math.min(from, numbers[at]);
+      to = Math.max(to, numbers[at]);
+    }
+    context.lineTo((step + 0.5) * space, topOf(from));
+    if (to !== from) context.lineTo((step + 0.5) * space, topOf(to));
+  }
+  context.lineWidth = 1.4;
+  context.stroke();
+}
