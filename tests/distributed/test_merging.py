@@ -10,7 +10,7 @@ import pytest
 from distributed.env_steps import STACK, memory
 from framestow import FrameSpec
 from framestow.distributed.chunks import ShardReport
-from framestow.distributed.merging import handles_of, merge, split_handles, weights_of
+from framestow.distributed.merging import compute_weights, make_handles, merge, split_handles
 from framestow.distributed.shard import Rows
 from framestow.replay.sequences import SequenceShape
 
@@ -36,7 +36,7 @@ def test_weights_are_those_of_the_known_probabilities_relative_to_the_smallest(b
 
     rows = [drawn(masses, chosen, beta) for masses, chosen in zip(at_draw, indices, strict=True)]
     masses, smallest = np.array(list(map(sum, reported))), np.array(list(map(min, reported)))
-    weights = weights_of([0, 1, 2], rows, masses, smallest, beta)
+    weights = compute_weights([0, 1, 2], rows, masses, smallest, beta)
 
     total = sum(map(sum, reported))
     probability = [
@@ -50,8 +50,8 @@ def test_weights_are_those_of_the_known_probabilities_relative_to_the_smallest(b
 def test_the_least_likely_transition_may_be_in_a_shard_that_gave_no_row():
     likely, unlikely = [4.0, 4.0], [0.5, 7.5]
 
-    weights = weights_of([0], [drawn(likely, [0, 1], 1.0)], np.array([8.0, 8.0]), np.array([4.0, 0.5]), 1.0)
-    without_it = weights_of([0], [drawn(likely, [0, 1], 1.0)], np.array([8.0, 0.0]), np.array([4.0, 0.5]), 1.0)
+    weights = compute_weights([0], [drawn(likely, [0, 1], 1.0)], np.array([8.0, 8.0]), np.array([4.0, 0.5]), 1.0)
+    without_it = compute_weights([0], [drawn(likely, [0, 1], 1.0)], np.array([8.0, 0.0]), np.array([4.0, 0.5]), 1.0)
 
     assert [min(unlikely) / 4.0] * 2 == weights.tolist()
     assert [1.0, 1.0] == without_it.tolist()  # it is lost
@@ -60,7 +60,7 @@ def test_the_least_likely_transition_may_be_in_a_shard_that_gave_no_row():
 def test_weights_of_one_shard_are_not_computed_anew():
     rows = drawn([0.3, 0.7, 2.0], [2, 1, 0], 0.6)
 
-    weights = weights_of([0], [rows], np.array([9.0]), np.array([0.1]), 0.6)
+    weights = compute_weights([0], [rows], np.array([9.0]), np.array([0.1]), 0.6)
 
     assert weights is rows.weight
 
@@ -68,12 +68,12 @@ def test_weights_of_one_shard_are_not_computed_anew():
 def test_a_handle_names_its_shard_its_epoch_and_its_index_and_masked_steps_stay_masked():
     indices = np.array([[0, 2**41 - 1], [7, -1]])
 
-    handles = handles_of(1023, 5 + 2**12, indices)
+    handles = make_handles(1023, 5 + 2**12, indices)
 
     shards, epochs, found = split_handles(handles[indices >= 0])
     assert ({1023}, {5}, [0, 2**41 - 1, 7]) == (set(shards), set(epochs), found.tolist())
     assert -1 == handles[1, 1]
-    np.testing.assert_array_equal(indices, handles_of(0, 0, indices))
+    np.testing.assert_array_equal(indices, make_handles(0, 0, indices))
 
 
 def rows_with(frames: np.ndarray, steps: tuple[int, ...], first: int) -> Rows:

@@ -52,13 +52,13 @@ def test_a_limit_that_a_draw_sent_counts_until_a_later_question_is_answered():
     counts = ReplayCounts(inserted=20, sampled=0)
     limiter = RateLimiter(SampleToInsertRatio(samples_per_insert=1.0, min_size=20, error=12.0), counts, 2, 100)
 
-    first = limiter.limit_with_draw(0, [10, 10], size=20)  # half of the 12 steps that may be inserted
-    second = limiter.limit_with_draw(1, [10, 10], size=20)
+    first = limiter.raise_limit(0, [10, 10], size=20)  # half of the 12 steps that may be inserted
+    second = limiter.raise_limit(1, [10, 10], size=20)
     counts.inserted = 26  # all that the first shard may insert
-    lowered = limiter.limit_with_question(1, [16, 10], size=26)
-    before_answer = limiter.limit_with_draw(0, [16, 10], size=26)
-    limiter.question_answered(1)
-    after_answer = limiter.limit_with_draw(0, [16, 10], size=26)
+    lowered = limiter.renew_limit(1, [16, 10], size=26)
+    before_answer = limiter.raise_limit(0, [16, 10], size=26)
+    limiter.record_answer(1)
+    after_answer = limiter.raise_limit(0, [16, 10], size=26)
 
     assert (16, 16) == (first, second)
     assert 13 == lowered  # half of the 6 that are left
@@ -69,13 +69,13 @@ def test_a_limit_that_a_draw_sent_counts_until_a_later_question_is_answered():
 def test_a_shard_that_is_lost_or_restarts_gets_no_more_than_its_own_limit():
     counts = ReplayCounts(inserted=10)
     limiter = RateLimiter(SampleToInsertRatio(samples_per_insert=1.0, min_size=20, error=10.0), counts, 2, 100)
-    limiter.limit_with_draw(0, [5, 5], size=10)
+    limiter.raise_limit(0, [5, 5], size=10)
 
-    limiter.epoch_began(0, 0.0)
+    limiter.begin_epoch(0, 0.0)
 
-    assert 0.0 == limiter.limit_with_question(0, [None, 5], size=5)
-    assert (10 + 5) == limiter.limit_with_draw(1, [0, 5], size=5)
-    assert math.inf == RateLimiter(None, counts, 2, 100).limit_with_draw(1, [0, 5], size=5)
+    assert 0.0 == limiter.renew_limit(0, [None, 5], size=5)
+    assert (10 + 5) == limiter.raise_limit(1, [0, 5], size=5)
+    assert math.inf == RateLimiter(None, counts, 2, 100).raise_limit(1, [0, 5], size=5)
 
 
 def test_a_replay_says_who_waits():

@@ -13,7 +13,7 @@ from distributed.test_any_observation_in_shards import KINDS_OF_REPLAY
 from framestow import EmphasizeRecent, Prioritized, Uniform
 from framestow.distributed import SampleToInsertRatio, ShardedReplay, shard_group, start_local_shards
 from framestow.distributed.calls import LocalCalls
-from framestow.distributed.merging import counts_of
+from framestow.distributed.merging import split_rows
 from framestow.distributed.shard import Shard
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.torch import BatchLoader
@@ -224,7 +224,7 @@ def test_weights_with_beta_1_correct_the_mean_of_a_stale_replay(monkeypatch):
 @pytest.mark.parametrize("masses", [[1.0], [3.0, 1.0, 0.0], [1e-9, 1.0, 5.5, 2.5], [7.0] * 5])
 def test_counts_have_exactly_proportional_means(masses):
     masses, num_rows = np.array(masses), 13
-    counts = np.array([counts_of(masses, num_rows, random) for random in (np.arange(10_000) + 0.5) / 10_000])
+    counts = np.array([split_rows(masses, num_rows, random) for random in (np.arange(10_000) + 0.5) / 10_000])
 
     assert set(counts.sum(axis=1)) == {num_rows}
     assert (counts[:, masses == 0] == 0).all()

@@ -71,13 +71,13 @@ class ChunkSender:
     def _receive(self, shard: int) -> None:
         """Wait for the oldest call to ``shard``; send again what it refused or may have lost."""
         since, in_flight = time.monotonic(), self._in_flight[shard]
-        missing = self._missing_of(shard, *in_flight.popleft())
+        missing = self._list_missing(shard, *in_flight.popleft())
         while missing and in_flight:  # later chunks come after these
-            missing += self._missing_of(shard, *in_flight.popleft())
+            missing += self._list_missing(shard, *in_flight.popleft())
         self._send_again(shard, missing)
         self._counts.blocked_s += time.monotonic() - since
 
-    def _missing_of(self, shard: int, handle: Any, chunks: Sequence[Chunk]) -> list[Chunk]:
+    def _list_missing(self, shard: int, handle: Any, chunks: Sequence[Chunk]) -> list[Chunk]:
         """Wait for the answer to a call; return the chunks that must be sent again."""
         try:
             taken: Taken = self._shards.result(handle, self._settings.timeout_s)
@@ -97,7 +97,7 @@ class ChunkSender:
         """Send chunks one by one, in order, until the shard has each of them."""
         give_up_at, pause_s = time.monotonic() + self._settings.give_up_s, 0.05
         for number, chunk in enumerate(missing):
-            while self._missing_of(shard, self._shards.call(shard, "take", [chunk]), [chunk]):
+            while self._list_missing(shard, self._shards.call(shard, "take", [chunk]), [chunk]):
                 if time.monotonic() > give_up_at:
                     raise ActorLostError(
                         f"shard {shard} did not come back within {self._settings.give_up_s:g} s: the steps of "

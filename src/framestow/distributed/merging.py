@@ -39,10 +39,10 @@ Masses = npt.NDArray[np.float64]  # by shard
 MakeArray = Callable[[tuple[int, ...], Any], Array]  # of a shape and a dtype, with arbitrary contents
 
 
-def handles_of(shard: int, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def make_handles(shard: int, epoch: int, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return the ``Batch.index`` of transitions of a shard; -1 stays. Those of shard 0 at first are its own indices.
 
-    >>> handles_of(1, 2, np.array([5, -1])) - [(1 << 53) + (2 << 41), 0]
+    >>> make_handles(1, 2, np.array([5, -1])) - [(1 << 53) + (2 << 41), 0]
     array([ 5, -1])
     """
     first = (shard << (INDEX_BITS + EPOCH_BITS)) + (epoch % 2**EPOCH_BITS << INDEX_BITS)
@@ -54,20 +54,20 @@ def split_handles(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Return shards, epochs and indices of a ``Batch.index``; the epochs modulo ``2 ** EPOCH_BITS``.
 
-    >>> [part.tolist() for part in split_handles(handles_of(1, 2, np.array([5])))]
+    >>> [part.tolist() for part in split_handles(make_handles(1, 2, np.array([5])))]
     [[1], [2], [5]]
     """
     epochs = (handles >> INDEX_BITS) % 2**EPOCH_BITS
     return handles >> (INDEX_BITS + EPOCH_BITS), epochs, handles % 2**INDEX_BITS
 
 
-def counts_of(masses: Masses, num_rows: int, random: float) -> npt.NDArray[np.int64]:
+def split_rows(masses: Masses, num_rows: int, random: float) -> npt.NDArray[np.int64]:
     """Return how many of ``num_rows`` each shard gives: in proportion to ``masses``, rounded systematically.
 
     The mean over ``random``, uniform in [0, 1), is exactly ``num_rows * masses / sum``, and each count differs from it
     by less than 1. So the marginals are those of independent draws, with a lower variance.
 
-    >>> [counts_of(np.array([3.0, 1.0]), 2, random).tolist() for random in (0.0, 0.4, 0.5, 0.9)]
+    >>> [split_rows(np.array([3.0, 1.0]), 2, random).tolist() for random in (0.0, 0.4, 0.5, 0.9)]
     [[1, 1], [1, 1], [2, 0], [2, 0]]
     """
     edges = np.concatenate([[0.0], np.cumsum(masses)])
@@ -77,7 +77,7 @@ def counts_of(masses: Masses, num_rows: int, random: float) -> npt.NDArray[np.in
     return counts
 
 
-def weights_of(
+def compute_weights(
     shards: Sequence[int], rows: Sequence[Rows], masses: Masses, smallest: Masses, beta: float
 ) -> npt.NDArray[np.float32]:
     """Return the importance weights of all rows, relative to the least likely transition of all shards.
@@ -132,7 +132,7 @@ def merge(
     arrays = zip(*(each.frames for each in rows), strict=True)
     halves = [_merge_frames(parts, steps, settings.n_step, make_array) for parts in arrays]
     observation, next_observation = (settings.layout.join(parts, len(steps[0])) for parts in zip(*halves, strict=True))
-    index = [handles_of(shard, each.report.epoch, each.indices) for shard, each in zip(shards, rows, strict=True)]
+    index = [make_handles(shard, each.report.epoch, each.indices) for shard, each in zip(shards, rows, strict=True)]
     fields = map_arrays(lambda *parts: _join(parts), *(each.fields for each in rows))
     fields |= {"observation": observation, "next_observation": next_observation}
     fields |= {"index": _join(index), "weight": weights}
@@ -148,19 +148,19 @@ def _merge_frames(
     the windows of all rows, or if a shard has several for each row, all observations and then all next observations.
     """
     if len(arrays) == 1:
-        return _views(_writable(arrays[0]), steps[0], n_step)
+        return _split_frames(_make_writable(arrays[0]), steps[0], n_step)
     all_steps = (sum(num_rows for num_rows, *_ in steps), *steps[0][1:])
     if sum(map(len, arrays)) == all_steps[0]:
         joined = make_array((all_steps[0], *arrays[0].shape[1:]), arrays[0].dtype)
-        return _views(np.concatenate(arrays, out=joined), all_steps, n_step)
-    views = [_views(array, shape, n_step) for array, shape in zip(arrays, steps, strict=True)]
+        return _split_frames(np.concatenate(arrays, out=joined), all_steps, n_step)
+    views = [_split_frames(array, shape, n_step) for array, shape in zip(arrays, steps, strict=True)]
     out = make_array((2, *all_steps, *views[0][0].shape[len(all_steps) :]), arrays[0].dtype)
     for which in (0, 1):
         np.concatenate([each[which] for each in views], out=out[which])
     return out[0], out[1]
 
 
-def _views(frames: Array, steps: tuple[int, ...], n_step: int) -> tuple[Array, Array]:
+def _split_frames(frames: Array, steps: tuple[int, ...], n_step: int) -> tuple[Array, Array]:
     """Return views of the observations and the next observations of ``steps``."""
     if len(steps) == 1:
         observations, next_observations = observation_parts(steps[0], len(frames), n_step)
@@ -180,9 +180,9 @@ class _WritableView:
         self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}
 
 
-def _writable(array: Array) -> Array:
+def _make_writable(array: Array) -> Array:
     return array if array.flags.writeable else np.asarray(_WritableView(array))
 
 
 def _join(parts: Sequence[Array]) -> Array:
-    return _writable(parts[0]) if len(parts) == 1 else np.concatenate(parts)
+    return _make_writable(parts[0]) if len(parts) == 1 else np.concatenate(parts)

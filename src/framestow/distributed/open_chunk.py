@@ -90,11 +90,11 @@ class OpenChunk:
         chosen, best = self._values[:, : steps.num_steps]
         if self._priority is None or np.isnan(chosen).all():
             return None
-        errors = td_errors(steps, chosen, best, self._settings.n_step, self._settings.discount)
+        errors = compute_td_errors(steps, chosen, best, self._settings.n_step, self._settings.discount)
         return self._priority(errors)
 
 
-def td_errors(
+def compute_td_errors(
     steps: SegmentSteps,
     chosen: npt.NDArray[np.float32],
     best: npt.NDArray[np.float32],

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from framestow.distributed.chunks import ShardReport
-from framestow.distributed.merging import Masses, counts_of, merge, weights_of
+from framestow.distributed.merging import Masses, compute_weights, merge, split_rows
 from framestow.distributed.priority_updates import PriorityUpdates
 from framestow.distributed.rate_limiter import RateLimiter, ReplayCounts
 from framestow.distributed.shard import Rows
@@ -108,11 +108,11 @@ class ShardDraws:
                 "no shard has a transition that can be sampled: nothing can be drawn; append more steps, flush(), or "
                 "wait for lost shards"
             )
-        counts = counts_of(masses, num_rows, self._generator.random() if len(masses) > 1 else 0.0)
+        counts = split_rows(masses, num_rows, self._generator.random() if len(masses) > 1 else 0.0)
         requests = []
         for shard in np.flatnonzero(counts).tolist():
             num, epoch, updates = int(counts[shard]), self.group.epoch(shard), self._updates.take(shard)
-            limit = self._limiter.limit_with_draw(shard, self.group.inserted, self.group.transitions)
+            limit = self._limiter.raise_limit(shard, self.group.inserted, self.group.transitions)
             handle = self.group.calls.call(shard, "sample", num, epoch, updates, num_draws, limit, shape)
             requests.append(Request(shard, num, handle))
         return requests
@@ -154,7 +154,7 @@ class PendingRows:
             self.stop()
         masses = self._masses.copy()
         masses[shards] = self._first_masses[shards]  # also of a shard that was lost after it gave rows
-        weights = weights_of(shards, rows, masses, self._smallest, draws.beta(self._num_draws))
+        weights = compute_weights(shards, rows, masses, self._smallest, draws.beta(self._num_draws))
         return merge(shards, rows, weights, draws.settings, self._shape, draws.take_array)
 
     def _wait(self) -> tuple[list[int], list[Rows]]:

@@ -145,7 +145,7 @@ class RateLimiter:
         can_sample = self.ratio.may_sample(1, self._counts.inserted, self._counts.sampled, size)
         return "nobody" if can_sample else "learner"
 
-    def limit_with_question(self, shard: int, inserted: Sequence[int | None], size: int) -> float:
+    def renew_limit(self, shard: int, inserted: Sequence[int | None], size: int) -> float:
         """Return the insert limit that a question gives to a shard.
 
         Arguments:
@@ -153,21 +153,21 @@ class RateLimiter:
             inserted: By shard, the steps that it has inserted; ``None`` while it is lost.
             size: Transitions of all shards.
         """
-        return self._send(shard, self._limit(shard, inserted, size))
+        return self._record(shard, self._limit(shard, inserted, size))
 
-    def limit_with_draw(self, shard: int, inserted: Sequence[int | None], size: int) -> float:
+    def raise_limit(self, shard: int, inserted: Sequence[int | None], size: int) -> float:
         """Return the insert limit that a draw gives to a shard; it never lowers the last one."""
-        return self._send(shard, max(self._limit(shard, inserted, size), self._newest[shard]))
+        return self._record(shard, max(self._limit(shard, inserted, size), self._newest[shard]))
 
-    def question_answered(self, shard: int) -> None:
+    def record_answer(self, shard: int) -> None:
         """Forget the limits from before the question: calls are executed in order."""
         self._largest[shard] = self._newest[shard]
 
-    def epoch_began(self, shard: int, limit: float) -> None:
+    def begin_epoch(self, shard: int, limit: float) -> None:
         """Take over the limit that a shard reports after its start."""
         self._largest[shard] = self._newest[shard] = limit
 
-    def _send(self, shard: int, limit: float) -> float:
+    def _record(self, shard: int, limit: float) -> float:
         self._newest[shard] = limit
         self._largest[shard] = max(self._largest[shard], limit)
         return limit

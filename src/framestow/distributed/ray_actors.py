@@ -72,7 +72,7 @@ def start_cluster(address: str | None = None, num_cpus: int | None = None) -> st
         try:
             module.init(log_to_driver=False, **options)
         except ConnectionError as error:
-            raise _no_cluster(address, str(error)) from error
+            raise _make_no_cluster_error(address, str(error)) from error
     return str(module.get_runtime_context().gcs_address)
 
 
@@ -83,10 +83,10 @@ def _check_reachable(address: str) -> None:
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT_S).close()
         except (OSError, OverflowError) as error:
-            raise _no_cluster(address, str(error)) from error
+            raise _make_no_cluster_error(address, str(error)) from error
 
 
-def _no_cluster(address: str | None, reason: str) -> InvalidSettingsError:
+def _make_no_cluster_error(address: str | None, reason: str) -> InvalidSettingsError:
     return InvalidSettingsError(
         f"address is {address}: no Ray cluster answers there ({reason}); start one with `ray start --head`, or leave "
         "out the address to start one on this machine"
@@ -189,11 +189,11 @@ def start_actors(
     """
     start_cluster()
     options = (placement or ActorPlacement()).options()
-    actor, pickle = _remote_class(), import_module("ray.cloudpickle")
+    actor, pickle = _make_remote_class(), import_module("ray.cloudpickle")
     return RayCalls([actor.options(**options).remote(pickle.dumps((make, one))) for one in settings])
 
 
-def _num_restarts() -> int:
+def _count_restarts() -> int:
     """Return 0 in an actor that runs for the first time, and a number that grows with each restart otherwise."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray 2.60 warns of a name that its own property uses
@@ -208,7 +208,7 @@ class _RayActor:
     # loss of the node that stores it.
     def __init__(self, pickled: bytes) -> None:
         make, settings = import_module("ray.cloudpickle").loads(pickled)
-        self._object = make(settings, _num_restarts())
+        self._object = make(settings, _count_restarts())
 
     def call(self, method: str, *arguments: Any) -> Any:
         """Call a method of the object."""
@@ -220,5 +220,5 @@ class _RayActor:
 
 
 @lru_cache
-def _remote_class() -> Any:
+def _make_remote_class() -> Any:
     return ray().remote(_RayActor)

@@ -137,7 +137,7 @@ class ShardedReplay(ChunkedSteps, Closing):
         settings = [
             ShardSettings(
                 self.settings,
-                seed=_seed_of_shard(seed, number),
+                seed=_derive_seed(seed, number),
                 priorities=priorities,
                 directory=None if folder is None else shard_folder(folder, number),
                 flush_every=flush_every,
@@ -288,7 +288,7 @@ class ShardedReplay(ChunkedSteps, Closing):
         self.group.close()
 
 
-def _seed_of_shard(seed: int | None, number: int) -> int | None:
+def _derive_seed(seed: int | None, number: int) -> int | None:
     """Return the seed of a shard's memory; the first shard has that of the replay."""
     if seed is None or number == 0:
         return seed

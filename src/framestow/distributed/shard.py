@@ -198,7 +198,7 @@ class Shard:
         if chunk.priorities is not None:
             is_step = np.flatnonzero((chunk.steps.bits & BEGINS) == 0)
             known = np.flatnonzero(np.isfinite(chunk.priorities))
-            indices = self._indices(env_id, first + is_step[known] - 1)
+            indices = self._find_indices(env_id, first + is_step[known] - 1)
             memory.update_priorities(indices, chunk.priorities[known])
 
     def _store_context(self, chunk: Chunk, context: Context, is_next: bool) -> None:
@@ -219,7 +219,7 @@ class Shard:
         extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
         add_step(memory.inner, (observation, action, [0.0], observation, [False], [False], env_ids, extras))
         with memory.inner.lock:
-            memory.inner.steps.lose_indices(self._indices(int(env_ids[0]), first))
+            memory.inner.steps.lose_indices(self._find_indices(int(env_ids[0]), first))
 
     def _append_frames(self, chunk: Chunk) -> None:
         """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
@@ -240,7 +240,7 @@ class Shard:
                 observed = flatten_frames(settings.frame.rebuild(frames), settings.frame)
                 inner.store_step((env_ids, *fields, observed, extras), starts)
 
-    def _indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+    def _find_indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
         """Return the readable steps that start at these frames, ascending."""
         env_ids = np.full(len(positions), env_id, np.int64)
         return self.memory.inner.steps.find_steps(env_ids, positions.astype(np.int64))

@@ -125,7 +125,7 @@ class ShardGroup:
         with self.lock:
             state = self._states[shard]
             if state.question is None:
-                limit = self._limiter.limit_with_question(shard, self.inserted, self.transitions)
+                limit = self._limiter.renew_limit(shard, self.inserted, self.transitions)
                 state.question = self.calls.call(shard, "report", self.epoch(shard), limit)
 
     def take_answer(self, shard: int, wait: bool = True) -> None:
@@ -137,7 +137,7 @@ class ShardGroup:
             handle, state.question = state.question, None
             with contextlib.suppress(ActorLostError):
                 self.record(shard, self.result(shard, handle))
-                self._limiter.question_answered(shard)
+                self._limiter.record_answer(shard)
 
     def result(self, shard: int, handle: Any) -> Any:
         """Wait for the answer to a call and return it; a shard without an answer is lost.
@@ -216,7 +216,7 @@ class ShardGroup:
             counts.ignored_updates += report.ignored_updates - (ignored if is_same else 0)
             state.counted = report.epoch, report.inserted, report.ignored_updates
             if state.report is None:
-                self._limiter.epoch_began(shard, report.insert_limit)
+                self._limiter.begin_epoch(shard, report.insert_limit)
             state.report, state.reported_at = report, time.monotonic()
 
     def _lose(self, shard: int, error: ActorLostError) -> None:
