@@ -130,17 +130,16 @@ class MemorySettings:
 
     def _frames_per_segment(self) -> int:
         """Return the given number, or the one that compresses best; raise if the budget is too small for it."""
-        frames, is_random = self.frames_per_segment, self.retention == "random"
-        usual = usual_frames_per_segment(self.frame, self.layout.depths)
-        usual = segment_frames(self.retention, self.capacity, self.num_envs, self.stack, usual)
-        if self.max_bytes is None:
-            return usual if frames is None else frames
-        num_sealed = MIN_SEALED_SEGMENTS if is_random else 1
+        frames, max_bytes = self.frames_per_segment, self.max_bytes
+        num_sealed = MIN_SEALED_SEGMENTS if self.retention == "random" else 1
         fewest, extra_bytes = min_segment_frames(self.stack), self.extras.dtype.itemsize
         needs = SegmentNeeds(self.frame, self.num_envs, self.stack, num_sealed, fewest, extra_bytes)
         if frames is None:
-            return needs.frames_within(self.max_bytes, usual)
-        needs.check(self.max_bytes, frames)
+            usual = usual_frames_per_segment(self.frame, self.layout.depths)
+            usual = segment_frames(self.retention, self.capacity, self.num_envs, self.stack, usual)
+            return usual if max_bytes is None else needs.frames_within(max_bytes, usual)
+        if max_bytes is not None:
+            needs.check(max_bytes, frames)
         return frames
 
     @cached_property

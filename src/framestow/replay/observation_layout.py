@@ -108,6 +108,8 @@ class ObservationLayout:
 
     spec: AnySpec
     stacks: tuple[Stacks | None, ...]
+    frame_space: AnySpec
+    """Spec of one frame of each array."""
     takes_frames: bool = False
     """Whether the memory was built with the space of one frame: ``begin`` and ``append`` take single frames."""
 
@@ -133,8 +135,14 @@ class ObservationLayout:
         spec = observation_spec(space)
         arrays = arrays_of(spec)
         if isinstance(stack_axis, tuple) and stack_axis and all(isinstance(one, Stacks | None) for one in stack_axis):
-            return cls(spec, tuple(stack_axis))  # of a saved memory
-        return cls(spec, tuple(map(_as_stacks, arrays, _choices(arrays, stack_axis))))
+            stacks = stack_axis  # of a saved memory
+        else:
+            stacks = tuple(map(_as_stacks, arrays, _choices(arrays, stack_axis)))
+        frames = [
+            frame if each is None else replace(frame, shape=each.frame_shape(frame.shape))
+            for frame, each in zip(spec.frame_specs, stacks, strict=True)
+        ]
+        return cls(spec, stacks, _with_frames(spec, frames))
 
     @classmethod
     def of_arguments(cls, space: Any, stack: int | None, stack_axis: Any) -> ObservationLayout:
@@ -162,7 +170,7 @@ class ObservationLayout:
             frame if each is None else replace(frame, shape=each.observation_shape(frame.shape))
             for frame, each in zip(frames.frame_specs, stacks, strict=True)
         ]
-        return cls(_with_frames(frames, specs), stacks)
+        return cls(_with_frames(frames, specs), stacks, frames)
 
     @cached_property
     def arrays(self) -> tuple[ArraySpec, ...]:
@@ -178,15 +186,6 @@ class ObservationLayout:
     def depth(self) -> int:
         """Number of frames in the deepest array: the memory's ``stack``."""
         return max(self.depths)
-
-    @cached_property
-    def frame_space(self) -> AnySpec:
-        """Spec of one frame of each array."""
-        frames = [
-            frame if stacks is None else replace(frame, shape=stacks.frame_shape(frame.shape))
-            for stacks, frame in zip(self.stacks, self.spec.frame_specs, strict=True)
-        ]
-        return _with_frames(self.spec, frames)
 
     @cached_property
     def unstacked_arrays(self) -> tuple[tuple[npt.NDArray[Any], int, int, tuple[int, ...]], ...]:
