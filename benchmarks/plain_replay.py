@@ -127,15 +127,15 @@ class PlainReplay:
         steps, weights = self._draw_prioritized(random) if self.is_prioritized else self._draw_uniformly(random)
         slots = steps % self.capacity
         return Batch(
-            self.observation[slots],
-            self.action[slots],
-            self.reward[slots],
-            self.discount[slots],
-            self.next_observation[slots],
-            steps,
-            weights,
-            self.terminated[slots],
-            self.truncated[slots],
+            observation=self.observation[slots],
+            action=self.action[slots],
+            reward=self.reward[slots],
+            discount=self.discount[slots],
+            next_observation=self.next_observation[slots],
+            index=steps,
+            weight=weights,
+            terminated=self.terminated[slots],
+            truncated=self.truncated[slots],
         )
 
     def _draw_uniformly(self, random: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float32]]:

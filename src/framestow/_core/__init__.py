@@ -25,8 +25,9 @@ from framestow._core._native import (
     unpack_segment,
     verify_segment,
 )
+from framestow._core.resolved_steps import StepFields, Windows
 
-EXPECTED_ABI_VERSION = 16  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
+EXPECTED_ABI_VERSION = 17  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -41,8 +42,10 @@ __all__ = [
     "PaletteScreen",
     "Priorities",
     "StepBlocks",
+    "StepFields",
     "StepRing",
     "Unstacker",
+    "Windows",
     "are_priorities",
     "checksum",
     "default_frames_per_segment",

@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
+from framestow._core.resolved_steps import StepFields, Windows
+
 ABI_VERSION: int
 
 def set_leak_warnings(enabled: bool) -> None:
@@ -286,15 +288,6 @@ class Unstacker:
         """
 
 _Indices = NDArray[np.int64]
-_Windows = tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]
-_Fields = tuple[
-    NDArray[Any],
-    NDArray[np.float32],
-    NDArray[np.float32],
-    NDArray[np.bool_],
-    NDArray[np.bool_],
-    dict[str, NDArray[Any]],
-]
 
 class _Steps:
     """The native half of a step store; ``replay.steps.step_store.StepStore`` defines the terms.
@@ -362,19 +355,16 @@ class _Steps:
 
     def resolve(
         self, indices: _Indices, with_extras: bool = True, merges_windows: bool = False
-    ) -> tuple[_Windows, _Fields]:
+    ) -> tuple[Windows, StepFields]:
         """Return the windows and fields of transitions in new arrays; IndexError for one that is not sampleable.
 
-        Windows: environments, last positions, counts without padding. Each transition has two windows of ``stack``
-        frames: first come all observations, then all next observations. ``merges_windows``: one window of ``stack +
-        n_step`` frames each, if ``n_step`` is 1 or below ``stack`` and every next observation is its observation
-        shifted by ``n_step`` frames. A border, or a return with fewer steps, gives every transition two.
-
-        Fields: actions (counted ones as int64), rewards, discounts, terminated, truncated, and a dict of extra fields,
-        which is empty unless ``with_extras``.
+        Each transition has two windows of ``stack`` frames: first come all observations, then all next observations.
+        ``merges_windows``: one window of ``stack + n_step`` frames each, if ``n_step`` is 1 or below ``stack`` and
+        every next observation is its observation shifted by ``n_step`` frames. A border, or a return with fewer steps,
+        gives every transition two.
         """
 
-    def resolve_steps(self, indices: _Indices, with_extras: bool = True) -> tuple[_Windows, _Fields]:
+    def resolve_steps(self, indices: _Indices, with_extras: bool = True) -> tuple[Windows, StepFields]:
         """Return the windows and fields of single steps, as if ``n_step`` were 1; of pending steps too.
 
         Each step has one window, from its observation's first frame to the next observation's newest one. Of a border

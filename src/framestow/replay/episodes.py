@@ -97,18 +97,20 @@ class EpisodeRuns:
 
 def _runs_of_piece(steps: StepStore, indices: Indices) -> npt.NDArray[Any]:
     """Return the runs within the steps ``indices``."""
-    windows, (_, rewards, _, terminated, truncated, _) = steps.resolve_steps(indices, with_extras=False)
-    env_ids, last_positions, counts = windows
-    order = np.lexsort((last_positions, env_ids))
-    env_ids, positions = env_ids[order], last_positions[order] - 1  # a window ends with the next observation's frame
+    windows, fields = steps.resolve_steps(indices, with_extras=False)
+    order = np.lexsort((windows.last_positions, windows.env_ids))
+    env_ids, positions = (
+        windows.env_ids[order],
+        windows.last_positions[order] - 1,
+    )  # a window ends with the next observation's frame
     follows = (env_ids[1:] == env_ids[:-1]) & (positions[1:] == positions[:-1] + 1)
     firsts = np.flatnonzero(np.concatenate([[True], ~follows]))
     lasts = np.concatenate([firsts[1:], [len(env_ids)]]) - 1
     runs = np.zeros(len(firsts), RUN)
     runs["env_id"], runs["first"], runs["length"] = env_ids[firsts], positions[firsts], lasts - firsts + 1
-    runs["history"] = counts[order][firsts] - 2  # without the newest frame and the next observation's frame
-    runs["total_reward"] = np.add.reduceat(rewards[order], firsts, dtype=np.float64)
-    runs["terminated"], runs["truncated"] = terminated[order][lasts], truncated[order][lasts]
+    runs["history"] = windows.counts[order][firsts] - 2  # without the newest frame and the next observation's frame
+    runs["total_reward"] = np.add.reduceat(fields.reward[order], firsts, dtype=np.float64)
+    runs["terminated"], runs["truncated"] = fields.terminated[order][lasts], fields.truncated[order][lasts]
     runs["has_beginning"] = steps.flags_of(indices[order][firsts]) & BEGINS_EPISODE > 0
     return runs
 
@@ -259,20 +261,20 @@ def read_episode(parts: MemoryParts, env_id: int, first: int, length: int, *, ha
                 f"steps of environment {env_id} were evicted during the iteration over episodes: a full memory "
                 "must not be appended to meanwhile; pause the environments"
             )
-        windows, (actions, rewards, _, terminated, truncated, extras) = parts.steps.resolve_steps(indices)
+        windows, fields = parts.steps.resolve_steps(indices)
         borders = parts.steps.flags_of(indices) & BORDER > 0
-    counts = windows[2]
+    counts = windows.counts
     last_count = 1 if borders[-1] else min(counts[-1], parts.settings.stack)
     return StoredEpisode(
         env_id=env_id,
         indices=indices,
-        actions=actions,
-        rewards=rewards,
-        terminated=terminated,
-        truncated=truncated,
+        actions=fields.action,
+        rewards=fields.reward,
+        terminated=fields.terminated,
+        truncated=fields.truncated,
         has_beginning=has_beginning,
         history=int(counts[0]) - 2,  # without the newest frame and the next observation's frame
-        extras=extras,
+        extras=fields.extras,
         borders=borders,
         _storage=parts.storage,
         _first_position=first,

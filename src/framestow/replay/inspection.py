@@ -167,7 +167,7 @@ def runs_by_label(parts: MemoryParts) -> list[LabelRuns]:
     with parts.lock:
         episodes = EpisodeRuns.of(parts.steps)
         newest_positions = parts.steps.newest_positions.copy()
-        waiting = parts.steps.resolve_steps(parts.steps.pending, with_extras=False)[0][0]  # the environment of each
+        waiting = parts.steps.resolve_steps(parts.steps.pending, with_extras=False)[0].env_ids
     found = []
     for label in dict.fromkeys(labels):
         env_ids = [env_id for env_id, its_label in enumerate(labels) if its_label == label]
@@ -327,7 +327,8 @@ def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
         raise NothingToSampleError("the memory has no transitions: there is nothing to sample; append steps first")
     rank = int(np.random.default_rng(seed).integers(len(memory)))
     index = steps.sampleable_at(np.array([rank]))
-    (env_ids, first_step, counts), _ = steps.resolve_steps(index, with_extras=False)
-    (_, last_positions, _), _ = steps.resolve(index, with_extras=False)
-    num_steps = int(last_positions[-1] - first_step[0]) + 1
-    return DrawnTransition(memory.get(index), int(env_ids[0]), memory.stack + 1 - int(counts[0]), num_steps)
+    first_step, _ = steps.resolve_steps(index, with_extras=False)
+    windows, _ = steps.resolve(index, with_extras=False)
+    num_steps = int(windows.last_positions[-1] - first_step.last_positions[0]) + 1
+    env_id, num_padded = int(first_step.env_ids[0]), memory.stack + 1 - int(first_step.counts[0])
+    return DrawnTransition(memory.get(index), env_id, num_padded, num_steps)

@@ -23,7 +23,7 @@ from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
 from framestow.replay.step_fields import BORDER, slot_record
 from framestow.replay.steps.block_steps import BlockSteps
-from framestow.replay.steps.step_store import StepStore, Windows
+from framestow.replay.steps.step_store import StepStore
 from framestow.replay.steps.step_stores import make_step_store
 from framestow.storage.frame_storage import FrameStorage
 
@@ -170,7 +170,7 @@ class MemoryParts:
             self.steps.check()
             self.check_segments()
             frames = self.storage.frames_per_segment
-            windows = Windows(*self.steps.resolve(self.steps.sampleable_indices(), with_extras=False)[0])
+            windows, _ = self.steps.resolve(self.steps.sampleable_indices(), with_extras=False)
             for track in range(self.settings.num_tracks):
                 is_mine = windows.env_ids == track % self.settings.num_envs
                 lasts = windows.last_positions[is_mine]

@@ -17,6 +17,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import StepFields, Windows
 from framestow.argument_checks import whole_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
@@ -27,7 +28,6 @@ from framestow.replay.eviction import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_layout import Stacks
 from framestow.replay.samplers.sampler import Draw
-from framestow.replay.steps.step_store import StepFields
 from framestow.storage.frame_storage import FrameSnapshot
 
 MAX_BUFFERS = 8
@@ -114,10 +114,10 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
     (docs/threads.md).
     """
 
-    __slots__ = ("_parts", "columns", "frames", "snapshot", "windows")
+    __slots__ = ("_parts", "fields", "frames", "snapshot", "windows")
 
-    windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
-    columns: StepFields
+    windows: Windows
+    fields: StepFields
     frames: Frames
 
     def __init__(self, parts: MemoryParts) -> None:
@@ -210,7 +210,7 @@ def observation_parts(num_rows: int, num_windows: int, n_step: int) -> tuple[Any
 class LookedUp(NamedTuple):
     """Positions of the frames of some transitions, their other fields, arrays for the frames, and the open snapshot."""
 
-    windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]]
+    windows: Windows
     fields: StepFields
     frames: Frames
     snapshot: FrameSnapshot
@@ -306,7 +306,7 @@ class BatchBuilder:
     def look_up(self, indices: npt.NDArray[np.int64], shares_frames: bool = True) -> LookedUp:
         """Look transitions up, and start a snapshot, which the caller must stop; hold the lock."""
         windows, fields = self._steps.resolve(indices, True, shares_frames)
-        num_windows = len(windows[0])
+        num_windows = len(windows.env_ids)
         length = self._stack
         if num_windows == len(indices):
             length += self._n_step
@@ -324,7 +324,6 @@ class BatchBuilder:
 
     def batch(self, draw: Draw, fields: StepFields, frames: Frames) -> Batch:
         """Return the batch of a draw whose frames are unpacked."""
-        action, reward, discount, terminated, truncated, extras = fields
         num_windows = len(frames[0] if isinstance(frames, tuple) else frames)
         both = observation_parts(len(draw.indices), num_windows, self._n_step)
         if self._is_as_stored:
@@ -332,16 +331,16 @@ class BatchBuilder:
         else:
             observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
         return Batch(
-            observation,
-            action,
-            reward,
-            discount,
-            next_observation,
-            draw.indices,
-            draw.weights,
-            terminated,
-            truncated,
-            extras,
+            observation=observation,
+            action=fields.action,
+            reward=fields.reward,
+            discount=fields.discount,
+            next_observation=next_observation,
+            index=draw.indices,
+            weight=draw.weights,
+            terminated=fields.terminated,
+            truncated=fields.truncated,
+            extras=fields.extras,
         )
 
     def as_observation(
@@ -371,10 +370,10 @@ class PendingBatch(PendingFrames[Batch]):
     def look_up(self) -> None:  # noqa: D102
         with self._parts.lock:
             self.draw = self._builder.draw(self._batch_size)
-            self.windows, self.columns, self.frames, self.snapshot = self._builder.look_up(self.draw.indices)
+            self.windows, self.fields, self.frames, self.snapshot = self._builder.look_up(self.draw.indices)
 
     def _batch(self) -> Batch:
-        return self._builder.batch(self.draw, self.columns, self.frames)
+        return self._builder.batch(self.draw, self.fields, self.frames)
 
 
 @dataclass(frozen=True)
@@ -416,8 +415,7 @@ def step_sequences(parts: MemoryParts, indices: npt.NDArray[np.int64], length: i
             )
         followed = parts.steps.follow(indices, length)[0]
         is_step = followed >= 0
-        columns = parts.steps.resolve_steps(followed[is_step])[1]
-    action, reward, _, terminated, truncated, extra = columns
+        fields = parts.steps.resolve_steps(followed[is_step])[1]
 
     def spread(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
         if is_step.all():
@@ -427,12 +425,12 @@ def step_sequences(parts: MemoryParts, indices: npt.NDArray[np.int64], length: i
         return spread_out
 
     return StepSequences(
-        followed,
-        spread(action),
-        spread(reward),
-        spread(terminated),
-        spread(truncated),
-        {name: spread(column) for name, column in extra.items()},
+        index=followed,
+        action=spread(fields.action),
+        reward=spread(fields.reward),
+        terminated=spread(fields.terminated),
+        truncated=spread(fields.truncated),
+        extras={name: spread(column) for name, column in fields.extras.items()},
     )
 
 

@@ -14,14 +14,14 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import StepFields, Windows
 from framestow.argument_checks import one_of, whole_number
 from framestow.errors import NothingToSampleError
-from framestow.frames.observation_spec import each_array
+from framestow.frames.observation_spec import each_array, map_arrays
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.sampling import BatchBuilder, PendingFrames, look_up, read_pending
 from framestow.replay.step_fields import BORDER
-from framestow.replay.steps.step_store import StepFields, Windows
 
 Borders = Literal["mask", "inside", "cross"]
 LONGEST = 65_536  # steps
@@ -191,7 +191,7 @@ class PendingSequences(PendingFrames[SequenceBatch]):
         with parts.lock:
             self._steps = self._choose()
             self._mask = mask = self._steps.indices >= 0
-            windows, self.columns, are_borders = _steps_of(parts, self._steps.indices, mask)
+            windows, self.fields, are_borders = _steps_of(parts, self._steps.indices, mask)
             length = parts.settings.stack
             if are_borders.any():
                 self._batches.num_bordered_sequences += int(are_borders.any(1).sum())
@@ -206,20 +206,14 @@ class PendingSequences(PendingFrames[SequenceBatch]):
 
     def _batch(self) -> SequenceBatch:
         observation, next_observation = self._observations()
-        action, reward, discount, terminated, truncated, extra = self.columns
         return SequenceBatch(
             observation=observation,
-            action=action,
-            reward=reward,
-            discount=discount,
             next_observation=next_observation,
-            terminated=terminated,
-            truncated=truncated,
+            **self.fields._asdict(),
             is_first=self._steps.is_first,
             mask=self._mask,
             index=self._steps.indices,
             weight=self._steps.weight,
-            extras=extra,
             burn_in=self._burn_in,
         )
 
@@ -252,7 +246,7 @@ def _steps_of(
     """
     is_full = bool(mask.all())
     steps = (index if is_full else np.where(mask, index, index[:, :1])).ravel()
-    windows, (*numbers, extra) = parts.steps.resolve_steps(steps)
+    windows, fields = parts.steps.resolve_steps(steps)
     are_borders = (parts.steps.flags_of(steps) & BORDER > 0).reshape(mask.shape)
 
     def reshape(column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -261,9 +255,7 @@ def _steps_of(
             of_steps[~mask] = np.zeros((), column.dtype)
         return of_steps
 
-    action, reward, discount, terminated, truncated = map(reshape, numbers)
-    more = {name: reshape(column) for name, column in extra.items()}
-    return Windows(*windows), (action, reward, discount, terminated, truncated, more), are_borders
+    return windows, StepFields(*(map_arrays(reshape, field) for field in fields)), are_borders
 
 
 def _join(windows: Windows, mask: npt.NDArray[np.bool_]) -> Windows:

@@ -199,7 +199,7 @@ def _fill_rows(
 ) -> None:
     settings = memory.inner.settings
     layout = settings.layout
-    (_, last_positions, _), _ = memory.inner.steps.resolve(batch.index, with_extras=False)
+    last_positions = memory.inner.steps.resolve(batch.index, with_extras=False)[0].last_positions
     num_steps = last_positions[len(rows) :] - last_positions[: len(rows)]
     for part, observation in enumerate((batch.observation, batch.next_observation)):
         newest = steps + part * num_steps

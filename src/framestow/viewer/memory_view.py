@@ -188,13 +188,13 @@ class MemoryView:
         indices = episode.indices
         is_sampleable = steps.is_sampleable(indices)
         sampled = indices[is_sampleable]
-        (_, last_positions, _), (_, returns, discounts, terminated, truncated, _) = steps.resolve(sampled, False)
-        num_steps = last_positions[len(sampled) :] - last_positions[: len(sampled)]
+        windows, fields = steps.resolve(sampled, False)
+        num_steps = windows.last_positions[len(sampled) :] - windows.last_positions[: len(sampled)]
         of_transitions: dict[str, npt.NDArray[Any]] = {
-            "n_step_return": returns,
-            "discount": discounts,
-            "n_terminated": terminated,
-            "n_truncated": truncated,
+            "n_step_return": fields.reward,
+            "discount": fields.discount,
+            "n_terminated": fields.terminated,
+            "n_truncated": fields.truncated,
             "num_steps": num_steps.astype(np.uint8),
         }
         chances = parts.notified_sampler.chances(sampled) if len(sampled) else None

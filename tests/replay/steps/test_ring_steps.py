@@ -9,7 +9,7 @@ from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.steps.ring_steps import RingSteps
-from framestow.replay.steps.step_store import StepSettings, Windows
+from framestow.replay.steps.step_store import StepSettings
 from oracles.listed_steps import evicted
 
 FRAME = FrameSpec((1, 1))
@@ -42,7 +42,7 @@ def test_a_window_has_the_history_of_its_episode_and_the_next_frame():
     for _ in range(5):
         step(step_store)
 
-    windows = Windows(*step_store.resolve_steps(np.arange(5), with_extras=False)[0])
+    windows = step_store.resolve_steps(np.arange(5), with_extras=False)[0]
 
     assert [1, 2, 3, 4, 5] == windows.last_positions.tolist()
     assert [2, 3, 4, 4, 4] == windows.counts.tolist()
@@ -57,7 +57,7 @@ def test_positions_continue_across_episodes_and_past_32_bits():
     for _ in range(6):
         step(step_store)
 
-    windows = Windows(*step_store.resolve_steps(np.arange(2, 12), with_extras=False)[0])
+    windows = step_store.resolve_steps(np.arange(2, 12), with_extras=False)[0]
 
     first = 2**32 - 3
     assert [first + 2 + row // 2 for row in range(10)] == windows.last_positions.tolist()
@@ -78,9 +78,7 @@ def test_unreferenced_frames_are_never_referenced_and_are_reported_within_a_segm
             unreferenced_before[env_id] = position
         step_store.begin(np.flatnonzero(~step_store.is_open))
 
-        windows = Windows(
-            *step_store.resolve(np.arange(step_store.oldest, step_store.next_index), with_extras=False)[0]
-        )
+        windows, _ = step_store.resolve(np.arange(step_store.oldest, step_store.next_index), with_extras=False)
         first_positions = windows.last_positions - windows.counts + 1
         for env_id in (0, 1):
             needed = first_positions[windows.env_ids == env_id]
@@ -150,4 +148,4 @@ def test_a_cut_off_episode_accepts_no_steps_until_the_next_begin():
     assert [0, 1] == step_store.sampleable_indices().tolist()
     step_store.begin(np.arange(2))
     assert [] == step(step_store)
-    assert [2, 2, 2, 2] == Windows(*step_store.resolve_steps(np.arange(4), with_extras=False)[0]).counts.tolist()
+    assert [2, 2, 2, 2] == step_store.resolve_steps(np.arange(4), with_extras=False)[0].counts.tolist()

@@ -34,6 +34,18 @@ const NumpyDtypes& numpy_dtypes() {
     });
 }
 
+const NamedTuples& named_tuples() {
+    return kept<NamedTuples>([] {
+        const nb::module_ classes = nb::module_::import_("framestow._core.resolved_steps");
+        const nb::handle tuple(reinterpret_cast<PyObject*>(&PyTuple_Type));
+        return NamedTuples{classes.attr("Windows"), classes.attr("StepFields"), tuple.attr("__new__")};
+    });
+}
+
+nb::object new_named(const nb::object& named_tuple, const nb::tuple& values) {
+    return named_tuples().new_tuple(named_tuple, values);
+}
+
 void refuse(const char* name, const std::string& fault) {
     throw std::invalid_argument(std::string(name) + " " + fault);
 }

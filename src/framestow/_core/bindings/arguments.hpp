@@ -31,6 +31,15 @@ struct NumpyDtypes {
 };
 const NumpyDtypes& numpy_dtypes();
 
+// The classes of framestow/_core/resolved_steps.py, and tuple.__new__; alive as long as the interpreter.
+struct NamedTuples {
+    nanobind::object windows, step_fields, new_tuple;
+};
+const NamedTuples& named_tuples();
+
+// Returns a named tuple by tuple.__new__, since the __new__ of its class is a Python function.
+nanobind::object new_named(const nanobind::object& named_tuple, const nanobind::tuple& values);
+
 template <typename Scalar>
 nanobind::object new_array(nanobind::handle shape, nanobind::handle dtype, Scalar*& values) {
     void* bytes = nullptr;

@@ -63,7 +63,7 @@ void bind_errors() {
 
 namespace {
 
-constexpr int kAbiVersion = 16;  // incremented with every change of the Python API; _core/__init__.py checks it
+constexpr int kAbiVersion = 17;  // incremented with every change of the Python API; _core/__init__.py checks it
 
 }  // namespace
 

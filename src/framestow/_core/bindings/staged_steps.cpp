@@ -259,8 +259,9 @@ nb::tuple StagedSteps::new_columns(std::size_t size, std::size_t num_windows, bo
             new_array(rows_of(count, column_shapes_[column]), column_dtypes_[column], extra[column]);
     }
     out.columns = extra.empty() ? nullptr : extra.data();
-    return nb::make_tuple(nb::make_tuple(env_ids, last_positions, counts),
-                          nb::make_tuple(actions, rewards, discounts, terminated, truncated, extra_columns));
+    const nb::tuple fields = nb::make_tuple(actions, rewards, discounts, terminated, truncated, extra_columns);
+    return nb::make_tuple(new_named(named_tuples().windows, nb::make_tuple(env_ids, last_positions, counts)),
+                          new_named(named_tuples().step_fields, fields));
 }
 
 }  // namespace framestow

@@ -280,7 +280,9 @@ public:
         }
         const nb::slice first(static_cast<Py_ssize_t>(indices.size()));
         const nb::handle windows = columns[0];
-        return nb::make_tuple(nb::make_tuple(windows[0][first], windows[1][first], windows[2][first]), columns[1]);
+        return nb::make_tuple(
+            new_named(named_tuples().windows, nb::make_tuple(windows[0][first], windows[1][first], windows[2][first])),
+            columns[1]);
     }
 
     nb::tuple resolve_steps(nb::handle indices_argument, bool with_extras) const {

@@ -82,24 +82,6 @@ ENV_FIELDS = ("newest_positions", "episode_starts", "run_starts", "is_open", "un
 """Arrays with one entry per environment."""
 
 
-class Windows(NamedTuple):
-    """Positions of the frames of some transitions, as ``FrameStorage.windows`` takes them."""
-
-    env_ids: npt.NDArray[np.int32]
-    last_positions: Indices  # of the newest frame of each window
-    counts: npt.NDArray[np.int32]  # of frames, without padding
-
-
-StepFields = tuple[  # actions, rewards, discounts, terminated, truncated, extras by name
-    npt.NDArray[Any],
-    npt.NDArray[np.float32],
-    npt.NDArray[np.float32],
-    npt.NDArray[np.bool_],
-    npt.NDArray[np.bool_],
-    dict[str, npt.NDArray[Any]],
-]
-
-
 class StepStore(_Steps):
     """The stored steps of all environments: actions, rewards, flags, extras, and the positions of their frames.
 
@@ -301,7 +283,7 @@ def check_windows(steps: StepStore, stack: int) -> None:
     ):
         raise AssertionError("ranks and indices of the sampleable transitions do not agree")
     _check_pending(steps)
-    windows = Windows(*steps.resolve_steps(sampleable, with_extras=False)[0])
+    windows, _ = steps.resolve_steps(sampleable, with_extras=False)
     if (windows.last_positions > steps.newest_positions[windows.env_ids]).any():
         raise AssertionError("a transition references a frame that was never stored")
     if (windows.counts < 2).any() or (windows.counts > stack + 1).any():
@@ -315,10 +297,10 @@ def _check_pending(steps: StepStore) -> None:
     pending = steps.pending
     if steps.is_sampleable(pending).any():
         raise AssertionError("a sampleable transition is pending")
-    env_ids, lasts, _ = steps.resolve_steps(pending, with_extras=False)[0]
-    if not steps.is_open[env_ids].all():
+    windows, _ = steps.resolve_steps(pending, with_extras=False)
+    if not steps.is_open[windows.env_ids].all():
         raise AssertionError("a transition of an ended episode is pending")
-    if (steps.newest_positions[env_ids] - lasts + 1 >= steps.n_step).any():
+    if (steps.newest_positions[windows.env_ids] - windows.last_positions + 1 >= steps.n_step).any():
         raise AssertionError("a transition with all its steps is pending")
 
 

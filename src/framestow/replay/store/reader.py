@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import Windows
 from framestow.closing import Closing
 from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
 from framestow.replay.memory_parts import MemoryParts
@@ -303,8 +304,8 @@ def _check_references(parts: MemoryParts) -> None:
     snapshot, stack = storage.take_snapshot(), parts.settings.stack
     try:
         for indices in steps_in_pieces(steps, WINDOWS_PER_PIECE):
-            windows = steps.resolve_steps(indices, with_extras=False)[0]
-            if (windows[2] < 2).any():
+            windows, _ = steps.resolve_steps(indices, with_extras=False)
+            if (windows.counts < 2).any():
                 raise ValueError("a transition has a window that no observation has")
             _check_frames(snapshot, windows, stack + 1)
         if steps.n_step > 1:
@@ -315,14 +316,10 @@ def _check_references(parts: MemoryParts) -> None:
         snapshot.stop()
 
 
-def _check_frames(
-    snapshot: FrameSnapshot,
-    windows: tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int32]],
-    length: int,
-) -> None:
+def _check_frames(snapshot: FrameSnapshot, windows: Windows, length: int) -> None:
     """Raise ``ValueError`` unless every window has 1 to ``length`` frames, and all are stored."""
     missing = snapshot.find_missing_window(*windows, length)
-    if missing < len(windows[0]):
+    if missing < len(windows.counts):
         env_id, last, count = (int(column[missing]) for column in windows)
         raise ValueError(
             f"a transition of environment {env_id} needs the frames {last - count + 1} to {last}: not all are stored"

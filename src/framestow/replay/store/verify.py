@@ -453,10 +453,9 @@ def find_step_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
     """
     newest_steps = np.empty((5, 0), np.int64)
     for indices in steps_in_pieces(stored_steps, STEPS_PER_PIECE):
-        windows, (_, rewards, _, terminated, truncated, _) = stored_steps.resolve_steps(indices, with_extras=False)
-        env_ids, lasts, counts = windows
+        windows, fields = stored_steps.resolve_steps(indices, with_extras=False)
         is_border = stored_steps.flags_of(indices) & BORDER > 0
-        piece = np.stack([env_ids, lasts, counts, terminated | truncated, is_border])
+        piece = np.stack([*windows, fields.terminated | fields.truncated, is_border])
         steps = np.concatenate([newest_steps, piece], axis=1)
         steps = steps[:, np.lexsort((steps[1], steps[0]))]
         env_ids, lasts, counts, ended, is_border = steps
@@ -474,6 +473,6 @@ def find_step_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
         ):
             for row in np.flatnonzero(is_wrong) + 1:
                 yield f"track {env_ids[row]}, frame {lasts[row]}: {problem}"
-        if not np.isfinite(rewards).all():
+        if not np.isfinite(fields.reward).all():
             yield "a reward is not finite"
         newest_steps = steps[:, np.append(~is_same, True)]
