@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -134,7 +135,7 @@ class WaitingAgent:
         """Begin an update, as a captured one is launched."""
         if self._row is None:
             first = {name: getattr(batch, name)[:1] for name in INPUTS}
-            self._row = clone_inputs(TensorBatch(**{**vars(batch), **first}))
+            self._row = clone_inputs(replace(batch, **first))
             self._inputs = clone_inputs(self._row)
         copy_inputs(self._row, self._inputs)
         self.num_updates += 1

@@ -9,17 +9,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import Any, TypeAlias, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError
-from framestow.frames.observation_spec import map_arrays
 from framestow.lazy_names import missing_extra, public_names
-from framestow.one_line import one_line, plural
-from framestow.replay.batch import Batch, SequenceBatch, check_batch, describe_batch
+from framestow.replay.batch import NOT_MAPPED, Batch, SequenceBatch, check_batch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, draw_function, sequence_draw_function
 from framestow.replay.memory import ReplayMemory, check_batch_size
 from framestow.replay.sampling import make_aligned
@@ -30,95 +27,43 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_extra(__name__, missing.name, "jax") from missing
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 __all__ = ["BatchLoader", "JaxBatch", "JaxSequenceBatch", "SequenceLoader", "to_jax"]
 __dir__ = public_names(__name__)
 
 
-@dataclasses.dataclass(frozen=True)
-class JaxBatch:
-    """A ``Batch`` as JAX arrays of the same shapes.
+JaxBatch: TypeAlias = Batch[jax.Array]
+"""A ``Batch`` as JAX arrays of the same shapes.
 
-    Without ``jax_enable_x64``, JAX converts 64-bit dtypes to 32 bits: ``int64`` actions become ``int32``. ``index``
-    stays a NumPy array of ``int64``, for ``memory.update_priorities``. Dict and tuple observations become dicts and
-    tuples of arrays.
+Without ``jax_enable_x64``, JAX converts 64-bit dtypes to 32 bits: ``int64`` actions become ``int32``. ``index`` stays a
+NumPy array of ``int64``, for ``memory.update_priorities``. Dict and tuple observations become dicts and tuples of
+arrays.
 
-    The batch is a pytree of all fields except ``index``, which is ``None`` inside a traced function.
-    """
+The batch is a pytree of all fields except ``index``, which is ``None`` inside a traced function.
+"""
 
-    observation: Any
-    action: Any
-    reward: jax.Array
-    discount: jax.Array
-    next_observation: Any
-    index: npt.NDArray[np.int64] | None
-    weight: jax.Array
-    terminated: jax.Array
-    truncated: jax.Array
-    extras: dict[str, jax.Array]
+JaxSequenceBatch: TypeAlias = SequenceBatch[jax.Array]
+"""A ``SequenceBatch`` as JAX arrays; otherwise like ``JaxBatch``.
 
-    def __len__(self) -> int:
-        return len(self.reward)
-
-    def __repr__(self) -> str:
-        return describe_batch(self)
+``burn_in`` is not a leaf of the pytree: functions are traced once for each value.
+"""
 
 
-@dataclasses.dataclass(frozen=True)
-class JaxSequenceBatch:
-    """A ``SequenceBatch`` as JAX arrays; otherwise like ``JaxBatch``.
-
-    ``burn_in`` is not a leaf of the pytree: functions are traced once for each value.
-    """
-
-    observation: Any
-    action: Any
-    reward: jax.Array
-    discount: jax.Array
-    next_observation: Any
-    terminated: jax.Array
-    truncated: jax.Array
-    is_first: jax.Array
-    mask: jax.Array
-    index: npt.NDArray[np.int64] | None
-    weight: jax.Array
-    extras: dict[str, jax.Array]
-    burn_in: int = 0
-
-    def __len__(self) -> int:
-        return len(self.reward)
-
-    def __repr__(self) -> str:
-        return describe_batch(self)
-
-    @property
-    def learns(self) -> jax.Array:
-        """Mask of the steps that contribute to the loss, ``(B, L)``: ``mask`` without the first ``burn_in`` steps."""
-        return self.mask.at[:, : self.burn_in].set(False)
-
-
-def _leaves(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(kind) if field.name not in ("index", "burn_in"))
-
-
-def _register(kind: type) -> None:
+def _register(kind: type[Batch] | type[SequenceBatch]) -> None:
     """Register ``kind`` as a pytree of all its fields except ``index`` and ``burn_in``."""
-    names = _leaves(kind)
+    names = [field.name for field in dataclasses.fields(kind) if field.name not in NOT_MAPPED]
 
     def flatten(batch: Any) -> tuple[tuple[Any, ...], int | None]:
         return tuple(getattr(batch, name) for name in names), getattr(batch, "burn_in", None)
 
     def unflatten(burn_in: int | None, leaves: tuple[Any, ...]) -> Any:
-        static = {} if burn_in is None else {"burn_in": burn_in}
+        static: dict[str, Any] = {} if burn_in is None else {"burn_in": burn_in}
         return kind(index=None, **static, **dict(zip(names, leaves, strict=True)))
 
     jax.tree_util.register_pytree_node(kind, flatten, unflatten)
 
 
-_register(JaxBatch)
-_register(JaxSequenceBatch)
+_register(Batch)
+_register(SequenceBatch)
 
 
 @overload
@@ -150,11 +95,7 @@ def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> Ja
     """
     batch, device = check_batch(batch), jax.local_devices()[0] if device is None else check_device(device)
     convert = _on_cpu if device.platform == "cpu" else partial(jax.device_put, device=device)
-    kind = JaxSequenceBatch if isinstance(batch, SequenceBatch) else JaxBatch
-    leaves = {name: map_arrays(convert, getattr(batch, name)) for name in _leaves(kind)}
-    if isinstance(batch, SequenceBatch):
-        return JaxSequenceBatch(index=batch.index, burn_in=batch.burn_in, **leaves)
-    return JaxBatch(index=batch.index, **leaves)
+    return batch.map(convert)
 
 
 def check_device(device: Any) -> Any:
@@ -167,30 +108,13 @@ def check_device(device: Any) -> Any:
 Loaded = TypeVar("Loaded")
 
 
-class Loader(Closing, Generic[Loaded]):
+class Loader(BatchesAhead[Any, Loaded]):
     """Base class of ``BatchLoader`` and ``SequenceLoader``: an iterator over batches, and a context manager."""
 
     def __init__(self, draw: Callable[[], Pending[Any]], device: jax.Device | None, ahead: int, threads: int) -> None:
         check_device(device)
-        self._batches: BatchesAhead[Any, Loaded] = BatchesAhead(
-            draw, partial(_to_jax_and_wait, device=device), ahead, threads
-        )
-        where = "the default device" if device is None else device
-        self._details = f"batches on {where}", f"{ahead} ahead", plural(threads, "thread")
-
-    def __repr__(self) -> str:
-        return one_line(self, lambda: self._details)
-
-    def __iter__(self) -> Self:
-        return self
-
-    def __next__(self) -> Loaded:
-        """Return the next batch; wait for it if it is not ready."""
-        return next(self._batches)
-
-    def close(self) -> None:
-        """Stop the threads after their current batch. Closing twice is allowed."""
-        self._batches.close()
+        where = "on the default device" if device is None else f"on {device}"
+        super().__init__(draw, partial(_to_jax_and_wait, device=device), ahead, threads, where)
 
 
 class BatchLoader(Loader[JaxBatch]):

@@ -226,11 +226,8 @@ def test_the_example_of_the_docs_prints_its_documented_output(capsys):
 def test_batches_and_loaders_say_in_one_line_what_they_are():
     memory = filled()
 
-    assert f"JaxBatch(8 transitions, observation (8, 3, {SHAPE[0]}, {SHAPE[1]}) uint8, action (8,) int32)" == repr(
-        to_jax(memory.sample(8))
-    )
-    assert repr(to_jax(memory.sample_sequences(2, 5))).startswith(
-        "JaxSequenceBatch(2 sequences of 5 steps, observation "
-    )
+    arrays = f"observation (8, 3, {SHAPE[0]}, {SHAPE[1]}) uint8, action (8,) int32"
+    assert f"Batch(8 transitions, {arrays}, on {jax.devices()[0]})" == repr(to_jax(memory.sample(8)))
+    assert repr(to_jax(memory.sample_sequences(2, 5))).startswith("SequenceBatch(2 sequences of 5 steps, observation ")
     with BatchLoader(memory, 4) as loader:
         assert "BatchLoader(batches on the default device, 2 ahead, 1 thread)" == repr(loader)

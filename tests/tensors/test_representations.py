@@ -14,12 +14,12 @@ def test_a_batch_of_tensors_shows_shapes_dtypes_and_device_instead_of_numbers():
     memory.begin(np.zeros((1, 2, 2), np.uint8))
     memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
 
-    assert "TensorBatch(1 transition, observation (1, 3, 2, 2) uint8, action (1,) int64, on cpu)" == repr(
+    assert "Batch(1 transition, observation (1, 3, 2, 2) uint8, action (1,) int64, on cpu)" == repr(
         face.to_tensors(memory.sample(1))
     )
-    assert (
-        "TensorSequenceBatch(1 sequence of 1 step, observation (1, 1, 3, 2, 2) uint8, action (1, 1) int64, on cpu)"
-    ) == repr(face.to_tensors(memory.sample_sequences(1, 1)))
+    sequences = face.to_tensors(memory.sample_sequences(1, 1))
+    arrays = "observation (1, 1, 3, 2, 2) uint8, action (1, 1) int64"
+    assert f"SequenceBatch(1 sequence of 1 step, {arrays}, on cpu)" == repr(sequences)
 
 
 def test_a_loader_says_where_its_batches_are_and_what_prepares_them():

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from framestow.errors import InvalidSettingsError
 from framestow.replay.batch import Batch
 from framestow.replay.sampling import OutputPool
 from framestow.torch.tensor_batch import TensorBatch, to_tensors
@@ -45,6 +46,13 @@ def test_every_field_keeps_its_values_and_dtype(dtype: type) -> None:
     batch = _batch(_numbered_windows().astype(dtype))
 
     _assert_same(batch, to_tensors(batch, CPU))
+
+
+def test_a_batch_of_tensors_is_refused_where_one_of_arrays_is_needed() -> None:
+    tensors = to_tensors(_batch(_numbered_windows()), CPU)
+
+    with pytest.raises(InvalidSettingsError, match=r"on cpu\): it must be a Batch or a SequenceBatch of NumPy arrays"):
+        to_tensors(tensors, CPU)
 
 
 def test_on_the_cpu_nothing_is_copied() -> None:

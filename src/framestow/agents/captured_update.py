@@ -6,6 +6,7 @@ The technique is that of PyTorch's documentation, "CUDA Graphs: whole-network ca
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -72,7 +73,7 @@ class CapturedUpdate:
 
 def clone_inputs(tensors: TensorBatch) -> TensorBatch:
     """Return a batch whose ``INPUTS`` are contiguous copies; the other fields are those of ``tensors``."""
-    return TensorBatch(**{**vars(tensors), **{name: getattr(tensors, name).clone() for name in INPUTS}})
+    return replace(tensors, **{name: getattr(tensors, name).clone() for name in INPUTS})
 
 
 def copy_inputs(source: TensorBatch, destination: TensorBatch) -> None:

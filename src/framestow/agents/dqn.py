@@ -157,7 +157,7 @@ class DQN:
         A row's loss is multiplied by its importance weight; the update minimises their mean. A ``TensorBatch`` must be
         on the agent's device.
         """
-        tensors = batch if isinstance(batch, TensorBatch) else to_tensors(batch, self.device)
+        tensors = batch if isinstance(batch.reward, Tensor) else to_tensors(batch, self.device)
         if self.settings.learning_rate_half_at is not None:
             self._set_learning_rate()
         update = Update(self._update(tensors))

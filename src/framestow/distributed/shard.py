@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import StepFields
 from framestow.distributed.calls import Calls, LocalCalls
 from framestow.distributed.chunk_log import ChunkLog, chunk_log_path
 from framestow.distributed.chunks import (
@@ -42,7 +43,7 @@ from framestow.replay.sequences import SequenceShape
 from framestow.replay.step_checks import BEGINS, BEGINS_RUN
 
 # Fields of a ``Batch`` and of a ``SequenceBatch`` that a shard sends by name.
-BATCH_FIELDS = ("action", "reward", "discount", "terminated", "truncated", "extras")
+BATCH_FIELDS = StepFields._fields
 SEQUENCE_FIELDS = (*BATCH_FIELDS, "is_first", "mask")
 NO_WRITER = -1
 EPOCH_BITS = 12  # of a shard's epoch in the index of a batch

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,18 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.one_line import one_line, plural, shapes
 
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as DefaultTypeVar
 
-def describe_batch(batch: Any, device: str = "") -> str:
+    Array = DefaultTypeVar("Array", default=npt.NDArray[Any])
+else:
+    Array = TypeVar("Array")
+
+Other = TypeVar("Other")
+NOT_MAPPED = ("index", "burn_in")  # fields of a batch that ``map`` passes on
+
+
+def describe_batch(batch: Any) -> str:
     """Return one line about a batch of any kind: number of rows, and shapes and dtypes instead of numbers."""
 
     def details() -> Iterator[str]:
@@ -27,15 +37,23 @@ def describe_batch(batch: Any, device: str = "") -> str:
             yield f"extras {shapes(batch.extras)}"
         if getattr(batch, "burn_in", 0):
             yield f"burn_in {batch.burn_in}"
-        if device:
-            yield f"on {device}"
+        if not isinstance(batch.reward, np.ndarray):
+            yield f"on {batch.reward.device}"
 
     return one_line(batch, details)
 
 
+def map_fields(batch: Any, function: Callable[[Any], Any], index: Callable[[Any], Any] | None) -> dict[str, Any]:
+    """Return the fields of ``batch`` by name, after ``map``."""
+    fields = {name: field if name in NOT_MAPPED else map_arrays(function, field) for name, field in vars(batch).items()}
+    return fields if index is None else fields | {"index": index(batch.index)}
+
+
 @dataclass(frozen=True, init=False)
-class Batch:
+class Batch(Generic[Array]):
     """A batch of ``B`` transitions, whose observations and next observations share memory; ``copy`` separates them.
+
+    The arrays are of NumPy. Loaders and ``map`` give batches of PyTorch's or JAX's, ``Batch[torch.Tensor]``.
 
     ================  ==========================  =======  =======================================================
     field             shape                       dtype    meaning
@@ -57,29 +75,29 @@ class Batch:
     once no view of it is alive.
     """
 
-    observation: npt.NDArray[Any]
-    action: npt.NDArray[Any]
-    reward: npt.NDArray[np.float32]
-    discount: npt.NDArray[np.float32]
-    next_observation: npt.NDArray[Any]
-    index: npt.NDArray[np.int64]
-    weight: npt.NDArray[np.float32]
-    terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-    extras: Mapping[str, npt.NDArray[Any]]
+    observation: Any
+    action: Array
+    reward: Array
+    discount: Array
+    next_observation: Any
+    index: Any
+    weight: Array
+    terminated: Array
+    truncated: Array
+    extras: Mapping[str, Array]
 
     def __init__(
         self,
-        observation: npt.NDArray[np.uint8],
-        action: npt.NDArray[Any],
-        reward: npt.NDArray[np.float32],
-        discount: npt.NDArray[np.float32],
-        next_observation: npt.NDArray[np.uint8],
-        index: npt.NDArray[np.int64],
-        weight: npt.NDArray[np.float32],
-        terminated: npt.NDArray[np.bool_],
-        truncated: npt.NDArray[np.bool_],
-        extras: Mapping[str, npt.NDArray[Any]] | None = None,
+        observation: Any,
+        action: Array,
+        reward: Array,
+        discount: Array,
+        next_observation: Any,
+        index: Any,
+        weight: Array,
+        terminated: Array,
+        truncated: Array,
+        extras: Mapping[str, Array] | None = None,
     ) -> None:
         # The dataclass would use object.__setattr__, which takes twice the time, for every sample.
         fields = self.__dict__
@@ -95,12 +113,25 @@ class Batch:
         fields["extras"] = {} if extras is None else extras
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.reward)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return describe_batch(self)
 
-    def copy(self) -> Batch:
+    def map(self, function: Callable[[Array], Other], index: Callable[[Any], Any] | None = None) -> Batch[Other]:
+        """Return a batch with ``function`` of each array. ``index`` stays, unless there is a function for it.
+
+        >>> import numpy as np
+        >>> from framestow import FrameSpec, ReplayMemory
+        >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
+        >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
+        >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        >>> memory.sample(8).map(lambda array: array[:2]).observation.shape
+        (2, 4, 2, 2)
+        """
+        return Batch(**map_fields(self, function, index))
+
+    def copy(self: Batch[npt.NDArray[Any]]) -> Batch:
         """Return a batch of new arrays in C order, which share no memory; you may write to them and keep them.
 
         >>> import numpy as np
@@ -115,11 +146,11 @@ class Batch:
         >>> np.shares_memory(own.observation, own.next_observation)
         False
         """
-        return copy_batch(self)
+        return self.map(np.ndarray.copy, np.ndarray.copy)
 
 
 @dataclass(frozen=True)
-class SequenceBatch:
+class SequenceBatch(Generic[Array]):
     """A batch of ``B`` sequences of up to ``L`` consecutive steps, whose observations share memory.
 
     ================  ============================  =======  =====================================================
@@ -150,54 +181,48 @@ class SequenceBatch:
     """
 
     observation: Any
-    action: npt.NDArray[Any]
-    reward: npt.NDArray[np.float32]
-    discount: npt.NDArray[np.float32]
+    action: Array
+    reward: Array
+    discount: Array
     next_observation: Any
-    terminated: npt.NDArray[np.bool_]
-    truncated: npt.NDArray[np.bool_]
-    is_first: npt.NDArray[np.bool_]
-    mask: npt.NDArray[np.bool_]
-    index: npt.NDArray[np.int64]
-    weight: npt.NDArray[np.float32]
-    extras: Mapping[str, npt.NDArray[Any]]
+    terminated: Array
+    truncated: Array
+    is_first: Array
+    mask: Array
+    index: Any
+    weight: Array
+    extras: Mapping[str, Array]
     burn_in: int = 0
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.reward)  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
         return describe_batch(self)
 
-    def copy(self) -> SequenceBatch:
+    def map(
+        self, function: Callable[[Array], Other], index: Callable[[Any], Any] | None = None
+    ) -> SequenceBatch[Other]:
+        """Return a batch with ``function`` of each array, as ``Batch.map`` does."""
+        return SequenceBatch(**map_fields(self, function, index))
+
+    def copy(self: SequenceBatch[npt.NDArray[Any]]) -> SequenceBatch:
         """Return a batch of new arrays in C order, which share no memory, as ``Batch.copy`` does."""
-        return copy_batch(self)
+        return self.map(np.ndarray.copy, np.ndarray.copy)
 
     @property
-    def learns(self) -> npt.NDArray[np.bool_]:
+    def learns(self) -> Array:
         """Steps to compute a loss for, ``(B, L)``: ``mask`` without the first ``burn_in`` steps."""
-        learns = self.mask.copy()
-        learns[:, : self.burn_in] = False
+        mask: Any = self.mask
+        learns: Array = mask & (mask.cumsum(1) > self.burn_in)  # no step comes after masked ones
         return learns
 
 
-AnyBatch = TypeVar("AnyBatch", Batch, SequenceBatch)
-
-
-def copy_batch(batch: AnyBatch) -> AnyBatch:
-    """Return ``batch`` with a copy of each of its arrays, in C order."""
-
-    def copy_of(field: Any) -> Any:
-        return field if isinstance(field, int) else map_arrays(lambda array: array.copy(), field)
-
-    return type(batch)(**{name: copy_of(field) for name, field in vars(batch).items()})
-
-
 def check_batch(given: Any) -> Batch | SequenceBatch:
-    """Return ``given``; raise ``InvalidSettingsError`` unless it is a ``Batch`` or a ``SequenceBatch``."""
-    if not isinstance(given, (Batch, SequenceBatch)):
+    """Return ``given``; raise ``InvalidSettingsError`` unless it is a batch of NumPy arrays."""
+    if not isinstance(given, (Batch, SequenceBatch)) or not isinstance(given.reward, np.ndarray):
         raise InvalidSettingsError(
-            f"a batch is {given!r}: it must be a Batch or a SequenceBatch; give what sample() returns, or unpack what "
-            "memory.draw_ahead(...) returns"
+            f"a batch is {given!r}: it must be a Batch or a SequenceBatch of NumPy arrays; give what sample() returns, "
+            "or unpack what memory.draw_ahead(...) returns"
         )
     return given

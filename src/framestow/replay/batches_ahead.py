@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from framestow.argument_checks import check_callable, whole_number
 from framestow.closing import Closing
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError
+from framestow.one_line import one_line, plural
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory import check_batch_size
 from framestow.replay.sequences import SequenceShape
@@ -72,7 +73,12 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
     """
 
     def __init__(
-        self, draw: Callable[[], Pending[Drawn]], prepare: Callable[[Drawn], Ready], ahead: int = 2, threads: int = 1
+        self,
+        draw: Callable[[], Pending[Drawn]],
+        prepare: Callable[[Drawn], Ready],
+        ahead: int = 2,
+        threads: int = 1,
+        where: str = "in RAM",
     ) -> None:
         ahead = whole_number("ahead", ahead, 1, rule=AHEAD_RULE)
         threads = whole_number("threads", threads, 1, rule="at least 1 thread prepares batches; give 1")
@@ -85,6 +91,11 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
         self._process = os.getpid()
         # Batches that are drawn but not yet returned, in the order of their draws; at most num_ahead + 1.
         self._in_progress: deque[_BatchInProgress[Drawn, Ready]] = deque()
+
+        self._details = f"batches {where}", f"{ahead} ahead", plural(threads, "thread")
+
+    def __repr__(self) -> str:
+        return one_line(self, lambda: self._details)
 
     def __iter__(self) -> Self:
         return self

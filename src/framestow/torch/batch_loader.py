@@ -9,14 +9,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 
 from framestow.argument_checks import truth_value, whole_number
-from framestow.closing import Closing
-from framestow.one_line import one_line, plural
 from framestow.replay.batch import Batch, check_batch
 from framestow.replay.batches_ahead import (
     AHEAD_RULE,
@@ -38,9 +36,6 @@ from framestow.torch.tensor_batch import (
     transfer_buffer_of,
     usable_device,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class Upload(Protocol):
@@ -184,7 +179,7 @@ class CudaUploads:
 Loaded = TypeVar("Loaded")
 
 
-class Loader(Closing, Generic[Loaded]):
+class Loader(BatchesAhead[Any, Loaded]):
     """Base class of ``BatchLoader`` and ``SequenceLoader``: an iterator over batches, and a context manager."""
 
     def __init__(
@@ -200,23 +195,12 @@ class Loader(Closing, Generic[Loaded]):
         copies = _copies_to(usable_device(device), pin_memory, ahead)
         # Returns the tensors of a prepared batch; runs in the thread that asks for it.
         self._receive: Callable[[Any], Any] = copies.receive
-        self._batches: BatchesAhead[Any, Any] = BatchesAhead(draw, partial(_send_checked, copies), ahead, threads)
-        self._details = f"batches on {device}", f"{ahead} ahead", plural(threads, "thread")
-
-    def __repr__(self) -> str:
-        return one_line(self, lambda: self._details)
-
-    def __iter__(self) -> Self:
-        return self
+        super().__init__(draw, partial(_send_checked, copies), ahead, threads, f"on {device}")
 
     def __next__(self) -> Loaded:
         """Return the next batch; wait for it if it is not ready."""
-        loaded: Loaded = self._receive(next(self._batches))
+        loaded: Loaded = self._receive(super().__next__())
         return loaded
-
-    def close(self) -> None:
-        """Stop the threads after their current batch. Closing twice is allowed."""
-        self._batches.close()
 
 
 class BatchLoader(Loader[TensorBatch]):

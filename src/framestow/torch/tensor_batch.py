@@ -6,7 +6,6 @@ packs all arrays of a batch into one buffer, so that they are copied in one piec
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any, TypeAlias, overload
 
@@ -16,8 +15,7 @@ import torch
 from torch import Tensor
 
 from framestow.errors import InvalidSettingsError
-from framestow.frames.observation_spec import map_arrays
-from framestow.replay.batch import Batch, SequenceBatch, check_batch, describe_batch
+from framestow.replay.batch import Batch, SequenceBatch, check_batch
 
 _ALIGNMENT = 64  # bytes, enough for every dtype and every load of a device
 
@@ -109,71 +107,21 @@ def _torch_dtype(dtype: np.dtype[Any]) -> torch.dtype:
     return torch.from_numpy(np.empty(0, dtype)).dtype
 
 
-@dataclasses.dataclass(frozen=True)
-class TensorBatch:
-    """A ``Batch`` as tensors on a device, with the same shapes and dtypes.
+TensorBatch: TypeAlias = Batch[Tensor]
+"""A ``Batch`` as tensors on a device, with the same shapes and dtypes.
 
-    ``uint8`` pixels stay ``uint8``; scale them on the device (``scale_pixels``). Dict and tuple observations become
-    dicts and tuples of tensors. ``index`` stays on the CPU, for ``memory.update_priorities``.
+``uint8`` pixels stay ``uint8``; scale them on the device (``scale_pixels``). Dict and tuple observations become dicts
+and tuples of tensors. ``index`` stays on the CPU, for ``memory.update_priorities``.
 
-    Do not write to the observations: ``observation`` and ``next_observation`` share frames. On the CPU the tensors are
-    views of the batch's arrays, which are not reused while a tensor references them.
-    """
+Do not write to the observations: ``observation`` and ``next_observation`` share frames. On the CPU the tensors are
+views of the batch's arrays, which are not reused while a tensor references them.
+"""
 
-    observation: Any
-    action: Any
-    reward: Tensor
-    discount: Tensor
-    next_observation: Any
-    index: Tensor
-    weight: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    extras: dict[str, Tensor]
+TensorSequenceBatch: TypeAlias = SequenceBatch[Tensor]
+"""A ``SequenceBatch`` as tensors on a device; otherwise like ``TensorBatch``.
 
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __repr__(self) -> str:
-        return describe_batch(self, str(self.reward.device))
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorSequenceBatch:
-    """A ``SequenceBatch`` as tensors on a device; otherwise like ``TensorBatch``.
-
-    On the device, too, stacks are views of the frames of their sequence.
-    """
-
-    observation: Any
-    action: Any
-    reward: Tensor
-    discount: Tensor
-    next_observation: Any
-    terminated: Tensor
-    truncated: Tensor
-    is_first: Tensor
-    mask: Tensor
-    index: Tensor
-    weight: Tensor
-    extras: dict[str, Tensor]
-    burn_in: int = 0
-
-    def __len__(self) -> int:
-        return len(self.index)
-
-    def __repr__(self) -> str:
-        return describe_batch(self, str(self.reward.device))
-
-    @property
-    def learns(self) -> Tensor:
-        """Mask of the steps that contribute to the loss, ``(B, L)``: ``mask`` without the first ``burn_in`` steps."""
-        learns = self.mask.clone()
-        learns[:, : self.burn_in] = False
-        return learns
-
-
-NOT_ON_DEVICE = ("index", "burn_in")  # fields that stay on the CPU
+On the device, too, stacks are views of the frames of their sequence.
+"""
 
 AnyBatch: TypeAlias = Batch | SequenceBatch
 AnyTensors: TypeAlias = TensorBatch | TensorSequenceBatch
@@ -233,25 +181,15 @@ def to_tensors(batch: AnyBatch, device: torch.device | str = "cpu") -> AnyTensor
 
 
 def transfer_buffer_of(batch: AnyBatch) -> TransferBuffer:
-    """Return the transfer buffer of the fields of ``batch`` that go to the device."""
+    """Return the transfer buffer of the arrays of ``batch`` that go to the device."""
     arrays: list[npt.NDArray[Any]] = []
-    for name in _device_fields(batch):
-        map_arrays(arrays.append, getattr(batch, name))
+    batch.map(arrays.append)
     return TransferBuffer(arrays)
 
 
 def convert_batch(batch: AnyBatch, convert: Callable[[npt.NDArray[Any]], Tensor]) -> AnyTensors:
     """Return ``batch`` as tensors made by ``convert``; ``index`` stays on the CPU."""
-    fields = {name: map_arrays(convert, getattr(batch, name)) for name in _device_fields(batch)}
-    index = _on_cpu(batch.index)
-    if isinstance(batch, SequenceBatch):
-        return TensorSequenceBatch(index=index, burn_in=batch.burn_in, **fields)
-    return TensorBatch(index=index, **fields)
-
-
-def _device_fields(batch: AnyBatch) -> list[str]:
-    """Return the names of the fields that are copied to the device."""
-    return [name for name in vars(batch) if name not in NOT_ON_DEVICE]
+    return batch.map(convert, _on_cpu)
 
 
 def pixels_to_device(observations: npt.NDArray[Any], device: torch.device) -> Tensor:

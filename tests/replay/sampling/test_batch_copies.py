@@ -1,4 +1,4 @@
-"""``batch.copy()``: arrays of its own, where a batch's observations share memory with its next observations."""
+"""``batch.map()``, and ``batch.copy()``: own arrays, where observations and next observations share memory."""
 
 from __future__ import annotations
 
@@ -39,11 +39,10 @@ def arrays_of(batch) -> list[np.ndarray]:
     return arrays
 
 
-@pytest.mark.parametrize(
-    "sample",
-    [lambda memory: memory.sample(8), lambda memory: memory.sample_sequences(4, 5, burn_in=2)],
-    ids=["transitions", "sequences"],
-)
+SAMPLES = [lambda memory: memory.sample(8), lambda memory: memory.sample_sequences(4, 5, burn_in=2)]
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=["transitions", "sequences"])
 def test_a_copy_equals_its_batch_and_shares_memory_with_nothing(sample):
     batch = sample(recorded())
 
@@ -71,6 +70,20 @@ def test_the_copy_of_a_batch_of_sequences_has_its_burn_in():
 
     assert 2 == batch.burn_in
     assert not batch.learns[:, :2].any()
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=["transitions", "sequences"])
+def test_a_mapped_batch_has_the_function_of_each_array_and_the_same_index_and_burn_in(sample):
+    batch = sample(recorded())
+
+    rows, shifted = batch.map(lambda array: array[1:]), batch.map(np.ndarray.copy, lambda index: index + 1)
+
+    assert len(batch) - 1 == len(rows)
+    for expected, actual in zip(arrays_of(batch), arrays_of(rows), strict=True):
+        np.testing.assert_array_equal(expected if expected is batch.index else expected[1:], actual)
+    assert rows.index is batch.index
+    np.testing.assert_array_equal(batch.index + 1, shifted.index)
+    assert getattr(batch, "burn_in", None) == getattr(rows, "burn_in", None)
 
 
 def test_writing_to_a_copy_changes_neither_the_batch_nor_the_next_observation():
