@@ -26,8 +26,8 @@ class Rings:
         frame = self.recent.shape[2:]
         arrays = ((next_observations[:0], depth, piece_bytes, frame),)
         given = None if observations is None else [observations]
-        unstacker = Unstacker((self.stacks,), is_open, arrays, False)
-        newest, flags = unstacker.unstack(np.array(env_ids, np.int32), given, [next_observations])
+        unstacker = Unstacker((self.stacks,), is_open, arrays)
+        (newest,), flags = unstacker.unstack(np.array(env_ids, np.int32), given, [next_observations])
         assert ((len(env_ids), *frame), self.recent.dtype) == (newest.shape, newest.dtype)
         return [CONTINUES | SHIFTED] * len(env_ids) if flags is None else flags.tolist(), newest
 
@@ -119,7 +119,7 @@ def test_next_observations_alone_are_compared_with_the_current_ones(axis, piece_
 def test_arrays_of_another_shape_dtype_or_order_are_left_to_python():
     rings = Rings((3, 5), np.uint8, 2)
     now = observations_of(rings.frames[4:6], "first")
-    unstack = Unstacker((rings.stacks,), OPEN, ((now[:0], 2, 15, (3, 5)),), False).unstack
+    unstack = Unstacker((rings.stacks,), OPEN, ((now[:0], 2, 15, (3, 5)),)).unstack
     others = now[:1], now[:, :1], now.astype(np.int8), now.astype(np.uint16), np.asfortranarray(now), now.tolist(), 3
     assert unstack(None, [now], [now]) is not None
     for other in others:
@@ -130,7 +130,7 @@ def test_arrays_of_another_shape_dtype_or_order_are_left_to_python():
 def test_only_what_differs_in_one_of_several_arrays_is_flagged():
     pictures, vectors = Rings((3, 5), np.uint8, 2), Rings((7,), np.float32, 1)
     arrays = (np.zeros((0, 2, 3, 5), np.uint8), 2, 15, (3, 5)), (np.zeros((0, 7), np.float32), 1, 28, (7,))
-    unstack = Unstacker((pictures.stacks, vectors.stacks), OPEN, arrays, True).unstack
+    unstack = Unstacker((pictures.stacks, vectors.stacks), OPEN, arrays).unstack
     now = [observations_of(pictures.frames[4:6], "first"), vectors.frames[5]]
     after = [observations_of(pictures.frames[5:7], "first"), vectors.frames[6]]
     (picture, vector), flags = unstack(None, now, after)

@@ -9,12 +9,12 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS, FrameStacker
 
 
-def frames(*values: int) -> np.ndarray:
-    return np.array(values, np.uint8).reshape(-1, 1, 1)
+def frames(*values: int) -> tuple[np.ndarray]:
+    return (np.array(values, np.uint8).reshape(-1, 1, 1),)
 
 
 def shown(stacker: FrameStacker) -> list[list[int]]:
-    return stacker.stacks()[..., 0, 0].tolist()
+    return stacker.stacks()[0][..., 0, 0].tolist()
 
 
 @pytest.mark.parametrize(("padding", "before"), [("first_frame", 100), ("zeros", 0)])
@@ -35,9 +35,9 @@ def test_a_stack_is_the_last_frames_padded_by_the_first_one_or_by_zeros(stack, p
 def test_zero_padding_has_the_dtype_of_the_frames(dtype):
     stacker = FrameStacker(FrameSpec((2, 3), dtype), 3, 1, "zeros")
     frame = np.ones((1, 2, 3), dtype)
-    stacker.begin(np.array([0]), frame)
+    stacker.begin(np.array([0]), (frame,))
 
-    assert np.concatenate([np.zeros((2, 2, 3), dtype), frame]).tobytes() == stacker.stacks().tobytes()
+    assert np.concatenate([np.zeros((2, 2, 3), dtype), frame]).tobytes() == stacker.stacks()[0].tobytes()
 
 
 def test_an_unknown_padding_is_refused():
@@ -60,7 +60,7 @@ def test_environments_have_independent_stacks(padding):
 def test_a_returned_stack_does_not_change_later():
     stacker = FrameStacker(FrameSpec((1, 1)), 2, num_envs=1)
     stacker.begin(np.array([0]), frames(1))
-    handed_out = stacker.stacks()
+    [handed_out] = stacker.stacks()
     stacker.append(np.array([0]), frames(2))
 
     assert [1, 1] == handed_out[0, :, 0, 0].tolist()

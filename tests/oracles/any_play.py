@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from gymnasium.spaces import Box, Dict
 
-from framestow import FrameSpec, ReplayMemory
+from framestow import ReplayMemory
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.observation_layout import ObservationLayout
@@ -121,8 +121,7 @@ class AnyPlay:
         if not self.layout.takes_frames:
             return self.observed(stacks)
         parts = [np.stack(parts) for parts in zip(*(stack[-1] for stack in stacks), strict=True)]
-        space = self.layout.frame_space
-        return space.rebuild(parts[0] if isinstance(space, FrameSpec) else tuple(parts))
+        return self.layout.frame_space.rebuild(parts)
 
     def play(self, num_calls: int) -> AnyPlay:
         for _ in range(num_calls):

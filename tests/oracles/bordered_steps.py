@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import flatten_frames
 from framestow.frames.stacking import BY_SETTING
 from framestow.replay.added_steps import RunStarts
 from framestow.replay.memory import ReplayMemory
@@ -24,7 +23,7 @@ def append_with_borders(
     target = getattr(memory, "inner", memory)  # a shard's writer has no inner door
     starts = RunStarts(np.where(borders, BY_SETTING, 0).astype(np.uint8), None)
     *fields, frames = step
-    target.store_step((env_ids, *fields, flatten_frames(frames, target.settings.frame), extras), starts)
+    target.store_step((env_ids, *fields, target.settings.frame.flatten(frames), extras), starts)
 
 
 def bordered_memory(num_borders: int, **settings: Any) -> ReplayMemory:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from framestow.frames.observation_spec import arrays_of
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.viewer.memory_view import MemoryView
@@ -105,6 +104,6 @@ def assert_same_stacks(memory: ReplayMemory, batch: Batch, row: int, episode: Sh
     layout = memory.inner.settings.layout
     for part, observation in enumerate((batch.observation, batch.next_observation)):
         arrays = layout.split(layout.flatten(observation))
-        for key in range(len(arrays_of(memory.inner.settings.frame))):
+        for key in range(len(memory.inner.settings.frame.arrays)):
             expected = np.ascontiguousarray(arrays[key][row])
             assert expected.tobytes() == episode.stack(step, part, key).tobytes(), (step, part, key)

@@ -411,13 +411,13 @@ def test_the_stacks_of_the_policy_equal_the_windows(depth, padding):
         paddings = rng.integers(0, 4, NUM_ENVS) if position else np.full(NUM_ENVS, USUAL)
         frames = frames_of(spec, NUM_ENVS, rng)
         lead_ins = frames_of(spec, NUM_ENVS * (depth - 1), rng).reshape(NUM_ENVS, depth - 1, *spec.shape)
-        given = (np.arange(NUM_ENVS, dtype=np.int32), frames, paddings.astype(np.uint8), lead_ins)
+        given = (np.arange(NUM_ENVS, dtype=np.int32), (frames,), paddings.astype(np.uint8), (lead_ins,))
         storage.append(*given)
         stacker.append(*given)
 
         begun[paddings != CONTINUES] = position
         windows = [(env_id, position, min(depth, position - begun[env_id] + 1)) for env_id in range(NUM_ENVS)]
-        np.testing.assert_array_equal(read(storage, windows, depth, spec, padding), stacker.stacks())
+        np.testing.assert_array_equal(read(storage, windows, depth, spec, padding), stacker.stacks()[0])
 
 
 def test_each_array_has_a_stack_of_its_depth():

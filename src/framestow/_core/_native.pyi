@@ -262,7 +262,6 @@ class Unstacker:
             frames, the bytes of a frame that lie together, and the shape of a frame. Each frame has pieces of so many
             bytes, which alternate with those of the other frames: all its bytes for a stack along the first axis, the
             bytes of one pixel along the last.
-        gives_tuple: Whether the frames are a tuple with one array for each array; False: those of the only array.
     """
 
     def __init__(
@@ -270,12 +269,11 @@ class Unstacker:
         stacks: tuple[FrameStacks, ...],
         is_open: NDArray[np.bool_],
         arrays: tuple[tuple[NDArray[Any], int, int, tuple[int, ...]], ...],
-        gives_tuple: bool,
     ) -> None: ...
     def unstack(
         self, env_ids: Any, observations: Sequence[Any] | None, next_observations: Sequence[Any]
-    ) -> tuple[Any, NDArray[np.uint8] | None] | None:
-        """Return the newest frames of the next observations, ``(m, *frame)``, and the flags of each row.
+    ) -> tuple[tuple[NDArray[Any], ...], NDArray[np.uint8] | None] | None:
+        """Return the newest frames of the next observations, ``(m, *frame)`` of each array, and the flags of each row.
 
         ``env_ids``: None for all. ``observations`` and ``next_observations``: one array for each array of an
         observation, ``(m, *shape)``. None for the observations: the current ones of open episodes.

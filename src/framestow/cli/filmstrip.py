@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, ArraySpec
+from framestow.frames.frame_spec import ArraySpec, FrameSpec
+from framestow.frames.observation_spec import AnySpec
 from framestow.lazy_names import missing_extra
 from framestow.replay.batch import Batch
 from framestow.replay.inspection import DrawnTransition
@@ -51,7 +51,7 @@ def write_filmstrip(path: Path, drawn: DrawnTransition, spec: AnySpec, label: st
 
 def choose_array(spec: AnySpec, key: str) -> ArraySpec:
     """Return the array named ``key``; for an empty key the largest picture, or the largest vector if there is none."""
-    arrays = [ArraySpec((), spec)] if isinstance(spec, FrameSpec) else list(spec.arrays)
+    arrays = spec.arrays
     named = [array for array in arrays if array.key == key] if key else arrays
     if not named:
         keys = ", ".join(array.key for array in arrays if array.key) or "one array without a key"

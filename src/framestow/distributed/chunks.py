@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import Frames, each_array
+from framestow.frames.observation_spec import Frames
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_checks import BEGINS, BEGINS_RUN, SegmentSteps
 from framestow.storage.frame_storage import FrameStorage
@@ -81,7 +79,7 @@ class Taken(NamedTuple):
     report: ShardReport
 
 
-def unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Frames, list[npt.NDArray[Any]]]:
+def unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Frames, Frames]:
     """Return the frames of a chunk, and the whole stacks of those frames that begin an episode or a run.
 
     ``(num_frames, *frame)`` and ``(num_begins, depth, *frame)`` of each array.
@@ -97,12 +95,11 @@ def unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Frames, list[n
             raise DamagedDataError(
                 f"segment has {storage.next_position(track)} frames: its chunk has {num}; send it again"
             )
-    whole = spec.empty(1, num)
+    whole = tuple(frame.empty(1, num) for frame in spec.frame_specs)
     storage.windows(ONLY_ENV, np.array([num - 1]), np.array([num], np.int32), whole)
     begins = np.flatnonzero(chunk.steps.bits & (BEGINS | BEGINS_RUN))
-    stacks = [part.empty(len(begins), depth) for part, depth in zip(spec.frame_specs, depths, strict=True)]
+    stacks = tuple(part.empty(len(begins), depth) for part, depth in zip(spec.frame_specs, depths, strict=True))
     if begins.size:
         env_ids, counts = np.zeros(len(begins), np.int32), np.ones(len(begins), np.int32)
-        out = stacks[0] if isinstance(spec, FrameSpec) else tuple(stacks)
-        storage.windows(env_ids, begins, counts, out, settings.stack_padding)
-    return each_array(itemgetter(0), whole), stacks
+        storage.windows(env_ids, begins, counts, stacks, settings.stack_padding)
+    return tuple(part[0] for part in whole), stacks

@@ -29,7 +29,6 @@ from framestow.distributed.chunks import (
 )
 from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.frames.observation_spec import flatten_frames
 from framestow.replay.added_steps import NO_RUN, RunStarts, add_step, begin_episodes, rows_of
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
@@ -238,7 +237,7 @@ class Shard:
                 inner.start_episodes(frames, env_ids, starts)
             else:
                 *fields, extras, _ = step
-                observed = flatten_frames(settings.frame.rebuild(frames), settings.frame)
+                observed = settings.frame.flatten(settings.frame.rebuild(frames))
                 inner.store_step((env_ids, *fields, observed, extras), starts)
 
     def _find_indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
@@ -282,10 +281,9 @@ class Shard:
         except NothingToSampleError:
             return self.report()
         batch = pending.read()
-        frames = pending.frames if isinstance(pending.frames, tuple) else (pending.frames,)
         names = BATCH_FIELDS if shape is None else SEQUENCE_FIELDS
         fields = {name: getattr(batch, name) for name in names}
-        return Rows(self.report(), frames, fields, batch.index, batch.weight)
+        return Rows(self.report(), pending.frames, fields, batch.index, batch.weight)
 
     def update(self, updates: Sequence[Updates]) -> None:
         """Update priorities; those of evicted transitions, and of another epoch, are ignored and counted."""

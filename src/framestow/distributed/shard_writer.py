@@ -15,7 +15,7 @@ from framestow.distributed.chunk_sender import ChunkSender, WriterCounts, Writer
 from framestow.distributed.chunks import Chunk
 from framestow.distributed.open_chunk import OpenChunk
 from framestow.errors import InvalidStepError
-from framestow.frames.observation_spec import Frames, flatten_frames
+from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import BY_SETTING, FrameStacker
 from framestow.one_line import one_line, plural
 from framestow.replay.added_steps import (
@@ -74,7 +74,7 @@ class StepCalls(ABC):
         """
         writer = self.step_writer
         if writer.settings.layout.stores_as_given:
-            frames = flatten_frames(frames, writer.settings.frame)
+            frames = writer.settings.frame.flatten(frames)
             writer.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
         else:
             append_observations(writer, (env_ids, actions, rewards, terminated, truncated, frames, extras))
@@ -100,7 +100,7 @@ class StepCalls(ABC):
     def observations(self) -> Any:
         """Return the current observation of each environment, as ``ReplayMemory.observations`` does."""
         writer = self.step_writer
-        return writer.settings.layout.join(writer.current_stacks.stacker.parts())
+        return writer.settings.layout.join(writer.current_stacks.stacker.stacks())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
@@ -218,7 +218,7 @@ class ShardWriter(StepCalls):
 
     def _send(self, envs: Iterable[int]) -> None:
         by_shard: dict[int, list[Chunk]] = {}
-        stacks = self._stacker.parts()
+        stacks = self._stacker.stacks()
         for env in envs:
             shard, env_id = self._shard_env_ids[env]
             observation = self.settings.layout.join([part[env : env + 1].copy() for part in stacks])

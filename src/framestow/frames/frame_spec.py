@@ -1,8 +1,9 @@
-"""Describe the shape and dtype of one frame, and its layout for the packer."""
+"""Describe the shape and dtype of one frame, its layout for the packer, and its part of an observation."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
@@ -121,18 +122,33 @@ class FrameSpec:
         """Whether a frame is a colour picture with channels first: ``(3, H, W)`` with a byte per element."""
         return self.shape[0] == 3 and len(self.shape) == 3 and self.dtype.itemsize == 1 and not self._channels_last
 
+    # An observation of one array: the counterparts of the members of ``ObservationSpec``.
+
     @cached_property
     def frame_specs(self) -> tuple[FrameSpec, ...]:
-        """A tuple of this spec alone: the counterpart of ``ObservationSpec.frame_specs``."""
+        """A tuple of this spec alone."""
         return (self,)
+
+    @cached_property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """A tuple of the only array."""
+        return (ArraySpec((), self),)
+
+    def flatten(self, frames: Any, name: str = "") -> tuple[Any, ...]:  # noqa: ARG002
+        """Return a tuple of ``frames`` alone."""
+        return (frames,)
+
+    def rebuild(self, frames: Sequence[npt.NDArray[Any]]) -> Any:
+        """Return the only one of ``frames``."""
+        return frames[0]
+
+    def with_frames(self, frames: Sequence[FrameSpec]) -> FrameSpec:
+        """Return the only one of ``frames``."""
+        return frames[0]
 
     def empty(self, *leading: int) -> npt.NDArray[Any]:
         """Return an uninitialized array for frames, ``(*leading, *shape)``."""
         return np.empty((*leading, *self.shape), self.dtype)
-
-    def rebuild(self, frames: Any) -> Any:
-        """Return ``frames`` unchanged: the counterpart of ``ObservationSpec.rebuilt``."""
-        return frames
 
     def state(self) -> dict[str, Any]:
         """Return the spec as JSON-able values, including the byte order."""
@@ -147,6 +163,59 @@ class FrameSpec:
     @cached_property
     def _channels_last(self) -> bool:
         return len(self.shape) == 3 and self.shape[-1] <= MAX_CHANNELS_LAST
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array of an observation: its path, and the spec of its frames.
+
+    A scalar, such as a ``Discrete``, is stored as a vector with one element (``has_axes`` is False).
+    """
+
+    path: tuple[str | int, ...]
+    frame: FrameSpec
+    has_axes: bool = True
+
+    @property
+    def key(self) -> str:
+        """The path as a name for tables: keys and numbers joined by dots.
+
+        >>> ArraySpec(("arm", 0), FrameSpec((7,), np.float32)).key
+        'arm.0'
+        """
+        return ".".join(map(str, self.path))
+
+    @property
+    def subscript(self) -> str:
+        """The path as Python code that follows the name of an observation.
+
+        >>> ArraySpec(("arm", 0), FrameSpec((7,), np.float32)).subscript
+        "['arm'][0]"
+        """
+        return "".join(f"[{key!r}]" for key in self.path)
+
+    @property
+    def observed_shape(self) -> tuple[int, ...]:
+        """Shape as it is observed: a scalar has no axis."""
+        return self.frame.shape if self.has_axes else self.frame.shape[:-1]
+
+    def as_stored(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return observed frames, ``(n, *shape)``, as they are stored: scalars get an axis."""
+        return frames if self.has_axes else frames.reshape(*frames.shape, 1)
+
+    def of(self, observation: Any) -> npt.NDArray[Any]:
+        """Return a view of this array's frames in ``observation``, as they are stored.
+
+        >>> ArraySpec(("arm", 0), FrameSpec((1,)), has_axes=False).of({"arm": (np.array([7, 8]),)}).tolist()
+        [[7], [8]]
+        """
+        for key in self.path:
+            observation = observation[key]
+        return self.as_stored(observation)
+
+    def as_observed(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a view of stored frames as they were observed: scalars lose their axis."""
+        return frames if self.has_axes else frames[..., 0]
 
 
 def _check_shape(given: tuple[int, ...]) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any, TypeAlias
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.frame_spec import ArraySpec, FrameSpec
 
 
 def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
@@ -32,65 +32,12 @@ def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
     return change(arrays, *others)
 
 
-Frames: TypeAlias = "npt.NDArray[Any] | tuple[npt.NDArray[Any], ...]"
-"""Frames as storages take them: one array, or a tuple with one array per key of an ``ObservationSpec``. All arrays
-have the same leading axes."""
+Frames: TypeAlias = tuple[npt.NDArray[Any], ...]
+"""Frames inside a memory: one array for each array of an observation, in the order of its spec. All have the same
+leading axes."""
 
 SPACE, FRAMES = "observation_space", "frames"  # names of the outermost object in error messages
 NUMBERS = "biuf"  # kinds of dtypes
-
-
-@dataclass(frozen=True)
-class ArraySpec:
-    """One array of an observation: its path, and the spec of its frames.
-
-    A scalar, such as a ``Discrete``, is stored as a vector with one element (``has_axes`` is False).
-    """
-
-    path: tuple[str | int, ...]
-    frame: FrameSpec
-    has_axes: bool = True
-
-    @property
-    def key(self) -> str:
-        """The path as a name for tables: keys and numbers joined by dots.
-
-        >>> ArraySpec(("arm", 0), FrameSpec((7,), np.float32)).key
-        'arm.0'
-        """
-        return ".".join(map(str, self.path))
-
-    @property
-    def subscript(self) -> str:
-        """The path as Python code that follows the name of an observation.
-
-        >>> ArraySpec(("arm", 0), FrameSpec((7,), np.float32)).subscript
-        "['arm'][0]"
-        """
-        return "".join(f"[{key!r}]" for key in self.path)
-
-    @property
-    def observed_shape(self) -> tuple[int, ...]:
-        """Shape as it is observed: a scalar has no axis."""
-        return self.frame.shape if self.has_axes else self.frame.shape[:-1]
-
-    def as_stored(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return observed frames, ``(n, *shape)``, as they are stored: scalars get an axis."""
-        return frames if self.has_axes else frames.reshape(*frames.shape, 1)
-
-    def of(self, observation: Any) -> npt.NDArray[Any]:
-        """Return a view of this array's frames in ``observation``, as they are stored.
-
-        >>> ArraySpec(("arm", 0), FrameSpec((1,)), has_axes=False).of({"arm": (np.array([7, 8]),)}).tolist()
-        [[7], [8]]
-        """
-        for key in self.path:
-            observation = observation[key]
-        return self.as_stored(observation)
-
-    def as_observed(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return a view of stored frames as they were observed: scalars lose their axis."""
-        return frames if self.has_axes else frames[..., 0]
 
 
 @dataclass(frozen=True)
@@ -103,7 +50,8 @@ class ObservationSpec:
     >>> spec = observation_spec({"joints": FrameSpec((7,), np.float32), "camera": FrameSpec((64, 64, 3))})
     >>> [array.key for array in spec.arrays], spec.nbytes, spec.structure
     (['camera', 'joints'], 12316, {'camera': 0, 'joints': 1})
-    >>> {key: frame.shape for key, frame in spec.rebuild(spec.empty(2)).items()}
+    >>> frames = [frame.empty(2) for frame in spec.frame_specs]
+    >>> {key: frame.shape for key, frame in spec.rebuild(frames).items()}
     {'camera': (2, 64, 64, 3), 'joints': (2, 7)}
     """
 
@@ -120,17 +68,17 @@ class ObservationSpec:
         """Bytes of one uncompressed frame of every array."""
         return sum(array.frame.nbytes for array in self.arrays)
 
-    def flatten(self, frames: Any, name: str = FRAMES) -> list[Any]:
-        """Return the arrays of ``frames`` as a list, one per key.
+    def flatten(self, frames: Any, name: str = FRAMES) -> tuple[Any, ...]:
+        """Return the arrays of ``frames``, one per key.
 
         Raises:
             InvalidStepError: the frames lack a key or have another one; the message calls them ``name``.
         """
         flat: list[Any] = []
         _flatten(self.structure, frames, name, flat)
-        return flat
+        return tuple(flat)
 
-    def rebuild(self, frames: Frames) -> Any:
+    def rebuild(self, frames: Sequence[npt.NDArray[Any]]) -> Any:
         """Return stored arrays, one per key, in the structure of this observation; scalars lose their axis."""
         return self.arrange([array.as_observed(part) for array, part in zip(self.arrays, frames, strict=True)])
 
@@ -138,9 +86,10 @@ class ObservationSpec:
         """Return ``parts``, one per key, in the structure of this observation."""
         return _rebuild(self.structure, parts)
 
-    def empty(self, *leading: int) -> tuple[npt.NDArray[Any], ...]:
-        """Return one uninitialized array per key, ``(*leading, *frame)``."""
-        return tuple(array.frame.empty(*leading) for array in self.arrays)
+    def with_frames(self, frames: Sequence[FrameSpec]) -> ObservationSpec:
+        """Return this spec with other frames for its arrays."""
+        arrays = (replace(array, frame=frame) for array, frame in zip(self.arrays, frames, strict=True))
+        return ObservationSpec(self.structure, tuple(arrays))
 
     def state(self) -> dict[str, Any]:
         """Return the spec as nested JSON-able values, with ``FrameSpec.state`` for each array."""
@@ -197,20 +146,6 @@ def only_frame(spec: AnySpec, what: str) -> FrameSpec:
     )
 
 
-def arrays_of(spec: AnySpec) -> tuple[ArraySpec, ...]:
-    """Return the arrays of an observation, also of a single one."""
-    return spec.arrays if isinstance(spec, ObservationSpec) else (ArraySpec((), spec),)
-
-
-def flatten_frames(frames: Any, spec: AnySpec) -> Any:
-    """Return frames of an observation as storages take them, unchecked: a tuple of their arrays, if there are several.
-
-    Raises:
-        InvalidStepError: the frames lack a key or have another one.
-    """
-    return tuple(spec.flatten(frames)) if isinstance(spec, ObservationSpec) else frames
-
-
 def as_native(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
     """Return an array of a dtype equal to ``dtype`` as native code takes it: aligned, in C order, named as ``dtype``.
 
@@ -218,15 +153,6 @@ def as_native(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]
     True
     """
     return np.require(array, requirements=["C", "ALIGNED"]).view(dtype)
-
-
-def each_array(change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], frames: Frames) -> Frames:
-    """Return ``frames`` with ``change`` applied to the single array, or to each of several.
-
-    >>> each_array(lambda frames: frames[:1], (np.array([1, 2]), np.array([3, 4])))
-    (array([1]), array([3]))
-    """
-    return tuple(map(change, frames)) if isinstance(frames, tuple) else change(frames)
 
 
 def _parts_of(space: Any) -> Mapping[Any, Any] | Sequence[Any] | None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import FrameStacks, join_frames
-from framestow.frames.observation_spec import AnySpec, ObservationSpec
+from framestow.frames.observation_spec import AnySpec, Frames
 
 # Paddings of a run's first observations, as storages and stacks take them; 0: the run goes on.
 ZEROS, LEAD_INS, BY_SETTING = 1, 2, 3
@@ -74,16 +74,16 @@ class FrameStacker:
 
     >>> from framestow.frames.frame_spec import FrameSpec
     >>> stacker = FrameStacker(FrameSpec((1, 1)), stack=3, num_envs=1)
-    >>> stacker.begin(np.array([0]), np.array([[[7]]], np.uint8))
-    >>> stacker.append(np.array([0]), np.array([[[8]]], np.uint8))
-    >>> stacker.stacks().ravel()
+    >>> stacker.begin(np.array([0]), (np.array([[[7]]], np.uint8),))
+    >>> stacker.append(np.array([0]), (np.array([[[8]]], np.uint8),))
+    >>> stacker.stacks()[0].ravel()
     array([7, 7, 8], dtype=uint8)
 
     A run may begin with a whole stack, whose older frames are its *lead-ins*:
 
     >>> older = np.array([[[[1]], [[2]]]], np.uint8)
-    >>> stacker.append(np.array([0]), np.array([[[3]]], np.uint8), np.array([2], np.uint8), older)
-    >>> stacker.stacks().ravel()
+    >>> stacker.append(np.array([0]), (np.array([[[3]]], np.uint8),), np.array([2], np.uint8), (older,))
+    >>> stacker.stacks()[0].ravel()
     array([1, 2, 3], dtype=uint8)
     """
 
@@ -104,8 +104,6 @@ class FrameStacker:
             padding: what fills the stack at the beginning of an episode.
             depths: frames of a stack, of each array; ``stack`` by default.
         """
-        # Whether frames and stacks are tuples with one array per key of an observation.
-        self._is_tuple = isinstance(spec, ObservationSpec)
         # Per key, ``(num_envs, depth, *frame)``: a ring for each environment. The frame of age a is at a % depth.
         self._recent = [
             np.zeros((num_envs, depth, *array.shape), array.dtype)
@@ -130,38 +128,32 @@ class FrameStacker:
         """Bytes of the rings."""
         return sum(array.nbytes for array in (*self._recent, *self._ages))
 
-    def begin(self, env_ids: npt.NDArray[np.integer], frames: Any) -> None:
-        """Start an episode on each of ``env_ids`` with its first frame, ``(m, *frame)``; a tuple of several arrays."""
-        for stacks, part in zip(self.native, frames if isinstance(frames, tuple) else (frames,), strict=True):
+    def begin(self, env_ids: npt.NDArray[np.integer], frames: Frames) -> None:
+        """Start an episode on each of ``env_ids`` with its first frame, ``(m, *frame)`` of each array."""
+        for stacks, part in zip(self.native, frames, strict=True):
             stacks.begin(env_ids, part)
 
     def append(
         self,
         env_ids: npt.NDArray[np.integer],
-        frames: Any,
+        frames: Frames,
         paddings: npt.NDArray[np.uint8] | None = None,
-        lead_ins: Any = None,
+        lead_ins: Frames | None = None,
     ) -> None:
-        """Add the next frame of each of ``env_ids``, ``(m, *frame)``; a tuple of several arrays.
+        """Add the next frame of each of ``env_ids``, ``(m, *frame)`` of each array.
 
         ``paddings`` and ``lead_ins``: those of ``FrameStorage.append``, for frames that begin a run.
         """
-        older = lead_ins if isinstance(lead_ins, tuple) else (lead_ins,) * len(self.native)
-        parts = frames if isinstance(frames, tuple) else (frames,)
-        for stacks, part, leading in zip(self.native, parts, older, strict=True):
+        older = [None] * len(self.native) if lead_ins is None else lead_ins
+        for stacks, part, leading in zip(self.native, frames, older, strict=True):
             stacks.append(env_ids, part, paddings, leading)
 
-    def stacks(self) -> Any:
-        """Return the current stacks of all environments, ``(num_envs, stack, *frame)``: a new array, or one per key.
+    def stacks(self) -> list[npt.NDArray[Any]]:
+        """Return the current stacks of all environments: a new array ``(num_envs, depth, *frame)`` per key.
 
         After the end of an episode, its last stack stays until the next ``begin``. An environment without frames is all
         zeros.
         """
-        parts = self.parts()
-        return tuple(parts) if self._is_tuple else parts[0]
-
-    def parts(self) -> list[npt.NDArray[Any]]:
-        """Return the current stacks as a list with a new array for each key, ``(num_envs, depth, *frame)``."""
         written = [np.empty_like(recent) for recent in self._recent]
         for stacks, out in zip(self.native, written, strict=True):
             stacks.write(out)

@@ -268,8 +268,6 @@ class MinariData:
 
     def _arrays(self, observations: Any, where: str) -> list[npt.NDArray[Any]]:
         """Return the observations as one array per key, in the dtypes of the space."""
-        if isinstance(self.frame, FrameSpec):
-            return [_as_dtype(np.asarray(observations), self.frame.dtype, where)]
         try:
             parts = zip(self.frame.arrays, self.frame.flatten(observations), strict=True)
         except InvalidStepError as error:
@@ -279,12 +277,10 @@ class MinariData:
         return [_as_dtype(np.asarray(part), array.frame.dtype, where + array.subscript) for array, part in parts]
 
     def _frames(self, arrays: list[npt.NDArray[Any]], metadata: dict[str, Any], where: str) -> Any:
-        if isinstance(self.frame, ObservationSpec):
-            parts = zip(self.frame.arrays, arrays, strict=True)
-            return self.frame.rebuild(tuple(array.as_stored(part) for array, part in parts))
-        (observations,) = arrays
         if self.stacks is None:
-            return observations
+            parts = zip(self.frame.arrays, arrays, strict=True)
+            return self.frame.rebuild([array.as_stored(part) for array, part in parts])
+        (observations,) = arrays
         if metadata.get(HAS_BEGINNING, True) and self.stack_padding not in _paddings_of(observations[0], self.stacks):
             raise InvalidSettingsError(
                 f"{where}: its first observation is not padded by {self.stack_padding!r}: a memory would return "

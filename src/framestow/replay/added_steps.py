@@ -16,7 +16,7 @@ import numpy.typing as npt
 from framestow._core import Unstacker
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
-from framestow.frames.observation_spec import Frames, ObservationSpec
+from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import BY_SETTING, LEAD_INS, ZEROS, FrameStacker, StackPadding
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.observation_layout import Arrays, ObservationLayout
@@ -52,8 +52,7 @@ class CurrentStacks:
         is_open: npt.NDArray[np.bool_],
     ) -> None:
         self.stacker, self.all_envs, self.is_open = stacker, all_envs, is_open
-        has_arrays = isinstance(layout.spec, ObservationSpec)
-        self.unstack = Unstacker(stacker.native, is_open, layout.unstacked_arrays, has_arrays).unstack
+        self.unstack = Unstacker(stacker.native, is_open, layout.unstacked_arrays).unstack
 
 
 class RunStarts(NamedTuple):
@@ -74,8 +73,7 @@ class RunStarts(NamedTuple):
         paddings = np.where(begins, paddings, 0).astype(np.uint8)
         if not (paddings == LEAD_INS).any():
             return cls(paddings, None)
-        lead_ins = tuple(np.ascontiguousarray(part[:, :-1]) for part in stacks)
-        return cls(paddings, lead_ins if len(lead_ins) > 1 else lead_ins[0])
+        return cls(paddings, tuple(np.ascontiguousarray(part[:, :-1]) for part in stacks))
 
     @property
     def num_whole(self) -> int:
@@ -90,9 +88,8 @@ class RunStarts(NamedTuple):
 
 
 def rows_of(frames: Frames, row: int) -> Frames:
-    """Return one row of frames of one or several arrays, with its axis."""
-    one = slice(row, row + 1)
-    return tuple(part[one] for part in frames) if isinstance(frames, tuple) else frames[one]
+    """Return one row of the frames of all arrays, with its axis."""
+    return tuple(part[row : row + 1] for part in frames)
 
 
 NO_RUN = RunStarts(None, None)
@@ -139,8 +136,8 @@ def add_step(target: StepTarget, step: AddedStep) -> None:
     """
     layout = target.settings.layout
     observation, action, reward, next_observation, terminated, truncated, env_ids, extras = step
-    observations = layout.flatten(observation, "observation")
-    next_observations = layout.flatten(next_observation, "next_observation")
+    observations: Sequence[Any] = layout.spec.flatten(observation, "observation")
+    next_observations: Sequence[Any] = layout.spec.flatten(next_observation, "next_observation")
     if isinstance(terminated, (bool, np.bool_)):  # of one environment, without an axis of environments
         observations = [_of_one_env("observation", part) for part in observations]
         next_observations = [_of_one_env("next_observation", part) for part in next_observations]
@@ -218,8 +215,7 @@ def begin_episodes(target: StepTarget, observations: Any, env_ids: npt.NDArray[n
 
 
 def _newest_frames(stacks: Arrays) -> Frames:
-    newest = tuple(np.ascontiguousarray(part[:, -1]) for part in stacks)
-    return newest if len(newest) > 1 else newest[0]
+    return tuple(np.ascontiguousarray(part[:, -1]) for part in stacks)
 
 
 def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -14,8 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import NothingToSampleError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import each_array
 from framestow.one_line import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
@@ -201,13 +199,13 @@ class StoredEpisode:
                 f"{len(self)}; ask for those"
             )
         spec = self._settings.frame
-        frames = spec.empty(1, stop - first)
+        frames = [frame.empty(1, stop - first) for frame in spec.frame_specs]
         for start in range(0, stop - first, FRAMES_AT_ONCE):
             count = min(FRAMES_AT_ONCE, stop - first - start)
-            piece = each_array(lambda part: part[:, start : start + count], frames)  # noqa: B023 - called at once
+            piece = tuple(part[:, start : start + count] for part in frames)
             last = np.array([self._first_position + first + start + count - 1])
             self._storage.windows(np.array([self.env_id], np.int32), last, np.array([count], np.int32), piece)
-        return spec.rebuild(each_array(lambda part: part[0], frames))
+        return spec.rebuild([part[0] for part in frames])
 
     def observations(self, first: int = 0, before: int | None = None) -> Any:
         """Return the observations ``first`` to ``before`` (excluded; by default all to the last) as a new array.
@@ -225,11 +223,10 @@ class StoredEpisode:
             )
         spec, layout, padding = self._settings.frame, self._settings.layout, self._settings.stack_padding
         parts = [frame.empty(stop - first, depth) for frame, depth in zip(spec.frame_specs, layout.depths, strict=True)]
-        stacks = parts[0] if isinstance(spec, FrameSpec) else tuple(parts)
         for start in range(first, stop, FRAMES_AT_ONCE):
             rows = np.arange(start, min(start + FRAMES_AT_ONCE, stop))
             here = slice(start - first, start - first + len(rows))
-            piece = each_array(lambda part: part[here], stacks)  # noqa: B023 - called at once
+            piece = tuple(part[here] for part in parts)
             env_ids = np.full(len(rows), self.env_id, np.int32)
             self._storage.windows(env_ids, self._first_position + rows, self._counts[rows], piece, padding)
         return layout.join(parts)

@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from framestow.argument_checks import as_array, check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
-from framestow.frames.observation_spec import AnySpec, ArraySpec
+from framestow.frames.frame_spec import ArraySpec
+from framestow.frames.observation_spec import AnySpec
 from framestow.one_line import one_line
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory

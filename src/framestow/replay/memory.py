@@ -14,7 +14,7 @@ import numpy.typing as npt
 from framestow.argument_checks import check_indices, check_seed, folder_path, real_number, truth_value, whole_number
 from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.frames.observation_spec import ObservationSpec, flatten_frames
+from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import one_line, plural
 from framestow.replay.added_steps import (
@@ -205,7 +205,7 @@ class ReplayMemory(Closing):
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
         # Every step uses both.
         self._stores_as_given = settings.layout.stores_as_given
-        self._has_arrays = isinstance(settings.frame, ObservationSpec)
+        self._takes_one_array = isinstance(settings.frame, FrameSpec)
 
     # Storing steps
 
@@ -266,8 +266,7 @@ class ReplayMemory(Closing):
         Call ``begin`` after an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
         if self._stores_as_given:
-            if self._has_arrays:
-                frames = flatten_frames(frames, self.inner.settings.frame)
+            frames = (frames,) if self._takes_one_array else self.inner.settings.frame.flatten(frames)
             self.inner.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
         else:
             append_observations(self.inner, (env_ids, actions, rewards, terminated, truncated, frames, extras))
@@ -340,7 +339,7 @@ class ReplayMemory(Closing):
         its last observation until the next one begins; zeros before the first one.
         """
         with self.inner.lock:
-            return self.inner.settings.layout.join(self.inner.parts.stacker.parts())
+            return self.inner.settings.layout.join(self.inner.parts.stacker.stacks())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:

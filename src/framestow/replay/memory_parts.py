@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
-from framestow.frames.observation_spec import Frames, ObservationSpec, each_array
+from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import LEAD_INS, FrameStacker
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
@@ -209,8 +209,7 @@ class MemoryParts:
         for env_id in env_ids:
             newest = self.steps.newest_positions[env_id]
             count = min(newest - self.steps.run_starts[env_id], settings.stack - 1) + 1
-            parts = tuple(spec.empty(1, depth) for spec, depth in zip(specs, depths, strict=True))
-            window: Frames = parts if isinstance(settings.frame, ObservationSpec) else parts[0]
+            window: Frames = tuple(spec.empty(1, depth) for spec, depth in zip(specs, depths, strict=True))
             one = np.array([env_id], np.int32)
             try:
                 last = np.array([newest])
@@ -222,8 +221,7 @@ class MemoryParts:
                 if newest - count + 1 < self.steps.unreadable_before[env_id]:
                     continue
                 raise
-            newest_frame = each_array(lambda part: part[:, -1], window)
-            older = each_array(lambda part: part[:, :-1], window)
+            newest_frame, older = tuple(part[:, -1] for part in window), tuple(part[:, :-1] for part in window)
             self.stacker.append(one, newest_frame, np.array([LEAD_INS], np.uint8), older)
 
     def _check_room_for(self, sampler: Sampler | None) -> None:

@@ -15,15 +15,8 @@ import numpy.typing as npt
 
 from framestow.argument_checks import as_array, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import (
-    AnySpec,
-    ArraySpec,
-    ObservationSpec,
-    arrays_of,
-    as_native,
-    observation_spec,
-)
+from framestow.frames.frame_spec import ArraySpec, FrameSpec
+from framestow.frames.observation_spec import AnySpec, as_native, observation_spec
 from framestow.frames.stacking import join_channels
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte
@@ -133,7 +126,7 @@ class ObservationLayout:
             InvalidSettingsError: an array has no such axis, or the number of frames does not divide it.
         """
         spec = observation_spec(space)
-        arrays = arrays_of(spec)
+        arrays = spec.arrays
         if isinstance(stack_axis, tuple) and stack_axis and all(isinstance(one, Stacks | None) for one in stack_axis):
             stacks = stack_axis  # of a saved memory
         else:
@@ -142,7 +135,7 @@ class ObservationLayout:
             frame if each is None else replace(frame, shape=each.frame_shape(frame.shape))
             for frame, each in zip(spec.frame_specs, stacks, strict=True)
         ]
-        return cls(spec, stacks, _with_frames(spec, frames))
+        return cls(spec, stacks, spec.with_frames(frames))
 
     @classmethod
     def of_arguments(cls, space: Any, stack: int | None, stack_axis: Any) -> ObservationLayout:
@@ -170,12 +163,12 @@ class ObservationLayout:
             frame if each is None else replace(frame, shape=each.observation_shape(frame.shape))
             for frame, each in zip(frames.frame_specs, stacks, strict=True)
         ]
-        return cls(_with_frames(frames, specs), stacks, frames)
+        return cls(frames.with_frames(specs), stacks, frames)
 
     @cached_property
     def arrays(self) -> tuple[ArraySpec, ...]:
         """Arrays of an observation, in the order of ``stacks``."""
-        return arrays_of(self.spec)
+        return self.spec.arrays
 
     @cached_property
     def depths(self) -> tuple[int, ...]:
@@ -198,13 +191,13 @@ class ObservationLayout:
                 frame.observed_shape,
             )
             for array, stacks, depth, frame in zip(
-                self.arrays, self.stacks, self.depths, arrays_of(self.frame_space), strict=True
+                self.arrays, self.stacks, self.depths, self.frame_space.arrays, strict=True
             )
         )
 
-    def flatten(self, observations: Any, name: str = "observation") -> list[Any]:
-        """Return the arrays of observations as a list; raise ``InvalidStepError`` for missing or extra ones."""
-        return self.spec.flatten(observations, name) if isinstance(self.spec, ObservationSpec) else [observations]
+    def flatten(self, observations: Any, name: str = "observation") -> tuple[Any, ...]:
+        """Return the arrays of observations; raise ``InvalidStepError`` for missing or extra ones."""
+        return self.spec.flatten(observations, name)
 
     def check(self, parts: Sequence[Any], num_envs: int, name: str = "observation") -> Arrays:
         """Return the arrays of observations in C order, ``(num_envs, *shape)``, copied only if necessary.
@@ -217,7 +210,7 @@ class ObservationLayout:
             for part, array_spec in zip(parts, self.arrays, strict=True)
         ]
 
-    def split(self, arrays: Arrays) -> Arrays:
+    def split(self, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
         """Return views of n observations as frames, ``(n, depth, *frame)`` per array."""
         stored = [array_spec.as_stored(array) for array_spec, array in zip(self.arrays, arrays, strict=True)]
         return [
@@ -232,7 +225,7 @@ class ObservationLayout:
             part[newest] if stacks is None else stacks.join(part, num_leading, empty)
             for stacks, part in zip(self.stacks, frames, strict=True)
         ]
-        return self.spec.rebuild(tuple(parts)) if isinstance(self.spec, ObservationSpec) else parts[0]
+        return self.spec.rebuild(parts)
 
     def _check_array(self, given: Any, num_envs: int, array_spec: ArraySpec, name: str) -> npt.NDArray[Any]:
         frame = array_spec.frame
@@ -328,11 +321,3 @@ def _as_stacks(array: ArraySpec, choice: Any) -> Stacks | None:
             f"{MAX_STACK}; give 'none'"
         )
     return None if stacks.depth == 1 else stacks
-
-
-def _with_frames(spec: AnySpec, frames: Sequence[FrameSpec]) -> AnySpec:
-    """Return ``spec`` with other frames for its arrays."""
-    if isinstance(spec, FrameSpec):
-        return frames[0]
-    arrays = [replace(array, frame=frame) for array, frame in zip(spec.arrays, frames, strict=True)]
-    return ObservationSpec(spec.structure, tuple(arrays))

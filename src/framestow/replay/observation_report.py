@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import ObservationWarning
-from framestow.frames.observation_spec import ArraySpec
+from framestow.frames.frame_spec import ArraySpec
 from framestow.replay.added_steps import UnusualStep, equal_rows
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_layout import MOST_DETECTED, Arrays, Stacks, stacks_on
@@ -186,7 +186,7 @@ class ObservationWatch:
         stacks, stacker = self._layout.split(observations), self._parts.stacker
         are_current = _all_rows(map(equal_rows, [part[:, -1] for part in stacks], stacker.newest_frames(env_ids)))
         if are_current.any():  # seldom, so that the stacks of all environments are copied for few steps
-            are_current &= _all_rows(map(equal_rows, stacks, [part[env_ids] for part in stacker.parts()]))
+            are_current &= _all_rows(map(equal_rows, stacks, [part[env_ids] for part in stacker.stacks()]))
         return are_current
 
     def _look_at_axes(self, step: UnusualStep) -> None:

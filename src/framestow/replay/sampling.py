@@ -223,10 +223,9 @@ class BatchBuilder:
         self._parts, self._lock, self._steps, self._storage = parts, parts.lock, parts.steps, parts.storage
         self._has_budget = parts.budget.max_bytes is not None
         self._spec, self._padding = parts.settings.frame, parts.settings.stack_padding
-        self._is_single = isinstance(self._spec, FrameSpec)
         self._layout = layout = parts.settings.layout
         # Whether observations are stacks of frames along the first axis, in a single array.
-        self._is_as_stored = self._is_single and layout.stacks[0] == Stacks(0, layout.depth)
+        self._is_as_stored = isinstance(self._spec, FrameSpec) and layout.stacks[0] == Stacks(0, layout.depth)
         # Of each array: shape and dtype of its frames, and how many frames less than ``stack`` it has.
         self._arrays = [
             (array.shape, array.dtype, layout.depth - depth)
@@ -314,20 +313,15 @@ class BatchBuilder:
         return LookedUp(windows, fields, frames, self._storage.take_snapshot())
 
     def buffers(self, num_windows: int, length: int) -> Frames:
-        """Return an array of the pool for ``num_windows`` of ``length`` frames; of several arrays, one array each."""
-        if self._is_single:
-            ((shape, dtype, _),) = self._arrays
-            return self._pool.take((num_windows, length, *shape), dtype)
-        return tuple(
-            self._pool.take((num_windows, length - missing, *shape), dtype) for shape, dtype, missing in self._arrays
-        )
+        """Return arrays of the pool for ``num_windows`` of ``length`` frames, one for each array."""
+        take = self._pool.take
+        return tuple([take((num_windows, length - missing, *shape), dtype) for shape, dtype, missing in self._arrays])
 
     def batch(self, draw: Draw, fields: StepFields, frames: Frames) -> Batch:
         """Return the batch of a draw whose frames are unpacked."""
-        num_windows = len(frames[0] if isinstance(frames, tuple) else frames)
-        both = observation_parts(len(draw.indices), num_windows, self._n_step)
+        both = observation_parts(len(draw.indices), len(frames[0]), self._n_step)
         if self._is_as_stored:
-            observation, next_observation = frames[both[0]], frames[both[1]]
+            observation, next_observation = frames[0][both[0]], frames[0][both[1]]
         else:
             observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
         return Batch(
@@ -347,8 +341,7 @@ class BatchBuilder:
         self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], num_leading: int = 1
     ) -> Any:
         """Return ``part`` of each array in ``frames``, ``(..., depth, *frame)``, as observations."""
-        parts = map(part, frames) if isinstance(frames, tuple) else [part(frames)]
-        return self._layout.join(list(parts), num_leading, self._take)
+        return self._layout.join([part(array) for array in frames], num_leading, self._take)
 
     def _take(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Return an array of the pool, which belongs to the lock; threads unpack without it."""

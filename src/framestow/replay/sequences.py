@@ -17,7 +17,7 @@ import numpy.typing as npt
 from framestow._core import StepFields, Windows
 from framestow.argument_checks import one_of, whole_number
 from framestow.errors import NothingToSampleError
-from framestow.frames.observation_spec import each_array, map_arrays
+from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.sampling import BatchBuilder, PendingFrames, look_up, read_pending
@@ -220,21 +220,22 @@ class PendingSequences(PendingFrames[SequenceBatch]):
     def _observations(self) -> tuple[Any, Any]:
         """Return observations and next observations, views of the frames; write what is masked."""
         mask, as_observation = self._mask, self._batches.as_observation
-        each_array(self._write_masked, self.frames)
+        for array in self.frames:
+            self._write_masked(array)
         observation = as_observation(self.frames, lambda array: sequence_part(array, mask.shape, 0), 2)
         return observation, as_observation(self.frames, lambda array: sequence_part(array, mask.shape, 1), 2)
 
-    def _write_masked(self, frames: Array) -> Array:
+    def _write_masked(self, frames: Array) -> None:
         mask = self._mask
         if mask.all():
-            return frames
-        if not self._crosses and len(frames) == len(mask):
-            return _move_to_front(frames, mask)
+            return
         if self._crosses:
             for which in (0, 1):
                 sequence_part(frames, mask.shape, which)[~mask] = 0
-            return frames
-        return _shift_last_stacks(frames, mask)
+        elif len(frames) == len(mask):
+            _move_to_front(frames, mask)
+        else:
+            _shift_last_stacks(frames, mask)
 
 
 def _steps_of(
@@ -285,7 +286,7 @@ def _separate(windows: Windows, are_borders: npt.NDArray[np.bool_], stack: int, 
     return Windows(arrange(env_ids, env_ids), arrange(lasts - 1, lasts), arrange(counts - 1, next_counts))
 
 
-def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
+def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> None:
     """Move the frames of short sequences to the front, in place, with zeros after them; storages pad the front."""
     num_steps = mask.sum(1)
     for row in np.flatnonzero(num_steps < mask.shape[1]):
@@ -293,10 +294,9 @@ def _move_to_front(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
         num_masked = int(mask.shape[1] - num_steps[row]) * (flat.size // frames.shape[1])
         flat[:-num_masked] = flat[num_masked:]
         flat[-num_masked:] = 0
-    return frames
 
 
-def _shift_last_stacks(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
+def _shift_last_stacks(frames: Array, mask: npt.NDArray[np.bool_]) -> None:
     """Let the last frames of short sequences leave the masked stacks one by one, as in views of one window."""
     next_observations = sequence_part(frames, mask.shape, 1)
     stack = next_observations.shape[2]
@@ -305,7 +305,6 @@ def _shift_last_stacks(frames: Array, mask: npt.NDArray[np.bool_]) -> Array:
         next_observations[row, num_steps:] = 0
         for column in range(num_steps, min(last + stack, mask.shape[1])):
             next_observations[row, column, : stack - column + last] = next_observations[row, last, column - last :]
-    return frames
 
 
 def sequence_part(frames: Array, shape: tuple[int, ...], which: int) -> Array:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import FRAMES, AnySpec, ArraySpec, Frames, as_native, flatten_frames
+from framestow.frames.frame_spec import ArraySpec
+from framestow.frames.observation_spec import FRAMES, AnySpec, Frames, as_native
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from framestow.replay.steps.ring_steps import RingSteps
@@ -21,7 +21,7 @@ from framestow.storage.frame_storage import FrameStorage
 
 EnvArrays = npt.NDArray[np.int32]
 GivenStep = tuple[Any, Any, Any, Any, Any, Any, Any]
-"""Environments, actions, rewards, terminated, truncated, frames (``flatten_frames``) and extras."""
+"""Environments, actions, rewards, terminated, truncated, frames (one array for each of the space) and extras."""
 
 LARGEST_REWARD = np.finfo(np.float32).max
 
@@ -92,16 +92,12 @@ def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, all_env_ids:
 
 def check_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
     """Return ``frames`` as arrays ``(num_steps, *frame)`` in C order; never cast or clip them."""
-    checked = check_arrays(flatten_frames(frames, spec), num_steps, spec)
-    if isinstance(spec, FrameSpec):
-        return checked
+    checked = check_arrays(spec.flatten(frames), num_steps, spec)
     return tuple(array_spec.as_stored(part) for array_spec, part in zip(spec.arrays, checked, strict=True))
 
 
-def check_arrays(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
-    """Return arrays of ``flatten_frames`` in C order, in the shapes of the space; never cast or clip them."""
-    if isinstance(spec, FrameSpec):
-        return _check_array(frames, num_steps, ArraySpec((), spec))
+def check_arrays(frames: Sequence[Any], num_steps: int, spec: AnySpec) -> Frames:
+    """Return the arrays of a space's frames in C order, in the shapes of the space; never cast or clip them."""
     parts = zip(spec.arrays, frames, strict=True)
     return tuple(_check_array(part, num_steps, array_spec) for array_spec, part in parts)
 

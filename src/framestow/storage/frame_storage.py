@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 from framestow._core import FrameSnapshot, FrameStore, default_frames_per_segment
 from framestow.argument_checks import whole_number
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, ObservationSpec
+from framestow.frames.observation_spec import AnySpec
 
 __all__ = [
     "STORAGES",
@@ -189,7 +189,7 @@ class FrameStorage(FrameStore):
 
     @property
     def _names(self) -> list[str]:
-        return [array.key for array in self._spec.arrays] if isinstance(self._spec, ObservationSpec) else [""]
+        return [array.key for array in self._spec.arrays]
 
 
 def check_frames_per_segment(spec: AnySpec, frames_per_segment: int, depths: Sequence[int]) -> int:

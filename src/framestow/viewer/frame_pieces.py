@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError
-from framestow.frames.observation_spec import arrays_of
 from framestow.replay.batch import Batch
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
@@ -115,7 +114,7 @@ def _by_segment(memory: ReplayMemory, first_position: int, first: int, before: i
 
 
 def _as_bytes(memory: ReplayMemory, frames: Any) -> list[Bytes]:
-    arrays = (array.of(frames) for array in arrays_of(memory.inner.settings.frame))
+    arrays = (array.of(frames) for array in memory.inner.settings.frame.arrays)
     return [_rows_of_bytes(array, len(array)) for array in arrays]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import IncompatibleError
-from framestow.frames.observation_spec import ArraySpec, arrays_of
+from framestow.frames.frame_spec import ArraySpec
 from framestow.replay.inspection import find_files
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
@@ -133,7 +133,7 @@ class MemoryView:
             "retention": settings.retention,
             "sampler": repr(memory.sampler),
             "sampler_note": self._sampler_note,
-            "arrays": [_describe_array(array) for array in arrays_of(settings.frame)],
+            "arrays": [_describe_array(array) for array in settings.frame.arrays],
             "depths": list(settings.layout.depths),
             "action_shape": list(settings.action.shape),
             "are_actions_counted": settings.action.is_counted,

@@ -20,8 +20,7 @@ class Unstacker {
 public:
     // `arrays`: (array_like, depth, piece_bytes, frame_shape) of each array of an observation; array_like is (0,
     // *shape).
-    Unstacker(const nb::tuple& stacks, nb::handle is_open, const nb::tuple& arrays, bool gives_tuple)
-        : stacks_(stacks), gives_tuple_(gives_tuple) {
+    Unstacker(const nb::tuple& stacks, nb::handle is_open, const nb::tuple& arrays) : stacks_(stacks) {
         if (stacks.size() != arrays.size() || arrays.size() == 0) {
             refuse("arrays", "has " + std::to_string(arrays.size()) + " entries: must have one for each of " +
                                  std::to_string(stacks.size()) + " stacks");
@@ -62,7 +61,7 @@ public:
                 break;
             }
         }
-        return nb::make_tuple(gives_tuple_ ? nb::object(nb::tuple(frames)) : nb::object(frames[0]), flags);
+        return nb::make_tuple(nb::tuple(frames), flags);
     }
 
 private:
@@ -141,7 +140,6 @@ private:
     }
 
     nb::tuple stacks_;  // FrameStacks, whose stacks the arrays refer to
-    bool gives_tuple_;  // of frames; otherwise those of the only array
     BorrowedArray is_open_;
     std::vector<Array> arrays_;
     std::vector<std::int32_t> env_ids_;  // of the current call, and so are the flags
@@ -225,8 +223,8 @@ void join(nb::handle frames, int depth_axis, std::size_t piece_bytes, nb::handle
 void bind_unstacking(nb::module_& module) {
     module.def("join_frames", &join, nb::arg("frames"), nb::arg("depth_axis"), nb::arg("piece_bytes"), nb::arg("out"));
     nb::class_<Unstacker>(module, "Unstacker")
-        .def(nb::init<const nb::tuple&, nb::handle, const nb::tuple&, bool>(), nb::arg("stacks"), nb::arg("is_open"),
-             nb::arg("arrays"), nb::arg("gives_tuple"))
+        .def(nb::init<const nb::tuple&, nb::handle, const nb::tuple&>(), nb::arg("stacks"), nb::arg("is_open"),
+             nb::arg("arrays"))
         .def("unstack", &Unstacker::unstack, nb::arg("env_ids").none(), nb::arg("observations").none(),
              nb::arg("next_observations"));
 }

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.frames.observation_spec import AnySpec, arrays_of
+from framestow.frames.observation_spec import AnySpec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.step_fields import BEGINS_EPISODE, NO_EXTRAS, ExtrasSpec, slot_record
 
@@ -49,7 +49,7 @@ class StepSettings:
     @property
     def frames_like(self) -> tuple[npt.NDArray[Any], ...]:
         """For each array of an observation, an empty one with the shape and dtype of a step's frames."""
-        return tuple(np.empty((0, *array.observed_shape), array.frame.dtype) for array in arrays_of(self.frame))
+        return tuple(np.empty((0, *array.observed_shape), array.frame.dtype) for array in self.frame.arrays)
 
     @property
     def action_ranges(self) -> list[tuple[int, int]]:
