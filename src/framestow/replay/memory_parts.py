@@ -16,8 +16,9 @@ import numpy.typing as npt
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import LEAD_INS, FrameStacker
+from framestow.replay.budget import Budget
 from framestow.replay.byte_amounts import KIB, format_bytes
-from framestow.replay.eviction import Budget, DamagedSegments, OnDamage
+from framestow.replay.eviction import DamagedSegments, OnDamage
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler

@@ -15,11 +15,11 @@ from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.budget import SegmentNeeds
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import (
     MIN_SEALED_SEGMENTS,
     Retention,
-    SegmentNeeds,
     check_retention,
     check_segment_frames,
     min_segment_frames,

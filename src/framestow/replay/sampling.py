@@ -24,7 +24,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import Frames
 from framestow.one_line import one_line
 from framestow.replay.batch import Batch, describe_batch
-from framestow.replay.eviction import OUTPUT_ARRAYS
+from framestow.replay.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_layout import Stacks
 from framestow.replay.samplers.sampler import Draw

@@ -1,0 +1,142 @@
+"""Keep a memory within ``max_bytes``: what counts against the budget, and how long its segments may be."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+from framestow.errors import InvalidSettingsError
+from framestow.frames.observation_spec import AnySpec
+from framestow.replay.byte_amounts import KIB, format_bytes
+from framestow.replay.eviction import evict_unreferenced_frames
+from framestow.replay.steps.step_store import StepStore
+from framestow.storage.frame_storage import FrameStorage
+
+FEWEST_FRAMES = 20  # per segment; shorter segments hardly compress
+OUTPUT_ARRAYS = 3  # batches whose arrays are reused: one is learnt from, one waits, one is being sampled
+OUTPUT_PART = 8  # batches take at most 1/8 of a budget
+DEAD_PART = 8  # evicted bytes in files, or bytes written twice during a flush, take at most 1/8 of a budget
+OTHER_BYTES = 16 * KIB  # small parts of constant size: partly used pages of slots, arrays of environments
+
+PACKER_FRAMES = 64  # working memory of the packer besides segments, at most, in frames
+ENV_BYTES = 8 * KIB  # working memory per environment
+BLOCK_BYTES, RAW_BLOCK_BYTES = 640 * KIB, 160 * KIB  # partly filled blocks of segments, packed or of vectors
+
+
+class Budget:
+    """Keep a memory within ``max_bytes``; ``None`` means without limit.
+
+    The budget counts ``FrameStorage.charged_bytes``, an upper bound of the real bytes. These depend only on the stored
+    frames, so a memory evicts the same transitions at the same steps after saving and loading.
+    """
+
+    def __init__(self, max_bytes: int | None, fixed_bytes: int, empty_charge: int) -> None:
+        self.max_bytes = max_bytes
+        self.max_charged_bytes = sys.maxsize if max_bytes is None else max_bytes - fixed_bytes - OTHER_BYTES
+        """Most charged bytes; ``evict_to_fit`` evicts the excess."""
+        self.output_bytes = 0
+        """Bytes reserved for the arrays of coming batches; stays 0 without a budget."""
+        self.evicted_bytes = 0
+        """Charged bytes evicted since a caller set this to 0."""
+        # Charged bytes of a memory without frames: no share of the budget that transitions use.
+        self._empty_charge = empty_charge
+        # Bytes of the sampler that do not grow with the steps. ``max_charged_bytes`` is reduced by them already.
+        self._sampler_bytes = 0
+
+    def count_files(self, is_random: bool) -> None:
+        """Reserve bytes for evicted segments that stay in the files of a memory until the next flush.
+
+        With random retention, a store rewrites a file only when half of it is evicted.
+        """
+        if self.max_bytes is not None:
+            self.max_charged_bytes -= self.max_bytes // DEAD_PART
+            if is_random:
+                self.max_charged_bytes -= (self.max_charged_bytes - self._empty_charge) // 2
+
+    def wants_flush(self, num_bytes: int) -> bool:
+        """Return whether ``num_bytes``, with files, exceed the budget, and a flush would free enough of them."""
+        return (
+            self.max_bytes is not None
+            and num_bytes > self.max_bytes
+            and (self.evicted_bytes > self.max_bytes // (2 * DEAD_PART))
+        )
+
+    def reserve_output(self, output_bytes: int) -> None:
+        """Reserve up to ``output_bytes`` for coming batches; call ``evict_to_fit`` afterwards."""
+        if self.max_bytes is not None:
+            allowed = max(self.output_bytes, min(output_bytes, self.max_bytes // OUTPUT_PART))
+            self.max_charged_bytes -= allowed - self.output_bytes
+            self.output_bytes = allowed
+
+    def count_sampler(self, fixed_bytes: int) -> None:
+        """Reserve the bytes of a new sampler that are not charged per step, in place of the previous sampler's."""
+        if self.max_bytes is not None:
+            self.max_charged_bytes -= fixed_bytes - self._sampler_bytes
+            self._sampler_bytes = fixed_bytes
+
+    def share_used(self, storage: FrameStorage) -> float:
+        """Return the used share of the bytes for transitions, from 0 to 1; 0 without a budget."""
+        if self.max_bytes is None:
+            return 0.0
+        return (storage.charged_bytes - self._empty_charge) / (self.max_charged_bytes - self._empty_charge)
+
+    def evict_to_fit(self, storage: FrameStorage, steps: StepStore) -> None:
+        """Evict transitions, as the retention says, until the rest fits the budget or nothing more can be evicted."""
+        charged_before = storage.charged_bytes
+        while storage.charged_bytes > self.max_charged_bytes:
+            if not steps.evict_next():
+                break
+            evict_unreferenced_frames(storage, steps)
+        self.evicted_bytes += charged_before - storage.charged_bytes
+
+
+@dataclass(frozen=True)
+class SegmentNeeds:
+    """Choose the length of segments so that ``num_sealed`` of them and all open ones fit a budget."""
+
+    frame: AnySpec
+    num_envs: int
+    stack: int
+    num_sealed: int  # sealed segments that must fit beside all open ones
+    fewest_frames: int  # shortest segment that the retention allows
+    extra_bytes: int = 0  # of the extras of a step, which are stored as long as its segment
+
+    def frames_within(self, max_bytes: int, usual: int) -> int:
+        """Return the frames per segment: ``usual``, or fewer if many environments share a small budget.
+
+        Open segments take at most half of the budget, even if their frames are noise. Raises ``InvalidSettingsError``,
+        naming the bytes needed, if the shortest segments could exceed the budget.
+        """
+        frames, fewest = usual, min(usual, max(FEWEST_FRAMES, self.fewest_frames))
+        while frames > fewest and max_bytes < self._comfortable_bytes(frames):
+            frames = max(frames // 2, fewest)
+        self.check(max_bytes, frames)
+        return frames
+
+    def check(self, max_bytes: int, frames: int) -> None:
+        """Raise ``InvalidSettingsError`` if segments of ``frames`` frames could exceed the budget."""
+        least = self._least_bytes(frames)
+        if max_bytes < least:
+            raise InvalidSettingsError(
+                f"max_bytes is {format_bytes(max_bytes)}: {self.num_envs} environments of {self._bytes_a_frame:,} "
+                f"bytes per frame, in segments of {frames} frames, may need {format_bytes(least)} for their open "
+                f"segments and {self.num_sealed} sealed ones; give at least {least:_}"
+            )
+
+    def _least_bytes(self, frames: int) -> int:
+        """Return the bytes that suffice for frames of noise: growing open segments, and ``num_sealed`` sealed ones."""
+        segments = (2 * self.num_envs + self.num_sealed) * frames * self._bytes_a_frame
+        frames_beside = PACKER_FRAMES + self.num_envs * (self.stack + 3)
+        num_arrays = len(self.frame.frame_specs)
+        blocks = sum(RAW_BLOCK_BYTES if frame.is_column else BLOCK_BYTES for frame in self.frame.frame_specs)
+        fixed = num_arrays * self.num_envs * ENV_BYTES + blocks + OTHER_BYTES
+        fixed += frames_beside * self.frame.nbytes
+        needed = segments + segments // 16 + fixed  # the arena's blocks waste up to 1/16
+        return needed + needed // (OUTPUT_PART - 1) + 1
+
+    def _comfortable_bytes(self, frames: int) -> int:
+        return max(self._least_bytes(frames), 4 * self.num_envs * frames * self._bytes_a_frame)
+
+    @property
+    def _bytes_a_frame(self) -> int:
+        return self.frame.nbytes + self.extra_bytes
