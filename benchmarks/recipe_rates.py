@@ -17,7 +17,8 @@ from typing import Any
 import psutil
 
 from framestow.benchmarking.result_files import write_result
-from training import num_cores, tell, tell_rates
+from framestow.envs.workers.pool import num_cores
+from training import tell, tell_rates
 from training_figures import median_rate, ratio
 from training_systems import RECIPES, WARMUP
 from training_turns import Rounds, TrainerProcess, busy_process, serve

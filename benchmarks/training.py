@@ -23,7 +23,6 @@ step's time of framestow's trainer into its parts, in rounds of its own, since i
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -33,6 +32,7 @@ from typing import Any
 import psutil
 
 from framestow.benchmarking.result_files import write_result
+from framestow.envs.workers.pool import num_cores
 from training_figures import RESULT, page_tables, profile_row, row, write_page
 from training_systems import SPINNING, SYSTEMS, WARMUP
 from training_turns import Answer, Rounds, TrainerProcess, busy_process, rate, serve
@@ -75,10 +75,6 @@ def framestows(trainers: Mapping[str, TrainerProcess]) -> dict[str, TrainerProce
     return {
         name: each for name, each in trainers.items() if name.startswith("framestow") and not name.endswith(SPINNING)
     }
-
-
-def num_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def tell_rates(what: str, answers: Mapping[str, Answer]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from framestow.agents.dqn import DQN
 from framestow.envs import Recorder, find_preset, finished_games, lost_episodes, make_atari
+from framestow.envs.workers.pool import num_cores
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import keep_freed_bytes
@@ -228,11 +228,6 @@ def num_actions_of(env: VectorEnv[Any, Any, Any]) -> int:
     if not isinstance(space, Discrete) or space.start != 0:
         raise InvalidSettingsError(f"action space is {space}: DQN needs Discrete(n) with start 0; wrap the environment")
     return int(space.n)
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _check_saved(memory: ReplayMemory, settings: Settings) -> None:

@@ -299,10 +299,14 @@ def check_start_method(start_method: StartMethod | None) -> str:
     return start_method
 
 
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def check_num_workers(num_workers: int | None, num_envs: int) -> int:
     """Return the number of workers; the default is one for each usable core, and no more than environments."""
     if num_workers is None:
-        usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return min(usable, num_envs)
+        return min(num_cores(), num_envs)
     rule = f"it must be from 1 to the number of environments, {num_envs}; None takes one for each usable core"
     return whole_number("num_workers", num_workers, 1, num_envs, rule=rule)
