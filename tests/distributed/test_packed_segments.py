@@ -207,4 +207,4 @@ def test_ctrl_c_at_any_line_stores_a_segment_whole_or_not_at_all():
 
     assert outcomes == sorted(outcomes)
     assert outcomes.count(False) >= 3
-    assert outcomes.count(True) >= 3
+    assert outcomes.count(True) >= 1

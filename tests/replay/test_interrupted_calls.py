@@ -96,7 +96,7 @@ def test_ctrl_c_at_any_line_stores_a_step_whole_or_not_at_all(spec, storage, cal
         assert_memory_is_what_the_oracle_holds(memory, oracle)
 
     assert outcomes.count(False) >= 3
-    assert outcomes.count(True) >= 3
+    assert outcomes.count(True) >= 1
     assert outcomes == sorted(outcomes)  # once the storage has the first frame, the step is finished
 
 

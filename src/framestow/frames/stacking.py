@@ -116,12 +116,12 @@ class FrameStacker:
         )
         """The native stacks, one per key, for the call that stores a step with its frames."""
 
-    def newest_frames(self, env_ids: npt.NDArray[np.integer[Any]]) -> list[npt.NDArray[Any]]:
+    def newest_frames(self, env_ids: npt.NDArray[np.integer[Any]]) -> Frames:
         """Return copies of the newest frames of environments that have some, one array per key."""
-        return [
+        return tuple(
             recent[env_ids, ages[env_ids] % recent.shape[1]]
             for recent, ages in zip(self._recent, self._ages, strict=True)
-        ]
+        )
 
     @property
     def nbytes(self) -> int:

@@ -60,11 +60,8 @@ class InnerMemory:
             if self.parts.refusal is not None:
                 self.parts.raise_refusal()
             charged_bytes = self.steps.begin_whole(self.storage, self._stacks, checked, new_frames, *starts)
-            is_over = charged_bytes > self._budget.max_charged_bytes
-            if is_over:
-                self.parts.evict_to_fit()
-        if is_over and self.directory is not None:
-            self.directory.flush_for_budget()
+        if charged_bytes > self._budget.max_charged_bytes:
+            self._fit_budget()
 
     def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin.
@@ -85,11 +82,8 @@ class InnerMemory:
             if self.steps.evict_for_staged():
                 evict_unreferenced_frames(self.storage, self.steps)
             charged_bytes = self.steps.append_whole(self.storage, self._stacks, new_frames, paddings, lead_ins)
-            is_over = charged_bytes > self._budget.max_charged_bytes
-            if is_over:
-                self.parts.evict_to_fit()
-        if is_over and self.directory is not None:
-            self.directory.flush_for_budget()
+        if charged_bytes > self._budget.max_charged_bytes:
+            self._fit_budget()
 
     def append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
         """Store consecutive frames of an environment that another process packed, with their steps.
@@ -110,10 +104,14 @@ class InnerMemory:
             if stored_steps.evict_for_staged():
                 evict_unreferenced_frames(self.storage, stored_steps)
             charged_bytes = stored_steps.append_segment(self.storage, self._stacks)
-            is_over = charged_bytes > self._budget.max_charged_bytes
-            if is_over:
-                self.parts.evict_to_fit()
-        if is_over and self.directory is not None:
+        if charged_bytes > self._budget.max_charged_bytes:
+            self._fit_budget()
+
+    def _fit_budget(self) -> None:
+        """Evict transitions until the memory is within its budget, and free their bytes in files."""
+        with self.lock:
+            self.parts.evict_to_fit()
+        if self.directory is not None:
             self.directory.flush_for_budget()
 
     def takes_segments(self, env_id: int) -> bool:
