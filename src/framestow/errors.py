@@ -83,7 +83,7 @@ class DamagedSegmentError(DamagedDataError):
     def __init__(self, message: str, env_id: int, segment: int) -> None:
         super().__init__(message)
         self.env_id = env_id
-        """Number of the track; for observations of one array, the number of the environment."""
+        """Number of the environment."""
         self.segment = segment
         """Number of the segment: its first frame's position divided by ``frames_per_segment``."""
 

@@ -44,7 +44,7 @@ def fill(storage: FrameStorage, env_id: int, positions: range) -> None:
 
 def read(storage: FrameStorage, env_id: int, last: int, count: int) -> tuple[np.ndarray, ...]:
     spec = observation_spec(SPACE)
-    out = spec.empty(1, count)
+    out = tuple(frame.empty(1, count) for frame in spec.frame_specs)
     storage.windows(np.array([env_id], np.int32), np.array([last]), np.array([count], np.int32), out)
     return tuple(part[0] for part in out)
 
@@ -56,16 +56,16 @@ def assert_stored(storage: FrameStorage, env_id: int, positions: range) -> None:
 
 
 @pytest.mark.parametrize("name", ["packed", "raw"])
-def test_segments_of_each_array_are_addressed_by_separate_environment_numbers(name):
+def test_segments_of_each_array_are_addressed_by_separate_tracks(name):
     storage, restored = storage_of(2, name), storage_of(2, name)
     fill(storage, 1, range(50))
     storage.evict(1, 20)
 
     for array in (CAMERA, DEPTH, POSE, SEEN):
-        of_array = array * 2 + 1
-        assert [2, 3, 4, 5] == storage.sealed_segments(of_array).tolist()
-        for number in segment_numbers(storage, of_array):
-            restored.restore(of_array, number, storage.segment(of_array, number))
+        track = array * 2 + 1
+        assert [2, 3, 4, 5] == storage.sealed_segments(track).tolist()
+        for number in segment_numbers(storage, track):
+            restored.restore(track, number, storage.segment(track, number))
     fill(restored, 1, range(50, 60))
 
     assert range(16, 60) == restored.stored_positions(1)
@@ -97,7 +97,7 @@ def test_an_older_snapshot_still_sees_evicted_frames_of_all_arrays():
     snapshot = storage.take_snapshot()
 
     storage.evict(0, 24)
-    out = observation_spec(SPACE).empty(1, 40)
+    out = tuple(frame.empty(1, 40) for frame in observation_spec(SPACE).frame_specs)
     snapshot.windows(np.zeros(1, np.int32), np.array([39]), np.array([40], np.int32), out)
     snapshot.stop()
 

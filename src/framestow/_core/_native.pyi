@@ -138,38 +138,38 @@ class FrameStore:
         segments, if that is more) or 1,024 such segments wait to be freed.
         """
 
-    def first_position(self, env_id: int) -> int:
+    def first_position(self, track: int) -> int:
         """Return the position of the oldest stored frame, or of the open segment's first frame if there is none."""
 
-    def next_position(self, env_id: int) -> int:
+    def next_position(self, track: int) -> int:
         """Return the position of the next frame to be appended."""
 
-    def segment(self, env_id: int, number: int) -> bytes:
+    def segment(self, track: int, number: int) -> bytes:
         """Return a segment as self-contained packed bytes; of the open segment, its frames so far.
 
         IndexError for a segment that is not stored or has no frames yet.
         """
 
-    def sealed_segments(self, env_id: int) -> NDArray[np.int64]:
-        """Return the numbers of the stored sealed segments of ``env_id``, ascending, as a copy."""
+    def sealed_segments(self, track: int) -> NDArray[np.int64]:
+        """Return the numbers of the stored sealed segments of ``track``, ascending, as a copy."""
 
-    def begin_at(self, env_id: int, number: int) -> None:
-        """Start the empty ``env_id`` with the first frame of segment ``number``; ValueError if it is not empty."""
+    def begin_at(self, track: int, number: int) -> None:
+        """Start the empty ``track`` with the first frame of segment ``number``; ValueError if it is not empty."""
 
-    def restore(self, env_id: int, number: int, segment: Buffer) -> None:
-        """Append to ``env_id`` what ``segment`` returned, as segment ``number``; numbers may be skipped.
+    def restore(self, track: int, number: int, segment: Buffer) -> None:
+        """Append to ``track`` what ``segment`` returned, as segment ``number``; numbers may be skipped.
 
         A segment that is not full becomes the open segment. DamagedDataError for bytes that are not a segment of such
         frames, and ValueError for a number that is too low; both change nothing.
         """
 
-    def move_to_file(self, env_id: int, number: int, path: bytes, offset: int, size: int) -> None:
+    def move_to_file(self, track: int, number: int, path: bytes, offset: int, size: int) -> None:
         """Read a sealed segment from a file from now on; ``path`` is encoded by ``os.fsencode``.
 
         Older snapshots still use the RAM; waits for them as ``evict`` does.
         """
 
-    def restore_in_file(self, env_id: int, number: int, path: bytes, offset: int, size: int) -> None:
+    def restore_in_file(self, track: int, number: int, path: bytes, offset: int, size: int) -> None:
         """Append a full segment that lies in a file, as ``restore`` does; the first gather reads and verifies it."""
 
     @property

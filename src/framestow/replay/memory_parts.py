@@ -86,7 +86,7 @@ class MemoryParts:
     def open_frames(self) -> int:
         """Number of frames in open segments, of all arrays."""
         length = self.storage.frames_per_segment
-        return sum(self.storage.next_position(array) % length for array in range(self.settings.num_tracks))
+        return sum(self.storage.next_position(track) % length for track in range(len(self.settings.tracks)))
 
     @property
     def frame_bytes_by_key(self) -> dict[str, int]:
@@ -160,8 +160,9 @@ class MemoryParts:
         if self.settings.max_bytes is not None:
             self.has_borders = bool((self.steps.flags_of(self.steps.sampleable_indices()) & BORDER).any())
         if isinstance(self.steps, BlockSteps):
-            for track in range(self.settings.num_tracks):
-                without_block = self.steps.without_block(track % self.settings.num_envs, self._segments_of(track))
+            tracks = self.settings.tracks
+            for track in range(len(tracks)):
+                without_block = self.steps.without_block(tracks.env_of(track), self._segments_of(track))
                 self._loaded_without_block[track] = without_block
         self._restack(np.flatnonzero(self.steps.newest_positions >= 0).astype(np.int32))
 
@@ -172,8 +173,8 @@ class MemoryParts:
             self.check_segments()
             frames = self.storage.frames_per_segment
             windows, _ = self.steps.resolve(self.steps.sampleable_indices(), with_extras=False)
-            for track in range(self.settings.num_tracks):
-                is_mine = windows.env_ids == track % self.settings.num_envs
+            for track in range(len(self.settings.tracks)):
+                is_mine = windows.env_ids == self.settings.tracks.env_of(track)
                 lasts = windows.last_positions[is_mine]
                 needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
                 lacking = np.setdiff1d(needed, self._segments_of(track))
@@ -185,8 +186,8 @@ class MemoryParts:
 
         Every save calls it first, so an inconsistent memory is never written. Hold ``lock``.
         """
-        for track in range(self.settings.num_tracks):
-            env_id = track % self.settings.num_envs
+        for track in range(len(self.settings.tracks)):
+            env_id = self.settings.tracks.env_of(track)
             if self.storage.next_position(track) != self.storage.next_position(env_id):
                 raise AssertionError(f"environment {env_id} has different frames in two arrays")
             if isinstance(self.steps, BlockSteps):
@@ -199,7 +200,7 @@ class MemoryParts:
         number, num_open = divmod(self.storage.next_position(track), frames)
         numbers = self.storage.sealed_segments(track)
         for owner, first, before in self.steps.unreferenced_frames:
-            if owner == track % self.settings.num_envs:
+            if owner == self.settings.tracks.env_of(track):
                 numbers = numbers[(numbers * frames < first) | ((numbers + 1) * frames > before)]
         return np.append(numbers, number) if num_open else numbers
 

@@ -28,6 +28,7 @@ from framestow.replay.eviction import (
 from framestow.replay.observation_layout import MAX_STACK, AxisChoice, ObservationLayout, Stacks
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
 from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_segment, usual_frames_per_segment
+from framestow.storage.tracks import Tracks
 
 MAX_THREADS = 64
 MAX_CAPACITY = 2**62  # transitions; indices are int64
@@ -150,9 +151,9 @@ class MemorySettings:
         return ObservationLayout.of_stacks(self.frame, self.stacks)
 
     @cached_property
-    def num_tracks(self) -> int:
-        """Number of tracks: one for each array of each environment, as in ``FrameStorage``."""
-        return self.num_envs * len(self.frame.frame_specs)
+    def tracks(self) -> Tracks:
+        """The tracks of frames: one for each array of each environment."""
+        return Tracks(len(self.frame.frame_specs), self.num_envs)
 
     def state(self) -> dict[str, Any]:
         """Return the settings as values for JSON, without ``threads``, which each load chooses."""

@@ -7,7 +7,7 @@ per step, declared as ``extras={"log_prob": np.float32}``.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -17,13 +17,11 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.batch import Batch, SequenceBatch
 
 MAX_EXTRAS_BYTES = 64 * 1024  # of all extras of one step; larger data belongs in the observation, which is compressed
 # Names of fields of a batch, which no extra field may have.
-BATCH_FIELDS = (
-    *("observation", "action", "reward", "discount", "next_observation", "index", "weight"),
-    *("terminated", "truncated", "extras", "is_first", "mask", "learns", "burn_in"),
-)
+BATCH_FIELDS = ("learns", *(field.name for batch in (Batch, SequenceBatch) for field in fields(batch)))
 
 
 @dataclass(frozen=True)

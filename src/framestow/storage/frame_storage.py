@@ -11,6 +11,7 @@ from framestow._core import FrameSnapshot, FrameStore, default_frames_per_segmen
 from framestow.argument_checks import whole_number
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec
+from framestow.storage.tracks import Tracks
 
 __all__ = [
     "STORAGES",
@@ -64,11 +65,11 @@ class FrameStorage(FrameStore):
 
     With observations of several arrays (``ObservationSpec``), frames and outputs are tuples with one array per array.
     All arrays have the same positions, and are appended to and evicted together. Methods about a *segment* address a
-    *track*, one array of one environment: array k of environment e is track ``k * num_envs + e``::
+    *track*, one array of one environment (``tracks``)::
 
                         environment 0   environment 1
         array "camera"      0          1          append, evict, windows: environment 0 or 1, for all arrays
-        array "joints"      2          3          segment, restore, begin_at, move_to_file, ...: one of 0 to 3
+        array "joints"      2          3          segment, restore, begin_at, move_to_file, ...: track 0 to 3
 
     Threads: one thread at a time may call ``append``, ``evict``, ``restore`` and ``segment``. Meanwhile, any number of
     threads may start snapshots (each used by one thread) and call ``windows``, ``stored_positions`` and ``nbytes``. A
@@ -108,6 +109,7 @@ class FrameStorage(FrameStore):
             frames_per_segment = usual_frames_per_segment(spec, depths)
         frames_per_segment = check_frames_per_segment(spec, frames_per_segment, depths)
         self._spec = spec
+        self.tracks = Tracks(len(spec.frame_specs), num_envs)
         # By array: whether its frames are stored uncompressed.
         self._is_raw = [storage == "raw" or frame.is_column for frame in spec.frame_specs]
         arrays = [
@@ -116,27 +118,28 @@ class FrameStorage(FrameStore):
         ]
         super().__init__(num_envs, arrays, frames_per_segment, step_bytes, threads)
 
-    def stored_positions(self, env_id: int) -> range:
-        """Return the positions of ``env_id``, from the oldest stored frame to the next one (excluded)."""
-        return range(self.first_position(env_id), self.next_position(env_id))
+    def stored_positions(self, track: int) -> range:
+        """Return the positions of ``track``, from the oldest stored frame to the next one (excluded)."""
+        return range(self.first_position(track), self.next_position(track))
 
-    def open_segment(self, env_id: int) -> int:
-        """Return the number of the segment that the next frame of ``env_id`` goes into; lower ones are sealed."""
-        return self.next_position(env_id) // self.frames_per_segment
+    def open_segment(self, track: int) -> int:
+        """Return the number of the segment that the next frame of ``track`` goes into; lower ones are sealed."""
+        return self.next_position(track) // self.frames_per_segment
 
-    def supports_files(self, env_id: int) -> bool:
-        """Return whether the sealed segments of this array can be in files."""
-        array = int(env_id) // self.num_envs
+    def supports_files(self, track: int) -> bool:
+        """Return whether the sealed segments of this track can be in files."""
+        return self._can_be_in_files(self.tracks.array_of(int(track)))
+
+    def _can_be_in_files(self, array: int) -> bool:
         return not self._is_raw[array] or self._spec.frame_specs[array].is_column
 
     @property
     def unflushed_bytes(self) -> int:
         """Bytes in RAM of segments that can be in files."""
-        arrays = range(len(self._is_raw))
-        return sum(self.nbytes_of(array)[0] for array in arrays if self.supports_files(array * self.num_envs))
+        return sum(self.nbytes_of(array)[0] for array in filter(self._can_be_in_files, range(self.tracks.num_arrays)))
 
     def move_to_file(  # type: ignore[override]  # the native method takes encoded paths
-        self, env_id: int, number: int, path: str | PathLike[str], offset: int, size: int
+        self, track: int, number: int, path: str | PathLike[str], offset: int, size: int
     ) -> None:
         """Read a sealed segment from a file from now on, and free its RAM.
 
@@ -144,22 +147,22 @@ class FrameStorage(FrameStore):
         already. Raises ``IndexError`` for a segment that is not stored or not sealed, ``ValueError`` for another size
         and ``OSError`` for a file that cannot be opened; all change nothing.
         """
-        super().move_to_file(env_id, number, os.fsencode(path), offset, size)
+        super().move_to_file(track, number, os.fsencode(path), offset, size)
 
     def restore_in_file(  # type: ignore[override]
-        self, env_id: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
+        self, track: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
     ) -> None:
-        """Append to ``env_id`` a full segment that is in a file, without reading it.
+        """Append to ``track`` a full segment that is in a file, without reading it.
 
         Its bytes are verified when a window needs them. Raises the errors of ``restore`` and ``move_to_file``, and
         ``ValueError`` for a segment that is not full.
         """
         if num_frames != self.frames_per_segment:
             raise ValueError(
-                f"segment {number} of environment {env_id} has {num_frames} frames: only full segments of "
+                f"segment {number} of track {track} has {num_frames} frames: only full segments of "
                 f"{self.frames_per_segment} frames can be in files; restore it into RAM"
             )
-        super().restore_in_file(env_id, number, os.fsencode(path), offset, size)
+        super().restore_in_file(track, number, os.fsencode(path), offset, size)
 
     @property
     def num_frames(self) -> dict[str, int]:

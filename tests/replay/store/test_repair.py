@@ -251,7 +251,7 @@ def test_an_environment_without_its_newest_frames_continues_with_a_new_episode(s
     repair = repair_store(store)
     repaired = ReplayMemory.load(store)
 
-    assert any("the newest frames of tracks 0 are lost, so their episodes end" in action for action in repair.actions)
+    assert any("environments 0 lose their newest frames; their episodes end" in action for action in repair.actions)
     assert not repaired.inner.steps.is_open[0]
     assert 0 == repaired.observations()[0].max()
     play(repaired, 400, np.random.default_rng(3))

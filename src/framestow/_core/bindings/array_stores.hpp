@@ -90,8 +90,8 @@ inline void check_frames(const BorrowedArray& array, const char* name, std::init
     }
 }
 
-// The stores of all arrays. Array k of environment e has the number k * num_envs + e where a call addresses one of
-// them.
+// The stores of all arrays. Where a call addresses one array of one environment, array k of environment e is track
+// k * num_envs + e.
 class ArrayStores {
 public:
     ArrayStores(std::int64_t num_envs, nb::handle arrays, std::optional<std::int64_t> frames_per_segment,
@@ -130,15 +130,18 @@ public:
                            [&](const auto& store) { return store->format().lead_ins > lead_ins; });
     }
 
-    // The store of a numbered array; `number` becomes the number of its environment there.
-    FrameStore& at(std::int64_t& number) const {
-        const std::int64_t array = number < 0 ? 0 : number / num_envs_;
-        if (array >= static_cast<std::int64_t>(size())) {
-            throw std::out_of_range("environment is " + std::to_string(number) + ": must be 0 to " +
-                                    std::to_string(num_envs_ * static_cast<std::int64_t>(size()) - 1));
+    struct Track {
+        FrameStore& store;  // of its array
+        std::int64_t env_id;
+    };
+
+    Track at(std::int64_t track) const {
+        const std::int64_t num_tracks = num_envs_ * static_cast<std::int64_t>(size());
+        if (track < 0 || track >= num_tracks) {
+            throw std::out_of_range("track is " + std::to_string(track) + ": must be 0 to " +
+                                    std::to_string(num_tracks - 1));
         }
-        number -= array * num_envs_;
-        return *stores_[static_cast<std::size_t>(array)];
+        return Track{*stores_[static_cast<std::size_t>(track / num_envs_)], track % num_envs_};
     }
 
     template <typename Count>

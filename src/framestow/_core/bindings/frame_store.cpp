@@ -133,36 +133,39 @@ private:
 };
 
 // Paths are encoded by os.fsencode.
-void py_move_to_file(ArrayStores& self, std::int64_t env_id, std::int64_t number, const nb::bytes& path,
+void py_move_to_file(ArrayStores& self, std::int64_t track, std::int64_t number, const nb::bytes& path,
                      std::uint64_t offset, std::size_t size) {
     const std::string name(path.c_str(), path.size());
-    FrameStore& store = self.at(env_id);
+    const ArrayStores::Track at = self.at(track);
     const ReleaseGil released;
-    store.move_to_file(env_id, number, name, offset, size);
+    at.store.move_to_file(at.env_id, number, name, offset, size);
 }
 
-void py_restore_in_file(ArrayStores& self, std::int64_t env_id, std::int64_t number, const nb::bytes& path,
+void py_restore_in_file(ArrayStores& self, std::int64_t track, std::int64_t number, const nb::bytes& path,
                         std::uint64_t offset, std::size_t size) {
-    self.at(env_id).restore_in_file(env_id, number, std::string(path.c_str(), path.size()), offset, size);
+    const ArrayStores::Track at = self.at(track);
+    at.store.restore_in_file(at.env_id, number, std::string(path.c_str(), path.size()), offset, size);
 }
 
-void py_restore(ArrayStores& self, std::int64_t env_id, std::int64_t number, nb::handle segment_argument) {
+void py_restore(ArrayStores& self, std::int64_t track, std::int64_t number, nb::handle segment_argument) {
     const ReadArray segment = as_bytes(segment_argument, "segment");
-    self.at(env_id).restore(env_id, number, span_of(segment));
+    const ArrayStores::Track at = self.at(track);
+    at.store.restore(at.env_id, number, span_of(segment));
 }
 
-nb::bytes py_segment(ArrayStores& self, std::int64_t env_id, std::int64_t number) {
-    FrameStore& store = self.at(env_id);
+nb::bytes py_segment(ArrayStores& self, std::int64_t track, std::int64_t number) {
+    const ArrayStores::Track at = self.at(track);
     std::vector<std::uint8_t> segment;
     {
         const ReleaseGil released;
-        segment = store.segment(env_id, number);
+        segment = at.store.segment(at.env_id, number);
     }
     return to_bytes(segment);
 }
 
-nb::object py_sealed_segments(const ArrayStores& self, std::int64_t env_id) {
-    const std::vector<std::int64_t> numbers = self.at(env_id).sealed_numbers(env_id);
+nb::object py_sealed_segments(const ArrayStores& self, std::int64_t track) {
+    const ArrayStores::Track at = self.at(track);
+    const std::vector<std::int64_t> numbers = at.store.sealed_numbers(at.env_id);
     std::int64_t* values = nullptr;
     nb::object array = new_array(nb::int_(numbers.size()), numpy_dtypes().int64, values);
     std::copy(numbers.begin(), numbers.end(), values);
@@ -215,24 +218,31 @@ void bind_frame_store(nb::module_& module) {
         .def("evict", &py_evict, nb::arg("env_id"), nb::arg("before"), nb::arg("first") = 0)
         .def(
             "first_position",
-            [](const ArrayStores& self, std::int64_t env_id) { return self.at(env_id).first_position(env_id); },
-            nb::arg("env_id"))
+            [](const ArrayStores& self, std::int64_t track) {
+                const ArrayStores::Track at = self.at(track);
+                return at.store.first_position(at.env_id);
+            },
+            nb::arg("track"))
         .def(
             "next_position",
-            [](const ArrayStores& self, std::int64_t env_id) { return self.at(env_id).next_position(env_id); },
-            nb::arg("env_id"))
-        .def("segment", &py_segment, nb::arg("env_id"), nb::arg("number"))
-        .def("sealed_segments", &py_sealed_segments, nb::arg("env_id"))
+            [](const ArrayStores& self, std::int64_t track) {
+                const ArrayStores::Track at = self.at(track);
+                return at.store.next_position(at.env_id);
+            },
+            nb::arg("track"))
+        .def("segment", &py_segment, nb::arg("track"), nb::arg("number"))
+        .def("sealed_segments", &py_sealed_segments, nb::arg("track"))
         .def(
             "begin_at",
-            [](const ArrayStores& self, std::int64_t env_id, std::int64_t number) {
-                self.at(env_id).begin_at(env_id, number);
+            [](const ArrayStores& self, std::int64_t track, std::int64_t number) {
+                const ArrayStores::Track at = self.at(track);
+                at.store.begin_at(at.env_id, number);
             },
-            nb::arg("env_id"), nb::arg("number"))
-        .def("restore", &py_restore, nb::arg("env_id"), nb::arg("number"), nb::arg("segment"))
-        .def("move_to_file", &py_move_to_file, nb::arg("env_id"), nb::arg("number"), nb::arg("path"), nb::arg("offset"),
+            nb::arg("track"), nb::arg("number"))
+        .def("restore", &py_restore, nb::arg("track"), nb::arg("number"), nb::arg("segment"))
+        .def("move_to_file", &py_move_to_file, nb::arg("track"), nb::arg("number"), nb::arg("path"), nb::arg("offset"),
              nb::arg("size"))
-        .def("restore_in_file", &py_restore_in_file, nb::arg("env_id"), nb::arg("number"), nb::arg("path"),
+        .def("restore_in_file", &py_restore_in_file, nb::arg("track"), nb::arg("number"), nb::arg("path"),
              nb::arg("offset"), nb::arg("size"))
         .def_prop_ro("num_envs", &ArrayStores::num_envs)
         .def_prop_ro("charged_bytes", &charged_bytes)

@@ -194,17 +194,16 @@ class StoredMemory(Closing):
             except (KeyError, DamagedDataError) as error:
                 if not parts.damage.are_skipped:
                     raise
-                yield DamagedSegmentError(str(error), key.track % parts.settings.num_envs, key.number)
+                yield DamagedSegmentError(str(error), parts.settings.tracks.env_of(key.track), key.number)
 
     def _skip_damage(self, parts: MemoryParts, damaged: list[DamagedSegmentError]) -> None:
         """Lose the transitions of damaged segments, and steps before the first frame of their environment."""
         for error in damaged:
             parts.damage.skip(error)
-        for track in range(parts.settings.num_tracks):
+        tracks = parts.settings.tracks
+        for track in range(len(tracks)):
             first = parts.storage.stored_positions(track).start
-            parts.damage.num_transitions += parts.steps.lose(
-                track % parts.settings.num_envs, BEFORE_ALL_POSITIONS, first
-            )
+            parts.damage.num_transitions += parts.steps.lose(tracks.env_of(track), BEFORE_ALL_POSITIONS, first)
 
     def _fill_open(self, parts: MemoryParts) -> None:
         """Restore the open segments, and the next position of tracks without stored frames."""
@@ -223,8 +222,8 @@ class StoredMemory(Closing):
     def check_tracks(self, settings: MemorySettings) -> None:
         """Raise ``DamagedDataError`` unless the state file has the tracks of a memory with these settings."""
         num_tracks = len(self.arrays[NEXT_POSITIONS])
-        if num_tracks != settings.num_tracks:
-            raise self._inconsistency(f"it has {num_tracks} tracks of frames and the memory {settings.num_tracks}")
+        if num_tracks != len(settings.tracks):
+            raise self._inconsistency(f"it has {num_tracks} tracks of frames and the memory {len(settings.tracks)}")
 
     def check_arrays(self) -> None:
         """Raise ``DamagedDataError`` unless the arrays have one entry for each track and name existing data only.
@@ -258,7 +257,8 @@ class StoredMemory(Closing):
 
 def _append_blank_segment(parts: MemoryParts, track: int, number: int) -> None:
     """Continue a track after a sealed segment that was damaged and skipped."""
-    storage, (array, env_id) = parts.storage, divmod(track, parts.settings.num_envs)
+    storage, tracks = parts.storage, parts.settings.tracks
+    array, env_id = tracks.array_of(track), tracks.env_of(track)
     frame, length = parts.settings.frame.frame_specs[array], storage.frames_per_segment
     blank = FrameStorage(frame, 1, frames_per_segment=length, depths=[parts.settings.layout.depths[array]])
     blank.begin_at(0, number)
@@ -293,7 +293,7 @@ def _check_references(parts: MemoryParts) -> None:
     Checksums find changed bytes. This check finds data that no memory can have written.
     """
     steps, storage, num_envs = parts.steps, parts.storage, parts.settings.num_envs
-    tracks = range(parts.settings.num_tracks)
+    tracks = range(len(parts.settings.tracks))
     stops = np.array([storage.next_position(track) for track in tracks]).reshape(-1, num_envs)
     if (steps.newest_positions != stops - 1).any():
         raise ValueError("frames and steps of an environment end at different positions")

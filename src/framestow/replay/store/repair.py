@@ -163,7 +163,7 @@ class _Repair:
             yield f"generation {one.number} keeps {one.num_transitions:,} transitions and loses {one.num_lost:,}"
             if one.envs_cut_short:
                 numbers = ", ".join(map(str, one.envs_cut_short))
-                yield f"generation {one.number}: the newest frames of tracks {numbers} are lost, so their episodes end"
+                yield f"generation {one.number}: environments {numbers} lose their newest frames; their episodes end"
 
     def carry_out(self) -> None:
         """Write the new files, then swap; after a crash each manifest is either unchanged or repaired."""

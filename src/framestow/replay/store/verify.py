@@ -281,25 +281,22 @@ class VerifiedStore(Closing):
         may reference are named too; ``VerifiedGeneration`` removes those steps.
         """
         settings = convert_settings(self.folder, manifest, MemorySettings.from_state)
-        num_envs, steps = settings.num_envs, self.logs[STEPS].blocks[manifest.generation]
-        num_arrays, found = len(settings.frame.frame_specs), set(self.logs[FRAMES].blocks[manifest.generation])
-        spans = SegmentSpans(num_envs, manifest.frames_per_segment)
+        tracks, steps = settings.tracks, self.logs[STEPS].blocks[manifest.generation]
+        found, whole = set(self.logs[FRAMES].blocks[manifest.generation]), set[StepKey]()
+        spans = SegmentSpans(settings.num_envs, manifest.frames_per_segment)
         for track, number in found:
-            spans.add(track % num_envs, number, number)
-        of_arrays = range(0, num_arrays * num_envs, num_envs)
-        whole: set[StepKey] = {
-            (env_id, number)
-            for env_id, number in found
-            if env_id < num_envs and all((first + env_id, number) in found for first in of_arrays)
-        }
+            env_id = tracks.env_of(track)
+            spans.add(env_id, number, number)
+            if all((other, number) in found for other in tracks.of_env(env_id)):
+                whole.add((env_id, number))
         step_store = make_step_store(settings, manifest.frames_per_segment)
         blocks = SealedBlocks(list(steps), lambda key: steps.read(BlockKey(*key)))
         arrays = step_store.rebuild_state(spans, whole, blocks)
-        firsts = np.where(spans.firsts < 0, spans.nexts, spans.firsts).tolist()
-        each = range(num_arrays * num_envs)
-        keys = [pack_keys(track, np.arange(firsts[track % num_envs], spans.nexts[track % num_envs])) for track in each]
-        positions = np.tile(spans.nexts * manifest.frames_per_segment, num_arrays)
-        arrays |= frame_arrays(positions, [b""] * len(each), np.concatenate(keys))
+        firsts = np.where(spans.firsts < 0, spans.nexts, spans.firsts)
+        bounds = [(firsts[env_id], spans.nexts[env_id]) for env_id in map(tracks.env_of, range(len(tracks)))]
+        keys = [pack_keys(track, np.arange(*of_env)) for track, of_env in enumerate(bounds)]
+        positions = np.tile(spans.nexts * manifest.frames_per_segment, tracks.num_arrays)
+        arrays |= frame_arrays(positions, [b""] * len(tracks), np.concatenate(keys))
         return VerifiedGeneration(self._stored(manifest, arrays))
 
 
@@ -382,7 +379,7 @@ class VerifiedGeneration:
             return None
 
     def _remove_lost_segments(self) -> None:
-        length, num_envs = self.stored.manifest.frames_per_segment, self.stored.settings.num_envs
+        length, env_of = self.stored.manifest.frames_per_segment, self.stored.settings.tracks.env_of
         firsts = self.stored.arrays[NEXT_POSITIONS] // length
         for key in iterate_sealed_segments(self.stored.arrays):
             firsts[key.track] = min(firsts[key.track], key.number)
@@ -390,10 +387,10 @@ class VerifiedGeneration:
                 self.intact_segments.append(key)
             else:
                 first = key.number * length
-                self.lost_segments[key] = self.steps.lose(key.track % num_envs, first, first + length)
+                self.lost_segments[key] = self.steps.lose(env_of(key.track), first, first + length)
         for track, first in enumerate((firsts * length).tolist()):
             # Only a damaged state has steps before the first frame.
-            self.steps.lose(track % num_envs, BEFORE_ALL_POSITIONS, first)
+            self.steps.lose(env_of(track), BEFORE_ALL_POSITIONS, first)
 
     def _find_open_segment_problems(self) -> Iterator[str]:
         """Yield the problems of the open segments, which the state file contains."""
@@ -413,7 +410,8 @@ class VerifiedGeneration:
             firsts = of_env["first"] - of_env["history"]
             lasts = of_env["first"] + of_env["length"]
             for run in np.flatnonzero(~frames.contain(env_id, firsts, lasts)):
-                yield f"track {env_id}: transitions need frames {firsts[run]} to {lasts[run]}, and some are missing"
+                needed = f"{firsts[run]} to {lasts[run]}"
+                yield f"environment {env_id}: transitions need frames {needed}, and some are missing"
 
 
 class StoredFrames:
@@ -421,12 +419,12 @@ class StoredFrames:
 
     def __init__(self, generation: VerifiedGeneration) -> None:
         arrays, settings = generation.stored.arrays, generation.stored.settings
-        self._length, self._num_envs = generation.stored.manifest.frames_per_segment, settings.num_envs
+        self._length, self._tracks = generation.stored.manifest.frames_per_segment, settings.tracks
         # By track, the position that its next frame gets: frames from there on are not stored.
         self._next_positions = arrays[NEXT_POSITIONS]
         # By track, the numbers of its segments, sealed and open, ascending.
         tracks, numbers = np.array(generation.intact_segments, np.int64).reshape(-1, 2).T
-        sealed = np.split(numbers, np.searchsorted(tracks, np.arange(1, settings.num_tracks)))
+        sealed = np.split(numbers, np.searchsorted(tracks, np.arange(1, len(settings.tracks))))
         is_open, open_numbers = arrays[OPEN_SIZES] > 0, self._next_positions // self._length
         self._numbers = [
             np.append(of_track, open_numbers[t]) if is_open[t] else of_track for t, of_track in enumerate(sealed)
@@ -439,7 +437,7 @@ class StoredFrames:
         """
         first_numbers, last_numbers = firsts // self._length, lasts // self._length
         has_all: npt.NDArray[np.bool_] = firsts >= 0
-        for track in range(env_id, len(self._numbers), self._num_envs):
+        for track in self._tracks.of_env(env_id):
             numbers = self._numbers[track]
             found = np.searchsorted(numbers, last_numbers, "right") - np.searchsorted(numbers, first_numbers, "left")
             has_all = has_all & (lasts < self._next_positions[track]) & (found == last_numbers - first_numbers + 1)
@@ -472,7 +470,7 @@ def find_step_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
             ),
         ):
             for row in np.flatnonzero(is_wrong) + 1:
-                yield f"track {env_ids[row]}, frame {lasts[row]}: {problem}"
+                yield f"environment {env_ids[row]}, frame {lasts[row]}: {problem}"
         if not np.isfinite(fields.reward).all():
             yield "a reward is not finite"
         newest_steps = steps[:, np.append(~is_same, True)]

@@ -129,9 +129,9 @@ class SegmentCheck:
     def problem(self, key: BlockKey, segment: bytes, positions: range) -> str | None:
         """Return the problem of a segment that must have the frames ``positions``, or ``None``."""
         settings = self._settings
-        if key.track >= settings.num_tracks:
-            return f"the memory has {settings.num_tracks} tracks of frames"
-        array = key.track // settings.num_envs
+        if key.track >= len(settings.tracks):
+            return f"the memory has {len(settings.tracks)} tracks of frames"
+        array = settings.tracks.array_of(key.track)
         frame, unpacked = settings.frame.frame_specs[array], self._unpacked[array]
         # A new storage for each segment: a segment must not depend on others.
         depths = [settings.layout.depths[array]]
