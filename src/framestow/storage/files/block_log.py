@@ -216,7 +216,9 @@ class BlockLogWriter(Closing):
         """
         ends, removed = find_committed(kept), []
         unnamed = (self._files.keys() | self._ends_at_open.keys()) - ends.keys()
-        for number in sorted(unnamed - self._needed_bytes().keys()):
+        if unnamed:
+            unnamed -= self._needed_bytes().keys()
+        for number in sorted(unnamed):
             if all(self._disk.remove(self._path(number, ending)) for ending in (INDEX, LOG)):
                 self._files.pop(number, None)
                 self._ends_at_open.pop(number, None)
