@@ -364,12 +364,13 @@ def _check_buffer_ids(buffer_ids: Any, num_buffers: int) -> list[int]:
     if buffer_ids is None:
         return list(range(num_buffers))
     ids = as_array("buffer_ids", buffer_ids, InvalidStepError)
-    if ids.ndim != 1 or ids.dtype.kind not in "iu" or not ids.size or ids.min() < 0 or ids.max() >= num_buffers:
+    numbers: list[int] = ids.tolist() if ids.ndim == 1 and ids.dtype.kind in "iu" else []
+    if not numbers or min(numbers) < 0 or max(numbers) >= num_buffers:
         raise InvalidStepError(
             f"buffer_ids is {buffer_ids!r}: it must be a list of numbers from 0 to {num_buffers - 1}; give [0], or "
             "None for all"
         )
-    return [int(number) for number in ids]
+    return numbers
 
 
 def _check_settings(

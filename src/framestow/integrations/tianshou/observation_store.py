@@ -115,7 +115,7 @@ class EnvGroup:
         if self._steps.takes_frames:
             current = map_arrays(lambda stacks: stacks[:, -1], current)
         following = map_arrays(lambda own, new: _merge_rows(ended, own[ended], new[~ended]), current, following)
-        self.memory.append(self._no_values, self._no_values, *self._waiting, following)
+        self._steps.append(self._no_values, self._no_values, following, *self._waiting)
         self._waiting = None
 
     def _stored_pairs(self, rows: Indices, env_ids: Indices) -> Pair:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -68,11 +69,11 @@ def order_of(shape: tuple[int, ...], is_time_first: bool) -> tuple[Indices, Flag
     >>> order_of((2, 3), True)
     (array([0, 1, 2, 0, 1, 2]), array([False, False, False,  True,  True,  True]), 3)
     """
-    numbers = np.arange(int(np.prod(shape)), dtype=np.int64)
+    numbers = np.arange(math.prod(shape), dtype=np.int64)
     if len(shape) == 1:
         return np.full_like(numbers, NONE), numbers > 0, 1
     if is_time_first:
-        width = int(np.prod(shape[1:]))
+        width = math.prod(shape[1:])
         return numbers % width, numbers >= width, width
     rows, steps = np.divmod(numbers, shape[-1])
     return rows, steps > 0, 1
@@ -154,10 +155,11 @@ class PixelKeys:
         num_steps, num_keys = data.batch_size.numel(), len(self.keys)
         pixels = tuple(_check_pixels(data, key, spec) for key, spec in zip(self.all_keys, 2 * self.specs, strict=True))
         before, after = pixels[:num_keys], pixels[num_keys:]
-        terminated = flags_of(_array(data, ("next", "terminated")), num_steps)
-        has_ended = flags_of(_array(data, ("next", "truncated")), num_steps)
-        has_ended |= flags_of(_array(data, ("next", "done")), num_steps) | terminated
-        is_first = flags_of(_array(data, ("is_init",)), num_steps)
+        ends = data.get("next")
+        terminated = flags_of(_array(ends, "terminated"), num_steps)
+        has_ended = flags_of(_array(ends, "truncated"), num_steps)
+        has_ended |= flags_of(_array(ends, "done"), num_steps) | terminated
+        is_first = flags_of(_array(data, "is_init"), num_steps)
         found = next((found for key in TRAJECTORIES if (found := _array(data, key)) is not None), None)
         trajectories = numbers_of(found, num_steps)
         rows, follows, shift = order_of(tuple(data.batch_size), is_time_first)
@@ -223,7 +225,7 @@ def _is_picture(data: TensorDictBase, key: Key) -> bool:
     return is_tensor and (is_large or (key[-1] == "pixels" and len(shape) > 0))
 
 
-def _array(data: TensorDictBase, key: Key) -> npt.NDArray[Any] | None:
+def _array(data: TensorDictBase, key: str | Key) -> npt.NDArray[Any] | None:
     value = data.get(key, None)
     return None if value is None else np.asarray(value.numpy(force=True))
 

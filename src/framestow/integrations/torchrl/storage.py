@@ -219,10 +219,9 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         finally:  # a refused batch is not stored; after Ctrl-C, its first steps are
             num_rows = (self._next_number - first) // width
             if num_rows:
-                numbers = torch.arange(first, first + num_rows * width).reshape(num_rows, *batch.batch_size[1:])
-                others = self._other_keys(
-                    batch if num_rows == len(batch) else batch[:num_rows], numbers.to(self.device)
-                )
+                numbers = torch.arange(first, first + num_rows * width, device=self.device)
+                numbers = numbers.reshape(num_rows, *batch.batch_size[1:])
+                others = self._other_keys(batch if num_rows == len(batch) else batch[:num_rows], numbers)
                 super().set(_cells_from(start, num_rows, size), others)
                 self._next_cell = (start + num_rows) % size
             if num_rows < len(batch):
@@ -357,10 +356,10 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
 
     def _check_cells(self, cursor: Index, num_cells: int, size: int) -> None:
         """Raise unless ``cursor`` has the next positions along the first dimension."""
-        cells = np.arange(size)[cursor] if isinstance(cursor, slice) else np.asarray(cursor).reshape(-1)
-        if not np.array_equal(cells, np.arange(self._next_cell, self._next_cell + num_cells) % size):
+        cells = list(range(size)[cursor]) if isinstance(cursor, slice) else np.asarray(cursor).reshape(-1).tolist()
+        if cells != [cell % size for cell in range(self._next_cell, self._next_cell + num_cells)]:
             raise InvalidStepError(
-                f"steps are written to the positions {cells[:4].tolist()}...: the next position is {self._next_cell}, "
+                f"steps are written to the positions {cells[:4]}...: the next position is {self._next_cell}, "
                 "and pixels must be added in order; use a RoundRobinWriter and one buffer per storage"
             )
 
