@@ -399,8 +399,8 @@ class Curves:
         # None once writing has failed.
         self._file: PointWriter | None = writer or EventFile(folder, run.tally.agent_steps)
         self._warn = warn
-        self._point_time = time.monotonic()  # time and agent steps of the last points of rates
-        self._point_steps = run.tally.agent_steps
+        self._rate = Rate(run.tally.agent_steps)
+        self._point_time = time.monotonic()  # time of the last points of the run's state
 
     def take(self, event: Event) -> None:
         """Write the points of ``event``."""
@@ -431,17 +431,16 @@ class Curves:
             self._warn(f"the TensorBoard curves could not be written ({error.strerror}): the run writes no more points")
 
     def _add_state(self) -> None:
-        now, steps = time.monotonic(), self._run.tally.agent_steps
+        self._point_time, steps = time.monotonic(), self._run.tally.agent_steps
         self._add(
             {
-                "rate/agent_steps_per_second": (steps - self._point_steps) / max(now - self._point_time, 1e-9),
+                "rate/agent_steps_per_second": self._rate.update(steps),
                 "agent/epsilon": self._run.agent.epsilon(steps),
                 "memory/transitions": len(self._run.memory),
                 "memory/bytes": self._run.memory.nbytes,
                 "process/resident_bytes": resident_bytes(),
             }
         )
-        self._point_time, self._point_steps = now, steps
 
 
 def last_scores(path: Path, num_games: int, agent_steps: int) -> list[float]:
