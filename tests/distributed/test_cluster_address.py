@@ -6,21 +6,21 @@ import socket
 
 import pytest
 
-from framestow.distributed.ray_actors import _check_reachable
+from framestow.distributed.ray_actors import check_reachable
 from framestow.errors import InvalidSettingsError
 
 
 def test_an_address_where_nothing_listens_is_refused_at_once_instead_of_tried_for_ten_minutes():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"127.0.0.1:{listening.getsockname()[1]}"
-        _check_reachable(address)
+        check_reachable(address)
 
     with pytest.raises(InvalidSettingsError, match=f"address is {address}: no Ray cluster answers there"):
-        _check_reachable(address)
+        check_reachable(address)
     with pytest.raises(InvalidSettingsError, match=r"address is 127\.0\.0\.1:70000: no Ray cluster answers there"):
-        _check_reachable("127.0.0.1:70000")
+        check_reachable("127.0.0.1:70000")
 
 
 @pytest.mark.parametrize("address", ["auto", "ray://10.0.0.1:10001", "local"])
 def test_addresses_without_host_and_port_are_left_to_ray(address):
-    _check_reachable(address)
+    check_reachable(address)

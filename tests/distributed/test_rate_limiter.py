@@ -135,10 +135,10 @@ def test_the_limits_of_all_shards_together_stay_within_the_band(monkeypatch, see
         elif is_sampling:
             replay.group.ask(shard)
             replay.group.take_answer(shard)
-        elif shards[shard]._inserted < shards[shard]._insert_limit:
+        elif shards[shard].report().inserted < shards[shard].report().insert_limit:
             steps.play(writers[shard], shard, 1, number=0)
             writers[shard].flush()
-        inserted = sum(each._inserted for each in shards)
+        inserted = sum(each.report().inserted for each in shards)
         if inserted > limiter.min_size:
             most = max(most, inserted * 4.0 - replay.counts.sampled)
             assert most <= limiter.high

@@ -96,15 +96,20 @@ def test_every_step_of_all_actors_is_stored_in_its_shard(mode):
 
 
 def test_actors_load_new_weights_with_their_next_call_and_only_then():
+    policies: list[FixedPolicy] = []
+
+    def make_policy(number: int, seed: int) -> FixedPolicy:
+        policies.append(FixedPolicy(number, seed))
+        return policies[-1]
+
     replay = local_replay(num_envs=4)
-    rollouts = rollouts_of(replay, weights="first")
+    rollouts = Rollouts(replay, make_env, make_policy, 2, steps_per_call=10, start=start, weights="first")
     rollouts.poll()
     rollouts.poll()
     rollouts.set_weights("second")
     rollouts.poll()
     rollouts.poll()
 
-    policies = [actor._policy for actor in rollouts.calls.objects]
     assert [["first", "second"], ["first", "second"]] == [policy.loaded for policy in policies]
 
 

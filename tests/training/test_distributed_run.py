@@ -88,7 +88,7 @@ def test_samples_stay_within_the_band_if_learner_or_actors_are_slow(
         def take(self, chunks):
             taken = super().take(chunks)
             for memory in memories:
-                inserted = sum(shard._inserted for shard in memory.group.calls.objects)
+                inserted = sum(shard.report().inserted for shard in memory.group.calls.objects)
                 moments.append((inserted, memory.counts.sampled))
             return taken
 

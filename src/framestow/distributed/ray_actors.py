@@ -58,7 +58,7 @@ def start_cluster(address: str | None = None, num_cpus: int | None = None) -> st
     module = ray()
     if not module.is_initialized():
         if address is not None:
-            _check_reachable(address)
+            check_reachable(address)
         options: dict[str, Any] = {"address": address, "logging_level": "warning"}
         if address is None:
             # "local", since None would join a cluster that a crashed run left.
@@ -76,7 +76,7 @@ def start_cluster(address: str | None = None, num_cpus: int | None = None) -> st
     return str(module.get_runtime_context().gcs_address)
 
 
-def _check_reachable(address: str) -> None:
+def check_reachable(address: str) -> None:
     """Raise ``InvalidSettingsError`` if nothing listens at ``host:port``: Ray would try for ten minutes."""
     host, _, port = address.rpartition(":")
     if host.strip("[]") and port.isdecimal() and "/" not in address:
