@@ -9,11 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedDataError
-from framestow.frames.observation_spec import Frames
-from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_checks import BEGINS, BEGINS_RUN, SegmentSteps
-from framestow.storage.frame_storage import FrameStorage
+from framestow.replay.step_checks import SegmentSteps
 
 Priorities = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]  # of n-step TD errors
 ONLY_ENV = np.zeros(1, np.int32)  # the environments of a storage that has one
@@ -77,29 +73,3 @@ class Taken(NamedTuple):
     statuses: list[str]  # of each chunk
     open_frames: list[int]  # of each chunk: frames in the open segment of its environment afterwards
     report: ShardReport
-
-
-def unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Frames, Frames]:
-    """Return the frames of a chunk, and the whole stacks of those frames that begin an episode or a run.
-
-    ``(num_frames, *frame)`` and ``(num_begins, depth, *frame)`` of each array.
-
-    Raises:
-        DamagedDataError: other bytes than a writer packed.
-    """
-    num, spec, depths = chunk.num_frames, settings.frame, settings.layout.depths
-    storage = FrameStorage(spec, 1, frames_per_segment=num, depths=depths)
-    for track, segment in enumerate(chunk.segments):
-        storage.restore(track, 0, segment)
-        if storage.next_position(track) != num:
-            raise DamagedDataError(
-                f"segment has {storage.next_position(track)} frames: its chunk has {num}; send it again"
-            )
-    whole = tuple(frame.empty(1, num) for frame in spec.frame_specs)
-    storage.windows(ONLY_ENV, np.array([num - 1]), np.array([num], np.int32), whole)
-    begins = np.flatnonzero(chunk.steps.bits & (BEGINS | BEGINS_RUN))
-    stacks = tuple(part.empty(len(begins), depth) for part, depth in zip(spec.frame_specs, depths, strict=True))
-    if begins.size:
-        env_ids, counts = np.zeros(len(begins), np.int32), np.ones(len(begins), np.int32)
-        storage.windows(env_ids, begins, counts, stacks, settings.stack_padding)
-    return tuple(part[0] for part in whole), stacks

@@ -16,20 +16,10 @@ import numpy.typing as npt
 from framestow._core import StepFields
 from framestow.distributed.calls import Calls, LocalCalls
 from framestow.distributed.chunk_log import ChunkLog, chunk_log_path
-from framestow.distributed.chunks import (
-    DUPLICATE,
-    GAP,
-    REPLACED,
-    STORED,
-    Chunk,
-    Context,
-    ShardReport,
-    Taken,
-    unpack_chunk,
-)
+from framestow.distributed.chunks import DUPLICATE, GAP, REPLACED, STORED, Chunk, ShardReport, Taken
 from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
+from framestow.distributed.stored_chunks import store_chunk, store_context
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.replay.added_steps import NO_RUN, RunStarts, add_step, begin_episodes, rows_of
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
@@ -39,7 +29,7 @@ from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.sampling import PendingFrames
 from framestow.replay.sequences import SequenceShape
-from framestow.replay.step_checks import BEGINS, BEGINS_RUN
+from framestow.replay.step_checks import BEGINS
 
 # Fields of a ``Batch`` and of a ``SequenceBatch`` that a shard sends by name.
 BATCH_FIELDS = StepFields._fields
@@ -148,12 +138,12 @@ class Shard:
     def take(self, chunks: Sequence[Chunk]) -> Taken:
         """Store chunks and return the status of each.
 
-        ===========  ====================================================================
-        ``stored``   stored; an open episode of another writer ends as truncated
+        =============  ====================================================================
+        ``stored``     stored; an open episode of another writer ends as truncated
         ``duplicate``  the shard has it already; nothing is stored
-        ``gap``      what is before it is missing; nothing is stored until it comes with its ``context``
+        ``gap``        what is before it is missing; nothing is stored until it comes with its ``context``
         ``replaced``   a later writer feeds the environment; nothing is stored
-        ===========  ====================================================================
+        =============  ====================================================================
         """
         statuses = [self._take(chunk) for chunk in chunks]
         if self._log is not None and time.monotonic() - self._flushed_at >= self._settings.flush_every:
@@ -178,72 +168,14 @@ class Shard:
         if not (is_next and is_open):
             if chunk.context is None:
                 return GAP
-            self._store_context(chunk, chunk.context, is_next)
-        self._store(chunk)
+            store_context(self.memory, env_id, chunk.context, is_next)
+        store_chunk(self.memory, chunk)
         self._fed[env_id] = chunk.writer, chunk.next_frame
         self._inserted += chunk.steps.num_steps
         if self._log is not None:
             newest = int(self.memory.inner.steps.newest_positions[env_id])
             self._log.append(env_id, chunk.writer, chunk.next_frame, newest)
         return STORED
-
-    def _store(self, chunk: Chunk) -> None:
-        memory, env_id = self.memory, chunk.env_id
-        first = int(memory.inner.steps.newest_positions[env_id]) + 1
-        is_whole = chunk.num_frames == memory.inner.storage.frames_per_segment
-        if is_whole and memory.inner.takes_segments(env_id):
-            memory.inner.append_segment(env_id, chunk.segments[0], chunk.steps)
-        else:
-            self._append_frames(chunk)
-        if chunk.priorities is not None:
-            is_step = np.flatnonzero((chunk.steps.bits & BEGINS) == 0)
-            known = np.flatnonzero(np.isfinite(chunk.priorities))
-            indices = self._find_indices(env_id, first + is_step[known] - 1)
-            memory.update_priorities(indices, chunk.priorities[known])
-
-    def _store_context(self, chunk: Chunk, context: Context, is_next: bool) -> None:
-        """Store the observation before a chunk; after a lost step if steps are missing, or the episode's beginning."""
-        env_ids = np.array([chunk.env_id], np.int32)
-        if not (is_next and context.begins):
-            self._store_lost_step(context.observation, env_ids)
-        if context.begins:
-            begin_episodes(self.memory.inner, context.observation, env_ids)
-
-    def _store_lost_step(self, observation: Any, env_ids: npt.NDArray[np.int32]) -> None:
-        """Begin an episode with a step that cannot be sampled, and that no return and no sequence crosses."""
-        memory, settings = self.memory, self._settings.memory
-        begin_episodes(memory.inner, observation, env_ids)
-        first = memory.inner.steps.newest_positions[env_ids]
-        action = np.resize(settings.action.low or 0, (1, *settings.action.shape)).astype(settings.action.stored_dtype)
-        fields = settings.extras.extras
-        extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
-        add_step(memory.inner, (observation, action, [0.0], observation, [False], [False], env_ids, extras))
-        with memory.inner.lock:
-            memory.inner.steps.lose_indices(self._find_indices(int(env_ids[0]), first))
-
-    def _append_frames(self, chunk: Chunk) -> None:
-        """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
-        inner, settings, env_ids = self.memory.inner, self._settings.memory, np.array([chunk.env_id], np.int32)
-        arrays, stacks = unpack_chunk(settings, chunk)
-        checked = chunk.steps.check_arrays(settings, bool(inner.steps.is_open[chunk.env_id]))
-        num_begun = 0
-        for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
-            frames, starts = rows_of(arrays, index), NO_RUN
-            if bits & (BEGINS | BEGINS_RUN):
-                one = slice(num_begun, num_begun + 1)
-                starts = RunStarts.of_stacks([part[one] for part in stacks], settings.stack_padding)
-                num_begun += 1
-            if step is None:
-                inner.start_episodes(frames, env_ids, starts)
-            else:
-                *fields, extras, _ = step
-                observed = settings.frame.flatten(settings.frame.rebuild(frames))
-                inner.store_step((env_ids, *fields, observed, extras), starts)
-
-    def _find_indices(self, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
-        """Return the readable steps that start at these frames, ascending."""
-        env_ids = np.full(len(positions), env_id, np.int64)
-        return self.memory.inner.steps.find_steps(env_ids, positions.astype(np.int64))
 
     def sample(
         self,
