@@ -33,7 +33,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help install train test quick prepared check native-tests sanitized-module harnesses frame_sequences \
-        exhaustive crashes sanitize kills distributed fuzz corpus golden bench scenes worker-scenes mario jax libraries public-suites docs notebook wheel release-check clean
+        exhaustive crashes sanitize kills distributed fuzz corpus golden browser bench scenes worker-scenes mario jax libraries public-suites docs notebook wheel release-check clean
 
 help:           ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -108,6 +108,13 @@ distributed: $(STAMPS)/ray-$(NAMES)  ## train on a local Ray cluster as a user d
 	PYTHONPATH=tests $(BIN)/python tests/distributed/cluster/band.py
 	PYTHONPATH=tests $(BIN)/python tests/distributed/cluster/kill_actors.py $(ARGS)
 
+# Chromium and its driver are packages of Debian: 100 MB, too much for every test run.
+browser: $(STAMPS)/test-$(NAMES)  ## click through the pages of framestow view in Chromium and compare their pixels: 1 minute; apt-get install chromium chromium-driver
+	@command -v chromium chromedriver > /dev/null || { echo "make browser needs: apt-get install chromium chromium-driver"; exit 1; }
+	@mkdir -p build
+	PYTHONPATH=tests $(BIN)/python -m pytest -q tests/browser/pages_in_chromium.py --junitxml=build/browser.xml
+	PYTHONPATH=tests $(BIN)/python tests/browser/write_browser_result.py build/browser.xml tests/browser.json
+
 golden: $(STAMPS)/test-$(NAMES)  ## rewrite the golden files after a deliberate format change
 	$(BIN)/python tests/golden/write_golden.py
 
@@ -181,7 +188,7 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	$(BENCH)/bin/python benchmarks/offline.py
 	$(BENCH)/bin/python benchmarks/environments.py
 	$(BENCH)/bin/python benchmarks/vector_environments.py
-	for question in saving flushing disk_reading retention budgets verifying same_training; do \
+	for question in saving flushing disk_reading retention budgets verifying viewing same_training; do \
 		$(BENCH)/bin/python benchmarks/$$question.py || exit 1; done
 
 # JAX takes 600 MB with its dependencies, too much for every test run.

@@ -83,6 +83,20 @@ def test_a_report_needs_no_script_and_no_network(tmp_path: Path) -> None:
     assert "prefers-color-scheme: dark" in page.source
 
 
+def test_the_report_links_the_page_of_the_memory_where_it_was_written(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path / "run", catch_settings(steps=60))
+    run = start_run(folder, make_catch)
+    train(run, folder)
+    run.close()
+    before = _page(tmp_path, folder.path)
+    (folder.path / "memory.html").touch()
+
+    after = _page(tmp_path, folder.path)
+
+    assert f"framestow view {folder.path}" in before.text
+    assert ("a", {"href": "run/memory.html"}) in after.tags
+
+
 def test_a_report_of_one_run_shows_its_scores_time_and_bytes(tmp_path: Path) -> None:
     page = _page(tmp_path, _run(tmp_path / "run", [0.0] * 30 + [4.0] * 20))
 

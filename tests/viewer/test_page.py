@@ -42,7 +42,7 @@ def test_a_page_beside_the_memory_has_all_episodes_and_their_frames(tmp_path, ca
     page = tmp_path / "saved.html"
     assert f"3 of 3 episodes in {page.stat().st_size / 1024:.1f} KiB written to {page}" in capsys.readouterr().out
     resources = resources_of_page(page)
-    expected = {"memory", "episodes", "sparklines/0"}
+    expected = {"memory", "distribution", "episodes", "sparklines/0"}
     expected |= {name for episode in range(3) for name in (f"episode/{episode}", f"frames/{episode}/0")}
     assert expected == set(resources)
     assert "" == resources["memory"].values["selection"]

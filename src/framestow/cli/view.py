@@ -5,15 +5,20 @@ from __future__ import annotations
 import dataclasses
 import webbrowser
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 from rich.console import Console
 
 from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay
-from framestow.cli.saved_memory import SavedMemory, find_memory
-from framestow.errors import InvalidSettingsError
+from framestow.cli.saved_memory import RUN_SETTINGS, SavedMemory, find_memory
+from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
+
+if TYPE_CHECKING:
+    from framestow.replay.memory import ReplayMemory
+    from framestow.viewer.agent_values import AgentValues
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,7 +32,8 @@ class View:
     Takes the folder of a memory (written by save() or directory=), of a run or of a checkpoint. It only reads there,
     so it works while another process is writing. It writes one HTML file, which needs no network. A file has as many
     whole episodes as fit: the newest, those with the best and the worst returns, and some in between. With --serve, a
-    server on this machine shows all of them, of a memory of any size, until Ctrl-C.
+    server on this machine shows all of them, of a memory of any size, until Ctrl-C. Of a run, the page has the agent's
+    values of the actions and the TD errors too.
     """
 
     folder: tyro.conf.Positional[Path]
@@ -64,6 +70,7 @@ class View:
             raise InvalidSettingsError(f"output is {output}: {problem}; give the name of an HTML file with --output")
         with ProgressDisplay(console, "reading the memory"):
             view = MemoryView.open(*found)
+        view.agent = self._find_agent(found, view.memory, console)
         with ProgressDisplay(console, "writing the page", "bytes") as progress:
             num_episodes = write_page(view, output, max_bytes, progress)
         shown = f"{num_episodes:,} of {len(view.table):,} episodes in {format_bytes(output.stat().st_size)}"
@@ -72,11 +79,29 @@ class View:
             webbrowser.open(output.resolve().as_uri())
         return 0
 
+    def _find_agent(self, found: SavedMemory, memory: ReplayMemory, console: Console) -> AgentValues | None:
+        """Return the agent of the run that the memory belongs to; ``None`` if there is none, or no PyTorch."""
+        run = found.folder.resolve().parent
+        if not (run / RUN_SETTINGS).is_file():
+            return None
+        try:
+            with ProgressDisplay(console, "loading the agent"):
+                from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
+                from framestow.viewer.agent_values import AgentValues  # noqa: PLC0415 -- likewise
+
+                checkpoint = self.folder if (self.folder / "agent.pt").is_file() else None
+                return AgentValues(RunFolder.open(run), memory, checkpoint)
+        except ImportError as error:
+            print_line(console, f"the agent's values are not shown: {error}; install framestow[train]", "yellow")
+        except FramestowError as error:
+            print_line(console, f"the agent's values are not shown: {error}", "yellow")
+        return None
+
     def _serve(self, found: SavedMemory, console: Console) -> int:
         from framestow.viewer.server import ViewServer  # noqa: PLC0415 -- --help must not wait for it
 
         with ProgressDisplay(console, "reading the memory"):
-            server = ViewServer(*found)
+            server = ViewServer(*found, find_agent=lambda memory: self._find_agent(found, memory, console))
         print_line(console, f"{server.address}\nserved until Ctrl-C")
         if self.open:
             webbrowser.open(server.address)

@@ -9,11 +9,13 @@ import base64
 import dataclasses
 import io
 import json
+import os
 import tempfile
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import numpy.typing as npt
@@ -118,7 +120,7 @@ def write_report(paths: Sequence[Path], output: Path, with_clip: bool = True) ->
     if len(by_game) > 1:
         named = " and ".join(f"{game} ({run.folder.path})" for game, run in by_game.items())
         raise InvalidSettingsError(f"the runs are of {named}: a report is about one game; write a report for each game")
-    replace_text(output, _page(runs, with_clip))
+    replace_text(output, _page(runs, with_clip, output.resolve().parent))
 
 
 def rolling_mean(scores: Numbers, window: int = ROLLING) -> Numbers:
@@ -388,12 +390,26 @@ def _video(content: bytes, caption: str) -> str:
     )
 
 
-def _memory_sections(run: RunRecord) -> dict[str, str]:
-    """Return the sections about the saved memory, of a distributed run about that of its first shard."""
+def _memory_sections(run: RunRecord, beside: Path) -> dict[str, str]:
+    """Return the sections about the saved memory, of a distributed run about that of its first shard.
+
+    ``beside`` is the folder of the report, for the link to the page of ``framestow view``.
+    """
     if newest_checkpoint(run.folder.checkpoints) is None:
         return dict.fromkeys(("Sampled transitions", "Memory"), "<p class='note'>The run has no checkpoint yet.</p>")
     inspection, memory = inspect_memory(memory_folders(run.folder.memory)[0])
-    return {"Sampled transitions": _transitions(run, memory), "Memory": _memory_charts(run, inspection, memory)}
+    charts = _view_link(run, beside) + _memory_charts(run, inspection, memory)
+    return {"Sampled transitions": _transitions(run, memory), "Memory": charts}
+
+
+def _view_link(run: RunRecord, beside: Path) -> str:
+    """Return a link to the page of ``framestow view``, or the command that writes it."""
+    page = run.folder.memory.resolve().with_name(f"{run.folder.memory.name}.html")
+    if page.is_file():
+        address = escape(quote(Path(os.path.relpath(page, beside)).as_posix()))
+        return f"<p><a href='{address}'>Look inside this memory</a>: its episodes, and what the learner gets.</p>"
+    command = f"framestow view {run.folder.path}"
+    return f"<p class='note'><code>{escape(command)}</code> shows its episodes, and what the learner gets.</p>"
 
 
 def _transitions(run: RunRecord, memory: ReplayMemory) -> str:
@@ -509,7 +525,7 @@ def _combine_known(values: Sequence[float | None], combine: Any, written: Any) -
     return str(written(combine(known))) if known else "-"
 
 
-def _page(runs: Sequence[RunRecord], with_clip: bool) -> str:
+def _page(runs: Sequence[RunRecord], with_clip: bool, beside: Path) -> str:
     game, first = runs[0].settings.game, runs[0]
     is_atari = game in list_games()
     skips = {find_preset(run.settings.preset).frame_skip for run in runs} if is_atari else set()
@@ -524,7 +540,7 @@ def _page(runs: Sequence[RunRecord], with_clip: bool) -> str:
     }
     if with_clip and is_atari:
         sections["The agent plays"] = _clip(first)
-    sections |= _memory_sections(first)
+    sections |= _memory_sections(first, beside)
     sections["Settings"] = _settings_table(runs, is_atari)
     title = f"{game}: {what}"
     body = "".join(f"<section><h2>{escape(name)}</h2>{content}</section>" for name, content in sections.items())

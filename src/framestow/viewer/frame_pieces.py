@@ -42,6 +42,13 @@ def frames_per_piece(memory: ReplayMemory) -> int:
     return max(1, min(MOST_FRAMES, PIECE_BYTES // memory.inner.settings.frame.nbytes))
 
 
+def steps_of_piece(memory: ReplayMemory, episode: StoredEpisode, number: int) -> npt.NDArray[np.int64]:
+    """Return the steps whose observations are in a piece of an episode."""
+    length = frames_per_piece(memory)
+    start = number * length - episode.history
+    return np.arange(max(start, 0), min(start + length, len(episode)))
+
+
 def read_piece(memory: ReplayMemory, episode: StoredEpisode, first_position: int, number: int) -> bytes:
     """Return a piece of an episode: its frames from ``number`` times ``frames_per_piece`` on, and its observations.
 
@@ -63,7 +70,7 @@ def read_piece(memory: ReplayMemory, episode: StoredEpisode, first_position: int
     length, stack = frames_per_piece(memory), memory.stack
     start = number * length - episode.history
     stop = min(start + length, len(episode) + 1)
-    steps = np.arange(max(start, 0), min(stop, len(episode)))
+    steps = steps_of_piece(memory, episode, number)
     first = max(-episode.history, start - stack)
     last = min(len(episode) + 1, stop + memory.inner.settings.n_step)
     frames, gaps = _read_frames(memory, episode, first_position, first, last)
@@ -167,11 +174,11 @@ def _fill_stacks(
     sampleable = np.flatnonzero(memory.inner.steps.is_sampleable(indices))
     for start in range(0, len(sampleable), STEPS_AT_ONCE):
         rows = sampleable[start : start + STEPS_AT_ONCE]
-        for some, batch in _read_batches(memory, indices, rows, steps, reasons):
+        for some, batch in read_batches(memory, indices, rows, steps, reasons):
             _fill_rows(memory, batch, stacks, some, steps[some])
 
 
-def _read_batches(
+def read_batches(
     memory: ReplayMemory,
     indices: npt.NDArray[np.int64],
     rows: npt.NDArray[np.intp],
@@ -186,7 +193,7 @@ def _read_batches(
             reasons[int(steps[rows[0]])] = str(error)
             return
         for row in rows:
-            yield from _read_batches(memory, indices, row[None], steps, reasons)
+            yield from read_batches(memory, indices, row[None], steps, reasons)
 
 
 def _fill_rows(

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +19,12 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.format import read_while_written
 from framestow.viewer.columns import pack_columns
+from framestow.viewer.distribution import describe_distribution
 from framestow.viewer.episode_table import BEGINNINGS, ENDINGS, SPARK_BINS, EpisodeTable, draw_sparkline
-from framestow.viewer.frame_pieces import frames_per_piece, read_piece
+from framestow.viewer.frame_pieces import STEPS_AT_ONCE, frames_per_piece, read_batches, read_piece, steps_of_piece
+
+if TYPE_CHECKING:
+    from framestow.viewer.agent_values import AgentValues
 
 ROWS_A_SPARK_BLOCK = 16  # episodes whose sparklines are one resource
 MEMORY_OF_A_RUN = "memory"  # name of its folder
@@ -39,6 +43,8 @@ class MemoryView:
     ``sparklines/B``      rewards over the episodes of 16 rows
     ``episode/N``         the steps of episode N, and how likely each is drawn
     ``frames/N/K``        piece K of its frames, and the observations of its steps
+    ``values/N/K``        the agent's values of these observations, and the TD errors; only with an ``agent``
+    ``distribution``      charts of what the sampler draws, and what it draws most often
     ====================  ===================================================================================
 
     ``resource`` may be called by several threads; it makes one resource at a time, so that few are in RAM.
@@ -50,6 +56,8 @@ class MemoryView:
         self.memory, self.folder, self.generation = memory, folder, generation
         self.table = EpisodeTable.of(memory.inner.parts)
         self._damage, self._sampler_note = damage, sampler_note
+        self.agent: AgentValues | None = None
+        """The agent whose values are shown."""
         self._lock = threading.Lock()
         self._kinds: dict[str, Callable[..., bytes]] = {
             "memory": self._memory,
@@ -57,6 +65,8 @@ class MemoryView:
             "sparklines": self._sparklines,
             "episode": self._episode,
             "frames": self._frames,
+            "values": self._values,
+            "distribution": self._distribution,
         }
         self.shown: npt.NDArray[np.int64] = np.arange(len(self.table))
         """Numbers of the episodes in the table: all, unless a page has room for some only."""
@@ -147,6 +157,8 @@ class MemoryView:
             "damage": self._damage[:MOST_MESSAGES],
             "lost": report.skipped_transitions,
             "selection": self.selection,
+            "agent_steps": self.agent.agent_steps if self.agent else None,
+            "action_names": self.agent.names if self.agent else [],
             "endings": list(ENDINGS),
             "beginnings": list(BEGINNINGS),
         }
@@ -229,6 +241,26 @@ class MemoryView:
             raise LookupError(f"episode {number} has {self.num_pieces(number)} pieces of frames; ask for one of them")
         episode = self.table.read(self.memory.inner.parts, number)
         return read_piece(self.memory, episode, int(self.table.runs[number]["first"]), piece)
+
+    def _values(self, number: int, piece: int) -> bytes:
+        self._check_episode(number)
+        if self.agent is None or piece >= self.num_pieces(number):
+            raise LookupError(f"episode {number} has no values {piece}; show the memory of a run, or ask for others")
+        episode = self.table.read(self.memory.inner.parts, number)
+        steps = steps_of_piece(self.memory, episode, piece)
+        values = np.full((len(steps), len(self.agent.names)), np.nan, np.float32)
+        errors = np.full(len(steps), np.nan, np.float32)
+        indices = episode.indices[steps]
+        rows = np.flatnonzero(self.memory.inner.steps.is_sampleable(indices))
+        for start in range(0, len(rows), STEPS_AT_ONCE):
+            some = rows[start : start + STEPS_AT_ONCE]
+            for own, batch in read_batches(self.memory, indices, some, steps, {}):
+                values[own], errors[own] = self.agent.of_batch(batch)
+        first = int(steps[0]) if len(steps) else 0
+        return pack_columns({"first_step": first}, {"values": values, "td_error": errors})
+
+    def _distribution(self) -> bytes:
+        return describe_distribution(self.memory, self.table, self.shown)
 
     def _check_episode(self, number: int) -> None:
         if number >= len(self.table):

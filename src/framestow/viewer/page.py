@@ -27,8 +27,9 @@ SCRIPTS = (
     "film",
     "timeline",
     "learner",
+    "distribution",
     "main",
-)  # each uses earlier ones
+)
 TAG_BYTES = 80  # of the HTML around a resource, at most
 ROW_BYTES = 300  # of an episode's row and sparkline in the page, at most
 MOST_MISFITS = 12  # episodes that have no room, one after another, before the page is full
@@ -72,7 +73,8 @@ def write_page(view: MemoryView, output: Path, max_bytes: int, progress: Progres
     Raises:
         InvalidSettingsError: there is no room for any episode.
     """
-    room = max_bytes - len(page_html(view).encode()) - _size_of(view.resource("memory")) - 2 * ROW_BYTES
+    room = max_bytes - len(page_html(view).encode()) - 2 * ROW_BYTES
+    room -= sum(_size_of(view.resource(name)) for name in ("memory", "distribution"))
     chosen: dict[int, str] = {}  # why, by number
     pieces: list[str] = []
     misfits = 0
@@ -98,7 +100,7 @@ def write_page(view: MemoryView, output: Path, max_bytes: int, progress: Progres
     view.shown = np.array(sorted(chosen), np.int64)
     view.selection = _describe(view, chosen, max_bytes)
     blocks = range(-(-len(view.shown) // ROWS_A_SPARK_BLOCK))
-    names = ["memory", "episodes", *(f"sparklines/{block}" for block in blocks)]
+    names = ["memory", "distribution", "episodes", *(f"sparklines/{block}" for block in blocks)]
     pieces += [_element(name, view.resource(name)) for name in names]
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     try:
@@ -139,7 +141,9 @@ def _spread_out(count: int) -> npt.NDArray[np.intp]:
 def _episode_elements(view: MemoryView, number: int, room: int) -> str | None:
     """Return the elements of an episode's resources; ``None`` if they are longer than ``room``."""
     elements = []
-    for name in (f"episode/{number}", *(f"frames/{number}/{piece}" for piece in range(view.num_pieces(number)))):
+    kinds = ("frames", "values") if view.agent else ("frames",)
+    pieces = (f"{kind}/{number}/{piece}" for kind in kinds for piece in range(view.num_pieces(number)))
+    for name in (f"episode/{number}", *pieces):
         elements.append(_element(name, view.resource(name)))
         room -= len(elements[-1])
         if room < 0:

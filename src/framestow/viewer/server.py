@@ -5,13 +5,16 @@ from __future__ import annotations
 import hmac
 import secrets
 import threading
+from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.replay.inspection import find_files
+from framestow.replay.memory import ReplayMemory
 from framestow.viewer.memory_view import MemoryView
 from framestow.viewer.page import page_html
 
@@ -25,6 +28,11 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+
+if TYPE_CHECKING:
+    from framestow.viewer.agent_values import AgentValues
+
+FindAgent = Callable[[ReplayMemory], "AgentValues | None"]  # called for each generation that is opened
 
 
 class ViewServer(Closing):
@@ -47,10 +55,10 @@ class ViewServer(Closing):
     >>> thread.join()
     """
 
-    def __init__(self, folder: Path, generation: int | None = None) -> None:
-        self._folder, self._wanted = folder, generation
+    def __init__(self, folder: Path, generation: int | None = None, *, find_agent: FindAgent = lambda _: None) -> None:
+        self._folder, self._wanted, self._find_agent = folder, generation, find_agent
         self._lock = threading.Lock()  # held while another generation is opened
-        self._view = MemoryView.open(folder, generation)
+        self._view = self._open_view()
         self._token = secrets.token_urlsafe(24)
         self._server = ThreadingHTTPServer((LOCALHOST, 0), self._handler())
         self._server.daemon_threads = True
@@ -97,8 +105,13 @@ class ViewServer(Closing):
         """Return the view, of a newer generation if there is one that can be opened."""
         with self._lock:
             if self._wanted is None and find_files(self._folder).generation != self._view.generation:
-                self._view = MemoryView.open(self._folder)
+                self._view = self._open_view()
             return self._view
+
+    def _open_view(self) -> MemoryView:
+        view = MemoryView.open(self._folder, self._wanted)
+        view.agent = self._find_agent(view.memory)
+        return view
 
     def _handler(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805 -- the class below has a self of its own
         class Handler(BaseHTTPRequestHandler):

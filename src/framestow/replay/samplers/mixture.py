@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
 from typing import Any
@@ -158,6 +159,13 @@ class Mixture(Sampler):
             counts.append(stop - before)
             before = stop
         return counts
+
+
+def copy_sampler(sampler: Sampler) -> Sampler:
+    """Return a copy whose draws do not change ``sampler``; it shares the priorities, which draws do not change."""
+    if isinstance(sampler, Mixture):
+        return Mixture(*((copy_sampler(part), share) for part, share in sampler.parts))
+    return copy.copy(sampler)
 
 
 def with_parts(sampler: Sampler) -> list[Sampler]:

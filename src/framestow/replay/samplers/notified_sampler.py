@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -14,7 +15,7 @@ import numpy.typing as npt
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.replay.samplers.by_age import ByAge
 from framestow.replay.samplers.emphasize_recent import SETTINGS, EmphasizeRecent
-from framestow.replay.samplers.mixture import Mixture, with_parts
+from framestow.replay.samplers.mixture import Mixture, copy_sampler, with_parts
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import (
     Chances,
@@ -165,6 +166,11 @@ class NotifiedSampler:
         """Return how the next draw draws these sampleable transitions; see ``Sampler.chances``."""
         self._notify()
         return self.sampler.chances(indices, self._transitions)
+
+    def draw_on_copies(self, batch_size: int, generator: np.random.Generator) -> Indices:
+        """Return what ``draw`` would return, by copies of the sampler and of ``generator``: neither goes on."""
+        self._notify()
+        return copy_sampler(self.sampler).draw(batch_size, self._transitions, copy.deepcopy(generator)).indices
 
     def switch(self, sampler: Sampler) -> None:
         """Use another sampler, which starts with all stored transitions.

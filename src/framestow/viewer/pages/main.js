@@ -1,6 +1,7 @@
 // Connects the parts of the page: the table chooses an episode; the film, the tracks and the learner's part show a step.
 
 import { byId, textElement } from "./elements.js";
+import { Distribution } from "./distribution.js";
 import { EpisodeTable } from "./episodes.js";
 import { Film } from "./film.js";
 import { Learner } from "./learner.js";
@@ -23,6 +24,8 @@ class Page {
     window.addEventListener("hashchange", () => this.openAddress());
     if (!this.table.rows.length) return this.showNothing();
     this.openAddress();
+    const distribution = new Distribution(this.memory, this.film.ranges, (number, step) => this.openEpisode(number, step));
+    distribution.show(byId("charts"), byId("often"));
   }
 
   showSummary() {
@@ -32,7 +35,7 @@ class Page {
       [shortNumber(memory.episodes), `episodes, ${shortNumber(memory.whole_episodes)} of them whole`],
       [memory.mean_return === null ? "–" : shortNumber(memory.mean_return), "mean return of whole episodes"],
       [bytesText(memory.bytes), "in RAM and files"],
-      [memory.sampler.replace(/\(.*/, ""), memory.sampler],
+      [memory.sampler.replace(/\(.*/, ""), samplerText(memory.sampler)],
     ];
     byId("tiles").replaceChildren(...tiles.map(([value, name]) => {
       const tile = document.createElement("div");
@@ -56,8 +59,8 @@ class Page {
   }
 
   showNothing() {
-    byId("film-section").hidden = true;
-    byId("learner").replaceChildren(textElement("p", "The memory has no steps yet.", "note"));
+    for (const section of document.querySelectorAll("section")) section.hidden = true;
+    this.say("The memory has no episode yet: append steps, then save it.");
   }
 
   // The address says which episode and step are shown: #episode=12&step=30.
@@ -105,11 +108,38 @@ class Page {
       ["reward", isStep ? shortNumber(arrays.reward.data[step]) : "–"],
       ["return so far", shortNumber(Math.round(total * 1e4) / 1e4)],
     ];
+    if (this.memory.action_names.length) this.showValues(step);
     byId("facts").replaceChildren(...facts.map(([name, value]) => {
       const fact = document.createElement("div");
       fact.append(textElement("b", value), textElement("span", name));
       return fact;
     }));
+  }
+
+  // The agent's value of each action as a bar, from the lowest to the highest; the action that was taken is marked.
+  async showValues(step) {
+    const asked = (this.askedValues = Symbol());
+    const { values: episode, arrays } = this.episode;
+    const number = Math.floor((step + episode.history) / this.memory.frames_per_piece);
+    const piece = await readResource(`values/${episode.number}/${number}`).catch(() => null);
+    if (asked !== this.askedValues) return;
+    const names = this.memory.action_names;
+    const row = piece ? step - piece.values.first_step : -1;
+    const isKnown = piece && step < episode.length && row < piece.arrays.td_error.data.length;
+    const own = isKnown ? Array.from(piece.arrays.values.data.subarray(row * names.length, (row + 1) * names.length)) : [];
+    const [low, high] = [Math.min(...own), Math.max(...own)];
+    const bars = own.map((value, action) => {
+      const bar = document.createElement("div");
+      bar.className = action === Number(arrays.action.data[step]) ? "action-value taken" : "action-value";
+      const measure = textElement("span", "", "measure");
+      measure.style.width = `${Number.isFinite(value) ? 4 + (96 * (value - low)) / (high - low || 1) : 0}%`;
+      bar.append(textElement("span", names[action], "name"), textElement("span", "", "space"), textElement("b", shortNumber(value)));
+      bar.children[1].append(measure);
+      return bar;
+    });
+    const error = isKnown ? shortNumber(piece.arrays.td_error.data[row]) : "–";
+    const note = `Values of the agent after ${shortNumber(this.memory.agent_steps)} steps; TD error ${error}. The action taken is marked.`;
+    byId("values").replaceChildren(...bars, textElement("p", own.length ? note : "", "note"));
   }
 
   onKey(event) {
@@ -129,6 +159,12 @@ class Page {
     event.preventDefault();
     actions[event.key]();
   }
+}
+
+// The settings of a sampler, from its call: "alpha 0.5, beta 0.4".
+function samplerText(call) {
+  const settings = call.slice(call.indexOf("(") + 1, -1);
+  return settings ? `draws, with ${settings.replaceAll("=", " ")}` : "draws";
 }
 
 function bytesText(bytes) {

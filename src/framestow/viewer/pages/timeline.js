@@ -1,7 +1,7 @@
 // Tracks under the film: numbers of every step of an episode. A click or a drag chooses the step.
 
 import { colourOf, numbersOf, shortNumber } from "./pictures.js";
-import { readPiece, rowOf } from "./resources.js";
+import { readPiece, readResource, rowOf } from "./resources.js";
 
 const HEIGHT = 38; // pixels of a track
 const MOST_LINES = 12; // tracks of a vector's numbers
@@ -27,7 +27,7 @@ export class Timeline {
     this.episode = episode;
     this.tracks = this.tracksOf(episode);
     this.build();
-    const others = await this.observationTracks(episode);
+    const others = [...(await this.valueTracks(episode)), ...(await this.observationTracks(episode))];
     if (this.episode !== episode || !others.length) return;
     this.tracks.splice(-1, 0, ...others);
     this.build();
@@ -44,6 +44,25 @@ export class Timeline {
     }
     for (const [name, shape] of this.memory.extras) tracks.push(...linesOf(name, arrays[`extra.${name}`], shape, "--c2"));
     return [...tracks, { name: "", kind: "marks", numbers: arrays.border.data, values }];
+  }
+
+  // The highest value and the TD error of every step, by the agent of the run.
+  async valueTracks({ values: episode }) {
+    const numActions = this.memory.action_names.length;
+    if (!numActions) return [];
+    const [highest, errors] = [0, 1].map(() => new Float64Array(episode.length).fill(NaN));
+    for (let number = 0; number < episode.pieces; number++) {
+      const { values, arrays } = await readResource(`values/${episode.number}/${number}`);
+      arrays.td_error.data.forEach((error, row) => {
+        errors[values.first_step + row] = error;
+        highest[values.first_step + row] = Math.max(...arrays.values.data.subarray(row * numActions, (row + 1) * numActions));
+      });
+    }
+    return [
+      { name: "value", title: "the agent's highest value of an action", numbers: highest, kind: "line", colour: "--c2" },
+      { name: "TD error", title: "return, plus discount times the highest next value, minus the value of the action",
+        numbers: errors, kind: "bars", colour: "--c3" },
+    ];
   }
 
   // The numbers of vectors, if the observations have no picture.
@@ -173,7 +192,7 @@ function drawNumbers(context, { numbers, kind, colour, low: least }, numSteps, w
   if (kind === "bars") {
     const zero = topOf(0);
     numbers.forEach((value, step) => {
-      if (!value) return;
+      if (!value || Number.isNaN(value)) return;
       const top = topOf(value);
       context.fillRect(step * space, Math.min(top, zero), Math.max(2, space - 1), Math.max(1, Math.abs(zero - top)));
     });

@@ -1,0 +1,280 @@
+"""``framestow view`` in a browser, which clicks and types: ``make browser`` runs this, ``make test`` does not.
+
+The pixels of every canvas are compared with ``memory.get``, bit for bit.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from browser.webdriver import Browser
+from framestow import FrameSpec, Prioritized, ReplayMemory
+from framestow.frames.observation_spec import arrays_of
+from framestow.viewer.memory_view import MemoryView
+from framestow.viewer.page import write_page
+from framestow.viewer.server import ViewServer
+
+MAX_BYTES = 50_000_000
+FRAMES = {
+    "grey": FrameSpec((20, 24)),
+    "colour": FrameSpec((21, 16, 3)),
+    "colour first": FrameSpec((3, 16, 21)),
+    "scaled floats": FrameSpec((20, 20), np.float32, is_scaled=True),
+    "dict": {"camera": FrameSpec((16, 16, 3)), "joints": FrameSpec((5,), np.float32)},
+    "vector": FrameSpec((7,), np.float64),
+}
+LENGTHS = (12, 40, 7, 25)  # of the episodes; the last one runs
+
+
+def random_frames(spec, random: np.random.Generator):
+    if isinstance(spec, dict):
+        return {key: random_frames(part, random) for key, part in spec.items()}
+    pixels = random.integers(0, 256, (1, *spec.shape), np.uint8)
+    return (pixels / np.float32(255)).astype(spec.dtype) if spec.dtype.kind == "f" else pixels
+
+
+def played(spec, **settings) -> ReplayMemory:
+    """Noise in every frame; the rewards of an episode are 1 at each of its steps that 5 divides."""
+    random = np.random.default_rng(0)
+    memory = ReplayMemory(1000, spec, 4, stack=3, n_step=2, sampler=Prioritized(), seed=0, **settings)
+    for number, length in enumerate(LENGTHS):
+        memory.begin(random_frames(spec, random))
+        for step in range(length):
+            is_last = step == length - 1 and number < len(LENGTHS) - 1
+            ends = [is_last and number % 2 == 0], [is_last and number % 2 == 1]
+            memory.append([step % 4], [float(step % 5 == 0)], *ends, random_frames(spec, random))
+    indices = memory.sampleable_indices()
+    memory.update_priorities(indices, random.exponential(size=len(indices)))
+    return memory
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with Browser() as started:
+        yield started
+
+
+@pytest.fixture(scope="session", params=FRAMES)
+def memory_and_page(request, tmp_path_factory: pytest.TempPathFactory) -> tuple[ReplayMemory, Path]:
+    return saved_with_page(played(FRAMES[request.param]), tmp_path_factory.mktemp("page"))
+
+
+@pytest.fixture(scope="session")
+def grey(tmp_path_factory: pytest.TempPathFactory) -> tuple[ReplayMemory, Path]:
+    return saved_with_page(played(FRAMES["grey"]), tmp_path_factory.mktemp("grey"))
+
+
+def saved_with_page(memory: ReplayMemory, folder: Path) -> tuple[ReplayMemory, Path]:
+    memory.save(folder / "memory")
+    write_page(MemoryView.open(folder / "memory"), folder / "page.html", MAX_BYTES)
+    return memory, folder / "page.html"
+
+
+def open_page(browser: Browser, page: Path | str, episode: int, step: int) -> None:
+    address = page if isinstance(page, str) else page.as_uri()
+    browser.open("about:blank")
+    browser.open(f"{address}#episode={episode}&step={step}")
+    wait_for(browser, step)
+
+
+def wait_for(browser: Browser, step: int) -> None:
+    for part in ("screens", "learner"):
+        browser.wait(f"document.getElementById('{part}').dataset.step === '{step}'")
+
+
+def pixels(browser: Browser, selector: str) -> list[np.ndarray]:
+    """The pixels of canvases, each ``(height, width, 4)``."""
+    found = browser.run(
+        "return [...document.querySelectorAll(arguments0)].map((canvas) => [canvas.width, canvas.height,"
+        " Array.from(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data)])".replace(
+            "arguments0", repr(selector)
+        )
+    )
+    return [np.array(data, np.uint8).reshape(height, width, 4) for width, height, data in found]
+
+
+def as_shown(frame: np.ndarray, spec: FrameSpec) -> np.ndarray:
+    """The pixels of a frame, with red, green, blue and full alpha."""
+    pixels = (frame * 255).round().astype(np.uint8) if frame.dtype.kind == "f" else frame
+    if len(spec.shape) == 2:
+        pixels = np.repeat(pixels[..., None], 3, axis=-1)
+    elif spec.shape[0] == 3 and spec.shape[-1] != 3:
+        pixels = np.moveaxis(pixels, 0, -1)
+    return np.concatenate([pixels, np.full((*pixels.shape[:2], 1), 255, np.uint8)], axis=-1)
+
+
+def test_the_browser_shows_the_pixels_that_the_memory_returns_bit_for_bit(browser, memory_and_page):
+    memory, page = memory_and_page
+    arrays = [array for array in arrays_of(memory.inner.settings.frame) if len(array.frame.shape) > 1]
+    first = int(np.cumsum(LENGTHS)[0])  # index of the first step of episode 1
+
+    for step in (0, 1, 17, 38, 39):
+        open_page(browser, page, 1, step)
+
+        batch = memory.get([first + step])
+        for array in arrays:
+            shown = pixels(browser, f"#screens canvas[data-key='{array.key}']")
+            assert np.array_equal(as_shown(array.of(batch.observation)[0, -1], array.frame), shown[0])
+            for name in ("observation", "next_observation"):
+                stack = array.of(getattr(batch, name))[0]
+                shown = pixels(browser, f"#learner canvas[data-key='{array.key}'][data-part='{name}']")
+                assert [True] * 3 == [
+                    np.array_equal(as_shown(frame, array.frame), one) for frame, one in zip(stack, shown, strict=True)
+                ]
+    assert [] == browser.messages()
+
+
+def text(browser: Browser, selector: str) -> str:
+    return browser.run(f"return document.querySelector({selector!r}).innerText")
+
+
+def test_keys_buttons_slider_and_tracks_move_through_the_steps(browser, grey):
+    open_page(browser, grey[1], 1, 5)
+
+    for keys, step in (
+        (["right"], 6),
+        (["right", "right"], 8),
+        (["left"], 7),
+        (["end"], 40),
+        (["right"], 40),
+        (["home"], 0),
+        (["left"], 0),
+    ):
+        browser.press(*keys)
+        wait_for(browser, step)
+    browser.click("#forward")
+    wait_for(browser, 1)
+    browser.click("#back")
+    wait_for(browser, 0)
+    browser.click_at("#tracks canvas", 0.5)
+    wait_for(browser, 20)
+    assert "20 / 40" in text(browser, "#counter")
+    assert "#episode=1&step=20" in browser.run("return location.href")
+    browser.press("down")
+    browser.wait("document.getElementById('counter').innerText.startsWith('0 /')")
+    assert "Episode 0" in text(browser, "#episode-note")
+
+
+def test_the_film_plays_pauses_and_ends(browser, grey):
+    open_page(browser, grey[1], 1, 0)
+    browser.run("document.getElementById('speed').value = 60")
+
+    browser.press("space")
+    browser.wait("Number(document.getElementById('screens').dataset.step) > 8")
+    browser.press("space")
+    assert "Play" == browser.run("return document.getElementById('play').getAttribute('aria-label')")
+    paused = browser.run("return document.getElementById('screens').dataset.step")
+    time.sleep(0.2)
+    assert int(browser.run("return document.getElementById('screens').dataset.step")) <= int(paused) + 1
+    browser.click("#play")
+    wait_for(browser, 40)
+    assert "Play" == browser.run("return document.getElementById('play').getAttribute('aria-label')")
+
+
+def rows(browser: Browser, column: str) -> list[str]:
+    return browser.run(f"return [...document.querySelectorAll('.rows .{column}')].map((cell) => cell.innerText)")
+
+
+def test_the_table_sorts_filters_and_opens_an_episode(browser, grey):
+    open_page(browser, grey[1], 1, 0)
+
+    assert ["25", "7", "40", "12"] == rows(browser, "length")
+    browser.click(".head .length")
+    assert ["40", "25", "12", "7"] == rows(browser, "length")
+    browser.click(".head .length")
+    assert ["7", "12", "25", "40"] == rows(browser, "length")
+    browser.type("#filter", "terminated steps<10")
+    assert ["7"] == rows(browser, "length")
+    assert "1 of 4 episodes" == text(browser, "#count")
+    browser.click(".rows .row")
+    browser.wait("document.getElementById('episode-note').innerText.startsWith('Episode 2')")
+    assert ["terminated"] == rows(browser, "ending")
+
+
+def test_words_say_what_the_target_is(browser, grey):
+    for episode, step, words in (
+        (0, 3, "adds the value of the observation of 2 steps later"),
+        (0, 11, "terminated at this step: the discount is 0"),
+        (1, 39, "truncated at this step: the target adds the value of the true last observation"),
+        (3, 24, "Not drawn yet: its return of 2 rewards is not complete"),
+        (0, 12, "No transition begins here"),
+    ):
+        open_page(browser, grey[1], episode, step)
+
+        assert words in text(browser, "#learner .words")
+
+
+def test_the_sheet_of_what_is_drawn_most_often_leads_into_the_film(browser, grey):
+    open_page(browser, grey[1], 1, 0)
+
+    browser.wait("document.querySelectorAll('.often button').length === 24")
+    title = browser.run("return document.querySelector('.often button').title")
+    browser.run("document.querySelector('.often button').click()")
+
+    _, episode, _, step, *_ = title.replace(",", "").replace(":", "").split()
+    wait_for(browser, int(step))
+    assert f"Episode {episode}" in text(browser, "#episode-note")
+    assert 3 == browser.run("return document.querySelectorAll('#charts svg[role=img]').length")
+
+
+def test_a_page_asks_no_server(browser, grey):
+    open_page(browser, grey[1], 1, 3)
+
+    assert [] == browser.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_nothing_is_wider_than_the_screen(width, memory_and_page):
+    with Browser(width) as browser:
+        open_page(browser, memory_and_page[1], 1, 17)
+
+        assert width == browser.run("return document.documentElement.scrollWidth")
+
+
+def test_a_served_page_shows_the_same_and_says_when_the_memory_was_saved_again(browser, tmp_path):
+    memory = played(FRAMES["grey"])
+    memory.save(tmp_path / "memory")
+    with ViewServer(tmp_path / "memory") as server:
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        open_page(browser, server.address, 1, 17)
+
+        [shown] = pixels(browser, "#screens canvas")
+        expected = memory.get([LENGTHS[0] + 17]).observation[0, -1]
+        assert np.array_equal(as_shown(expected, FRAMES["grey"]), shown)
+        memory.begin(random_frames(FRAMES["grey"], np.random.default_rng(1)))
+        memory.save(tmp_path / "memory")
+        browser.run("location.hash = '#episode=0&step=1'; await new Promise((done) => setTimeout(done, 200))")
+        browser.open("about:blank")
+        open_page(browser, server.address, 3, 2)
+        assert ["cut by a reset"] == rows(browser, "ending")[:1]
+    thread.join()
+
+
+def test_an_empty_memory_says_so(browser, tmp_path):
+    _, page = saved_with_page(ReplayMemory(10, FrameSpec((4, 4)), 2, stack=2), tmp_path)
+
+    browser.open(page.as_uri())
+
+    browser.wait("document.getElementById('messages').innerText.includes('has no episode yet')")
+
+
+def test_screenshots_are_written(memory_and_page):
+    """For eyes: 1280 and 390 pixels, light and dark, into the folder that SCREENSHOTS names."""
+    folder = Path(os.environ.get("SCREENSHOTS", "build/browser"))
+    folder.mkdir(parents=True, exist_ok=True)
+    _, page = memory_and_page
+    for width in (1280, 390):
+        for is_dark in (False, True):
+            with Browser(width, is_dark=is_dark) as browser:
+                open_page(browser, page, 1, 17)
+                path = folder / f"{page.parent.name}-{width}-{'dark' if is_dark else 'light'}.png"
+                browser.screenshot(path)
+                assert path.stat().st_size > 10_000
