@@ -12,7 +12,7 @@ import pytest
 
 import framestow.errors
 
-SOURCE = Path(framestow.errors.__file__).parent
+SOURCE = Path(__file__).parents[2] / "src" / "framestow"  # a wheel has no C++
 
 # These errors name a state, such as "the buffer is empty". A state has no value.
 OF_A_STATE = {"NothingToSampleError", "ClosedError", "ClosedMemoryError", "StepPendingError", "NoStepPendingError"}

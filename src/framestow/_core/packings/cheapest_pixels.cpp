@@ -12,11 +12,6 @@ constexpr std::uint8_t kMost = 255;  // cost of what is impossible
 // What a pixel costs from here on, relative to the cheapest way, may be below it by the cost of opening.
 constexpr std::uint8_t kCheapest = 8;
 
-// Sources that copy from the patched frame, and from the row above.
-constexpr unsigned kWithKept =
-    1U << CheapestPixels::kKeep | 1U << CheapestPixels::kNearKept | 1U << CheapestPixels::kFarKept;
-constexpr unsigned kWithUp = 1U << CheapestPixels::kUp | 1U << CheapestPixels::kNearUp | 1U << CheapestPixels::kFarUp;
-
 struct Pixel {
     std::uint8_t red, green, blue;
     bool operator==(const Pixel& other) const { return red == other.red && green == other.green && blue == other.blue; }
