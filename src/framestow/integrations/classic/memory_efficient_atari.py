@@ -28,28 +28,26 @@ from framestow.replay.step_checks import check_frames
 from framestow.storage.frame_storage import Storage
 
 Extras: TypeAlias = "tuple[Any, ...]"
-Form: TypeAlias = "tuple[tuple[str, type], ...] | None"
-"""Keys and types of an info dict that has only numbers; ``None`` without an info."""
+Form: TypeAlias = "tuple[tuple[tuple[str, type], ...], ...]"
+"""Keys and types of each info dict, if they have only numbers."""
 
 DTYPES = {bool: np.bool_, int: np.int64, float: np.float64}  # of an extra, by the type of its first value
 INT64 = np.iinfo(np.int64)
 
 
-def _form_of(extras: Extras) -> tuple[bool, Form]:
-    """Return whether ``extras`` is empty or one dict of plain numbers, and the keys and types of that dict.
+def _form_of(extras: Extras) -> Form | None:
+    """Return the keys and types of dicts of plain numbers; ``None`` for other extras.
 
     >>> _form_of(({"lives": 3},)), _form_of(()), _form_of(({"states": [1.0]},))
-    ((True, (('lives', <class 'int'>),)), (True, None), (False, None))
+    (((('lives', <class 'int'>),),), (), None)
     """
-    if not extras:
-        return True, None
-    if len(extras) > 1 or type(extras[0]) is not dict:
-        return False, None
-    for key, value in extras[0].items():
+    if not all(type(info) is dict for info in extras):
+        return None
+    for key, value in (item for info in extras for item in info.items()):
         is_plain = type(key) is str and type(value) in DTYPES
         if not is_plain or (type(value) is int and not INT64.min <= value <= INT64.max):
-            return False, None
-    return True, tuple((key, type(value)) for key, value in extras[0].items())
+            return None
+    return tuple(tuple((key, type(value)) for key, value in info.items()) for info in extras)
 
 
 Experience: TypeAlias = "tuple[Any, ...]"
@@ -123,8 +121,8 @@ class MemoryEfficientAtariBuffer:
         self._steps: PairedSteps | None = None  # created with the first experience
         self._action = ActionSpec((), "int64")
         self._has_plain_actions = True  # the first experience's action is a Python number
-        # Of the first experience: whether its extras are empty or one info of numbers, and that info's keys and types.
-        self._has_form, self._form = _form_of(())
+        self._form: Form | None = ()  # of the first experience's extras; None if they are pickled
+        self._kinds: list[type] = []  # of the numbers in them
         self._pickled: dict[int, bytes] = {}  # by row: extras of another form
 
     @property
@@ -181,10 +179,11 @@ class MemoryEfficientAtariBuffer:
     def _put_extras(self, row: int, extras: Extras) -> dict[str, npt.NDArray[Any]]:
         """Return the extras of a row as extras of the memory; pickle those of another form than the first ones."""
         self._pickled.pop(row, None)  # of a step that Ctrl-C stopped
-        if _form_of(extras) == (self._has_form, self._form) and self._has_form:
-            values = list(extras[0].values()) if extras else []
+        form = _form_of(extras)
+        if form is not None and form == self._form:
+            values = [value for info in extras for value in info.values()]
         else:
-            values = [0] * len(self._form or ())
+            values = [0] * len(self._kinds)
             try:
                 pickled = pickle.dumps(extras)
             except Exception as error:  # an object's __reduce__ may raise anything
@@ -194,16 +193,15 @@ class MemoryEfficientAtariBuffer:
                 ) from error
             before = self._pickled.get(row - 1)
             self._pickled[row] = before if before == pickled else pickled  # equal neighbours share one object
-        columns = zip(self._form or (), values, strict=True)
-        return {f"number_{at}": np.array([value], DTYPES[kind]) for at, ((_, kind), value) in enumerate(columns)}
+        columns = zip(self._kinds, values, strict=True)
+        return {f"number_{at}": np.array([value], DTYPES[kind]) for at, (kind, value) in enumerate(columns)}
 
     def _extras_of(self, row: int, numbers: tuple[Any, ...]) -> Extras:
         """Return the extras of a row whose extras in the memory are ``numbers``."""
         if row in self._pickled:
             return tuple(pickle.loads(self._pickled[row]))
-        if self._form is None:
-            return ()
-        return ({key: number for (key, _), number in zip(self._form, numbers, strict=True)},)
+        following = iter(numbers)
+        return tuple({key: next(following) for key, _ in info} for info in self._form or ())
 
     def append_all(self, experiences: Sequence[Experience]) -> None:
         """Store several experiences, oldest first."""
@@ -274,7 +272,7 @@ class MemoryEfficientAtariBuffer:
         for observations in (batch.observation, batch.next_observation):
             observations.flags.writeable = False
         actions = batch.action.tolist() if self._has_plain_actions else batch.action
-        columns = [batch.extras[f"number_{at}"].tolist() for at in range(len(self._form or ()))]
+        columns = [batch.extras[f"number_{at}"].tolist() for at in range(len(self._kinds))]
         numbers = zip(*columns, strict=True) if columns else [()] * len(rows)
         return [
             (s, a, r, 0.0 if terminated else 1.0, s_next, *self._extras_of(row, several))
@@ -292,8 +290,8 @@ class MemoryEfficientAtariBuffer:
 
     def _prepare(self, shape: tuple[int, ...], action: Any, extras: tuple[Any, ...]) -> None:
         """Create the memory for observations and actions like those of the first experience."""
-        self._has_form, self._form = _form_of(extras)
-        kinds = [kind for _, kind in self._form or ()]
+        self._form = _form_of(extras)
+        self._kinds = [kind for info in self._form or () for _, kind in info]
         first = as_array("a", action, InvalidStepError)
         self._has_plain_actions = isinstance(action, (int, float))
         self._action = ActionSpec(first.shape, first.dtype.name)
@@ -311,7 +309,7 @@ class MemoryEfficientAtariBuffer:
             storage=self._storage,
             extras={  # the reward, which the memory stores in float32, and the info
                 "exact": np.float64,
-                **{f"number_{at}": DTYPES[kind] for at, kind in enumerate(kinds)},
+                **{f"number_{at}": DTYPES[kind] for at, kind in enumerate(self._kinds)},
             },
         )
 
