@@ -293,6 +293,31 @@ def test_ended_episodes_move_into_the_main_buffer():
     assert_same(theirs.get(begun, "obs"), ours.get(begun, "obs"))
 
 
+def test_deeper_stacks_without_next_observations_are_those_of_the_next_slots_as_in_tianshou():
+    theirs, ours = (library.ReplayBuffer(9, ignore_obs_next=True) for library in (tianshou, packed))
+    for step, frame in enumerate(numbered(8)):
+        for buffer in (theirs, ours):
+            buffer.add(Batch(obs=frame, act=0, rew=0.0, terminated=step % 3 == 0, truncated=False, info=Batch()))
+
+    for buffer in (theirs, ours):
+        buffer.stack_num = 4
+
+    slots = np.arange(8)
+    assert_same(theirs[slots].obs, ours[slots].obs)
+    assert_same(theirs[slots].obs_next, ours[slots].obs_next)
+
+
+def test_a_main_buffer_of_size_0_keeps_no_episode():
+    theirs, ours = (library.CachedReplayBuffer(library.ReplayBuffer(0), 2, 5) for library in (tianshou, packed))
+    for buffer in (theirs, ours):
+        for step in range(3):
+            step_of_one = {"act": [0], "rew": [0.0], "terminated": [step == 1], "truncated": [False]}
+            buffer.add(Batch(obs=numbered(4)[step : step + 1], **step_of_one), buffer_ids=[1])
+
+    assert_same(theirs.sample_indices(0), ours.sample_indices(0))
+    assert_same(theirs[:].obs, ours[:].obs)
+
+
 def test_obs_reads_as_an_array_of_all_slots():
     both = BesideOneAnother({"env_stacks": True, "is_dict": True}, 2)
     for _ in range(SIZE - 3):

@@ -257,19 +257,21 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         return _reshape(obs, slots.shape), _reshape(obs_next, slots.shape)
 
     def _flat_pair(self, slots: npt.NDArray[Any], stack_num: int) -> tuple[Any, Any]:
-        if stack_num > self._observations.stack:  # stacked from several slots, as in Tianshou
-            stacked = [slots]
-            for _ in range(stack_num - 1):
-                stacked.insert(0, self.prev(stacked[0]))
-            flat = self._flat_pair(np.stack(stacked, 1).ravel(), 1)
-            stack = partial(map_arrays, lambda part: part.reshape(-1, stack_num, *part.shape[1:]))
-            return stack(flat[0]), stack(flat[1])
         if self._observations.knows_next:
             return self._read(slots, stack_num)
         return self._read(slots, stack_num)[0], self._read(self.next(slots), stack_num)[0]
 
     def _read(self, slots: npt.NDArray[Any], stack_num: int) -> tuple[Any, Any]:
-        return self._observations.pairs(self._envs_of(slots), self._meta["obs"][slots], stack_num)
+        """Return the stored pairs of these slots; stacks deeper than the store's also use the previous slots."""
+        if stack_num <= self._observations.stack:
+            return self._observations.pairs(self._envs_of(slots), self._meta["obs"][slots], stack_num)
+        several = [slots]
+        for _ in range(stack_num - 1):
+            several.insert(0, self.prev(several[0]))
+        singles, _ = self._read(np.stack(several, 1).ravel(), 1)
+        obs = map_arrays(lambda part: part.reshape(-1, stack_num, *part.shape[1:]), singles)
+        _, newest = self._read(slots, 1)
+        return obs, map_arrays(lambda older, new: np.concatenate([older[:, 1:], new[:, None]], 1), obs, newest)
 
 
 class NumberedSlotsOfParts(NumberedSlots, ReplayBufferManager):  # type: ignore[misc]

@@ -255,10 +255,8 @@ class ObservationStore:
 
     def _make_steps(self, space: Any, size: int, num_envs: int) -> PairedSteps:
         """Return a memory for ``size`` steps of each environment, with observations and flags only."""
-        stack = None if self.stack == 1 else self.stack
-        return PairedSteps(
-            space, stack=stack, capacity=size * num_envs, action_space=1, num_envs=num_envs, **self._packing
-        )
+        stack, capacity = None if self.stack == 1 else self.stack, max(size, 1) * num_envs
+        return PairedSteps(space, stack=stack, capacity=capacity, action_space=1, num_envs=num_envs, **self._packing)
 
     def _separate(self) -> None:
         """Give each environment a memory of its own from now on; drop that of all environments if it has no use."""
