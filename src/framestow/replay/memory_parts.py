@@ -86,7 +86,7 @@ class MemoryParts:
     def open_frames(self) -> int:
         """Number of frames in open segments, of all arrays."""
         length = self.storage.frames_per_segment
-        return sum(self.storage.next_position(track) % length for track in range(len(self.settings.tracks)))
+        return sum(self.storage.next_position(track) % length for track in self.settings.tracks.all)
 
     @property
     def frame_bytes_by_key(self) -> dict[str, int]:
@@ -161,7 +161,7 @@ class MemoryParts:
             self.has_borders = bool((self.steps.flags_of(self.steps.sampleable_indices()) & BORDER).any())
         if isinstance(self.steps, BlockSteps):
             tracks = self.settings.tracks
-            for track in range(len(tracks)):
+            for track in tracks.all:
                 without_block = self.steps.without_block(tracks.env_of(track), self._segments_of(track))
                 self._loaded_without_block[track] = without_block
         self._restack(np.flatnonzero(self.steps.newest_positions >= 0).astype(np.int32))
@@ -173,7 +173,7 @@ class MemoryParts:
             self.check_segments()
             frames = self.storage.frames_per_segment
             windows, _ = self.steps.resolve(self.steps.sampleable_indices(), with_extras=False)
-            for track in range(len(self.settings.tracks)):
+            for track in self.settings.tracks.all:
                 is_mine = windows.env_ids == self.settings.tracks.env_of(track)
                 lasts = windows.last_positions[is_mine]
                 needed = np.unique(np.concatenate([lasts - windows.counts[is_mine] + 1, lasts]) // frames)
@@ -186,7 +186,7 @@ class MemoryParts:
 
         Every save calls it first, so an inconsistent memory is never written. Hold ``lock``.
         """
-        for track in range(len(self.settings.tracks)):
+        for track in self.settings.tracks.all:
             env_id = self.settings.tracks.env_of(track)
             if self.storage.next_position(track) != self.storage.next_position(env_id):
                 raise AssertionError(f"environment {env_id} has different frames in two arrays")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -10,15 +11,17 @@ class Tracks:
     """Array k of environment e is track ``k * num_envs + e``.
 
     >>> tracks = Tracks(num_arrays=2, num_envs=3)
-    >>> len(tracks), tracks.env_of(4), tracks.array_of(4), list(tracks.of_env(1))
-    (6, 1, 1, [1, 4])
+    >>> tracks.all, tracks.env_of(4), tracks.array_of(4), list(tracks.of_env(1))
+    (range(0, 6), 1, 1, [1, 4])
     """
 
     num_arrays: int
     num_envs: int
 
-    def __len__(self) -> int:
-        return self.num_arrays * self.num_envs
+    @cached_property
+    def all(self) -> range:
+        """All tracks."""
+        return range(self.num_arrays * self.num_envs)
 
     def env_of(self, track: int) -> int:
         """Return the environment of a track."""
@@ -30,4 +33,4 @@ class Tracks:
 
     def of_env(self, env_id: int) -> range:
         """Return the tracks of an environment, in the order of its arrays."""
-        return range(env_id, len(self), self.num_envs)
+        return range(env_id, self.all.stop, self.num_envs)

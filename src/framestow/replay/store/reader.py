@@ -201,7 +201,7 @@ class StoredMemory(Closing):
         for error in damaged:
             parts.damage.skip(error)
         tracks = parts.settings.tracks
-        for track in range(len(tracks)):
+        for track in tracks.all:
             first = parts.storage.stored_positions(track).start
             parts.damage.num_transitions += parts.steps.lose(tracks.env_of(track), BEFORE_ALL_POSITIONS, first)
 
@@ -222,8 +222,8 @@ class StoredMemory(Closing):
     def check_tracks(self, settings: MemorySettings) -> None:
         """Raise ``DamagedDataError`` unless the state file has the tracks of a memory with these settings."""
         num_tracks = len(self.arrays[NEXT_POSITIONS])
-        if num_tracks != len(settings.tracks):
-            raise self._inconsistency(f"it has {num_tracks} tracks of frames and the memory {len(settings.tracks)}")
+        if num_tracks != len(settings.tracks.all):
+            raise self._inconsistency(f"it has {num_tracks} tracks of frames and the memory {len(settings.tracks.all)}")
 
     def check_arrays(self) -> None:
         """Raise ``DamagedDataError`` unless the arrays have one entry for each track and name existing data only.
@@ -293,7 +293,7 @@ def _check_references(parts: MemoryParts) -> None:
     Checksums find changed bytes. This check finds data that no memory can have written.
     """
     steps, storage, num_envs = parts.steps, parts.storage, parts.settings.num_envs
-    tracks = range(len(parts.settings.tracks))
+    tracks = parts.settings.tracks.all
     stops = np.array([storage.next_position(track) for track in tracks]).reshape(-1, num_envs)
     if (steps.newest_positions != stops - 1).any():
         raise ValueError("frames and steps of an environment end at different positions")

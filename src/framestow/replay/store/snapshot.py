@@ -68,7 +68,7 @@ def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts)
 
 def sealed_segments(parts: MemoryParts) -> PackedKeys:
     """Return the packed keys of the sealed segments of frames, ascending."""
-    numbers = list(map(parts.storage.sealed_segments, range(len(parts.settings.tracks))))
+    numbers = list(map(parts.storage.sealed_segments, parts.settings.tracks.all))
     return pack_keys(np.repeat(np.arange(len(numbers)), list(map(len, numbers))), np.concatenate(numbers))
 
 
@@ -142,7 +142,7 @@ class BlockCopier:
 def take_snapshot(parts: MemoryParts, sealed: PackedKeys) -> Snapshot:
     """Copy the small state of a memory with these sealed segments. The caller holds ``parts.lock``."""
     storage, length = parts.storage, parts.storage.frames_per_segment
-    positions = [storage.next_position(track) for track in range(len(parts.settings.tracks))]
+    positions = [storage.next_position(track) for track in parts.settings.tracks.all]
     open_segments = [
         storage.segment(track, position // length) if position % length else b""
         for track, position in enumerate(positions)

@@ -293,10 +293,10 @@ class VerifiedStore(Closing):
         blocks = SealedBlocks(list(steps), lambda key: steps.read(BlockKey(*key)))
         arrays = step_store.rebuild_state(spans, whole, blocks)
         firsts = np.where(spans.firsts < 0, spans.nexts, spans.firsts)
-        bounds = [(firsts[env_id], spans.nexts[env_id]) for env_id in map(tracks.env_of, range(len(tracks)))]
+        bounds = [(firsts[env_id], spans.nexts[env_id]) for env_id in map(tracks.env_of, tracks.all)]
         keys = [pack_keys(track, np.arange(*of_env)) for track, of_env in enumerate(bounds)]
         positions = np.tile(spans.nexts * manifest.frames_per_segment, tracks.num_arrays)
-        arrays |= frame_arrays(positions, [b""] * len(tracks), np.concatenate(keys))
+        arrays |= frame_arrays(positions, [b""] * len(tracks.all), np.concatenate(keys))
         return VerifiedGeneration(self._stored(manifest, arrays))
 
 
@@ -424,7 +424,7 @@ class StoredFrames:
         self._next_positions = arrays[NEXT_POSITIONS]
         # By track, the numbers of its segments, sealed and open, ascending.
         tracks, numbers = np.array(generation.intact_segments, np.int64).reshape(-1, 2).T
-        sealed = np.split(numbers, np.searchsorted(tracks, np.arange(1, len(settings.tracks))))
+        sealed = np.split(numbers, np.searchsorted(tracks, settings.tracks.all[1:]))
         is_open, open_numbers = arrays[OPEN_SIZES] > 0, self._next_positions // self._length
         self._numbers = [
             np.append(of_track, open_numbers[t]) if is_open[t] else of_track for t, of_track in enumerate(sealed)

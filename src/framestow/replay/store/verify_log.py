@@ -129,8 +129,8 @@ class SegmentCheck:
     def problem(self, key: BlockKey, segment: bytes, positions: range) -> str | None:
         """Return the problem of a segment that must have the frames ``positions``, or ``None``."""
         settings = self._settings
-        if key.track >= len(settings.tracks):
-            return f"the memory has {len(settings.tracks)} tracks of frames"
+        if key.track not in settings.tracks.all:
+            return f"the memory has {len(settings.tracks.all)} tracks of frames"
         array = settings.tracks.array_of(key.track)
         frame, unpacked = settings.frame.frame_specs[array], self._unpacked[array]
         # A new storage for each segment: a segment must not depend on others.
