@@ -16,7 +16,6 @@ import pytest
 
 from browser.webdriver import Browser
 from framestow import FrameSpec, Prioritized, ReplayMemory
-from framestow.frames.observation_spec import arrays_of
 from framestow.viewer.memory_view import MemoryView
 from framestow.viewer.page import write_page
 from framestow.viewer.server import ViewServer
@@ -112,7 +111,7 @@ def as_shown(frame: np.ndarray, spec: FrameSpec) -> np.ndarray:
 
 def test_the_browser_shows_the_pixels_that_the_memory_returns_bit_for_bit(browser, memory_and_page):
     memory, page = memory_and_page
-    arrays = [array for array in arrays_of(memory.inner.settings.frame) if len(array.frame.shape) > 1]
+    arrays = [array for array in memory.inner.settings.frame.arrays if len(array.frame.shape) > 1]
     first = int(np.cumsum(LENGTHS)[0])  # index of the first step of episode 1
 
     for step in (0, 1, 17, 38, 39):
@@ -200,7 +199,7 @@ def test_the_table_sorts_filters_and_opens_an_episode(browser, grey):
 
 def test_words_say_what_the_target_is(browser, grey):
     for episode, step, words in (
-        (0, 3, "adds the value of the observation of 2 steps later"),
+        (0, 3, "adds the value of the observation 2 steps later"),
         (0, 11, "terminated at this step: the discount is 0"),
         (1, 39, "truncated at this step: the target adds the value of the true last observation"),
         (3, 24, "Not drawn yet: its return of 2 rewards is not complete"),

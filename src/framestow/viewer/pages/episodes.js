@@ -70,6 +70,7 @@ export class EpisodeTable {
     const isSame = this.sorted.name === name;
     const startsHigh = name === "return" || name === "length";
     this.sorted = { name, isDescending: isSame ? !this.sorted.isDescending : startsHigh };
+    this.view.scrollTop = 0;
     this.sort();
   }
 

@@ -4,7 +4,8 @@ import { textElement } from "./elements.js";
 import { FIRST_EXTRA, LOST, ZEROS, readPiece, rowOf } from "./resources.js";
 import { drawFrame, formOf, shortNumber } from "./pictures.js";
 
-const FRAME_SIDE = 150; // pixels of a frame's longer side
+const FRAME_SIDE = 150; // pixels of a frame's longer side, at most
+const ROW_WIDTH = 1040; // pixels of both observations beside each other
 
 export class Learner {
   constructor(root, memory, ranges) {
@@ -56,11 +57,11 @@ export class Learner {
       return list;
     }
     const steps = at("num_steps");
-    const later = steps === 1 ? "the next step" : `${steps} steps later`;
+    const later = steps === 1 ? "the next observation" : `the observation ${steps} steps later`;
     if (at("n_terminated")) say(`The episode terminated ${steps === 1 ? "at this step" : `at the last of ${steps} steps`}: the discount is 0, so the target is the return alone.`);
     else if (at("n_truncated")) say(`The episode was truncated ${steps === 1 ? "at this step" : `at the last of ${steps} steps`}: the target adds the value of the true last observation.`);
     else if (steps < this.memory.n_step) say(`Only ${steps} of ${this.memory.n_step} rewards: ${this.memory.endings[values.ending]} there.`, "alarm");
-    else say(`The target adds the value of the observation of ${later}.`);
+    else say(`The target adds the value of ${later}.`);
     if (values.ending > 3 && step + steps >= values.length) say(`The episode was ${this.memory.endings[values.ending]} after this step.`, "alarm");
     if (at("border")) say("The next observation is not the observation shifted by one frame: its older frames are stored too.");
     return list;
@@ -136,8 +137,9 @@ export class Learner {
       const form = formOf(array);
       if (form.kind === "bars") figure.className = "bars";
       else {
-        const times = FRAME_SIDE / Math.max(form.width, form.height);
-        canvas.style.width = `${form.width * (times > 1 ? Math.floor(times) : times)}px`;
+        const side = Math.min(FRAME_SIDE, ROW_WIDTH / (2 * depth) - 6);
+        const times = side / Math.max(form.width, form.height);
+        canvas.style.width = `${form.width * (times > 2 ? Math.floor(times) : times)}px`;
         canvas.style.aspectRatio = `${form.width} / ${form.height}`;
       }
       canvas.dataset.part = at < depth ? "observation" : "next_observation";
