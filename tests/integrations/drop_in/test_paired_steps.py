@@ -252,6 +252,20 @@ class Recorded:
         self.row = row
 
 
+@pytest.mark.parametrize("is_end_told", [True, False])
+def test_single_frames_are_stacked_by_a_memory_with_stack(is_end_told):
+    play, steps, rows = distinct_play(), fed(FrameSpec((32, 33)), stack=4), []
+    for number in range(3 * ROWS):
+        recorded = Recorded()
+        play.step(recorded, is_end_told)
+        rows.append(recorded.row)
+        before, action, reward, after, *ends = recorded.row
+        steps.add(before[:, -1], action, reward, after[:, -1], *ends)
+        if number == ROWS:
+            steps = pickle.loads(pickle.dumps(steps))
+    assert_gives_back(steps, rows)
+
+
 def test_a_buffer_pickled_in_mid_episode_resumes():
     play, steps = distinct_play(), fed(FrameSpec((4, 32, 33)), threads=2)
     for _ in range(ROWS // 2):
