@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -49,7 +49,7 @@ def map_fields(batch: Any, function: Callable[[Any], Any], index: Callable[[Any]
     return fields if index is None else fields | {"index": index(batch.index)}
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Batch(Generic[Array]):
     """A batch of ``B`` transitions, whose observations and next observations share memory; ``copy`` separates them.
 
@@ -84,33 +84,7 @@ class Batch(Generic[Array]):
     weight: Array
     terminated: Array
     truncated: Array
-    extras: Mapping[str, Array]
-
-    def __init__(
-        self,
-        observation: Any,
-        action: Array,
-        reward: Array,
-        discount: Array,
-        next_observation: Any,
-        index: Any,
-        weight: Array,
-        terminated: Array,
-        truncated: Array,
-        extras: Mapping[str, Array] | None = None,
-    ) -> None:
-        # The dataclass would use object.__setattr__, which takes twice the time, for every sample.
-        fields = self.__dict__
-        fields["observation"] = observation
-        fields["action"] = action
-        fields["reward"] = reward
-        fields["discount"] = discount
-        fields["next_observation"] = next_observation
-        fields["index"] = index
-        fields["weight"] = weight
-        fields["terminated"] = terminated
-        fields["truncated"] = truncated
-        fields["extras"] = {} if extras is None else extras
+    extras: Mapping[str, Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.reward)  # type: ignore[arg-type]

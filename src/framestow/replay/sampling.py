@@ -314,8 +314,10 @@ class BatchBuilder:
 
     def buffers(self, num_windows: int, length: int) -> Frames:
         """Return arrays of the pool for ``num_windows`` of ``length`` frames, one for each array."""
-        take = self._pool.take
-        return tuple([take((num_windows, length - missing, *shape), dtype) for shape, dtype, missing in self._arrays])
+        frames: Frames = ()
+        for shape, dtype, missing in self._arrays:
+            frames += (self._pool.take((num_windows, length - missing, *shape), dtype),)
+        return frames
 
     def batch(self, draw: Draw, fields: StepFields, frames: Frames) -> Batch:
         """Return the batch of a draw whose frames are unpacked."""
@@ -324,7 +326,9 @@ class BatchBuilder:
             observation, next_observation = frames[0][both[0]], frames[0][both[1]]
         else:
             observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
-        return Batch(
+        # Without the constructor of the frozen dataclass: 0.5 µs instead of 2.
+        batch: Batch = object.__new__(Batch)
+        vars(batch).update(
             observation=observation,
             action=fields.action,
             reward=fields.reward,
@@ -336,6 +340,7 @@ class BatchBuilder:
             truncated=fields.truncated,
             extras=fields.extras,
         )
+        return batch
 
     def as_observation(
         self, frames: Frames, part: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], num_leading: int = 1
