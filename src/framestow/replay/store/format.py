@@ -35,7 +35,6 @@ from framestow.frames.codec import checksum
 from framestow.storage.files.block_format import INDEX, LOG, LOG_FILE, LogState, file_name, index_bytes, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (
-    Begun,
     ManifestNames,
     manifest_path,
     read_checked,
@@ -82,6 +81,11 @@ class Manifest(NamedTuple):
                 ends[file_name(name, file["number"], LOG)] = file["bytes"]
                 ends[file_name(name, file["number"], INDEX)] = index_bytes(file["blocks"])
         return ends
+
+
+def named_files(manifests: Iterable[Manifest]) -> set[str]:
+    """Return the names of all files that any of ``manifests`` names."""
+    return {name for manifest in manifests for name in manifest.file_ends()}
 
 
 def write_store_manifest(folder: Path, manifest: Manifest, files: FileSystem = DISK) -> None:
@@ -385,22 +389,21 @@ class FolderContents:
         Files of an unfinished first save are left out. So are those that superseded manifests name: a writer was killed
         while it removed every generation.
         """
-        names = set(filter(STORE_FILE.fullmatch, self.names))
-        for begun in self.manifests.begun:
-            names -= {path.name for path in self.files_of(begun, ())}
+        names = set(filter(STORE_FILE.fullmatch, self.names)) - self.list_leftovers(())
         for number in self.manifests.superseded:
             with suppress(DamagedDataError, IncompatibleError):
                 manifest = read_checked_manifest(self._folder, number, self._disk, is_superseded=True)
                 names -= manifest.file_ends().keys()
         return sorted(names)
 
-    def files_of(self, begun: Begun, manifests: Iterable[Manifest]) -> list[Path]:
-        """Return the files that the writer of a begun generation created and none of ``manifests`` names."""
-        first_files = dict(zip((FRAMES, STEPS), begun.first_files, strict=False))
-        own = {match[0] for match in self._log_files if int(match[2]) >= first_files.get(match[1], math.inf)}
-        own |= {begun.unfinished_manifest, state_name(begun.generation)}
-        own -= {name for manifest in manifests for name in manifest.file_ends()}
-        return [self._folder / name for name in self.names if name in own]
+    def list_leftovers(self, manifests: Iterable[Manifest]) -> set[str]:
+        """Return the files that the writers of begun generations created and none of ``manifests`` names."""
+        found: set[str] = set()
+        for begun in self.manifests.begun:
+            first_files = dict(zip((FRAMES, STEPS), begun.first_files, strict=False))
+            found |= {match[0] for match in self._log_files if int(match[2]) >= first_files.get(match[1], math.inf)}
+            found |= {begun.unfinished_manifest, state_name(begun.generation)}
+        return (found - named_files(manifests)) & set(self.names) if found else found
 
     def list_lost(self) -> list[int]:
         """Return the generations without a manifest whose state file is whole, ascending.

@@ -28,6 +28,7 @@ from framestow.replay.store.format import (
     STEPS,
     STORE_FILE,
     Manifest,
+    named_files,
     state_name,
     write_state,
     write_store_manifest,
@@ -183,7 +184,7 @@ class _Repair:
         for number in self._dropped:
             self._move(manifest_path(self._folder, number))
         self._disk.sync_folder(self._folder)  # removes manifests before the files that they name
-        named = {name for manifest in repaired for name in manifest.file_ends()}
+        named = named_files(repaired)
         for name in self._names:
             if STORE_FILE.fullmatch(name) and name not in named:
                 self._move(self._folder / name)

@@ -30,6 +30,7 @@ from framestow.replay.store.format import (
     Manifest,
     convert_settings,
     manifest_in_state,
+    named_files,
     read_checked_manifest,
     read_state,
     read_while_written,
@@ -111,8 +112,7 @@ def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, fi
         return verify_store(folder, progress, files)
 
     def list_needed(contents: FolderContents) -> set[str]:
-        manifests = [read_checked_manifest(folder, number, files) for number in contents.manifests.generations]
-        return {name for manifest in manifests for name in manifest.file_ends()}
+        return named_files(read_checked_manifest(folder, number, files) for number in contents.manifests.generations)
 
     needed = read_while_written(folder, list_needed, files)
     findings = [one for one in verification.findings if one.file.exists() or one.file.name in needed]

@@ -15,6 +15,7 @@ from framestow.replay.store.format import (
     STEPS,
     FolderContents,
     Manifest,
+    named_files,
     read_checked_manifest,
     state_name,
     write_state,
@@ -128,7 +129,7 @@ class StoreWriter(Closing):
     def begin(self, base: Manifest | None) -> None:
         """Continue from generation ``base``, which has the memory's data of then; ``None``: write everything."""
         self._base = base
-        for path in self._find_leftovers(self._contents):
+        for path in map(self.folder.joinpath, sorted(self._contents.list_leftovers(self._list_staying()))):
             self.left_over[path] = self._disk.size(path)
             self._disk.remove(path)
         others = [one for one in (*self._list_staying(), *self._superseded.values()) if one is not base]
@@ -223,10 +224,6 @@ class StoreWriter(Closing):
         """Return the manifests whose files stay."""
         return [*self.generations.values(), *self._strangers]
 
-    def _find_leftovers(self, contents: FolderContents) -> set[Path]:
-        """Return the files that dead writers announced and created, and that no manifest names."""
-        return {path for begun in contents.manifests.begun for path in contents.files_of(begun, self._list_staying())}
-
     def _open_logs(self) -> tuple[BlockLogWriter, BlockLogWriter]:
         """Return the logs. After a failure, reopen them as of the last commit that reached the disk."""
         if self._logs is None:
@@ -286,7 +283,7 @@ class StoreWriter(Closing):
             for number in there & set(self._superseded):
                 supersede_manifest(self.folder, number, self._disk)
             self._disk.sync_folder(self.folder)  # before the files that these manifests name are removed
-            needed = {name for manifest in manifests for name in manifest.file_ends()}
+            needed = named_files(manifests)
             for state in {manifest.state["name"] for manifest in self._superseded.values()} - needed:
                 self._disk.remove(self.folder / state)
             for name, log in zip((FRAMES, STEPS), logs, strict=True):
@@ -297,6 +294,6 @@ class StoreWriter(Closing):
                 if not (manifest.file_ends().keys() - needed) & set(contents.names):
                     remove_superseded(self.folder, number, self._disk)
                     del self._superseded[number]
-            if not self._find_leftovers(contents):
+            if not contents.list_leftovers(manifests):
                 for begun in contents.manifests.begun:
                     end_generation(self.folder, begun, self._disk)
