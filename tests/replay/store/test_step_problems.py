@@ -1,0 +1,30 @@
+"""What a verification says of stored steps that contradict each other."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.action_spec import ActionSpec
+from framestow.replay.steps.ring_steps import RingSteps
+from framestow.replay.steps.step_store import StepSettings
+from framestow.replay.store.verify import find_step_problems
+
+STACK, NUM_ENVS, NUM_STEPS = 3, 2, 6
+
+
+def test_a_problem_of_steps_names_its_environment_and_frame():
+    settings = StepSettings(100, NUM_ENVS, STACK, FrameSpec((1, 1)), ActionSpec.from_space(2))
+    steps, damaged = RingSteps(settings), RingSteps(settings)
+    steps.begin(np.arange(NUM_ENVS))
+    numbers, never = np.zeros(NUM_ENVS, np.int64), np.zeros(NUM_ENVS, np.bool_)
+    for _ in range(NUM_STEPS):
+        assert steps.stage(None, numbers, numbers, never, never, np.zeros((NUM_ENVS, 1, 1), np.uint8))
+        steps.append_staged()
+    arrays = steps.state()
+    of_second = np.flatnonzero(arrays["steps.env_id"] == 1)
+    arrays["steps.position"][of_second[4]] = 3
+    damaged.restore(arrays, lambda key: None)
+
+    assert [] == list(find_step_problems(steps, STACK))
+    assert "environment 1, frame 4: two transitions end at this frame" in list(find_step_problems(damaged, STACK))
