@@ -19,6 +19,8 @@ from framestow import FrameSpec, Prioritized, ReplayMemory
 from framestow.viewer.memory_view import MemoryView
 from framestow.viewer.page import write_page
 from framestow.viewer.server import ViewServer
+from oracles.damage import damage_a_segment
+from oracles.shown_resources import read
 
 MAX_BYTES = 50_000_000
 FRAMES = {
@@ -255,6 +257,29 @@ def test_a_served_page_shows_the_same_and_says_when_the_memory_was_saved_again(b
         open_page(browser, server.address, 3, 2)
         assert ["cut by a reset"] == rows(browser, "ending")[:1]
     thread.join()
+
+
+def test_a_damaged_segment_is_a_gap_with_its_reason_and_the_film_goes_on(browser, tmp_path):
+    memory = played(FRAMES["grey"], frames_per_segment=10)
+    memory.save(tmp_path / "memory")
+    damage_a_segment(tmp_path / "memory")
+    view = MemoryView.open(tmp_path / "memory")
+    write_page(view, tmp_path / "page.html", MAX_BYTES)
+    gaps = [
+        (number, first)
+        for number in range(len(LENGTHS))
+        for first, *_ in read(view, f"frames/{number}/0").values["gaps"]
+    ]
+    episode, first = gaps[0]
+
+    open_page(browser, tmp_path / "page.html", episode, first)
+
+    assert "damaged: " in text(browser, "#screens figcaption")
+    assert "frames.000001.log" in text(browser, "#screens figcaption")
+    assert "Lost: " in text(browser, "#learner")
+    browser.press("end")
+    wait_for(browser, LENGTHS[episode])
+    assert [] == browser.messages()
 
 
 def test_an_empty_memory_says_so(browser, tmp_path):

@@ -142,6 +142,26 @@ def test_a_damaged_segment_is_a_gap_with_its_reason_and_all_other_frames_are_sho
                for step in range(60) if step not in lost)  # fmt: skip
 
 
+def test_damaged_blocks_of_steps_cut_an_episode_and_the_reason_is_named(tmp_path):
+    memory = numbered_memory(4096)  # a block has 1,024 steps
+    memory.begin(numbered_frame(0, 0, 0)[None])
+    for step in range(4096):
+        memory.append([0], [0.0], [False], [step == 4095], numbered_frame(0, 0, 0)[None])
+    memory.save(tmp_path / "shown")
+    log = tmp_path / "shown" / "steps.000001.log"
+    content = bytearray(log.read_bytes())
+    content[len(content) // 2] ^= 1
+    log.write_bytes(content)
+
+    view = MemoryView.open(tmp_path / "shown")
+
+    assert ["cut: later steps are lost", "truncated"] == endings(view)
+    assert ["from its reset", "its first steps are lost"] == beginnings(view)
+    values = read(view, "memory").values
+    assert values["lost"] == 4096 - sum(read(view, "episodes").arrays["length"]) > 0
+    assert any("steps.000001.log" in message for message in values["damage"])
+
+
 def test_an_empty_memory_has_no_episode_and_one_step_is_one(tmp_path):
     empty, one = numbered_memory(10), numbered_memory(10)
     play_episode(one, 0, 1, terminated=True)

@@ -34,7 +34,8 @@ def describe_distribution(memory: ReplayMemory, table: EpisodeTable, shown: npt.
     charts = _returns_chart(table)
     if len(memory):
         try:
-            drawn = memory.inner.parts.notified_sampler.draw_on_copies(NUM_DRAWS, memory.inner.parts.generator)
+            with memory.inner.lock:
+                drawn = memory.inner.parts.notified_sampler.draw_on_copies(NUM_DRAWS, memory.inner.parts.generator)
             charts = _draw_charts(memory, drawn) + charts
         except NothingToSampleError as error:
             charts = f"<p class='alarm'>{error}</p>" + charts
@@ -142,7 +143,8 @@ class _Best:
         found, likely = [np.zeros(0, np.int64)], [np.zeros(0)]
         least = np.inf
         for indices in _pieces(memory):
-            chances: Any = memory.inner.parts.notified_sampler.chances(indices)
+            with memory.inner.lock:
+                chances: Any = memory.inner.parts.notified_sampler.chances(indices)
             if chances is None:
                 continue
             least = min(least, float(chances.probabilities.min()))

@@ -47,7 +47,8 @@ class MemoryView:
     ``distribution``      charts of what the sampler draws, and what it draws most often
     ====================  ===================================================================================
 
-    ``resource`` may be called by several threads; it makes one resource at a time, so that few are in RAM.
+    ``resource`` may be called by several threads; it makes one resource at a time, and charts beside it, so that few
+    are in RAM.
     """
 
     def __init__(
@@ -58,7 +59,8 @@ class MemoryView:
         self._damage, self._sampler_note = damage, sampler_note
         self.agent: AgentValues | None = None
         """The agent whose values are shown."""
-        self._lock = threading.Lock()
+        # One resource is made at a time; charts, which take long, beside another one.
+        self._lock, self._lock_of_charts = threading.Lock(), threading.Lock()
         self._kinds: dict[str, Callable[..., bytes]] = {
             "memory": self._memory,
             "episodes": self._episodes,
@@ -107,7 +109,7 @@ class MemoryView:
         kind, *numbers = name.split("/")
         if kind not in self._kinds or not all(number.isdecimal() for number in numbers):
             raise LookupError(f"{name!r} is no resource; ask for one of {', '.join(self._kinds)}")
-        with self._lock:
+        with self._lock_of_charts if kind == "distribution" else self._lock:
             try:
                 return self._kinds[kind](*map(int, numbers))
             except TypeError as error:
@@ -209,7 +211,8 @@ class MemoryView:
             "n_truncated": fields.truncated,
             "num_steps": num_steps.astype(np.uint8),
         }
-        chances = parts.notified_sampler.chances(sampled) if len(sampled) else None
+        with memory.inner.lock:
+            chances = parts.notified_sampler.chances(sampled) if len(sampled) else None
         if chances is not None:
             of_transitions |= {"probability": chances.probabilities, "weight": chances.weights}
         columns = {

@@ -97,18 +97,25 @@ def write_page(view: MemoryView, output: Path, max_bytes: int, progress: Progres
             f"max_size is {format_bytes(max_bytes)}: no episode fits into such a page; give more, or use --serve, "
             "which has no limit"
         )
-    view.shown = np.array(sorted(chosen), np.int64)
-    view.selection = _describe(view, chosen, max_bytes)
-    blocks = range(-(-len(view.shown) // ROWS_A_SPARK_BLOCK))
-    names = ["memory", "distribution", "episodes", *(f"sparklines/{block}" for block in blocks)]
-    pieces += [_element(name, view.resource(name)) for name in names]
+    while len((text := _whole_page(view, chosen, pieces, max_bytes)).encode()) > max_bytes and chosen:
+        chosen.popitem()  # what describes the memory grew with the choice
+        pieces.pop()
     unfinished = output.with_name(f".{output.name}.{os.getpid()}")
     try:
-        unfinished.write_text(page_html(view, resources="".join(pieces)), encoding="utf-8")
+        unfinished.write_text(text, encoding="utf-8")
         unfinished.replace(output)
     finally:
         unfinished.unlink(missing_ok=True)
     return len(chosen)
+
+
+def _whole_page(view: MemoryView, chosen: dict[int, str], pieces: list[str], max_bytes: int) -> str:
+    """Return the page with the ``chosen`` episodes, whose elements are ``pieces``."""
+    view.shown = np.array(sorted(chosen), np.int64)
+    view.selection = _describe(view, chosen, max_bytes)
+    blocks = range(-(-len(view.shown) // ROWS_A_SPARK_BLOCK))
+    names = ["memory", "distribution", "episodes", *(f"sparklines/{block}" for block in blocks)]
+    return page_html(view, resources="".join([*pieces, *(_element(name, view.resource(name)) for name in names)]))
 
 
 def _candidates(view: MemoryView) -> Iterator[tuple[int, str]]:
