@@ -28,8 +28,9 @@ from framestow.replay.step_checks import (
     check_rewards,
 )
 
-CONTINUES, SHIFTED = 1, 2  # bits of flags, which the native ``Unstacker`` clears
-
+# Bits of a row's flags, which the native ``Unstacker`` clears where a comparison fails: the observation is the current
+# one; the next observation is the observation, shifted by one frame.
+CONTINUES, SHIFTED = 1, 2
 
 AddedStep: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
 """The arguments of ``ReplayMemory.add``: observation, action, reward, next observation, terminated, truncated,
@@ -149,7 +150,7 @@ def add_step(target: StepTarget, step: AddedStep) -> None:
     if env_ids is not None:
         env_ids = check_env_ids(env_ids, target.current_stacks.all_envs)
     given = env_ids, action, reward, terminated, truncated, None, extras
-    _store(target, given, observations, next_observations)
+    _store_observations(target, given, observations, next_observations)
 
 
 def append_observations(target: StepTarget, step: GivenStep) -> None:
@@ -163,13 +164,18 @@ def append_observations(target: StepTarget, step: GivenStep) -> None:
     chosen = check_env_ids(env_ids, stacks.all_envs)
     check_episodes_are_open(stacks.is_open, chosen)
     given = chosen, actions, rewards, terminated, truncated, None, extras
-    _store(target, given, None, target.settings.layout.flatten(next_observation, "next_observation"))
+    _store_observations(target, given, None, target.settings.layout.flatten(next_observation, "next_observation"))
 
 
-def _store(
+def _store_observations(
     target: StepTarget, step: GivenStep, observations: Sequence[Any] | None, next_observations: Sequence[Any]
 ) -> None:
-    """Store a step that has no frames yet; ``None`` for the observations: the current ones."""
+    """Store a step that has no frames yet; ``None`` for the observations: the current ones.
+
+    The native comparison gives the new frames of the usual forms. It returns ``None`` for other forms, which are then
+    checked and converted, and compared again. A step that begins an episode or a run has all its values checked first,
+    because ``start_episodes`` and ``store_step`` store it in two calls.
+    """
     settings, stacks = target.settings, target.current_stacks
     layout = settings.layout
     env_ids, actions, rewards, terminated, truncated, _, extras = step

@@ -30,7 +30,7 @@ from framestow.replay.observation_layout import Stacks
 from framestow.replay.samplers.sampler import Draw
 from framestow.storage.frame_storage import FrameSnapshot
 
-MAX_BUFFERS = 8
+MAX_BUFFERS = 8  # of a pool, for each array of an observation
 ALIGNMENT = 64  # bytes; XLA requires it of memory that it uses without a copy
 
 
@@ -129,7 +129,7 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
         """Choose the steps and copy their values and the positions of their frames; takes the memory's lock."""
 
     @abstractmethod
-    def _batch(self) -> BatchOrSequences:
+    def _make_batch(self) -> BatchOrSequences:
         """Return the batch of the unpacked frames."""
 
     def read(self) -> BatchOrSequences:
@@ -159,7 +159,7 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
         finally:
             if snapshot is not None:
                 snapshot.stop()
-        return self._batch()
+        return self._make_batch()
 
     def redraw(self, error: DamagedSegmentError) -> None:
         """Skip the segment of ``error`` and draw again; raise ``error`` if the memory skips none."""
@@ -234,7 +234,7 @@ class BatchBuilder:
         self._pool = OutputPool(max_buffers=MAX_BUFFERS * len(self._arrays))
         if self._has_budget:
             self._pool.max_bytes = parts.budget.output_bytes
-        self._largest_draw = 0
+        self._largest_draw = 0  # frames of the largest batch that the budget has bytes for
         self._stack, self._n_step = parts.settings.stack, parts.settings.n_step
         self.num_bordered_sequences = 0
         """Number of sampled sequences that had a border."""
@@ -257,7 +257,7 @@ class BatchBuilder:
                     draw = choose(argument)
                     windows, fields, frames, snapshot = self.look_up(draw.indices, shares_frames)
                 snapshot.windows(*windows, frames, self._padding)
-                return self.batch(draw, fields, frames)
+                return self.make_batch(draw, fields, frames)
             except DamagedSegmentError as error:
                 damaged = error
             finally:
@@ -309,17 +309,17 @@ class BatchBuilder:
         length = self._stack
         if num_windows == len(indices):
             length += self._n_step
-        frames = self.buffers(num_windows, length)
+        frames = self.take_buffers(num_windows, length)
         return LookedUp(windows, fields, frames, self._storage.take_snapshot())
 
-    def buffers(self, num_windows: int, length: int) -> Frames:
+    def take_buffers(self, num_windows: int, length: int) -> Frames:
         """Return arrays of the pool for ``num_windows`` of ``length`` frames, one for each array."""
         frames: Frames = ()
         for shape, dtype, missing in self._arrays:
             frames += (self._pool.take((num_windows, length - missing, *shape), dtype),)
         return frames
 
-    def batch(self, draw: Draw, fields: StepFields, frames: Frames) -> Batch:
+    def make_batch(self, draw: Draw, fields: StepFields, frames: Frames) -> Batch:
         """Return the batch of a draw whose frames are unpacked."""
         both = observation_parts(len(draw.indices), len(frames[0]), self._n_step)
         if self._is_as_stored:
@@ -370,8 +370,8 @@ class PendingBatch(PendingFrames[Batch]):
             self.draw = self._builder.draw(self._batch_size)
             self.windows, self.fields, self.frames, self.snapshot = self._builder.look_up(self.draw.indices)
 
-    def _batch(self) -> Batch:
-        return self._builder.batch(self.draw, self.fields, self.frames)
+    def _make_batch(self) -> Batch:
+        return self._builder.make_batch(self.draw, self.fields, self.frames)
 
 
 @dataclass(frozen=True)

@@ -201,10 +201,10 @@ class PendingSequences(PendingFrames[SequenceBatch]):
             else:
                 length += mask.shape[1]
                 windows = _join(windows, mask)
-            self.windows, self.frames = windows, self._batches.buffers(len(windows.env_ids), length)
+            self.windows, self.frames = windows, self._batches.take_buffers(len(windows.env_ids), length)
             self.snapshot = parts.storage.take_snapshot()
 
-    def _batch(self) -> SequenceBatch:
+    def _make_batch(self) -> SequenceBatch:
         observation, next_observation = self._observations()
         return SequenceBatch(
             observation=observation,

@@ -43,7 +43,7 @@ class Progress:
     def __init__(self, run: TrainingRun, console: Console) -> None:
         self._run = run
         self._console = console
-        self._loss: Learned | None = None  # the last update; None before the first
+        self._last_update: Learned | None = None  # None before the first
         self._shown_at = time.monotonic()  # time of the last display
         self._begin_rate()
         # The bar on a terminal; None where lines are printed.
@@ -54,9 +54,9 @@ class Progress:
     def take(self, event: Event) -> None:
         """Update the display at most every 0.25 s on a terminal and every 10 s elsewhere."""
         if isinstance(event, Learned):
-            if self._loss is None:
+            if self._last_update is None:
                 self._begin_rate()
-            self._loss = event
+            self._last_update = event
         elif isinstance(event, StepTaken):
             interval = LIVE_INTERVAL_S if self._live else PLAIN_INTERVAL_S
             if time.monotonic() - self._shown_at >= interval:
@@ -88,7 +88,7 @@ class Progress:
 
     def _time_left(self, rate: float) -> str:
         settings, done = self._run.settings, self._run.tally.agent_steps
-        if self._loss is None and done <= settings.warmup < settings.steps:
+        if self._last_update is None and done <= settings.warmup < settings.steps:
             return f"warm-up to {settings.warmup:,}"
         is_known = rate > 0 and time.monotonic() - self._rate_began_at >= SETTLING_S
         steps_left = max(0, settings.steps - done)
@@ -101,7 +101,7 @@ class Progress:
             "rate": f"{rate:,.0f}/s",
             "games": f"{tally.episodes:,}",
             f"score of last {NUM_RECENT}": "-" if score is None else f"{score:.2f}",
-            "loss": "-" if self._loss is None else f"{self._loss.loss:.4f}",
+            "loss": "-" if self._last_update is None else f"{self._last_update.loss:.4f}",
             "epsilon": f"{run.agent.epsilon(tally.agent_steps):.3f}",
             "memory": f"{len(run.memory):,} in {format_bytes(run.memory.nbytes)}",
             "process": format_bytes(resident_bytes()),
