@@ -48,10 +48,9 @@ class InnerMemory:
         self.current_stacks = CurrentStacks(
             parts.settings.layout, parts.stacker, parts.steps.all_env_ids, parts.steps.is_open
         )
-        # Looks at the steps that are not stored as one frame each.
         self.watch = ObservationWatch(parts, self.batches)
-        self.look_at = self.watch.look_at
-        # Every step uses them: one attribute look-up instead of two.
+        self.look_at = self.watch.look_at  # ``add_step`` calls it, as of every ``StepTarget``
+        # The policy's stacks and the budget. Every step uses them: one attribute look-up instead of two.
         self._stacks, self._budget = parts.stacker.native, parts.budget
 
     def start_episodes(self, new_frames: Frames, checked: EnvArrays, starts: RunStarts = NO_RUN) -> None:
@@ -65,6 +64,9 @@ class InnerMemory:
 
     def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin.
+
+        Checks the step first, then evicts what a full memory lacks room for. One native call stores frames, policy
+        stacks and steps. At last the budget is kept.
 
         Raises:
             InvalidStepError: before anything is stored.

@@ -203,7 +203,7 @@ class ReplayMemory(Closing):
             if folder is not None:
                 inner.live_in(OpenStore.create_or_resume(inner.parts, folder.resolve()), flush_every, self)
         self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
-        # Every step uses both.
+        # Whether ``begin`` and ``append`` take what is stored, and whether that is one array; every step asks for both.
         self._stores_as_given = settings.layout.stores_as_given
         self._takes_one_array = isinstance(settings.frame, FrameSpec)
 

@@ -133,7 +133,7 @@ class MemoryParts:
             self.notified_sampler.update_priorities(indices, priorities)
 
     def evict_to_fit(self) -> None:
-        """Evict transitions until the memory is within its budget."""
+        """Evict transitions until the memory is within its budget; hold ``lock``."""
         self.budget.evict_to_fit(self.storage, self.steps)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:

@@ -1,4 +1,9 @@
-"""Checks of the steps that a caller passes to ``begin`` and ``append``, made before anything is stored."""
+"""Check the steps that a caller passes to ``begin`` and ``append``, before anything is stored.
+
+A rule stands in two places. Native code (``_core/bindings/step_arguments.cpp``) checks the usual forms of an argument,
+and refuses whatever breaks a rule. Then the functions here convert the other forms, or raise the error that names the
+rule. A rule that only stands here is not checked for the usual forms (``tests/replay/test_forms_of_a_step.py``).
+"""
 
 from __future__ import annotations
 

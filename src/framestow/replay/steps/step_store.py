@@ -105,7 +105,7 @@ class StepStore(_Steps):
     - *Readable*, of a step: all frames of its one-step transition are stored. A pending step can be readable.
 
     Appending takes three calls, so that a refused step changes nothing: ``stage`` checks the step, ``evict_for_staged``
-    evicts until it fits, and ``append_staged`` stores it.
+    evicts until it fits, and ``append_whole`` stores it with its frames. ``append_staged`` stores it without frames.
 
     A store saves all steps but the newest in *sealed blocks*. These never change, so each is written once, by its key.
     ``state`` returns the rest, which is small and is written with every commit.

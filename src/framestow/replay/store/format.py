@@ -119,7 +119,7 @@ def read_checked_manifest(
 
 def _manifest_of(content: Mapping[str, Any], file: str, generation: int) -> Manifest:
     """Build a ``Manifest`` from the JSON of ``file``; raise ``DamagedDataError`` naming an invalid field."""
-    fields = {"follows": [], **content}
+    fields = {"follows": [], **content}  # may be missing: docs/store-format.md
     check_fields(fields, MANIFEST_FIELDS, file)
     return Manifest(generation=generation, **{name: fields[name] for name in MANIFEST_FIELDS})
 

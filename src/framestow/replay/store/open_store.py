@@ -98,7 +98,7 @@ class OpenStore:
                 self._raise_later(error)
 
     def make_room(self) -> None:
-        """Wait for the disk if the background flush lags behind what is appended; the writer calls it before a step.
+        """Wait for the disk if the background flush lags behind what is appended; a step calls it first.
 
         Segments that belong in files take at most ``MAX_UNFLUSHED_BYTES`` of RAM, and those of 16 steps. Raises the
         error of the flush.
