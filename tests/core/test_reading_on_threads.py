@@ -107,7 +107,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) + (not same))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
-def test_a_forked_child_gathers_on_its_own_threads():
+def test_a_forked_child_reads_on_its_own_threads():
     here = os.path.dirname(__file__)
 
     ended = subprocess.run([sys.executable, "-c", FORKING], cwd=here, timeout=60, check=False)

@@ -1,6 +1,6 @@
 // Bindings of frame stores and their snapshots: one store per array of an observation, with the same positions in all.
 //
-// The GIL is released while windows are gathered. append and evict keep it, since getting it back may take a switch
+// The GIL is released while windows are read. append and evict keep it, since getting it back may take a switch
 // interval (5 ms) for microseconds of work. They release it when they wait for readers, and no reader waits for the GIL
 // while it holds a lock.
 #include <nanobind/stl/optional.h>

@@ -68,7 +68,7 @@ constexpr int kAbiVersion = 17;  // incremented with every change of the Python 
 }  // namespace
 
 NB_MODULE(_native, module) {
-    module.doc() = "Packs, unpacks and gathers frames, stores steps, shrinks screens; typed in _native.pyi.";
+    module.doc() = "Packs frames, reads windows of them, stores steps, shrinks screens; typed in _native.pyi.";
     module.attr("ABI_VERSION") = kAbiVersion;
     // A daemon thread that runs when the process ends keeps what its frames hold. nanobind calls that a leak of ours.
     nb::set_leak_warnings(false);
