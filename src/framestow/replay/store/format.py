@@ -165,7 +165,10 @@ MANIFEST_FIELDS: dict[str, Any] = {
     "is_closed": FLAG,
     "follows": TEXTS,
 }
-"""A rule for each field. A dict is the rule of an object with these fields, a list that of a list of such objects."""
+"""A rule for each field. A dict is the rule of an object with these fields, a list that of a list of such objects.
+
+Every field is required. A new one has a default in ``_manifest_of``, which stores without it get.
+"""
 
 
 def check_fields(values: Any, rules: Mapping[str, Any], file: str, path: str = "") -> None:
