@@ -73,11 +73,13 @@ class ActionSpec:
     def from_state(cls, state: dict[str, Any]) -> ActionSpec:
         """Return the spec with these fields, from JSON; raise ``ValueError`` for what no spec can have."""
         spec = cls(**state)
-        if np.dtype(spec.dtype).kind not in "biuf" or not _are_integers(spec.shape, 0):
+        is_shape = isinstance(spec.shape, tuple) and _are_integers(spec.shape, 0)
+        if np.dtype(spec.dtype).kind not in "biuf" or not is_shape:
             raise ValueError(f"an action of shape {spec.shape} and dtype {spec.dtype} is not an array of numbers")
         for bound in (spec.low, spec.high):
-            bounds = bound if isinstance(bound, tuple) else (0 if bound is None else bound,) * math.prod(spec.shape)
-            if len(bounds) != math.prod(spec.shape) or not _are_integers(bounds, INT64.min):
+            bounds = bound if isinstance(bound, tuple) else () if bound is None else (bound,)
+            is_one_each = not isinstance(bound, tuple) or len(bound) == math.prod(spec.shape)
+            if not is_one_each or not _are_integers(bounds, INT64.min):
                 raise ValueError(f"{bound!r} is no bound of actions of shape {spec.shape}")
         return spec
 
