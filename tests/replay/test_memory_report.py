@@ -131,11 +131,16 @@ def test_raw_storage_has_a_ratio_of_one():
     assert frame_bytes <= parts["frames"] + parts["open segments"] <= 1.07 * frame_bytes + 2731 * 6 + 2 * 4096
 
 
+# Pages of libraries and files do not count: the system drops them and reads them again as it likes.
 MEASURE_GROWTH = """
 import numpy as np
+import psutil
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import live_bytes, resident_bytes
 from framestow.replay.memory import ReplayMemory
+
+def shared_bytes():
+    return psutil.Process().memory_info().shared
 
 random = np.random.default_rng(0)
 frames = random.integers(0, 256, (512, 84, 84), dtype=np.uint8)  # noise: every byte is kept
@@ -146,12 +151,12 @@ def record(memory, num_steps):
         memory.append(flags.astype(int), flags.astype(float), flags, flags, frames[step % 128 * 4 : step % 128 * 4 + 4])
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4, num_envs=4), 400)  # loads what the interpreter loads late
-before = live_bytes()  # without freed memory, which the memory would reuse
+before = live_bytes() - shared_bytes()  # without freed memory, which the memory would reuse
 memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, stack=4, num_envs=4)
 record(memory, 9_000)  # wraps the ring
-print((resident_bytes() - before) / memory.nbytes)
+print((resident_bytes() - shared_bytes() - before) / memory.nbytes)
 del memory
-print((resident_bytes() - before) / 2**20)
+print((resident_bytes() - shared_bytes() - before) / 2**20)
 """
 
 
