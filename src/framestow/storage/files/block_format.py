@@ -178,9 +178,12 @@ def pack_entry(key: BlockKey, offset: int, size: int) -> bytes:
     return _with_checksum(_ENTRY.pack(*key, offset, size))
 
 
-def is_intact_entry(entry: bytes) -> bool:
-    """Return whether the 32 bytes are an intact index entry."""
-    return _is_intact(entry, ENTRY_BYTES)
+def are_intact(entries: Entries) -> npt.NDArray[np.bool_]:
+    """Return which index entries are intact."""
+    stored = entries.tobytes()
+    ends = range(_ENTRY.size, len(stored), ENTRY_BYTES)
+    checksums = [checksum(stored[end - _ENTRY.size : end]) for end in ends]
+    return np.asarray(entries["checksum"] == np.array(checksums, np.uint32))
 
 
 def _with_checksum(fields: bytes) -> bytes:

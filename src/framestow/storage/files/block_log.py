@@ -309,11 +309,9 @@ class BlockLogWriter(Closing):
         """
         rows = self.table.rows()
         first = int(rows.files.min(initial=np.iinfo(np.int32).max))
-        counts = np.bincount(rows.files - first)
-        payloads = np.bincount(rows.files - first, rows.sizes).astype(np.int64)  # exact: far below 2**53
-        sizes = payloads + counts * (BLOCK_HEADER_BYTES + ENTRY_BYTES)
+        sizes = np.bincount(rows.files - first, rows.sizes + float(BLOCK_HEADER_BYTES + ENTRY_BYTES))  # exact to 2**53
         growing = {} if self._tail is None else {self._tail.file.number: 0}
-        return growing | {first + number: int(sizes[number]) for number in np.flatnonzero(counts).tolist()}
+        return growing | {first + number: int(sizes[number]) for number in np.flatnonzero(sizes).tolist()}
 
     def _find_sparsest(self) -> LogFile | None:
         """Return the file with the smallest needed part, if less than half of it and of all bytes is needed."""

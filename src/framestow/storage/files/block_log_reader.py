@@ -6,12 +6,12 @@ the log.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError
@@ -32,10 +32,10 @@ from framestow.storage.files.block_format import (
     FileState,
     LogState,
     Row,
+    are_intact,
     check_file_header,
     file_name,
     index_bytes,
-    is_intact_entry,
     pack_entry,
     pack_file_header,
     repair_hint,
@@ -214,10 +214,10 @@ def find_entries(
         content, unreadable = files.read(path), None
     except OSError as error:
         content, unreadable = b"", Damage(path, 0, None, f"{path}: the file cannot be read ({error.strerror})")
-    starts = range(FILE_HEADER_BYTES, min(index_bytes(state["blocks"]), len(content)), ENTRY_BYTES)
-    found = [content[start : start + ENTRY_BYTES] for start in starts]
-    is_intact = list(map(is_intact_entry, found))
-    entries = np.frombuffer(b"".join(itertools.compress(found, is_intact)), ENTRY)
+    stored = content[FILE_HEADER_BYTES : index_bytes(state["blocks"])]
+    found = np.frombuffer(stored, ENTRY, len(stored) // ENTRY_BYTES)
+    is_intact = are_intact(found)
+    entries = found[is_intact]
     damage = unreadable or _index_damage(path, content, is_intact, entries, name, state)
     if damage is None:
         return entries, None
@@ -226,14 +226,14 @@ def find_entries(
 
 
 def _index_damage(
-    path: Path, content: bytes, is_intact: list[bool], entries: Entries, name: str, state: FileState
+    path: Path, content: bytes, is_intact: npt.NDArray[np.bool_], entries: Entries, name: str, state: FileState
 ) -> Damage | None:
     try:
         check_file_header(path, content[:FILE_HEADER_BYTES], name, state["number"], INDEX)
     except DamagedDataError as error:
         return Damage(path, 0, None, str(error))
     if len(entries) < state["blocks"]:
-        start = index_bytes([*is_intact, False].index(False))
+        start = index_bytes(int(np.append(is_intact, False).argmin()))
         return Damage(path, start, None, f"{path}: the entry at offset {start} is damaged")
     if not _tiles(entries, state["bytes"]):
         log = file_name(name, state["number"], LOG)
