@@ -214,10 +214,8 @@ class PrioritizedReplayBuffer:
         self._settled = SettledSteps(num_rows, num_envs, (1 << (num_leaves - 1).bit_length()) - num_leaves)
         # Draws slots of ``_settled``; the memory's own sampler is not used.
         self._sampler = Prioritized(alpha, beta, epsilon=eps)
-        self._num_rows_seen, self._pending_slots = (
-            0,
-            np.empty(0, np.int64),
-        )  # changed slots, to pass to the sampler
+        self._num_rows_seen = 0
+        self._pending_slots = np.empty(0, np.int64)  # changed slots, to pass to the sampler
 
     @property
     def memory(self) -> ReplayMemory:

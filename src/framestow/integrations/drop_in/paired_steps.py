@@ -163,19 +163,20 @@ class PairedSteps:
 
         Observations of a memory with ``stack`` are single frames, as for ``add``.
         """
-        inner, continues = self.memory.inner, self.memory.open_episodes
+        layout, continues = self.memory.inner.settings.layout, self.memory.open_episodes
         if self._newest is not None and self._newest == self._bytes_of(observations) and continues.all():
             return  # the usual step, in a quarter of the time
         self._newest = None
-        if self.takes_frames:
-            current = inner.parts.stacker.newest_frames(inner.steps.all_env_ids)
-        else:
-            current = inner.settings.layout.flatten(self.memory.observations())
-        for part, given in zip(current, inner.settings.layout.flatten(observations), strict=True):
+        for part, given in zip(layout.flatten(self.current()), layout.flatten(observations), strict=True):
             continues &= equal_rows(part, given)
         if not continues.all():
             env_ids = np.flatnonzero(~continues)
             self.memory.begin(map_arrays(lambda part: part[env_ids], observations), env_ids)
+
+    def current(self) -> Any:
+        """Return the current observation of each environment; of a memory with ``stack``, its newest frame."""
+        observations = self.memory.observations()
+        return map_arrays(lambda stacks: stacks[:, -1], observations) if self.takes_frames else observations
 
     def _bytes_of(self, observations: Any) -> list[bytes]:
         return [part.tobytes() for part in self.memory.inner.settings.layout.flatten(observations)]
@@ -231,11 +232,8 @@ class ContiguousCopies:
         np.copyto(copy, array)
         return copy
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {}
-
-    def __setstate__(self, _: dict[str, Any]) -> None:
-        self.__init__()  # type: ignore[misc]
+    def __reduce__(self) -> tuple[type[ContiguousCopies], tuple[()]]:
+        return ContiguousCopies, ()  # without its arrays
 
 
 class StepSequences(NamedTuple):

@@ -111,9 +111,7 @@ class EnvGroup:
         """Store the waiting row; its next observations are ``following``, and at ends of episodes its own."""
         assert self._waiting is not None
         ended = self._waiting[0] | self._waiting[1]
-        current = self.memory.observations()
-        if self._steps.takes_frames:
-            current = map_arrays(lambda stacks: stacks[:, -1], current)
+        current = self._steps.current()
         following = map_arrays(lambda own, new: _merge_rows(ended, own[ended], new[~ended]), current, following)
         self._steps.append(self._no_values, self._no_values, following, *self._waiting)
         self._waiting = None
