@@ -15,7 +15,6 @@ from framestow.training.scores import (
     human_normalized,
     interquartile_mean,
     mean_of_games,
-    median_of_games,
     published_scores,
 )
 
@@ -35,7 +34,6 @@ def spr_with_resets() -> list[list[float]]:
     ("average", "published", "interval"),
     [
         (interquartile_mean, 0.48, (0.46, 0.51)),
-        (median_of_games, 0.51, (0.42, 0.57)),
         (mean_of_games, 0.91, (0.84, 1.00)),
     ],
 )
@@ -61,7 +59,6 @@ def test_games_with_more_runs_count_as_much_as_others() -> None:
     scores = [[1.0] * 10, [3.0], [8.0, 10.0]]
 
     assert mean_of_games(scores) == pytest.approx(13 / 3)
-    assert median_of_games(scores) == 3.0
 
 
 def test_the_bootstrap_resamples_runs_and_keeps_the_games() -> None:

@@ -131,15 +131,6 @@ def mean_of_games(scores: Sequence[ArrayLike]) -> float:
     return float(np.mean([row.mean() for row in _rows(scores)]))
 
 
-def median_of_games(scores: Sequence[ArrayLike]) -> float:
-    """Return the median over the games of each game's mean score.
-
-    >>> median_of_games([[0.0, 2.0], [3.0, 5.0], [10.0, 10.0]])
-    4.0
-    """
-    return float(np.median([row.mean() for row in _rows(scores)]))
-
-
 def bootstrap_interval(
     average: Callable[[Sequence[ArrayLike]], float],
     scores: Sequence[ArrayLike],
