@@ -135,13 +135,13 @@ class ShardWriter(StepCalls):
         self._shard_env_ids = [divmod(env_id, shards.num_objects)[::-1] for env_id in settings.env_ids]
         # State of the environments as a memory has it, so that ``add`` and ``observations`` work before a chunk is
         # sent.
-        self._all_envs = np.arange(self.num_envs, dtype=np.int32)
-        self._is_open = np.zeros(self.num_envs, np.bool_)
         layout = self.settings.layout
-        self._stacker = FrameStacker(
-            self.settings.frame, self.stack, self.num_envs, self.settings.stack_padding, layout.depths
+        self.current_stacks = CurrentStacks(
+            layout,
+            FrameStacker(self.settings.frame, self.stack, self.num_envs, self.settings.stack_padding, layout.depths),
+            np.arange(self.num_envs, dtype=np.int32),
+            np.zeros(self.num_envs, np.bool_),
         )
-        self.current_stacks = CurrentStacks(layout, self._stacker, self._all_envs, self._is_open)
         # The one of each environment that is being filled.
         self._chunks = [OpenChunk(self.settings, settings.priority) for _ in settings.env_ids]
         # ``set_values`` of the next step: Q of the chosen actions and largest Q, of all environments.
@@ -162,24 +162,25 @@ class ShardWriter(StepCalls):
         """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
         if starts.paddings is None:
             starts = RunStarts(np.full(len(envs), BY_SETTING, np.uint8), None)
-        self._is_open[envs] = True
-        self._stacker.append(envs, frames, *starts)
+        self.current_stacks.is_open[envs] = True
+        self.current_stacks.stacker.append(envs, frames, *starts)
         for row, env in enumerate(envs.tolist()):
             self._chunks[env].add_frame(rows_of(frames, row), BEGINS, starts.of_row(row))
         self._send_full()
 
     def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin."""
+        stacks = self.current_stacks
         envs, actions, rewards, terminated, truncated, frames, extras = check_step(
-            self.settings, step, self._all_envs, self._is_open
+            self.settings, step, stacks.all_envs, stacks.is_open
         )
         bits = terminated * TERMINATED + truncated * TRUNCATED
         if starts.paddings is not None:
             bits |= (starts.paddings > 0) * BEGINS_RUN
         values, self._values = self._values, self._unknown_values
-        self._is_open[envs] = ~(terminated | truncated)
+        stacks.is_open[envs] = ~(terminated | truncated)
         self.counts.appended += len(envs)
-        self._stacker.append(envs, frames, *starts)
+        stacks.stacker.append(envs, frames, *starts)
         for row, env in enumerate(envs.tolist()):
             chunk, of_row = self._chunks[env], {name: field[row] for name, field in (extras or {}).items()}
             chunk.add_frame(rows_of(frames, row), bits[row], starts.of_row(row))
@@ -218,7 +219,7 @@ class ShardWriter(StepCalls):
 
     def _send(self, envs: Iterable[int]) -> None:
         by_shard: dict[int, list[Chunk]] = {}
-        stacks = self._stacker.stacks()
+        stacks = self.current_stacks.stacker.stacks()
         for env in envs:
             shard, env_id = self._shard_env_ids[env]
             observation = self.settings.layout.join([part[env : env + 1].copy() for part in stacks])
