@@ -51,7 +51,9 @@ class ChunkedSteps(StepCalls):
         envs = self._check_env_ids(range(self.num_envs) if env_ids is None else env_ids)
         rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
         max_in_flight = whole_number("max_in_flight", max_in_flight, 1, rule=rule)
-        settings = WriterSettings(self._settings, envs, max_in_flight, self._timeout_s, priority=priority)
+        settings = WriterSettings(
+            self._settings, envs, max_in_flight=max_in_flight, timeout_s=self._timeout_s, priority=priority
+        )
         return ShardWriter(self._calls, settings)
 
     def _check_env_ids(self, env_ids: Sequence[int]) -> tuple[int, ...]:
@@ -70,7 +72,11 @@ class ChunkedSteps(StepCalls):
         if self._writer is None:
             # It does not wait for the rate limiter: the process that samples would wait for itself.
             settings = WriterSettings(
-                self._settings, tuple(range(self.num_envs)), 2, self._timeout_s, waits_for_limiter=False, priority=None
+                self._settings,
+                tuple(range(self.num_envs)),
+                timeout_s=self._timeout_s,
+                waits_for_limiter=False,
+                priority=None,
             )
             self._writer = ShardWriter(self._calls, settings)
         return self._writer

@@ -29,8 +29,8 @@ class PriorityUpdates:
                 mine = shards == shard
                 if mine.any():
                     waiting.append((epochs[mine], indices[mine], priorities[mine]))
-                if sum(len(updated) for _, updated, _ in waiting) > MAX_ROWS:
-                    self.send(shard)
+                    if sum(len(updated) for _, updated, _ in waiting) > MAX_ROWS:
+                        self.send(shard)
 
     def take(self, shard: int) -> list[Updates]:
         """Return the priorities that wait for a shard, and forget them."""

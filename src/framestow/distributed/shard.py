@@ -101,7 +101,7 @@ class Shard:
         self._settings = settings
         # An index of an earlier epoch names no transition of this shard.
         self._epoch = num_restarts
-        self.memory = self._memory(is_restarted=num_restarts > 0)
+        self.memory = self._open_memory(is_restarted=num_restarts > 0)
         # By environment: the writer that feeds it, and the number of its next frame. NO_WRITER before its first chunk.
         self._fed: dict[int, tuple[int, int]] = {}
         # Counts of the report, since the shard started.
@@ -116,7 +116,7 @@ class Shard:
             self._fed |= self._log.found
         self._flushed_at = time.monotonic()
 
-    def _memory(self, is_restarted: bool) -> ReplayMemory:
+    def _open_memory(self, is_restarted: bool) -> ReplayMemory:
         settings, sampler = self._settings, self._settings.sampler()
         if settings.saved is not None and not is_restarted:
             folder, generation = settings.saved
@@ -148,9 +148,9 @@ class Shard:
         statuses = [self._take(chunk) for chunk in chunks]
         if self._log is not None and time.monotonic() - self._flushed_at >= self._settings.flush_every:
             self.flush()
-        frames = self.memory.inner.storage.frames_per_segment
-        positions = [int(self.memory.inner.steps.newest_positions[chunk.env_id] + 1) % frames for chunk in chunks]
-        return Taken(statuses, positions, self.report())
+        length, newest = self.memory.inner.storage.frames_per_segment, self.memory.inner.steps.newest_positions
+        open_frames = [int(newest[chunk.env_id] + 1) % length for chunk in chunks]
+        return Taken(statuses, open_frames, self.report())
 
     def _take(self, chunk: Chunk) -> str:
         env_id = chunk.env_id
@@ -190,7 +190,7 @@ class Shard:
 
         Arguments:
             num_rows: Number of rows.
-            epoch: The shard's restarts when ``insert_limit`` was made; else it is ignored.
+            epoch: The epoch that ``insert_limit`` is for; in another one the shard ignores it.
             updates: Priorities to update first.
             num_draws: Number of batches that the whole replay has given, which β follows.
             insert_limit: Number of steps that the shard may have inserted, as in ``report``.
@@ -225,7 +225,7 @@ class Shard:
             self.memory.update_priorities(indices[is_known], priorities[is_known])
 
     def report(self, epoch: int = -1, insert_limit: float = 0.0) -> ShardReport:
-        """Return what the shard has now, after a change of the steps that this ``epoch`` may have inserted."""
+        """Return what the shard has now. If ``epoch`` is its own, it takes over ``insert_limit`` first."""
         if epoch == self._epoch:
             self._insert_limit = insert_limit
         mass = self.memory.inner.parts.notified_sampler.total_mass()

@@ -52,5 +52,5 @@ class Listener(Protocol):
         """Handle ``event``. An exception raised here ends the run."""
 
     def close(self) -> None:
-        """Close open files; a class that derives from this one has none. Called once, also after an error."""
+        """Close open files; by default there are none. Called once, also after an error."""
         return
