@@ -25,7 +25,6 @@ class RecentFrames:
         # The last ``stack_size`` frames, oldest first, each read-only; empty before the first episode.
         self._frames: tuple[npt.NDArray[Any], ...] = ()
         self._num_padded = stack_size - 1
-        # Frame before an episode's first one; None repeats the first one.
         self._padding = None if padding is None else self.copy_frame(padding)
 
     def copy_frame(self, frame: Any) -> npt.NDArray[Any]:
@@ -57,12 +56,12 @@ class RecentFrames:
 
 
 class TracksOfFrames:
-    """The last frames of each environment of a vector environment. ``step_recording`` uses it like a memory."""
+    """A ``StepSink`` that has the last frames of each environment of a vector environment, instead of a memory."""
 
     def __init__(self, space: Any, num_envs: int, stack_size: int, padding_type: Any, axis: StackAxis) -> None:
         trees = [recent_frames(space, stack_size, padding_type, axis) for _ in range(num_envs)]
         # By key or part of an observation: the last frames of each environment.
-        self._recent = map_arrays(lambda *parts: list(parts), trees[0], *trees[1:])
+        self._recent = map_arrays(lambda *parts: list(parts), *trees)
         self._num_envs, self.stack = num_envs, stack_size
 
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[np.integer[Any]] | None = None) -> None:
@@ -71,7 +70,7 @@ class TracksOfFrames:
 
     def append(
         self,
-        actions: npt.ArrayLike,  # noqa: ARG002 -- the protocol of memories has these
+        actions: npt.ArrayLike,  # noqa: ARG002 -- a StepSink takes these
         rewards: npt.ArrayLike,  # noqa: ARG002
         terminated: npt.ArrayLike,  # noqa: ARG002
         truncated: npt.ArrayLike,  # noqa: ARG002
