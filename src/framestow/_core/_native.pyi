@@ -170,7 +170,7 @@ class FrameStore:
         """
 
     def restore_in_file(self, track: int, number: int, path: bytes, offset: int, size: int) -> None:
-        """Append a full segment that lies in a file, as ``restore`` does; the first gather reads and verifies it."""
+        """Append a full segment that lies in a file, as ``restore`` does; its first window reads and verifies it."""
 
     @property
     def charged_bytes(self) -> int:
