@@ -11,8 +11,9 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -196,6 +197,7 @@ def read_pending(pending: PendingFrames[BatchOrSequences]) -> BatchOrSequences:
         pending.stop()
 
 
+@lru_cache  # of a few batch sizes: 0.1 µs instead of 0.3
 def observation_parts(num_rows: int, num_windows: int, n_step: int) -> tuple[Any, Any]:
     """Return which parts of a batch's frames are the observations and the next observations.
 
@@ -205,15 +207,6 @@ def observation_parts(num_rows: int, num_windows: int, n_step: int) -> tuple[Any
     if num_windows == num_rows:
         return np.s_[:, :-n_step], np.s_[:, n_step:]
     return np.s_[:num_rows], np.s_[num_rows:]
-
-
-class LookedUp(NamedTuple):
-    """Positions of the frames of some transitions, their other fields, arrays for the frames, and the open snapshot."""
-
-    windows: Windows
-    fields: StepFields
-    frames: Frames
-    snapshot: FrameSnapshot
 
 
 class BatchBuilder:
@@ -302,15 +295,20 @@ class BatchBuilder:
             )
         return Draw(indices, np.ones(len(indices), np.float32))
 
-    def look_up(self, indices: npt.NDArray[np.int64], shares_frames: bool = True) -> LookedUp:
-        """Look transitions up, and start a snapshot, which the caller must stop; hold the lock."""
+    def look_up(
+        self, indices: npt.NDArray[np.int64], shares_frames: bool = True
+    ) -> tuple[Windows, StepFields, Frames, FrameSnapshot]:
+        """Return where the frames of transitions are, their other fields, arrays for the frames, and a new snapshot.
+
+        The caller must stop the snapshot. Hold the lock.
+        """
         windows, fields = self._steps.resolve(indices, True, shares_frames)
         num_windows = len(windows.env_ids)
         length = self._stack
         if num_windows == len(indices):
             length += self._n_step
         frames = self.take_buffers(num_windows, length)
-        return LookedUp(windows, fields, frames, self._storage.take_snapshot())
+        return windows, fields, frames, self._storage.take_snapshot()
 
     def take_buffers(self, num_windows: int, length: int) -> Frames:
         """Return arrays of the pool for ``num_windows`` of ``length`` frames, one for each array."""
@@ -328,18 +326,17 @@ class BatchBuilder:
             observation, next_observation = (self.as_observation(frames, itemgetter(part)) for part in both)
         # Without the constructor of the frozen dataclass: 0.5 µs instead of 2.
         batch: Batch = object.__new__(Batch)
-        vars(batch).update(
-            observation=observation,
-            action=fields.action,
-            reward=fields.reward,
-            discount=fields.discount,
-            next_observation=next_observation,
-            index=draw.indices,
-            weight=draw.weights,
-            terminated=fields.terminated,
-            truncated=fields.truncated,
-            extras=fields.extras,
-        )
+        values = vars(batch)
+        values["observation"] = observation
+        values["action"] = fields.action
+        values["reward"] = fields.reward
+        values["discount"] = fields.discount
+        values["next_observation"] = next_observation
+        values["index"] = draw.indices
+        values["weight"] = draw.weights
+        values["terminated"] = fields.terminated
+        values["truncated"] = fields.truncated
+        values["extras"] = fields.extras
         return batch
 
     def as_observation(
