@@ -24,8 +24,7 @@ from framestow.replay.step_checks import (
     GivenStep,
     check_env_ids,
     check_episodes_are_open,
-    check_flags,
-    check_rewards,
+    check_values,
 )
 
 # Bits of a row's flags, which the native ``Unstacker`` clears where a comparison fails: the observation is the current
@@ -194,7 +193,7 @@ def _store_observations(
     if flags is None:
         target.store_step(step)
         return
-    _check_values(settings, step)
+    step = check_values(settings, step)
     begins, is_border = flags & CONTINUES == 0, flags & SHIFTED == 0
     episodes = runs = NO_RUN
     first: Arrays = []
@@ -242,13 +241,3 @@ def _as_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
     if flat.strides[1] != flat.itemsize:
         flat = np.ascontiguousarray(flat)
     return flat.view(f"u{math.gcd(flat.shape[1] * flat.itemsize, 8)}")
-
-
-def _check_values(settings: MemorySettings, step: GivenStep) -> None:
-    """Raise the errors of ``append`` for everything but frames, before an episode begins."""
-    env_ids, actions, rewards, terminated, truncated, _, extras = step
-    settings.action.check_actions(actions, len(env_ids))
-    check_rewards(rewards, len(env_ids))
-    check_flags("terminated", terminated, len(env_ids))
-    check_flags("truncated", truncated, len(env_ids))
-    settings.extras.check_extras(extras, len(env_ids))

@@ -12,7 +12,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_report import ObservationWatch
 from framestow.replay.sampling import BatchBuilder
 from framestow.replay.sequences import SequenceBuilder
-from framestow.replay.step_checks import EnvArrays, GivenStep, SegmentSteps, stage_segment, stage_step
+from framestow.replay.step_checks import EnvIds, GivenStep, SegmentSteps, stage_segment, stage_step
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.store.open_store import OpenStore
 
@@ -53,7 +53,7 @@ class InnerMemory:
         # The policy's stacks and the budget. Every step uses them: one attribute look-up instead of two.
         self._stacks, self._budget = parts.stacker.native, parts.budget
 
-    def start_episodes(self, new_frames: Frames, checked: EnvArrays, starts: RunStarts = NO_RUN) -> None:
+    def start_episodes(self, new_frames: Frames, checked: EnvIds, starts: RunStarts = NO_RUN) -> None:
         """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
         with self.lock:
             if self.parts.refusal is not None:
@@ -66,7 +66,7 @@ class InnerMemory:
         """Store a step of several environments; ``starts``: the runs that their next observations begin.
 
         Checks the step first, then evicts what a full memory lacks room for. One native call stores frames, policy
-        stacks and steps. At last the budget is kept.
+        stacks and steps. Then evicts more transitions if the memory is over its budget.
 
         Raises:
             InvalidStepError: before anything is stored.

@@ -3,6 +3,18 @@
 A rule stands in two places. Native code (``_core/bindings/step_arguments.cpp``) checks the usual forms of an argument,
 and refuses whatever breaks a rule. Then the functions here convert the other forms, or raise the error that names the
 rule. A rule that only stands here is not checked for the usual forms (``tests/replay/test_forms_of_a_step.py``).
+
+=====================  ==================================================  ===========================
+argument               native                                              here
+=====================  ==================================================  ===========================
+env_ids                ``read_env_ids``, ``may_append``                    ``check_env_ids``
+open episodes          ``may_append``                                      ``check_episodes_are_open``
+actions                ``read_counted_actions``, ``read_array_actions``    ``ActionSpec.check_actions``
+rewards                ``read_rewards``                                    ``check_rewards``
+terminated, truncated  ``read_flags``                                      ``check_flags``
+frames                 ``fit_frames``                                      ``check_arrays``
+extras                 ``read_columns``                                    ``ExtrasSpec.check_extras``
+=====================  ==================================================  ===========================
 """
 
 from __future__ import annotations
@@ -24,7 +36,7 @@ from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage
 
-EnvArrays = npt.NDArray[np.int32]
+EnvIds = npt.NDArray[np.int32]
 GivenStep = tuple[Any, Any, Any, Any, Any, Any, Any]
 """Environments, actions, rewards, terminated, truncated, frames (one array for each of the space) and extras."""
 
@@ -50,28 +62,34 @@ def stage_step(
 
 
 def check_step(
-    settings: MemorySettings, step: GivenStep, all_env_ids: EnvArrays, is_open: npt.NDArray[np.bool_]
+    settings: MemorySettings, step: GivenStep, all_env_ids: EnvIds, is_open: npt.NDArray[np.bool_]
 ) -> GivenStep:
     """Return ``step`` as arrays in stored form; raise ``InvalidStepError`` if it breaks a rule of ``append``.
 
     ``is_open``: which environments have an open episode.
     """
-    env_ids, actions, rewards, terminated, truncated, frames, extras = step
-    checked = check_env_ids(env_ids, all_env_ids)
-    num_steps = len(checked)
+    checked = check_env_ids(step[0], all_env_ids)
     check_episodes_are_open(is_open, checked)
+    *values, frames, extras = check_values(settings, (checked, *step[1:]))
+    return *values, check_arrays(frames, len(checked), settings.frame), extras
+
+
+def check_values(settings: MemorySettings, step: GivenStep) -> GivenStep:
+    """Return ``step`` with all but its environments and frames, which are checked elsewhere, in stored form."""
+    env_ids, actions, rewards, terminated, truncated, frames, extras = step
+    num_steps = len(env_ids)
     return (
-        checked,
+        env_ids,
         settings.action.check_actions(actions, num_steps),
         check_rewards(rewards, num_steps),
         check_flags("terminated", terminated, num_steps),
         check_flags("truncated", truncated, num_steps),
-        check_arrays(frames, num_steps, settings.frame),
+        frames,
         settings.extras.check_extras(extras, num_steps),
     )
 
 
-def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, all_env_ids: EnvArrays) -> EnvArrays:
+def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, all_env_ids: EnvIds) -> EnvIds:
     """Return environment numbers as ``int32``; ``None`` means all. Raise if one is unknown or repeated."""
     if env_ids is None:
         return all_env_ids
@@ -152,7 +170,7 @@ def check_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[
     return np.ascontiguousarray(array)
 
 
-def check_episodes_are_open(is_open: npt.NDArray[np.bool_], env_ids: EnvArrays) -> None:
+def check_episodes_are_open(is_open: npt.NDArray[np.bool_], env_ids: EnvIds) -> None:
     """Raise ``InvalidStepError`` if one of ``env_ids`` has no open episode."""
     closed = env_ids[~is_open[env_ids]]
     if closed.size:

@@ -48,7 +48,7 @@ void BoundFrameStacks::write(nb::handle out) const {
 
 // Puts the environment numbers into env_ids_ and one frame for each into `rows`.
 void BoundFrameStacks::check(nb::handle env_ids, nb::handle frames, BorrowedArray& rows) {
-    if (!read_env_arrays(env_ids, env_ids_)) {
+    if (!read_env_ids(env_ids, env_ids_)) {
         refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
     }
     for (const std::int32_t env_id : env_ids_) {

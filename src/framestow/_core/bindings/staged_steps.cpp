@@ -129,7 +129,7 @@ bool StagedSteps::read(nb::handle env_ids, nb::handle actions, nb::handle reward
                        nb::handle truncated, nb::handle frames, nb::handle columns, nb::handle borders) {
     if (env_ids.is_none()) {
         env_ids_ = all_env_ids_;
-    } else if (!read_env_arrays(env_ids, env_ids_)) {
+    } else if (!read_env_ids(env_ids, env_ids_)) {
         return false;
     }
     const std::size_t count = env_ids_.size();

@@ -161,7 +161,7 @@ public:
 
     bool begin(nb::handle env_ids) {
         std::vector<std::int32_t> numbers;
-        if (!read_env_arrays(env_ids, numbers)) {
+        if (!read_env_ids(env_ids, numbers)) {
             return false;
         }
         for (const std::int32_t number : numbers) {
@@ -202,7 +202,7 @@ public:
     std::size_t begin_whole(const ArrayStores& stores, const nb::tuple& stacks, nb::handle env_ids, nb::handle frames,
                             nb::handle paddings, nb::handle lead_ins) {
         std::vector<std::int32_t> numbers;
-        if (!read_env_arrays(env_ids, numbers)) {
+        if (!read_env_ids(env_ids, numbers)) {
             refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
         }
         const std::vector<std::uint8_t> flags(numbers.size(), kBorder);

@@ -272,7 +272,7 @@ bool RowPattern::fits_but_for_dtype(const BorrowedArray& array, std::size_t num_
     return true;
 }
 
-bool read_env_arrays(nb::handle argument, std::vector<std::int32_t>& env_ids) {
+bool read_env_ids(nb::handle argument, std::vector<std::int32_t>& env_ids) {
     const Py_ssize_t count = PyObject_Size(argument.ptr());
     if (count < 0) {
         PyErr_Clear();

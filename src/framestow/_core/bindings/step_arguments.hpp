@@ -1,8 +1,8 @@
 // Reads the arguments of a step: NumPy arrays of any fitting dtype, or lists of Python numbers.
 //
-// Every reader returns whether it could take the argument as it is, without a reason. The Python caller
-// (framestow/replay) converts unusual forms and raises the errors. Arrays are borrowed through the buffer protocol, in
-// 35 ns per argument instead of 80 with nb::ndarray.
+// Every reader returns whether it could take the argument as it is, without a reason. framestow/replay/step_checks.py
+// converts unusual forms and raises the errors; its table names the counterpart of every reader. Arrays are borrowed
+// through the buffer protocol, in 35 ns per argument instead of 80 with nb::ndarray.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -65,7 +65,7 @@ struct ActionRange {  // inclusive
     std::int64_t high;
 };
 
-bool read_env_arrays(nanobind::handle argument, std::vector<std::int32_t>& env_ids);
+bool read_env_ids(nanobind::handle argument, std::vector<std::int32_t>& env_ids);
 
 // Reads rewards that are finite in float32.
 bool read_rewards(nanobind::handle argument, std::size_t count, std::vector<float>& rewards);

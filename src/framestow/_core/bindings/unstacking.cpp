@@ -36,7 +36,7 @@ public:
     // Returns the frames and the flags, none if all are set; or none if an argument has a form that only Python
     // converts.
     nb::object unstack(nb::handle env_ids, nb::handle observations, nb::handle next_observations) {
-        const std::size_t count = read_env_ids(env_ids);
+        const std::size_t count = choose_envs(env_ids);
         const std::size_t num_arrays = arrays_.size();
         const std::unique_ptr<BorrowedArray[]> now(new BorrowedArray[num_arrays]);
         const std::unique_ptr<BorrowedArray[]> next(new BorrowedArray[num_arrays]);
@@ -92,13 +92,13 @@ private:
     std::size_t num_envs() const { return arrays_.front().stacks.num_envs; }
 
     // Reads the environments into env_ids_, all for none; returns their number.
-    std::size_t read_env_ids(nb::handle env_ids) {
+    std::size_t choose_envs(nb::handle env_ids) {
         if (env_ids.is_none()) {
             env_ids_.resize(num_envs());
             for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
                 env_ids_[env_id] = static_cast<std::int32_t>(env_id);
             }
-        } else if (!read_env_arrays(env_ids, env_ids_)) {
+        } else if (!read_env_ids(env_ids, env_ids_)) {
             refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
         }
         for (const std::int32_t env_id : env_ids_) {

@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import map_arrays
 
-EnvArrays = Sequence[int] | npt.NDArray[np.integer[Any]]
+EnvIds = Sequence[int] | npt.NDArray[np.integer[Any]]
 
 
 class StepSink(Protocol):
@@ -34,7 +34,7 @@ class StepSink(Protocol):
     def stack(self) -> int:
         """Number of frames of an observation."""
 
-    def begin(self, frames: Any, env_ids: EnvArrays | None = None) -> None:
+    def begin(self, frames: Any, env_ids: EnvIds | None = None) -> None:
         """Begin an episode of each of ``env_ids`` with its first frame.
 
         An episode that is still open is closed as truncated.
@@ -51,7 +51,7 @@ class StepSink(Protocol):
         terminated: npt.ArrayLike,
         truncated: npt.ArrayLike,
         frames: Any,
-        env_ids: EnvArrays | None = None,
+        env_ids: EnvIds | None = None,
     ) -> None:
         """Add a step of each of ``env_ids`` with its next frame, also of steps that end an episode.
 
