@@ -91,7 +91,7 @@ class BatchesAhead(Closing, Generic[Drawn, Ready]):
         self._process = os.getpid()
         # Batches that are drawn but not yet returned, in the order of their draws; at most num_ahead + 1.
         self._in_progress: deque[_BatchInProgress[Drawn, Ready]] = deque()
-
+        # What ``repr`` says of the loader.
         self._details = f"batches {where}", f"{ahead} ahead", plural(threads, "thread")
 
     def __repr__(self) -> str:
