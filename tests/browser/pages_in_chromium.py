@@ -136,7 +136,7 @@ def text(browser: Browser, selector: str) -> str:
     return browser.run(f"return document.querySelector({selector!r}).innerText")
 
 
-def test_keys_buttons_slider_and_tracks_move_through_the_steps(browser, grey):
+def test_keys_buttons_slider_and_step_charts_move_through_the_steps(browser, grey):
     open_page(browser, grey[1], 1, 5)
 
     for keys, step in (
@@ -154,7 +154,7 @@ def test_keys_buttons_slider_and_tracks_move_through_the_steps(browser, grey):
     wait_for(browser, 1)
     browser.click("#back")
     wait_for(browser, 0)
-    browser.click_at("#tracks canvas", 0.5)
+    browser.click_at("#step-charts canvas", 0.5)
     wait_for(browser, 20)
     assert "20 / 40" in text(browser, "#counter")
     assert "#episode=1&step=20" in browser.run("return location.href")
@@ -163,7 +163,7 @@ def test_keys_buttons_slider_and_tracks_move_through_the_steps(browser, grey):
     assert "Episode 0" in text(browser, "#episode-note")
 
 
-def test_the_film_plays_pauses_and_ends(browser, grey):
+def test_the_video_plays_pauses_and_ends(browser, grey):
     open_page(browser, grey[1], 1, 0)
     browser.run("document.getElementById('speed').value = 60")
 
@@ -212,7 +212,7 @@ def test_words_say_what_the_target_is(browser, grey):
         assert words in text(browser, "#learner .words")
 
 
-def test_the_sheet_of_what_is_drawn_most_often_leads_into_the_film(browser, grey):
+def test_the_sheet_of_what_is_drawn_most_often_leads_into_the_video(browser, grey):
     open_page(browser, grey[1], 1, 0)
 
     browser.wait("document.querySelectorAll('.often button').length === 24")
@@ -259,7 +259,7 @@ def test_a_served_page_shows_the_same_and_says_when_the_memory_was_saved_again(b
     thread.join()
 
 
-def test_a_damaged_segment_is_a_gap_with_its_reason_and_the_film_goes_on(browser, tmp_path):
+def test_a_damaged_segment_is_a_gap_with_its_reason_and_the_video_goes_on(browser, tmp_path):
     memory = played(FRAMES["grey"], frames_per_segment=10)
     memory.save(tmp_path / "memory")
     damage_a_segment(tmp_path / "memory")

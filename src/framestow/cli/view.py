@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class View:
-    """Show a replay memory in a browser: its episodes as films, their rewards, and what the learner gets of each step.
+    """Show a replay memory in a browser: its episodes as videos, their rewards, and what the learner gets of each step.
 
       framestow view runs/Breakout-baselines-s0-20260131-174500
       framestow view my.memory --output memory.html --max-size 10MB

@@ -43,7 +43,7 @@ def describe_distribution(memory: ReplayMemory, table: EpisodeTable, shown: npt.
     key = _picture_key(memory)
     frames = np.zeros((len(best.indices), memory.inner.settings.frame.frame_specs[key].nbytes), np.uint8)
     for row, index in enumerate(best.indices.tolist()):
-        with suppress(DamagedSegmentError):  # the film says what is damaged
+        with suppress(DamagedSegmentError):  # the video says what is damaged
             frames[row] = _newest_frame(memory, index, key)
     values = {"charts": charts, "key": key}
     arrays: dict[str, npt.NDArray[Any]] = {

@@ -42,7 +42,7 @@ export class Distribution {
     button.title = `episode ${episode.data[row]}, step ${step.data[row]}: drawn ${times} times as often as the mean`;
     button.addEventListener("click", () => {
       this.choose(episode.data[row], step.data[row]);
-      document.getElementById("film-title").scrollIntoView();
+      document.getElementById("video-title").scrollIntoView();
     });
     return button;
   }

@@ -1,13 +1,13 @@
-// Connects the parts of the page: the table chooses an episode; the film, the tracks and the learner's part show a step.
+// Connects the parts of the page: the table chooses an episode; the video, the step charts and the learner's part show a step.
 
 import { byId, textElement } from "./elements.js";
 import { Distribution } from "./distribution.js";
 import { EpisodeTable } from "./episodes.js";
-import { Film } from "./film.js";
+import { Video } from "./video.js";
 import { Learner } from "./learner.js";
 import { readResource } from "./resources.js";
 import { shortNumber } from "./pictures.js";
-import { Timeline } from "./timeline.js";
+import { StepCharts } from "./step_charts.js";
 
 class Page {
   async open() {
@@ -15,16 +15,16 @@ class Page {
     this.showSummary();
     const episodes = await readResource("episodes");
     this.table = new EpisodeTable(byId("episodes"), this.memory, episodes, (number) => this.openEpisode(number, 0));
-    this.film = new Film(this.memory, (step) => this.showStep(step));
-    this.timeline = new Timeline(byId("tracks"), this.memory, (step) => this.film.goTo(step));
-    this.learner = new Learner(byId("learner"), this.memory, this.film.ranges);
+    this.video = new Video(this.memory, (step) => this.showStep(step));
+    this.stepCharts = new StepCharts(byId("step-charts"), this.memory, (step) => this.video.goTo(step));
+    this.learner = new Learner(byId("learner"), this.memory, this.video.ranges);
     byId("filter").addEventListener("input", (event) => this.countRows(this.table.filter(event.target.value)));
     this.countRows(this.table.rows.length);
     document.addEventListener("keydown", (event) => this.onKey(event));
     window.addEventListener("hashchange", () => this.openAddress());
     if (!this.table.rows.length) return this.showNothing();
     this.openAddress();
-    const distribution = new Distribution(this.memory, this.film.ranges, (number, step) => this.openEpisode(number, step));
+    const distribution = new Distribution(this.memory, this.video.ranges, (number, step) => this.openEpisode(number, step));
     distribution.show(byId("charts"), byId("often"));
   }
 
@@ -69,7 +69,7 @@ class Page {
     const number = asked.has("episode") ? Number(asked.get("episode")) : -1;
     const shown = this.table.has(number) ? number : this.table.newestWhole();
     if (shown !== this.shown || !this.episode) this.openEpisode(shown, Number(asked.get("step") || 0));
-    else if (Number(asked.get("step")) !== this.film.step) this.film.goTo(Number(asked.get("step")));
+    else if (Number(asked.get("step")) !== this.video.step) this.video.goTo(Number(asked.get("step")));
   }
 
   async openEpisode(number, step) {
@@ -80,8 +80,8 @@ class Page {
     this.episode = episode;
     byId("episode-note").textContent = this.describe(episode.values);
     this.learner.open(episode);
-    this.timeline.open(episode);
-    this.film.open(episode, step);
+    this.stepCharts.open(episode);
+    this.video.open(episode, step);
   }
 
   describe({ number, env_id: env, length, ending, beginning, age }) {
@@ -93,7 +93,7 @@ class Page {
   }
 
   showStep(step) {
-    this.timeline.show(step);
+    this.stepCharts.show(step);
     this.learner.show(step);
     this.showFacts(step);
     history.replaceState(null, "", `#episode=${this.shown}&step=${step}`);
@@ -146,13 +146,13 @@ class Page {
     if (event.target.closest("input[type=search], select") || event.ctrlKey || event.metaKey || event.altKey) return;
     const far = event.shiftKey ? 10 : 1;
     const actions = {
-      ArrowLeft: () => this.film.goTo(this.film.step - far),
-      ArrowRight: () => this.film.goTo(this.film.step + far),
-      Home: () => this.film.goTo(0),
-      End: () => this.film.goTo(this.film.last),
+      ArrowLeft: () => this.video.goTo(this.video.step - far),
+      ArrowRight: () => this.video.goTo(this.video.step + far),
+      Home: () => this.video.goTo(0),
+      End: () => this.video.goTo(this.video.last),
       ArrowUp: () => this.openEpisode(this.table.next(-1), 0),
       ArrowDown: () => this.openEpisode(this.table.next(1), 0),
-      " ": () => this.film.toggle(),
+      " ": () => this.video.toggle(),
     };
     const isOnButton = event.key === " " && event.target.closest("button");
     if (!actions[event.key] || isOnButton || !this.episode) return;

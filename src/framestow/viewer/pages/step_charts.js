@@ -1,12 +1,12 @@
-// Tracks under the film: numbers of every step of an episode. A click or a drag chooses the step.
+// Step charts, under the video: numbers of every step of an episode. A click or a drag chooses the step.
 
 import { colourOf, numbersOf, shortNumber } from "./pictures.js";
 import { readPiece, readResource, rowOf } from "./resources.js";
 
-const HEIGHT = 38; // pixels of a track
-const MOST_LINES = 12; // tracks of a vector's numbers
+const HEIGHT = 38; // pixels of a chart
+const MOST_LINES = 12; // charts of a vector's numbers
 
-export class Timeline {
+export class StepCharts {
   constructor(root, memory, choose) {
     this.root = root;
     this.memory = memory;
@@ -25,29 +25,29 @@ export class Timeline {
 
   async open(episode) {
     this.episode = episode;
-    this.tracks = this.tracksOf(episode);
+    this.charts = this.chartsOf(episode);
     this.build();
-    const others = [...(await this.valueTracks(episode)), ...(await this.observationTracks(episode))];
+    const others = [...(await this.valueCharts(episode)), ...(await this.observationCharts(episode))];
     if (this.episode !== episode || !others.length) return;
-    this.tracks.splice(-1, 0, ...others);
+    this.charts.splice(-1, 0, ...others);
     this.build();
   }
 
-  tracksOf({ values, arrays }) {
-    const tracks = [{ name: "reward", numbers: arrays.reward.data, kind: "bars", colour: "--c0" }];
+  chartsOf({ values, arrays }) {
+    const charts = [{ name: "reward", numbers: arrays.reward.data, kind: "bars", colour: "--c0" }];
     const actions = linesOf("action", arrays.action, this.memory.action_shape, "--c4");
-    tracks.push(...actions.map((track) => (this.memory.are_actions_counted ? { ...track, kind: "dots" } : track)));
+    charts.push(...actions.map((chart) => (this.memory.are_actions_counted ? { ...chart, kind: "dots" } : chart)));
     if (arrays.probability) {
       const average = 1 / this.memory.transitions;
       const numbers = arrays.probability.data.map((chance) => chance / average);
-      tracks.push({ name: "chance", title: "chance of being drawn; 1 is the mean of all transitions", numbers, kind: "line", colour: "--c1", low: 0 });
+      charts.push({ name: "chance", title: "chance of being drawn; 1 is the mean of all transitions", numbers, kind: "line", colour: "--c1", low: 0 });
     }
-    for (const [name, shape] of this.memory.extras) tracks.push(...linesOf(name, arrays[`extra.${name}`], shape, "--c2"));
-    return [...tracks, { name: "", kind: "marks", numbers: arrays.border.data, values }];
+    for (const [name, shape] of this.memory.extras) charts.push(...linesOf(name, arrays[`extra.${name}`], shape, "--c2"));
+    return [...charts, { name: "", kind: "marks", numbers: arrays.border.data, values }];
   }
 
   // The highest value and the TD error of every step, by the agent of the run.
-  async valueTracks({ values: episode }) {
+  async valueCharts({ values: episode }) {
     const numActions = this.memory.action_names.length;
     if (!numActions) return [];
     const [highest, errors] = [0, 1].map(() => new Float64Array(episode.length).fill(NaN));
@@ -66,7 +66,7 @@ export class Timeline {
   }
 
   // The numbers of vectors, if the observations have no picture.
-  async observationTracks({ values }) {
+  async observationCharts({ values }) {
     if (this.memory.arrays.some(({ shape }) => shape.length > 1)) return [];
     const pieces = [];
     for (let number = 0; number < values.pieces; number++) pieces.push(await readPiece(values.number, number));
@@ -87,17 +87,17 @@ export class Timeline {
   }
 
   build() {
-    this.list.replaceChildren(...this.tracks.map((track) => {
+    this.list.replaceChildren(...this.charts.map((chart) => {
       const row = document.createElement("div");
-      row.className = `track ${track.kind}`;
+      row.className = `step-chart ${chart.kind}`;
       const label = document.createElement("span");
       label.className = "name";
-      label.textContent = track.name;
-      label.title = track.title || track.name;
-      track.canvas = document.createElement("canvas");
-      track.value = document.createElement("span");
-      track.value.className = "value";
-      row.append(label, track.canvas, track.value);
+      label.textContent = chart.name;
+      label.title = chart.title || chart.name;
+      chart.canvas = document.createElement("canvas");
+      chart.value = document.createElement("span");
+      chart.value.className = "value";
+      row.append(label, chart.canvas, chart.value);
       return row;
     }));
     this.draw();
@@ -105,14 +105,14 @@ export class Timeline {
 
   show(step) {
     this.step = step;
-    for (const track of this.tracks || []) {
-      if (track.kind !== "marks") track.value.textContent = step < track.numbers.length ? shortNumber(track.numbers[step]) : "";
+    for (const chart of this.charts || []) {
+      if (chart.kind !== "marks") chart.value.textContent = step < chart.numbers.length ? shortNumber(chart.numbers[step]) : "";
     }
     this.placeCursor();
   }
 
   placeCursor() {
-    const canvas = this.tracks?.[0]?.canvas;
+    const canvas = this.charts?.[0]?.canvas;
     if (!canvas) return;
     const width = canvas.clientWidth;
     const left = canvas.offsetLeft + ((this.step + 0.5) / this.numSteps) * width;
@@ -130,25 +130,25 @@ export class Timeline {
   }
 
   chooseAt(event) {
-    const { left, width } = this.tracks[0].canvas.getBoundingClientRect();
+    const { left, width } = this.charts[0].canvas.getBoundingClientRect();
     this.choose(Math.floor(((event.clientX - left) / width) * this.numSteps));
   }
 
   draw() {
-    for (const track of this.tracks || []) {
-      const { canvas } = track;
+    for (const chart of this.charts || []) {
+      const { canvas } = chart;
       const ratio = window.devicePixelRatio || 1;
       const width = canvas.clientWidth;
-      const height = track.kind === "marks" ? 16 : HEIGHT;
+      const height = chart.kind === "marks" ? 16 : HEIGHT;
       if (!width) continue;
       canvas.width = width * ratio;
       canvas.height = height * ratio;
       const context = canvas.getContext("2d");
       context.scale(ratio, ratio);
-      if (track.kind === "marks") this.drawMarks(context, track, width, height);
-      else drawNumbers(context, track, this.numSteps, width, height);
+      if (chart.kind === "marks") this.drawMarks(context, chart, width, height);
+      else drawNumbers(context, chart, this.numSteps, width, height);
     }
-    if (this.tracks) this.show(this.step);
+    if (this.charts) this.show(this.step);
   }
 
   // The end of the episode, and steps whose next observation is not the observation shifted by a frame.

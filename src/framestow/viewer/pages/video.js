@@ -6,7 +6,7 @@ import { Range, drawFrame, formOf } from "./pictures.js";
 
 const PICTURE_SIDE = 420; // pixels that a picture takes at most, on a wide screen
 
-export class Film {
+export class Video {
   constructor(memory, show) {
     this.memory = memory;
     this.show = show; // called with a step's number whenever another one is chosen
