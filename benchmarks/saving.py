@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -55,8 +56,16 @@ class Player:
             memory.append(actions, rewards, ends, ~ends & False, self._rows(self._step))
 
 
-def peak_bytes() -> int:
-    status = Path("/proc/self/status").read_text()
+def filled_memory(num_transitions: int, player: Player, **settings: Any) -> ReplayMemory:
+    """Return a memory of that many transitions, all played by ``player``."""
+    space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
+    memory = ReplayMemory(num_transitions, space, 4, stack=4, num_envs=NUM_ENVS, seed=0, **settings)
+    player.play(memory, num_transitions)
+    return memory
+
+
+def peak_bytes(process: int | str = "self") -> int:
+    status = Path(f"/proc/{process}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
@@ -75,10 +84,8 @@ def folder_bytes(folder: Path) -> int:
 
 
 def run(num_transitions: int, folder: Path) -> dict[str, float]:
-    space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-    memory = ReplayMemory(num_transitions, space, 4, stack=4, num_envs=NUM_ENVS, seed=0)
     player = Player()
-    player.play(memory, num_transitions)
+    memory = filled_memory(num_transitions, player)
     first_s, first_peak = measured(partial(memory.save, folder))
     first_bytes = folder_bytes(folder)
     again, again_peaks = [], []

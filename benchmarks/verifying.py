@@ -16,10 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
-from framestow.frames.frame_spec import FrameSpec
-from saving import FRAME_SIDE, GAME, NUM_ENVS, Player, folder_bytes
+from saving import GAME, Player, filled_memory, folder_bytes
 
 RESULTS = Path(__file__).parent / "results"
 CALLS = {
@@ -61,9 +59,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "store"
-        space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-        memory = ReplayMemory(arguments.transitions, space, 4, stack=4, num_envs=NUM_ENVS, seed=0, label=GAME)
-        Player().play(memory, arguments.transitions)
+        memory = filled_memory(arguments.transitions, Player(), label=GAME)
         memory.save(folder)
         result: dict[str, object] = {
             "game": GAME,

@@ -24,10 +24,9 @@ from pathlib import Path
 
 import numpy as np
 
-from framestow import Prioritized, ReplayMemory
+from framestow import Prioritized
 from framestow.benchmarking.result_files import write_result
-from framestow.frames.frame_spec import FrameSpec
-from saving import FRAME_SIDE, GAME, NUM_ENVS, Player
+from saving import GAME, Player, filled_memory, peak_bytes
 
 RESULTS = Path(__file__).parent / "results"
 JUMPS = 200
@@ -52,11 +51,6 @@ class Served:
             for array, (dtype, shape, offset) in header["arrays"].items()
         }
         return header["values"], arrays
-
-
-def peak_bytes(process: int) -> int:
-    status = Path(f"/proc/{process}/status").read_text()
-    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def measured(folder: Path) -> dict[str, object]:
@@ -105,11 +99,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary) / "store"
-        space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
-        memory = ReplayMemory(
-            arguments.transitions, space, 4, stack=4, num_envs=NUM_ENVS, seed=0, label=GAME, sampler=Prioritized()
-        )
-        Player().play(memory, arguments.transitions)
+        memory = filled_memory(arguments.transitions, Player(), label=GAME, sampler=Prioritized())
         indices = memory.sampleable_indices()
         memory.update_priorities(indices, np.random.default_rng(0).exponential(size=len(indices)))
         memory.save(folder)
