@@ -93,10 +93,9 @@ def wait_for(browser: Browser, step: int) -> None:
 def pixels(browser: Browser, selector: str) -> list[np.ndarray]:
     """The pixels of canvases, each ``(height, width, 4)``."""
     found = browser.run(
-        "return [...document.querySelectorAll(arguments0)].map((canvas) => [canvas.width, canvas.height,"
-        " Array.from(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data)])".replace(
-            "arguments0", repr(selector)
-        )
+        "return [...document.querySelectorAll(arguments[0])].map((canvas) => [canvas.width, canvas.height,"
+        " Array.from(canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data)])",
+        selector,
     )
     return [np.array(data, np.uint8).reshape(height, width, 4) for width, height, data in found]
 
@@ -133,7 +132,7 @@ def test_the_browser_shows_the_pixels_that_the_memory_returns_bit_for_bit(browse
 
 
 def text(browser: Browser, selector: str) -> str:
-    return browser.run(f"return document.querySelector({selector!r}).innerText")
+    return browser.run("return document.querySelector(arguments[0]).innerText", selector)
 
 
 def test_keys_buttons_slider_and_step_charts_move_through_the_steps(browser, grey):

@@ -85,14 +85,9 @@ class Browser:
     def click_at(self, selector: str, share: float) -> None:
         """Click into an element, at this share of its width."""
         element = self._find(selector)
-        left, top, width, height = self.run(
-            "const box = document.querySelector(arguments[0]).getBoundingClientRect();"
-            "return [box.left, box.top, box.width, box.height]".replace("arguments[0]", json.dumps(selector))
-        )
-        del left, top
+        width = self.run("return document.querySelector(arguments[0]).getBoundingClientRect().width", selector)
         where = {"type": "pointerMove", "origin": {ELEMENT: element}, "x": round(width * (share - 0.5)), "y": 0}
         clicks = [where, {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
-        del height
         pointer = {"type": "pointer", "id": "mouse", "parameters": {"pointerType": "mouse"}, "actions": clicks}
         self._call("POST", "/actions", {"actions": [pointer]})
 
