@@ -31,14 +31,13 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EpisodeTable:
-    """The stored episodes, by environment and then by time; ``numbers`` of episodes are rows of ``runs``.
+    """The stored episodes, by environment and then by time; the number of an episode is its row in ``runs``.
 
     An episode with missing steps in its middle is several rows. ``ages`` count the frames that its environment appended
     after the episode.
     """
 
-    runs: npt.NDArray[Any]
-    """Array of ``framestow.replay.episodes.RUN``."""
+    episodes: EpisodeRuns
     endings: npt.NDArray[np.uint8]
     """Numbers of ``ENDINGS``."""
     beginnings: npt.NDArray[np.uint8]
@@ -55,8 +54,8 @@ class EpisodeTable:
         runs, is_random = episodes.runs, parts.settings.retention == "random"
         ends = runs["first"] + runs["length"]  # position of the last frame
         env_ids = runs["env_id"]
-        has_next = np.append(env_ids[1:] == env_ids[:-1], np.zeros(min(len(runs), 1), np.bool_))
-        begins_next = np.append(runs["first"][1:] * runs["has_beginning"][1:], np.zeros(min(len(runs), 1), np.int64))
+        has_next = np.append(env_ids[1:] == env_ids[:-1], False)[: len(runs)]
+        begins_next = np.append(runs["first"][1:] * runs["has_beginning"][1:], 0)[: len(runs)]
         is_reset = (has_next & (begins_next == ends + 1)) | (begins_newest[env_ids] == ends + 1)
         is_cut = has_next | (ends < newest[env_ids])
         endings = np.select(
@@ -71,20 +70,19 @@ class EpisodeTable:
             [BOTH, TERMINATED, TRUNCATED, RUNNING, RESET, EVICTED if is_random else LOST],
             UNKNOWN,
         )
-        is_first_of_env = np.append(np.ones(min(len(runs), 1), np.bool_), env_ids[1:] != env_ids[:-1])
+        is_first_of_env = np.append(True, ~has_next)[: len(runs)]
         is_evicted = is_first_of_env | is_random
         beginnings = np.select([runs["has_beginning"], is_evicted], [WHOLE, FIRST_EVICTED], FIRST_LOST)
         ages = newest[env_ids] - ends
-        return cls(runs, endings.astype(np.uint8), beginnings.astype(np.uint8), ages)
+        return cls(episodes, endings.astype(np.uint8), beginnings.astype(np.uint8), ages)
 
     def __len__(self) -> int:
-        return len(self.runs)
+        return len(self.episodes)
 
     @property
-    def is_whole(self) -> npt.NDArray[np.bool_]:
-        """Which episodes are stored from their reset to their end."""
-        is_whole: npt.NDArray[np.bool_] = (self.beginnings == WHOLE) & (self.endings <= BOTH)
-        return is_whole
+    def runs(self) -> npt.NDArray[Any]:
+        """Array of ``framestow.replay.episodes.RUN``, a row for each episode."""
+        return self.episodes.runs
 
     def read(self, parts: MemoryParts, number: int) -> StoredEpisode:
         """Return an episode with its steps; its frames are read when asked for."""

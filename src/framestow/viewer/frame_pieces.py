@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import Windows
 from framestow.errors import DamagedSegmentError
 from framestow.replay.batch import Batch
 from framestow.replay.episodes import StoredEpisode
@@ -196,6 +197,13 @@ def read_batches(
             yield from read_batches(memory, indices, row[None], steps, reasons)
 
 
+def count_steps(windows: Windows) -> npt.NDArray[np.int64]:
+    """Return the number of steps of each transition; ``windows`` has all observations, then all next observations."""
+    last_positions, last_next_positions = windows.last_positions.reshape(2, -1)
+    num_steps: npt.NDArray[np.int64] = last_next_positions - last_positions
+    return num_steps
+
+
 def _fill_rows(
     memory: ReplayMemory,
     batch: Batch,
@@ -205,8 +213,7 @@ def _fill_rows(
 ) -> None:
     settings = memory.inner.settings
     layout = settings.layout
-    last_positions = memory.inner.steps.resolve(batch.index, with_extras=False)[0].last_positions
-    num_steps = last_positions[len(rows) :] - last_positions[: len(rows)]
+    num_steps = count_steps(memory.inner.steps.resolve(batch.index, with_extras=False)[0])
     for part, observation in enumerate((batch.observation, batch.next_observation)):
         newest = steps + part * num_steps
         shown = layout.split(layout.flatten(observation))

@@ -21,7 +21,14 @@ from framestow.replay.store.format import read_while_written
 from framestow.viewer.columns import pack_columns
 from framestow.viewer.distribution import describe_distribution
 from framestow.viewer.episode_table import BEGINNINGS, ENDINGS, SPARK_BINS, EpisodeTable, draw_sparkline
-from framestow.viewer.frame_pieces import STEPS_AT_ONCE, frames_per_piece, read_batches, read_piece, steps_of_piece
+from framestow.viewer.frame_pieces import (
+    STEPS_AT_ONCE,
+    count_steps,
+    frames_per_piece,
+    read_batches,
+    read_piece,
+    steps_of_piece,
+)
 
 if TYPE_CHECKING:
     from framestow.viewer.agent_values import AgentValues
@@ -123,13 +130,12 @@ class MemoryView:
 
     def num_pieces(self, number: int) -> int:
         """Return the number of pieces that the frames of an episode have."""
-        run = self.table.runs[number]
-        return -(-(int(run["length"]) + 1 + int(run["history"])) // frames_per_piece(self.memory))
+        return -(-int(self.table.episodes.num_frames[number]) // frames_per_piece(self.memory))
 
     def _memory(self) -> bytes:
         memory, settings = self.memory, self.memory.inner.settings
         report = memory.report()
-        is_whole = self.table.is_whole
+        is_whole = self.table.episodes.is_whole
         returns = self.table.runs["total_reward"][is_whole]
         values = {
             "name": self.name,
@@ -203,13 +209,12 @@ class MemoryView:
         is_sampleable = steps.is_sampleable(indices)
         sampled = indices[is_sampleable]
         windows, fields = steps.resolve(sampled, False)
-        num_steps = windows.last_positions[len(sampled) :] - windows.last_positions[: len(sampled)]
         of_transitions: dict[str, npt.NDArray[Any]] = {
             "n_step_return": fields.reward,
             "discount": fields.discount,
             "n_terminated": fields.terminated,
             "n_truncated": fields.truncated,
-            "num_steps": num_steps.astype(np.uint8),
+            "num_steps": count_steps(windows).astype(np.uint8),
         }
         with memory.inner.lock:
             chances = parts.notified_sampler.chances(sampled) if len(sampled) else None
