@@ -1,7 +1,7 @@
 // What the sampler draws: charts, which come as HTML, and a sheet of the transitions that are drawn most often.
 
-import { textElement } from "./elements.js";
-import { drawFrame, formOf, shortNumber } from "./pictures.js";
+import { byId, textElement } from "./elements.js";
+import { drawFrame, formOf, scaleCanvas, shortNumber } from "./pictures.js";
 import { readResource, rowOf } from "./resources.js";
 
 const THUMBNAIL = 84; // pixels of its longer side
@@ -32,17 +32,14 @@ export class Distribution {
     const button = document.createElement("button");
     const canvas = document.createElement("canvas");
     const form = formOf(this.memory.arrays[key]);
-    if (form.kind !== "bars") {
-      const scale = THUMBNAIL / Math.max(form.width, form.height);
-      canvas.style.width = `${form.width * scale}px`;
-      canvas.style.aspectRatio = `${form.width} / ${form.height}`;
-    } else button.className = "bars";
+    if (form.kind === "bars") button.className = "bars";
+    else scaleCanvas(canvas, form, THUMBNAIL / Math.max(form.width, form.height));
     const times = shortNumber(Number((probability.data[row] * this.memory.transitions).toPrecision(3)));
     button.append(canvas, textElement("span", `${times} ×`));
     button.title = `episode ${episode.data[row]}, step ${step.data[row]}: drawn ${times} times as often as the mean`;
     button.addEventListener("click", () => {
       this.choose(episode.data[row], step.data[row]);
-      document.getElementById("video-title").scrollIntoView();
+      byId("video-title").scrollIntoView();
     });
     return button;
   }

@@ -10,3 +10,10 @@ export function textElement(tag, text, kind = "") {
   element.className = kind;
   return element;
 }
+
+// A tile: a value above its name.
+export function tileElement(value, name) {
+  const tile = document.createElement("div");
+  tile.append(textElement("b", value), textElement("span", name));
+  return tile;
+}

@@ -1,6 +1,6 @@
 // The table of episodes: sorts, filters, and draws only the rows that are in sight.
 
-import { readResource } from "./resources.js";
+import { LAST_END, readResource } from "./resources.js";
 import { colourOf, shortNumber } from "./pictures.js";
 
 const ROW = 32; // pixels
@@ -123,7 +123,7 @@ export class EpisodeTable {
   // The newest episode that is stored from its reset to its end; the newest one if none is.
   newestWhole() {
     const { ending, beginning, number } = this.columns;
-    const whole = this.rows.find((row) => ending[row] <= 2 && beginning[row] === 0);
+    const whole = this.rows.find((row) => ending[row] <= LAST_END && beginning[row] === 0);
     return number[whole ?? this.rows[0]];
   }
 

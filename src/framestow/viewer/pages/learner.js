@@ -1,8 +1,8 @@
 // What the learner gets of a step: both observations as sample() returns them, and the numbers beside them.
 
 import { textElement } from "./elements.js";
-import { FIRST_EXTRA, LOST, ZEROS, readPiece, rowOf } from "./resources.js";
-import { drawFrame, formOf, shortNumber } from "./pictures.js";
+import { FIRST_EXTRA, LOST, RUNNING, ZEROS, readPiece, rowOf } from "./resources.js";
+import { drawFrame, formOf, scaleCanvas, shortNumber } from "./pictures.js";
 
 const FRAME_SIDE = 150; // pixels of a frame's longer side, at most
 const ROW_WIDTH = 1040; // pixels of both observations beside each other
@@ -38,12 +38,7 @@ export class Learner {
     const { values, arrays } = this.episode;
     const list = document.createElement("ul");
     list.className = "words";
-    const say = (text, kind = "") => {
-      const item = document.createElement("li");
-      item.textContent = text;
-      item.className = kind;
-      list.append(item);
-    };
+    const say = (text, kind = "") => list.append(textElement("li", text, kind));
     if (step === 0 && values.beginning) say(`This is not the episode's first step: ${this.memory.beginnings[values.beginning]}.`, "alarm");
     if (step >= values.length) {
       say(`The last frame of the episode (${this.memory.endings[values.ending]}). No transition begins here.`);
@@ -62,7 +57,7 @@ export class Learner {
     else if (at("n_truncated")) say(`The episode was truncated ${steps === 1 ? "at this step" : `at the last of ${steps} steps`}: the target adds the value of the true last observation.`);
     else if (steps < this.memory.n_step) say(`Only ${steps} of ${this.memory.n_step} rewards: ${this.memory.endings[values.ending]} there.`, "alarm");
     else say(`The target adds the value of ${later}.`);
-    if (values.ending > 3 && step + steps >= values.length) say(`The episode was ${this.memory.endings[values.ending]} after this step.`, "alarm");
+    if (values.ending > RUNNING && step + steps >= values.length) say(`The episode was ${this.memory.endings[values.ending]} after this step.`, "alarm");
     if (at("border")) say("The next observation is not the observation shifted by one frame: its older frames are stored too.");
     return list;
   }
@@ -88,12 +83,8 @@ export class Learner {
     const list = document.createElement("dl");
     list.className = "numbers";
     for (const [name, value] of rows) {
-      const term = document.createElement("dt");
-      const text = document.createElement("dd");
       const pair = document.createElement("div");
-      term.textContent = name;
-      text.textContent = value;
-      pair.append(term, text);
+      pair.append(textElement("dt", name), textElement("dd", value));
       list.append(pair);
     }
     return list;
@@ -131,16 +122,13 @@ export class Learner {
     const canvases = frames.map((bytes, at) => {
       const figure = document.createElement("figure");
       const canvas = document.createElement("canvas");
-      const caption = document.createElement("figcaption");
-      caption.textContent = captionOf(shown, at, depth, step);
-      figure.append(canvas, caption);
+      figure.append(canvas, textElement("figcaption", captionOf(shown, at, depth, step)));
       const form = formOf(array);
       if (form.kind === "bars") figure.className = "bars";
       else {
         const side = Math.min(FRAME_SIDE, ROW_WIDTH / (2 * depth) - 6);
         const times = side / Math.max(form.width, form.height);
-        canvas.style.width = `${form.width * (times > 2 ? Math.floor(times) : times)}px`;
-        canvas.style.aspectRatio = `${form.width} / ${form.height}`;
+        scaleCanvas(canvas, form, times > 2 ? Math.floor(times) : times);
       }
       canvas.dataset.part = at < depth ? "observation" : "next_observation";
       canvas.dataset.key = array.key;
@@ -148,8 +136,7 @@ export class Learner {
     });
     for (const [title, from] of [["observation", 0], ["next observation", depth]]) {
       const half = document.createElement("div");
-      const head = document.createElement("h3");
-      head.textContent = array.key ? `${title}: ${array.key}` : title;
+      const head = textElement("h3", array.key ? `${title}: ${array.key}` : title);
       const frameRow = document.createElement("div");
       frameRow.className = "frames";
       frameRow.append(...canvases.slice(from, from + depth).map(({ figure }) => figure));

@@ -1,6 +1,6 @@
 // Connects the parts of the page: the table chooses an episode; the video, the step charts and the learner's part show a step.
 
-import { byId, textElement } from "./elements.js";
+import { byId, textElement, tileElement } from "./elements.js";
 import { Distribution } from "./distribution.js";
 import { EpisodeTable } from "./episodes.js";
 import { Video } from "./video.js";
@@ -37,11 +37,7 @@ class Page {
       [bytesText(memory.bytes), "in RAM and files"],
       [memory.sampler.replace(/\(.*/, ""), samplerText(memory.sampler)],
     ];
-    byId("tiles").replaceChildren(...tiles.map(([value, name]) => {
-      const tile = document.createElement("div");
-      tile.append(textElement("b", value), textElement("span", name));
-      return tile;
-    }));
+    byId("tiles").replaceChildren(...tiles.map(([value, name]) => tileElement(value, name)));
     if (memory.waiting) this.say(`${shortNumber(memory.waiting)} steps wait for their return of ${memory.n_step} rewards.`);
     if (memory.selection) this.say(memory.selection);
     if (memory.sampler_note) this.say(`${memory.sampler_note}. Probabilities are those of Uniform().`, "alarm");
@@ -109,11 +105,7 @@ class Page {
       ["return so far", shortNumber(Math.round(total * 1e4) / 1e4)],
     ];
     if (this.memory.action_names.length) this.showValues(step);
-    byId("facts").replaceChildren(...facts.map(([name, value]) => {
-      const fact = document.createElement("div");
-      fact.append(textElement("b", value), textElement("span", name));
-      return fact;
-    }));
+    byId("facts").replaceChildren(...facts.map(([name, value]) => tileElement(value, name)));
   }
 
   // The agent's value of each action as a bar, from the lowest to the highest; the action that was taken is marked.

@@ -79,6 +79,12 @@ export function colourOf(name) {
   return getComputedStyle(document.body).getPropertyValue(name).trim();
 }
 
+// Shows a picture in a canvas, `times` as large as its pixels.
+export function scaleCanvas(canvas, { width, height }, times) {
+  canvas.style.width = `${width * times}px`;
+  canvas.style.aspectRatio = `${width} / ${height}`;
+}
+
 // Draws the bytes of one frame into a canvas, a canvas pixel for each pixel. Returns nothing.
 export function drawFrame(canvas, bytes, array, range) {
   const form = formOf(array);

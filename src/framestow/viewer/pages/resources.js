@@ -12,6 +12,9 @@ let cachedBytes = 0;
 export const ZEROS = -(2 ** 30);
 export const LOST = ZEROS - 1;
 export const FIRST_EXTRA = 2 ** 30;
+// Of the endings of framestow.viewer.episode_table: those up to LAST_END are ends, RUNNING is none yet, later ones are cuts.
+export const LAST_END = 2;
+export const RUNNING = 3;
 
 // Returns {values, arrays}; each array is {shape, data}.
 export function readResource(name) {

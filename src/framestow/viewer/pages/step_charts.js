@@ -1,7 +1,8 @@
 // Step charts, under the video: numbers of every step of an episode. A click or a drag chooses the step.
 
+import { textElement } from "./elements.js";
 import { colourOf, numbersOf, shortNumber } from "./pictures.js";
-import { readPiece, readResource, rowOf } from "./resources.js";
+import { LAST_END, RUNNING, readPiece, readResource, rowOf } from "./resources.js";
 
 const HEIGHT = 38; // pixels of a chart
 const MOST_LINES = 12; // charts of a vector's numbers
@@ -90,13 +91,10 @@ export class StepCharts {
     this.list.replaceChildren(...this.charts.map((chart) => {
       const row = document.createElement("div");
       row.className = `step-chart ${chart.kind}`;
-      const label = document.createElement("span");
-      label.className = "name";
-      label.textContent = chart.name;
+      const label = textElement("span", chart.name, "name");
       label.title = chart.title || chart.name;
       chart.canvas = document.createElement("canvas");
-      chart.value = document.createElement("span");
-      chart.value.className = "value";
+      chart.value = textElement("span", "", "value");
       row.append(label, chart.canvas, chart.value);
       return row;
     }));
@@ -160,7 +158,7 @@ export class StepCharts {
     numbers.forEach((isBorder, step) => isBorder && context.fillRect(step * space, 2, Math.max(2, space), height - 4));
     context.fillStyle = colourOf(values.beginning === 0 ? "--c2" : "--c1");
     context.fillRect(0, 1, 4, height - 2);
-    context.fillStyle = colourOf(values.ending <= 2 ? "--c2" : values.ending === 3 ? "--pale" : "--c1");
+    context.fillStyle = colourOf(values.ending <= LAST_END ? "--c2" : values.ending === RUNNING ? "--pale" : "--c1");
     context.fillRect(width - 4, 1, 4, height - 2);
   }
 }

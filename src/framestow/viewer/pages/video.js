@@ -2,7 +2,7 @@
 
 import { byId } from "./elements.js";
 import { readPiece, rowOf } from "./resources.js";
-import { Range, drawFrame, formOf } from "./pictures.js";
+import { Range, drawFrame, formOf, scaleCanvas } from "./pictures.js";
 
 const PICTURE_SIDE = 420; // pixels that a picture takes at most, on a wide screen
 
@@ -32,8 +32,7 @@ export class Video {
       if (form.kind !== "bars") {
         const share = this.memory.arrays.length > 1 ? 0.6 : 1;
         const times = Math.max(1, Math.floor((PICTURE_SIDE * share) / Math.max(form.width, form.height)));
-        canvas.style.width = `${form.width * times}px`;
-        canvas.style.aspectRatio = `${form.width} / ${form.height}`;
+        scaleCanvas(canvas, form, times);
       }
       canvas.dataset.key = array.key;
       figure.append(canvas, caption);
