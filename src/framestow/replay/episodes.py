@@ -97,10 +97,8 @@ def _runs_of_piece(steps: StepStore, indices: Indices) -> npt.NDArray[Any]:
     """Return the runs within the steps ``indices``."""
     windows, fields = steps.resolve_steps(indices, with_extras=False)
     order = np.lexsort((windows.last_positions, windows.env_ids))
-    env_ids, positions = (
-        windows.env_ids[order],
-        windows.last_positions[order] - 1,
-    )  # a window ends with the next observation's frame
+    env_ids = windows.env_ids[order]
+    positions = windows.last_positions[order] - 1  # a window ends with the next observation's frame
     follows = (env_ids[1:] == env_ids[:-1]) & (positions[1:] == positions[:-1] + 1)
     firsts = np.flatnonzero(np.concatenate([[True], ~follows]))
     lasts = np.concatenate([firsts[1:], [len(env_ids)]]) - 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,12 +52,8 @@ class AgentValues:
 
     def of_batch(self, batch: Batch) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.float32]]:
         """Return the value of every action, ``(n, num_actions)``, and the TD error of each transition."""
-        values = self._agent.values(_whole(batch.observation))
-        next_values = self._agent.values(_whole(batch.next_observation)).max(axis=1)
+        values = self._agent.values(np.ascontiguousarray(batch.observation))
+        next_values = self._agent.values(np.ascontiguousarray(batch.next_observation)).max(axis=1)
         chosen = values[np.arange(len(batch)), batch.action]
         errors: npt.NDArray[np.float32] = batch.reward + batch.discount * next_values - chosen
         return values, errors
-
-
-def _whole(observations: Any) -> Any:
-    return np.ascontiguousarray(observations)

@@ -143,7 +143,7 @@ class _Best:
         least = np.inf
         for indices in _pieces(memory):
             with memory.inner.lock:
-                chances: Any = memory.inner.parts.notified_sampler.chances(indices)
+                chances = memory.inner.parts.notified_sampler.chances(indices)
             if chances is None:
                 continue
             least = min(least, float(chances.probabilities.min()))
