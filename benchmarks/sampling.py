@@ -80,7 +80,7 @@ def main() -> None:
         print_row(game, rows[game])
     means = {name: float(np.exp(np.mean([np.log(row[name]) for row in rows.values()]))) for name in rows[game]}
     print_row("geometric mean", means)
-    if tuple(arguments.games) == GAMES:
+    if tuple(arguments.games) == GAMES and arguments.transitions == parser.get_default("transitions"):
         is_usual = settings.batch_size == 32 and settings.threads == 1
         name = "sampling.json" if is_usual else f"sampling_{settings.batch_size}_{settings.threads}_threads.json"
         figures = {
