@@ -13,6 +13,7 @@ import gc
 import multiprocessing
 import multiprocessing.process
 import os
+import signal
 import subprocess
 from collections.abc import Generator
 from typing import Any
@@ -32,6 +33,10 @@ multiprocessing.set_forkserver_preload(
         "framestow.replay.memory",
     ]
 )
+
+# A shell starts a background job with Ctrl-C ignored: the tests that press it would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("fixed", deadline=None, max_examples=100, derandomize=True)
 settings.register_profile("quick", deadline=None, max_examples=30, derandomize=True)
