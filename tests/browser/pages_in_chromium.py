@@ -5,6 +5,8 @@ The pixels of every canvas are compared with ``memory.get``, bit for bit.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import threading
 import time
@@ -15,11 +17,14 @@ import numpy as np
 import pytest
 
 from browser.webdriver import Browser
-from framestow import FrameSpec, Prioritized, ReplayMemory
+from framestow import FrameSpec, Prioritized, ReplayMemory, Uniform
+from framestow.envs.atari.atari_env import AtariEnv
 from framestow.viewer.memory_view import MemoryView
 from framestow.viewer.page import write_page
 from framestow.viewer.server import ViewServer
-from oracles.damage import damage_a_segment
+from oracles.damage import damage_a_block_of_steps, damage_a_segment
+from oracles.memories_to_draw_from import with_holes
+from oracles.numbered_steps import numbered_memory, play_episode
 from oracles.shown_resources import read
 
 MAX_BYTES = 50_000_000
@@ -28,7 +33,7 @@ FRAMES = {
     "colour": FrameSpec((21, 16, 3)),
     "colour first": FrameSpec((3, 16, 21)),
     "scaled floats": FrameSpec((20, 20), np.float32, is_scaled=True),
-    "dict": {"camera": FrameSpec((16, 16, 3)), "joints": FrameSpec((5,), np.float32)},
+    "dict": {"camera": FrameSpec((16, 16, 3)), "map": FrameSpec((20, 24)), "joints": FrameSpec((5,), np.float32)},
     "vector": FrameSpec((7,), np.float64),
 }
 LENGTHS = (12, 40, 7, 25)  # of the episodes; the last one runs
@@ -76,6 +81,16 @@ def saved_with_page(memory: ReplayMemory, folder: Path) -> tuple[ReplayMemory, P
     memory.save(folder / "memory")
     write_page(MemoryView.open(folder / "memory"), folder / "page.html", MAX_BYTES)
     return memory, folder / "page.html"
+
+
+@contextlib.contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Address of a server of the memory in ``folder``."""
+    with ViewServer(folder) as server:
+        thread = threading.Thread(target=server.serve)
+        thread.start()
+        yield server.address
+    thread.join()
 
 
 def open_page(browser: Browser, page: Path | str, episode: int, step: int) -> None:
@@ -131,6 +146,26 @@ def test_the_browser_shows_the_pixels_that_the_memory_returns_bit_for_bit(browse
     assert [] == browser.messages()
 
 
+def test_ms_pacman_in_colour_is_shown_bit_for_bit(browser, tmp_path):
+    spec, random = FrameSpec((210, 160, 3)), np.random.default_rng(0)
+    env = AtariEnv("ms_pacman", seed=0, render_mode="rgb_array")
+    memory = ReplayMemory(200, spec, int(env.action_space.n), stack=2, label="MsPacman")
+    env.reset()
+    memory.begin(env.render()[None])
+    for step in range(60):
+        action = int(random.integers(env.action_space.n))
+        _, reward, terminated, *_ = env.step(action)
+        memory.append([action], [reward], [terminated], [step == 59], env.render()[None])
+    env.close()
+    _, page = saved_with_page(memory, tmp_path)
+
+    open_page(browser, page, 0, 40)
+
+    [shown] = pixels(browser, "#screens canvas")
+    assert np.array_equal(as_shown(memory.get([40]).observation[0, -1], spec), shown)
+    browser.screenshot(screenshots() / "ms-pacman.png")
+
+
 def text(browser: Browser, selector: str) -> str:
     return browser.run("return document.querySelector(arguments[0]).innerText", selector)
 
@@ -156,7 +191,7 @@ def test_keys_buttons_slider_and_step_charts_move_through_the_steps(browser, gre
     browser.click_at("#step-charts canvas", 0.5)
     wait_for(browser, 20)
     assert "20 / 40" in text(browser, "#counter")
-    assert "#episode=1&step=20" in browser.run("return location.href")
+    browser.wait("location.href.endsWith('#episode=1&step=20')")
     browser.press("down")
     browser.wait("document.getElementById('counter').innerText.startsWith('0 /')")
     assert "Episode 0" in text(browser, "#episode-note")
@@ -196,6 +231,11 @@ def test_the_table_sorts_filters_and_opens_an_episode(browser, grey):
     browser.click(".rows .row")
     browser.wait("document.getElementById('episode-note').innerText.startsWith('Episode 2')")
     assert ["terminated"] == rows(browser, "ending")
+    browser.type("#filter", " evicted")
+    assert [] == rows(browser, "ending")
+    browser.run("document.activeElement.blur()")
+    browser.press("down")
+    assert "1 step waits for its return of 2 rewards." == text(browser, "#messages")
 
 
 def test_words_say_what_the_target_is(browser, grey):
@@ -209,6 +249,108 @@ def test_words_say_what_the_target_is(browser, grey):
         open_page(browser, grey[1], episode, step)
 
         assert words in text(browser, "#learner .words")
+
+
+def reset_in_the_middle(folder: Path) -> None:
+    memory = numbered_memory(100)
+    play_episode(memory, 0, 5)
+    play_episode(memory, 1, 5, truncated=True)
+    memory.save(folder)
+
+
+def evicted(folder: Path) -> None:
+    with_holes(folder, Uniform).save(folder)
+
+
+def lost(folder: Path) -> None:
+    memory = numbered_memory(4000)  # a block has 1,024 steps
+    for episode in range(20):
+        play_episode(memory, episode, 200, truncated=True)
+    memory.save(folder)
+    damage_a_block_of_steps(folder)
+
+
+@pytest.mark.parametrize(
+    ("save", "ending", "beginning"),
+    [
+        (reset_in_the_middle, "cut by a reset", ""),
+        (evicted, "cut: later steps were evicted", "its first steps were evicted"),
+        (lost, "cut: later steps are lost", "its first steps are lost"),
+    ],
+)
+def test_words_say_where_an_episode_was_cut(browser, tmp_path, save, ending, beginning):
+    save(tmp_path / "memory")
+    view = MemoryView.open(tmp_path / "memory")
+    write_page(view, tmp_path / "page.html", MAX_BYTES)
+    names, table = read(view, "memory").values, read(view, "episodes").arrays
+    cut = table["ending"].tolist().index(names["endings"].index(ending))
+
+    open_page(browser, tmp_path / "page.html", cut, int(table["length"][cut]) - 1)
+
+    assert ending in text(browser, "#episode-note")
+    assert f"The episode was {ending} after this step." in text(browser, "#learner .words")
+    if beginning:
+        continued = table["beginning"].tolist().index(names["beginnings"].index(beginning))
+        open_page(browser, tmp_path / "page.html", continued, 0)
+        assert f"not the episode's first step: {beginning}" in text(browser, "#learner .words")
+
+
+SCROLL = """
+const table = document.querySelector('.rows'), times = [];
+for (let frame = 0, before = performance.now(); frame < 180; frame++) {
+  table.scrollTop += 400;
+  await new Promise(requestAnimationFrame);
+  times.push(performance.now() - before);
+  before = performance.now();
+}
+return times;
+"""
+
+
+def test_a_table_of_300_000_episodes_scrolls_sorts_and_filters(browser, tmp_path, record_testsuite_property):
+    memory = ReplayMemory(300_000, FrameSpec((2, 2)), 2, stack=1, num_envs=1000)
+    frames, ends = np.zeros((1000, 2, 2), np.uint8), np.ones(1000, bool)
+    for number in range(300):
+        memory.begin(frames)
+        memory.append(np.zeros(1000, np.int64), 1000 * number + np.arange(1000), ends, ~ends, frames)
+    memory.save(tmp_path / "memory")
+    with served(tmp_path / "memory") as address:
+        open_page(browser, address, 0, 0)
+
+        browser.click(".head .return")
+        assert "299,999" == rows(browser, "return")[0]
+        times = sorted(browser.run(SCROLL))
+        browser.run("const table = document.querySelector('.rows'); table.scrollTop = table.scrollHeight")
+        browser.wait("[...document.querySelectorAll('.rows .return')].some((cell) => cell.innerText === '0')")
+        assert 30 > len(rows(browser, "return"))
+        browser.wait("[...document.querySelectorAll('.rows .rewards')].every((cell) => cell.firstChild)")
+        browser.type("#filter", "return<=2e0 env>0")
+        assert ["2", "1"] == rows(browser, "return")
+    shown = {"median": round(times[90], 1), "p95": round(times[171], 1), "longest": round(times[-1], 1)}
+    record_testsuite_property("ms_a_frame_while_scrolling_300_000_rows", json.dumps(shown))
+
+
+def test_canvases_follow_the_scheme_of_the_system(browser, grey):
+    open_page(browser, grey[1], 1, 5)
+    browser.wait("document.querySelector('.rows .rewards canvas')")
+    light = pixels(browser, "#step-charts canvas, .rows canvas")
+
+    browser.set_scheme(is_dark=True)
+
+    browser.wait("document.querySelector('.rows .rewards canvas')")
+    dark = pixels(browser, "#step-charts canvas, .rows canvas")
+    browser.set_scheme(is_dark=False)
+    browser.messages()  # Chromium advises who reads pixels twice
+    assert len(light) == len(dark) > 4
+    assert not any(np.array_equal(one, other) for one, other in zip(light, dark, strict=True))
+
+
+def test_the_caption_says_how_numbers_are_scaled(browser, tmp_path):
+    _, page = saved_with_page(played(FRAMES["scaled floats"]), tmp_path)
+
+    open_page(browser, page, 1, 5)
+
+    assert "20×20 float32 · shown from 0 (dark) to 1 (bright)" == text(browser, "#screens figcaption")
 
 
 def test_the_sheet_of_what_is_drawn_most_often_leads_into_the_video(browser, grey):
@@ -241,10 +383,8 @@ def test_nothing_is_wider_than_the_screen(width, memory_and_page):
 def test_a_served_page_shows_the_same_and_says_when_the_memory_was_saved_again(browser, tmp_path):
     memory = played(FRAMES["grey"])
     memory.save(tmp_path / "memory")
-    with ViewServer(tmp_path / "memory") as server:
-        thread = threading.Thread(target=server.serve)
-        thread.start()
-        open_page(browser, server.address, 1, 17)
+    with served(tmp_path / "memory") as address:
+        open_page(browser, address, 1, 17)
 
         [shown] = pixels(browser, "#screens canvas")
         expected = memory.get([LENGTHS[0] + 17]).observation[0, -1]
@@ -253,9 +393,8 @@ def test_a_served_page_shows_the_same_and_says_when_the_memory_was_saved_again(b
         memory.save(tmp_path / "memory")
         browser.run("location.hash = '#episode=0&step=1'; await new Promise((done) => setTimeout(done, 200))")
         browser.open("about:blank")
-        open_page(browser, server.address, 3, 2)
+        open_page(browser, address, 3, 2)
         assert ["cut by a reset"] == rows(browser, "ending")[:1]
-    thread.join()
 
 
 def test_a_damaged_segment_is_a_gap_with_its_reason_and_the_video_goes_on(browser, tmp_path):
@@ -289,10 +428,15 @@ def test_an_empty_memory_says_so(browser, tmp_path):
     browser.wait("document.getElementById('messages').innerText.includes('has no episode yet')")
 
 
-def test_screenshots_are_written(memory_and_page):
-    """For eyes: 1280 and 390 pixels, light and dark, into the folder that SCREENSHOTS names."""
+def screenshots() -> Path:
     folder = Path(os.environ.get("SCREENSHOTS", "build/browser"))
     folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def test_screenshots_are_written(memory_and_page):
+    """For eyes: 1280 and 390 pixels, light and dark, into the folder that SCREENSHOTS names."""
+    folder = screenshots()
     _, page = memory_and_page
     for width in (1280, 390):
         for is_dark in (False, True):

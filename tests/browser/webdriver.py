@@ -36,8 +36,7 @@ class Browser:
         try:
             session = self._start({"browserName": "chrome", "goog:chromeOptions": options})
             self._address += f"/session/{session}"
-            scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
-            self._devtools("Emulation.setEmulatedMedia", {"features": [scheme]})
+            self.set_scheme(is_dark=is_dark)
             size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 640}
             self._devtools("Emulation.setDeviceMetricsOverride", size)
         except BaseException:
@@ -53,6 +52,11 @@ class Browser:
         finally:
             self._driver.terminate()
             self._driver.wait()
+
+    def set_scheme(self, *, is_dark: bool) -> None:
+        """Ask pages for a dark or a light look."""
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if is_dark else "light"}
+        self._devtools("Emulation.setEmulatedMedia", {"features": [scheme]})
 
     def open(self, address: str) -> None:
         self._call("POST", "/url", {"url": address})

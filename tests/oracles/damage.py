@@ -38,7 +38,15 @@ def remove(path: Path, _random: np.random.Generator) -> None:
 
 def damage_a_segment(folder: Path) -> None:
     """Change a byte in the middle of a store's frames."""
-    log = folder / "frames.000001.log"
+    _change_middle(folder / "frames.000001.log")
+
+
+def damage_a_block_of_steps(folder: Path) -> None:
+    """Change a byte in the middle of a store's steps."""
+    _change_middle(folder / "steps.000001.log")
+
+
+def _change_middle(log: Path) -> None:
     content = bytearray(log.read_bytes())
     content[len(content) // 2] ^= 1
     log.write_bytes(content)

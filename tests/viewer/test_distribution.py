@@ -72,7 +72,7 @@ def test_the_transitions_that_are_drawn_most_often_come_first_with_episode_step_
 def test_a_page_with_some_episodes_leads_to_those_only(tmp_path):
     view = viewed(with_priorities(), tmp_path)
 
-    view.shown = np.array([0, 3])
+    view.show_only([0, 3], "two of them")
 
     found = read(view, "distribution").arrays
     assert (0, 2) == (found["episode"][0], found["step"][0])

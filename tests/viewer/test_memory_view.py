@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from framestow import FrameSpec, Prioritized, ReplayMemory, Uniform
+from framestow import FrameSpec, Mixture, Prioritized, ReplayMemory, Uniform
 from framestow.replay.samplers.sampler import Draw, Sampler
 from framestow.viewer.memory_view import MemoryView
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SPACES, AnyPlay
-from oracles.damage import damage_a_segment
+from oracles.damage import damage_a_block_of_steps, damage_a_segment
 from oracles.memories_to_draw_from import MEMORIES
 from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 from oracles.shown_resources import ShownEpisode, assert_shows, read
@@ -70,7 +70,7 @@ def test_an_episode_of_several_pieces_is_shown_whole(padding, tmp_path, monkeypa
 
 
 def test_the_table_has_the_length_return_and_age_of_every_episode_and_says_how_it_ended(tmp_path):
-    memory = numbered_memory(100, num_envs=2, label=["Pong", "Qbert"])
+    memory = numbered_memory(100, num_envs=2, label=["Qbert", "Pong"])
     play_episode(memory, 0, 4, env_id=0, terminated=True)
     play_episode(memory, 1, 3, env_id=0, truncated=True)
     play_episode(memory, 2, 2, env_id=0, terminated=True, truncated=True)
@@ -83,7 +83,9 @@ def test_the_table_has_the_length_return_and_age_of_every_episode_and_says_how_i
     assert [4, 3, 2, 5, 2] == columns["length"].tolist()
     assert [6, 3, 1, 10, 1] == columns["return"].tolist()
     assert [7, 3, 0, 3, 0] == columns["age"].tolist()
-    assert [0, 0, 0, 1, 1] == columns["label"].tolist() == columns["env_id"].tolist()
+    assert [0, 0, 0, 1, 1] == columns["env_id"].tolist()
+    assert ["Pong", "Qbert"] == read(view, "memory").values["labels"]  # in the order in which a column sorts
+    assert [1, 1, 1, 0, 0] == columns["label"].tolist()
     assert ["terminated", "truncated", "terminated and truncated", "cut by a reset", "still running"] == endings(view)
     assert {"from its reset"} == set(beginnings(view))
 
@@ -148,10 +150,7 @@ def test_damaged_blocks_of_steps_cut_an_episode_and_the_reason_is_named(tmp_path
     for step in range(4096):
         memory.append([0], [0.0], [False], [step == 4095], numbered_frame(0, 0, 0)[None])
     memory.save(tmp_path / "shown")
-    log = tmp_path / "shown" / "steps.000001.log"
-    content = bytearray(log.read_bytes())
-    content[len(content) // 2] ^= 1
-    log.write_bytes(content)
+    damage_a_block_of_steps(tmp_path / "shown")
 
     view = MemoryView.open(tmp_path / "shown")
 
@@ -173,15 +172,17 @@ def test_an_empty_memory_has_no_episode_and_one_step_is_one(tmp_path):
     assert_shows(something, one)
 
 
-def test_steps_have_the_probability_and_the_weight_of_the_saved_sampler(tmp_path):
-    memory = numbered_memory(100, sampler=Prioritized(alpha=1.0, beta=1.0, epsilon=0.0))
+@pytest.mark.parametrize("mix", [lambda sampler: sampler, lambda sampler: Mixture((sampler, 1))])
+def test_steps_have_probability_weight_and_priority_of_the_saved_sampler(tmp_path, mix):
+    memory = numbered_memory(100, sampler=mix(Prioritized(alpha=0.5, beta=1.0, epsilon=0.0)))
     play_episode(memory, 0, 4, truncated=True)
-    memory.update_priorities([0, 1, 2, 3], [1.0, 2.0, 1.0, 4.0])
+    memory.update_priorities([0, 1, 2, 3], [1.0, 4.0, 1.0, 16.0])
 
     steps = ShownEpisode(viewed(memory, tmp_path / "shown"), 0).steps
 
     assert [1 / 8, 1 / 4, 1 / 8, 1 / 2] == steps["probability"].tolist()
     assert [1, 1 / 2, 1, 1 / 4] == steps["weight"].tolist()
+    assert [1, 4, 1, 16] == pytest.approx(steps["priority"].tolist())
 
 
 class Newest(Sampler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import webbrowser
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,16 @@ def test_a_page_beside_the_memory_has_all_episodes_and_their_frames(tmp_path, ca
     assert expected == set(resources)
     assert "" == resources["memory"].values["selection"]
     assert {"saved", "saved.html"} == {path.name for path in tmp_path.iterdir()}
+
+
+def test_open_opens_the_page_in_the_browser(tmp_path, monkeypatch):
+    opened: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    numbered_memory(10).save(tmp_path / "saved")
+
+    assert 0 == main(["view", str(tmp_path / "saved"), "--open"])
+
+    assert [(tmp_path / "saved.html").as_uri()] == opened
 
 
 def test_a_page_keeps_to_its_size_with_the_newest_the_best_and_the_worst_episodes(noisy, tmp_path):

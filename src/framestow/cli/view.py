@@ -69,8 +69,7 @@ class View:
             problem = "it is a folder" if output.is_dir() else f"the folder {output.parent} does not exist"
             raise InvalidSettingsError(f"output is {output}: {problem}; give the name of an HTML file with --output")
         with ProgressDisplay(console, "reading the memory"):
-            view = MemoryView.open(*found)
-        view.agent = self._find_agent(found, view.memory, console)
+            view = MemoryView.open(*found, find_agent=lambda memory: self._find_agent(found, memory, console))
         with ProgressDisplay(console, "writing the page", "bytes") as progress:
             num_episodes = write_page(view, output, max_bytes, progress)
         shown = f"{num_episodes:,} of {len(view.table):,} episodes in {format_bytes(output.stat().st_size)}"
@@ -85,12 +84,11 @@ class View:
         if not (run / RUN_SETTINGS).is_file():
             return None
         try:
-            with ProgressDisplay(console, "loading the agent"):
-                from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
-                from framestow.viewer.agent_values import AgentValues  # noqa: PLC0415 -- likewise
+            from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
+            from framestow.viewer.agent_values import AgentValues  # noqa: PLC0415 -- likewise
 
-                checkpoint = self.folder if (self.folder / "agent.pt").is_file() else None
-                return AgentValues(RunFolder.open(run), memory, checkpoint)
+            checkpoint = self.folder if (self.folder / "agent.pt").is_file() else None
+            return AgentValues(RunFolder.open(run), memory, checkpoint)
         except ImportError as error:
             print_line(console, f"the agent's values are not shown: {error}; install framestow[train]", "yellow")
         except FramestowError as error:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 
 LEVEL = 6  # of zlib
 ALIGNMENT = 8  # bytes; JavaScript's arrays of numbers begin at a multiple of their size
-EXACT_INTEGERS = 2**53  # JavaScript's numbers are float64
+# What 64-bit integers become, and up to which ones it is exact: JavaScript's numbers are float64.
+EXACT_INTEGERS = {np.int32: 2**31 - 1, np.float64: 2**53}
 AS_FLOAT32 = np.dtype(np.float16)  # a dtype that not every browser has
 
 
@@ -26,8 +27,8 @@ def pack_columns(values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any
                    header       JSON: {"values": ..., "arrays": {name: [dtype, shape, offset]}}, and spaces
                    arrays       little-endian, in C order, each from a multiple of 8 bytes on
 
-    Booleans become ``uint8``, ``float16`` becomes ``float32``, and 64-bit integers become ``float64`` where all of them
-    are exact.
+    Booleans become ``uint8``, and ``float16`` becomes ``float32``. Integers of 64 bits become ``int32`` or ``float64``,
+    where all of them are exact.
 
     >>> packed = pack_columns({"stack": 4}, {"reward": np.array([0.5], np.float32)})
     >>> zlib.decompress(packed)[4:].split(b"}}")[0]
@@ -54,6 +55,7 @@ def _for_javascript(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if array.dtype == AS_FLOAT32:
         return array.astype(np.float32)
     if array.dtype.kind in "iu" and array.dtype.itemsize == 8:
-        is_exact = not array.size or (array.min() >= -EXACT_INTEGERS and array.max() <= EXACT_INTEGERS)
-        return array.astype(np.float64) if is_exact else array
+        for dtype, most in EXACT_INTEGERS.items():
+            if not array.size or (array.min() >= -most and array.max() <= most):
+                return array.astype(dtype)
     return array.astype(array.dtype.newbyteorder("<"), copy=False)

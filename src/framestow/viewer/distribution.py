@@ -85,12 +85,12 @@ def _draw_charts(memory: ReplayMemory, drawn: Indices) -> str:
         f"How often a part of the memory is drawn, as times the mean, over its transitions from the oldest to the "
         f"newest; {NUM_DRAWS:,} draws.",
     )
-    ages_drawn = _ages(memory, drawn)
-    ages = np.concatenate([_ages(memory, indices) for indices in _pieces(memory)])
-    most = int(ages.max()) + 1
+    most = 1 + max(int(_ages(memory, indices).max()) for indices in _pieces(memory))
     bins = np.linspace(0, most, min(NUM_BINS, most) + 1)
     centres = (bins[:-1] + bins[1:]) / 2
-    shares = [np.histogram(some, bins)[0] / len(some) * 100 for some in (ages, ages_drawn)]
+    stored = np.sum([np.histogram(_ages(memory, indices), bins)[0] for indices in _pieces(memory)], axis=0)
+    in_bins_drawn = np.histogram(_ages(memory, drawn), bins)[0]
+    shares = [stored / count * 100, in_bins_drawn / len(drawn) * 100]
     by_age = chart(
         "Age",
         [Line(centres, shares[0], 5, "dashed"), Line(centres, shares[1], 1)],

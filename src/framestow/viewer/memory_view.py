@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,6 +33,7 @@ from framestow.viewer.frame_pieces import (
 if TYPE_CHECKING:
     from framestow.viewer.agent_values import AgentValues
 
+FindAgent = Callable[[ReplayMemory], "AgentValues | None"]  # returns the agent that learns from a memory, if any
 ROWS_A_SPARK_BLOCK = 16  # episodes whose sparklines are one resource
 MEMORY_OF_A_RUN = "memory"  # name of its folder
 MOST_MESSAGES = 20  # about damage
@@ -46,7 +47,7 @@ class MemoryView:
     resource              content
     ====================  ===================================================================================
     ``memory``            settings, numbers of transitions and episodes, damage
-    ``episodes``          the table of episodes: a row for each of ``shown``
+    ``episodes``          the table of episodes: a row for each that is shown
     ``sparklines/B``      rewards over the episodes of 16 rows
     ``episode/N``         the steps of episode N, and how likely each is drawn
     ``frames/N/K``        piece K of its frames, and the observations of its steps
@@ -59,13 +60,17 @@ class MemoryView:
     """
 
     def __init__(
-        self, memory: ReplayMemory, folder: Path, generation: int, damage: list[str], sampler_note: str
+        self,
+        memory: ReplayMemory,
+        agent: AgentValues | None,
+        folder: Path,
+        generation: int,
+        damage: list[str],
+        sampler_note: str,
     ) -> None:
-        self.memory, self.folder, self.generation = memory, folder, generation
+        self.memory, self.agent, self.folder, self.generation = memory, agent, folder, generation
         self.table = EpisodeTable.of(memory.inner.parts)
         self._damage, self._sampler_note = damage, sampler_note
-        self.agent: AgentValues | None = None
-        """The agent whose values are shown."""
         # One resource is made at a time; charts, which take long, beside another one.
         self._lock, self._lock_of_charts = threading.Lock(), threading.Lock()
         self._kinds: dict[str, Callable[..., bytes]] = {
@@ -77,23 +82,26 @@ class MemoryView:
             "values": self._values,
             "distribution": self._distribution,
         }
-        self.shown: npt.NDArray[np.int64] = np.arange(len(self.table))
-        """Numbers of the episodes in the table: all, unless a page has room for some only."""
-        self.selection = ""
-        """Why these are shown, in words; empty if all are."""
+        self._shown: npt.NDArray[np.int64] = np.arange(len(self.table))
+        self._selection = ""
 
     @classmethod
-    def open(cls, folder: Path, generation: int | None = None) -> MemoryView:
+    def open(cls, folder: Path, generation: int | None = None, *, find_agent: FindAgent = lambda _: None) -> MemoryView:
         """Open a snapshot of the memory in ``folder``: of its newest generation unless one is given.
+
+        Arguments:
+            folder: Folder of the memory.
+            generation: Its generation; ``None`` opens the newest.
+            find_agent: Returns the agent whose values of the memory are shown; ``None`` for none.
 
         Raises:
             FileNotFoundError: ``folder`` has no memory.
             DamagedDataError: what describes the memory is damaged. Damaged segments and blocks of steps are left out.
         """
-        return read_while_written(folder, lambda _: cls._open(folder, generation))
+        return read_while_written(folder, lambda _: cls._open(folder, generation, find_agent))
 
     @classmethod
-    def _open(cls, folder: Path, wanted: int | None) -> MemoryView:
+    def _open(cls, folder: Path, wanted: int | None, find_agent: FindAgent) -> MemoryView:
         generation = find_files(folder, wanted).generation
         open_memory = partial(ReplayMemory.open, folder, generation=generation, on_damage="skip")
         note = ""
@@ -105,7 +113,16 @@ class MemoryView:
                 note = str(error).partition(":")[2].partition(";")[0].strip()
         # From now on damage is raised, and shown where it is.
         memory.inner.parts.damage.are_skipped = False
-        return cls(memory, folder, generation, damage.messages, note)
+        return cls(memory, find_agent(memory), folder, generation, damage.messages, note)
+
+    def show_only(self, numbers: Iterable[int], selection: str) -> None:
+        """Show these episodes only, in the table and on the sheet of what is drawn most often.
+
+        Arguments:
+            numbers: Numbers of the episodes.
+            selection: Which these are, in words; the page says it.
+        """
+        self._shown, self._selection = np.array(sorted(numbers), np.int64), selection
 
     def resource(self, name: str) -> bytes:
         """Return a resource by its name, compressed.
@@ -143,7 +160,7 @@ class MemoryView:
             "capacity": memory.capacity,
             "bytes": report.nbytes + report.disk_bytes,
             "num_envs": settings.num_envs,
-            "labels": list(dict.fromkeys(settings.labels)),
+            "labels": sorted(set(settings.labels)),
             "stack": settings.stack,
             "stack_padding": settings.stack_padding,
             "n_step": settings.n_step,
@@ -164,7 +181,7 @@ class MemoryView:
             "waiting": len(memory.inner.steps.pending),
             "damage": self._damage[:MOST_MESSAGES],
             "lost": report.skipped_transitions,
-            "selection": self.selection,
+            "selection": self._selection,
             "agent_steps": self.agent.agent_steps if self.agent else None,
             "action_names": self.agent.names if self.agent else [],
             "endings": list(ENDINGS),
@@ -173,10 +190,8 @@ class MemoryView:
         return pack_columns(values, {})
 
     def _episodes(self) -> bytes:
-        table, rows = self.table, self.shown
-        labels = self.memory.inner.settings.labels
-        names = list(dict.fromkeys(labels))
-        of_envs = np.array([names.index(label) for label in labels], np.int32)
+        table, rows = self.table, self._shown
+        names, of_envs = np.unique(self.memory.inner.settings.labels, return_inverse=True)
         runs = table.runs[rows]
         columns = {
             "number": rows.astype(np.int32),
@@ -188,12 +203,12 @@ class MemoryView:
             "beginning": table.beginnings[rows],
             "age": table.ages[rows],
         }
-        if names:
-            columns["label"] = of_envs[runs["env_id"]]
+        if len(names):
+            columns["label"] = of_envs.astype(np.int32)[runs["env_id"]]
         return pack_columns({}, columns)
 
     def _sparklines(self, block: int) -> bytes:
-        rows = self.shown[block * ROWS_A_SPARK_BLOCK : (block + 1) * ROWS_A_SPARK_BLOCK]
+        rows = self._shown[block * ROWS_A_SPARK_BLOCK : (block + 1) * ROWS_A_SPARK_BLOCK]
         if not len(rows):
             raise LookupError(f"sparklines {block} are beyond the last episode; ask for earlier ones")
         lines = [draw_sparkline(self.table.read(self.memory.inner.parts, number).rewards) for number in rows.tolist()]
@@ -220,6 +235,8 @@ class MemoryView:
             chances = parts.notified_sampler.chances(sampled) if len(sampled) else None
         if chances is not None:
             of_transitions |= {"probability": chances.probabilities, "weight": chances.weights}
+            if chances.priorities is not None:
+                of_transitions["priority"] = chances.priorities
         columns = {
             "index": indices,
             "action": episode.actions,
@@ -268,7 +285,7 @@ class MemoryView:
         return pack_columns({"first_step": first}, {"values": values, "td_error": errors})
 
     def _distribution(self) -> bytes:
-        return describe_distribution(self.memory, self.table, self.shown)
+        return describe_distribution(self.memory, self.table, self._shown)
 
     def _check_episode(self, number: int) -> None:
         if number >= len(self.table):

@@ -111,9 +111,8 @@ def write_page(view: MemoryView, output: Path, max_bytes: int, progress: Progres
 
 def _whole_page(view: MemoryView, chosen: dict[int, str], pieces: list[str], max_bytes: int) -> str:
     """Return the page with the ``chosen`` episodes, whose elements are ``pieces``."""
-    view.shown = np.array(sorted(chosen), np.int64)
-    view.selection = _describe(view, chosen, max_bytes)
-    blocks = range(-(-len(view.shown) // ROWS_A_SPARK_BLOCK))
+    view.show_only(chosen, _describe(view, chosen, max_bytes))
+    blocks = range(-(-len(chosen) // ROWS_A_SPARK_BLOCK))
     names = ["memory", "distribution", "episodes", *(f"sparklines/{block}" for block in blocks)]
     return page_html(view, resources="".join([*pieces, *(_element(name, view.resource(name)) for name in names)]))
 
@@ -136,12 +135,10 @@ def _spread_out(count: int) -> npt.NDArray[np.intp]:
     >>> _spread_out(8).tolist()
     [0, 4, 2, 6, 1, 5, 3, 7]
     """
-    bits = max(count - 1, 0).bit_length()
-    numbers = np.arange(1 << bits)
-    reversed_numbers = sum((numbers >> bit & 1) << (bits - 1 - bit) for bit in range(bits)) + np.zeros(
-        1 << bits, np.intp
-    )
-    spread: npt.NDArray[np.intp] = reversed_numbers[reversed_numbers < count]
+    order = np.zeros(1, np.intp)
+    while len(order) < count:
+        order = np.concatenate([2 * order, 2 * order + 1])
+    spread: npt.NDArray[np.intp] = order[order < count]
     return spread
 
 

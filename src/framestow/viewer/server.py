@@ -5,17 +5,14 @@ from __future__ import annotations
 import hmac
 import secrets
 import threading
-from collections.abc import Callable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.replay.inspection import find_files
-from framestow.replay.memory import ReplayMemory
-from framestow.viewer.memory_view import MemoryView
+from framestow.viewer.memory_view import FindAgent, MemoryView
 from framestow.viewer.page import page_html
 
 LOCALHOST = "127.0.0.1"
@@ -28,11 +25,6 @@ HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
-
-if TYPE_CHECKING:
-    from framestow.viewer.agent_values import AgentValues
-
-FindAgent = Callable[[ReplayMemory], "AgentValues | None"]  # called for each generation that is opened
 
 
 class ViewServer(Closing):
@@ -109,9 +101,7 @@ class ViewServer(Closing):
             return self._view
 
     def _open_view(self) -> MemoryView:
-        view = MemoryView.open(self._folder, self._wanted)
-        view.agent = self._find_agent(view.memory)
-        return view
+        return MemoryView.open(self._folder, self._wanted, find_agent=self._find_agent)
 
     def _handler(server) -> type[BaseHTTPRequestHandler]:  # noqa: N805 -- the class below has a self of its own
         class Handler(BaseHTTPRequestHandler):

@@ -114,20 +114,25 @@ class Mixture(Sampler):
             sampler.update_priorities(indices, priorities, transitions)
 
     def chances(self, indices: Indices, transitions: Sampleable) -> Chances | None:
-        """Return the mean probability over the parts, by their shares; ``None`` if a part cannot say its own."""
+        """Return the mean probability over the parts, by their shares, and the priorities of the first that has some.
+
+        ``None`` if a part cannot say its probabilities.
+        """
         of_parts = [sampler.chances(indices, transitions) for sampler in self._samplers]
         total = math.fsum(share for _, share in self.parts)
         probabilities, weights = np.zeros(len(indices)), np.full(len(indices), np.nan)
+        priorities: npt.NDArray[np.float64] | None = None
         is_first, differs = np.ones(len(indices), np.bool_), np.zeros(len(indices), np.bool_)
         for (_, share), chances in zip(self.parts, of_parts, strict=True):
             if chances is None:
                 return None
             probabilities += share / total * chances.probabilities
+            priorities = chances.priorities if priorities is None else priorities
             may_draw = chances.probabilities > 0.0
             differs |= may_draw & ~is_first & (weights != chances.weights)
             weights[may_draw & is_first] = chances.weights[may_draw & is_first]
             is_first &= ~may_draw
-        return Chances(probabilities, np.where(differs, np.nan, weights))
+        return Chances(probabilities, np.where(differs, np.nan, weights), priorities)
 
     def state(self, transitions: Sampleable) -> dict[str, Any]:
         """Return the class, the share and the state of every part."""

@@ -128,12 +128,13 @@ class Prioritized(Sampler):
             )
 
     def chances(self, indices: Indices, transitions: Sampleable) -> Chances | None:
-        """Return p^α / Σ p^α and (P_min / P(i))^β; ``None`` if all priorities are 0."""
+        """Return p^α / Σ p^α, (P_min / P(i))^β and p; ``None`` if all priorities are 0."""
         if not self._priorities.total > 0.0:
             return None
         masses = self._priorities.weights(transitions.slots_of(indices)).astype(np.float64)
         shares = np.divide(self._priorities.smallest, masses, out=np.ones(len(masses)), where=masses > 0.0)
-        return Chances(masses / self._priorities.total, shares**self.current_beta)
+        priorities = masses ** (1 / self.alpha) if self.alpha > 0 else None
+        return Chances(masses / self._priorities.total, shares**self.current_beta, priorities)
 
     def total_mass(self, transitions: Sampleable) -> tuple[float, float]:  # noqa: ARG002
         """Return Σ p^α and the smallest p^α above 0; infinity if there is none."""

@@ -25,12 +25,14 @@ class Draw(NamedTuple):
 
 
 class Chances(NamedTuple):
-    """How a sampler draws some transitions next, both ``(n,)``."""
+    """How a sampler draws some transitions next, each ``(n,)``."""
 
     probabilities: npt.NDArray[np.float64]
     """Probability that one draw is this transition."""
     weights: npt.NDArray[np.float64]
     """Importance weight that it would have; NaN in a mixture whose parts give different ones."""
+    priorities: npt.NDArray[np.float64] | None = None
+    """Its priority; ``None`` if the sampler has none."""
 
 
 class Sampleable(Protocol):

@@ -1,10 +1,13 @@
 // The table of episodes: sorts, filters, and draws only the rows that are in sight.
 
+import { textElement } from "./elements.js";
 import { LAST_END, readResource } from "./resources.js";
 import { colourOf, shortNumber } from "./pictures.js";
 
 const ROW = 32; // pixels
 const EXTRA = 6; // rows drawn above and below those in sight
+const MOST_PIXELS = 8e6; // of all rows; browsers show no element that is much higher
+const REST = 60; // milliseconds without scrolling, after which sparklines are read
 const COLUMNS = [
   { name: "number", title: "#", kind: "numeric" },
   { name: "env_id", title: "env", kind: "numeric" },
@@ -26,6 +29,7 @@ export class EpisodeTable {
     this.rows = this.all; // rows in sight of the filter, in order
     this.sorted = { name: "age", isDescending: false };
     this.chosen = -1;
+    this.elements = new Map(); // of the rows that are drawn, by row
     this.isLabelled = memory.labels.length > 1;
     this.build(root);
     this.sort();
@@ -96,7 +100,7 @@ export class EpisodeTable {
   }
 
   testOf(word) {
-    const compared = word.match(/^(#|[a-z]+)(<=|>=|<|>|=)(-?[\d.]+)$/);
+    const compared = word.match(/^(#|[a-z]+)(<=|>=|<|>|=)(-?[\d.]+(?:e[+-]?\d+)?)$/);
     const column = compared && this.columns[COMPARED[compared[1]]];
     if (!column) return (row) => this.textOf(row).includes(word);
     const bound = Number(compared[3]);
@@ -136,39 +140,64 @@ export class EpisodeTable {
     const at = this.rows.findIndex((row) => this.columns.number[row] === number);
     if (at >= 0) {
       const top = at * ROW;
-      if (top < this.view.scrollTop) this.view.scrollTop = top;
       const lowest = top + ROW - this.view.clientHeight;
-      if (lowest > this.view.scrollTop) this.view.scrollTop = lowest;
+      const shown = this.view.scrollTop * this.pace;
+      if (top < shown) this.view.scrollTop = top / this.pace;
+      else if (lowest > shown) this.view.scrollTop = Math.ceil(lowest / this.pace);
     }
     this.draw();
   }
 
-  draw() {
-    this.space.style.height = `${this.rows.length * ROW}px`;
-    const first = Math.max(0, Math.floor(this.view.scrollTop / ROW) - EXTRA);
-    const count = Math.ceil(this.view.clientHeight / ROW) + 2 * EXTRA;
-    const shown = [];
-    for (let at = first; at < Math.min(first + count, this.rows.length); at++) shown.push(this.rowElement(at));
-    this.space.replaceChildren(...shown);
+  // How many pixels the rows move when the table scrolls by one.
+  get pace() {
+    const { clientHeight } = this.view;
+    return Math.max(1, (this.rows.length * ROW - clientHeight) / (MOST_PIXELS - clientHeight));
   }
 
-  rowElement(at) {
-    const row = this.rows[at];
+  draw() {
+    this.space.style.height = `${Math.min(this.rows.length * ROW, MOST_PIXELS)}px`;
+    const { scrollTop, clientHeight } = this.view;
+    if (!clientHeight) return;
+    const top = scrollTop * this.pace;
+    const first = Math.max(0, Math.floor(top / ROW) - EXTRA);
+    const last = Math.min(this.rows.length, Math.ceil((top + clientHeight) / ROW) + EXTRA);
+    const shown = this.rows.subarray(first, last);
+    const kept = new Set(shown);
+    for (const row of this.elements.keys()) if (!kept.has(row)) this.removeRow(row);
+    let next = this.space.firstChild;
+    shown.forEach((row, number) => {
+      const element = this.elements.get(row) ?? this.newRow(row);
+      if (element === next) next = next.nextSibling;
+      else this.space.insertBefore(element, next);
+      element.style.top = `${(first + number) * ROW - top + scrollTop}px`;
+      element.setAttribute("aria-selected", String(this.columns.number[row] === this.chosen));
+    });
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.drawSparklines(), REST);
+  }
+
+  // Draws all rows anew, in the colours of now.
+  redraw() {
+    for (const row of this.elements.keys()) this.removeRow(row);
+    this.draw();
+  }
+
+  newRow(row) {
     const element = document.createElement("div");
-    const number = this.columns.number[row];
     element.className = "row";
-    element.style.top = `${at * ROW}px`;
-    element.dataset.number = number;
+    element.dataset.number = this.columns.number[row];
     element.setAttribute("role", "option");
-    element.setAttribute("aria-selected", String(number === this.chosen));
     for (const column of this.shownColumns()) {
-      const cell = document.createElement("span");
-      cell.className = `cell ${column.name} ${column.kind || ""}`;
-      if (column.name === "rewards") this.drawSparkline(cell, row);
-      else cell.textContent = this.cellText(column.name, row);
-      element.append(cell);
+      const kind = `cell ${column.name} ${column.kind || ""}`;
+      element.append(textElement("span", column.isFixed ? "" : this.cellText(column.name, row), kind));
     }
+    this.elements.set(row, element);
     return element;
+  }
+
+  removeRow(row) {
+    this.elements.get(row).remove();
+    this.elements.delete(row);
   }
 
   cellText(name, row) {
@@ -177,6 +206,14 @@ export class EpisodeTable {
     if (name !== "ending") return shortNumber(value);
     const isWhole = this.columns.beginning[row] === 0;
     return this.memory.endings[value] + (isWhole ? "" : `; ${this.memory.beginnings[this.columns.beginning[row]]}`);
+  }
+
+  // Reads rewards when the table rests: rows that pass ask a server for nothing.
+  drawSparklines() {
+    for (const [row, element] of this.elements) {
+      const cell = element.querySelector(".rewards");
+      if (!cell.firstChild) this.drawSparkline(cell, row).catch(() => cell.replaceChildren());
+    }
   }
 
   async drawSparkline(cell, row) {

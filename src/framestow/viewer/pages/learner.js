@@ -45,6 +45,9 @@ export class Learner {
       return list;
     }
     const at = (name) => arrays[name]?.data[step];
+    const ending = this.memory.endings[values.ending];
+    const toCut = values.ending > RUNNING ? values.length - step : Infinity;
+    if (toCut === 1) say(`The episode was ${ending} after this step.`, "alarm");
     if (!at("is_sampleable")) {
       say(values.is_open
         ? `Not drawn yet: its return of ${this.memory.n_step} rewards is not complete.`
@@ -52,12 +55,13 @@ export class Learner {
       return list;
     }
     const steps = at("num_steps");
+    const where = steps === 1 ? "at this step" : `at the last of ${steps} steps`;
     const later = steps === 1 ? "the next observation" : `the observation ${steps} steps later`;
-    if (at("n_terminated")) say(`The episode terminated ${steps === 1 ? "at this step" : `at the last of ${steps} steps`}: the discount is 0, so the target is the return alone.`);
-    else if (at("n_truncated")) say(`The episode was truncated ${steps === 1 ? "at this step" : `at the last of ${steps} steps`}: the target adds the value of the true last observation.`);
-    else if (steps < this.memory.n_step) say(`Only ${steps} of ${this.memory.n_step} rewards: ${this.memory.endings[values.ending]} there.`, "alarm");
+    if (at("n_terminated")) say(`The episode terminated ${where}: the discount is 0, so the target is the return alone.`);
+    else if (at("n_truncated")) say(`The episode was truncated ${where}: the target adds the value of the true last observation.`);
     else say(`The target adds the value of ${later}.`);
-    if (values.ending > RUNNING && step + steps >= values.length) say(`The episode was ${this.memory.endings[values.ending]} after this step.`, "alarm");
+    const missing = steps < this.memory.n_step ? `: the return has ${steps} of ${this.memory.n_step} rewards` : "";
+    if (toCut > 1 && toCut <= steps) say(`The episode was ${ending}, after ${toCut - 1} more steps${missing}.`, "alarm");
     if (at("border")) say("The next observation is not the observation shifted by one frame: its older frames are stored too.");
     return list;
   }
@@ -67,7 +71,7 @@ export class Learner {
     const at = (name) => arrays[name]?.data[step];
     const rows = [
       ["index", shortNumber(at("index"))],
-      ["action", actionText(arrays.action, step)],
+      ["action", [actionText(arrays.action, step), this.memory.action_names[at("action")]].filter(Boolean).join(" ")],
       [this.memory.n_step > 1 ? `return of ${at("num_steps")} rewards` : "reward", shortNumber(at("n_step_return"))],
       ["discount", shortNumber(at("discount"))],
     ];
@@ -77,6 +81,7 @@ export class Learner {
       rows.push(["probability of a draw", `${chance.toPrecision(3)} (${shortNumber(times)} × the mean)`]);
       rows.push(["weight", Number.isNaN(at("weight")) ? "of the part that draws it" : shortNumber(at("weight"))]);
     }
+    if (arrays.priority) rows.push(["priority", shortNumber(at("priority"))]);
     for (const [name, shape] of this.memory.extras) {
       if (!shape.length) rows.push([name, shortNumber(Number(at(`extra.${name}`)))]);
     }

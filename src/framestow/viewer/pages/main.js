@@ -9,6 +9,8 @@ import { readResource } from "./resources.js";
 import { shortNumber } from "./pictures.js";
 import { StepCharts } from "./step_charts.js";
 
+const ADDRESS_WAITS = 250; // milliseconds after the last step that was chosen
+
 class Page {
   async open() {
     this.memory = (await readResource("memory")).values;
@@ -22,6 +24,7 @@ class Page {
     this.countRows(this.table.rows.length);
     document.addEventListener("keydown", (event) => this.onKey(event));
     window.addEventListener("hashchange", () => this.openAddress());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.redraw());
     if (!this.table.rows.length) return this.showNothing();
     this.openAddress();
     const distribution = new Distribution(this.memory, this.video.ranges, (number, step) => this.openEpisode(number, step));
@@ -38,7 +41,8 @@ class Page {
       [memory.sampler.replace(/\(.*/, ""), samplerText(memory.sampler)],
     ];
     byId("tiles").replaceChildren(...tiles.map(([value, name]) => tileElement(value, name)));
-    if (memory.waiting) this.say(`${shortNumber(memory.waiting)} steps wait for their return of ${memory.n_step} rewards.`);
+    const wait = memory.waiting === 1 ? "step waits for its" : "steps wait for their";
+    if (memory.waiting) this.say(`${shortNumber(memory.waiting)} ${wait} return of ${memory.n_step} rewards.`);
     if (memory.selection) this.say(memory.selection);
     if (memory.sampler_note) this.say(`${memory.sampler_note}. Probabilities are those of Uniform().`, "alarm");
     if (memory.lost) this.say(`${shortNumber(memory.lost)} transitions are lost: what has them is damaged.`, "alarm");
@@ -46,7 +50,7 @@ class Page {
   }
 
   say(text, kind = "note") {
-    byId("messages").append(textElement("p", text, kind));
+    if (byId("messages").lastChild?.textContent !== text) byId("messages").append(textElement("p", text, kind));
   }
 
   countRows(count) {
@@ -69,6 +73,7 @@ class Page {
   }
 
   async openEpisode(number, step) {
+    if (!(number >= 0)) return; // the filter leaves none
     this.shown = number;
     this.table.show(number);
     const episode = await readResource(`episode/${number}`).catch((error) => this.say(error.message, "alarm"));
@@ -92,7 +97,16 @@ class Page {
     this.stepCharts.show(step);
     this.learner.show(step);
     this.showFacts(step);
-    history.replaceState(null, "", `#episode=${this.shown}&step=${step}`);
+    // Browsers refuse an address that changes with every frame of a video.
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => history.replaceState(null, "", `#episode=${this.shown}&step=${step}`), ADDRESS_WAITS);
+  }
+
+  // Draws what has colours of the scheme, dark or light.
+  redraw() {
+    this.table.redraw();
+    this.stepCharts.draw();
+    if (this.episode) this.video.goTo(this.video.step);
   }
 
   showFacts(step) {

@@ -40,10 +40,10 @@ function halfFloat(bits) {
 // The range of numbers that a picture is scaled from: fixed for pixels, else the widest that was shown of the array.
 export class Range {
   constructor(array) {
-    const isPixels = array.dtype === "uint8" && array.shape.length > 1;
+    this.isExact = array.dtype === "uint8" && array.shape.length > 1;
     const isUnit = array.is_scaled || array.dtype === "bool";
-    this.isFixed = isPixels || isUnit;
-    [this.low, this.high] = isPixels ? [0, 255] : isUnit ? [0, 1] : [Infinity, -Infinity];
+    this.isFixed = this.isExact || isUnit;
+    [this.low, this.high] = this.isExact ? [0, 255] : isUnit ? [0, 1] : [Infinity, -Infinity];
     this.array = array;
   }
 
@@ -57,7 +57,7 @@ export class Range {
   }
 
   get note() {
-    if (this.isFixed || !(this.high >= this.low)) return "";
+    if (this.isExact || this.array.dtype === "bool" || !(this.high >= this.low)) return "";
     const [low, high] = [shortNumber(this.low), shortNumber(this.high)];
     return this.array.shape.length === 1 ? `${low} to ${high}` : `${low} (dark) to ${high} (bright)`;
   }
@@ -99,8 +99,7 @@ function drawPixels(canvas, numbers, form, range) {
   canvas.height = form.height;
   const context = canvas.getContext("2d");
   const picture = context.createImageData(form.width, form.height);
-  const isExact = range.array.dtype === "uint8";
-  const level = (at) => (isExact ? numbers[at] : Math.round(range.share(numbers[at]) * 255));
+  const level = (at) => (range.isExact ? numbers[at] : Math.round(range.share(numbers[at]) * 255));
   for (let pixel = 0; pixel < form.width * form.height; pixel++) {
     const out = pixel * 4;
     if (form.kind === "colour") {

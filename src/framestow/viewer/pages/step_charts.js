@@ -21,7 +21,6 @@ export class StepCharts {
     root.addEventListener("pointermove", (event) => event.buttons && this.isDragged && this.chooseAt(event));
     window.addEventListener("pointerup", () => (this.isDragged = false));
     new ResizeObserver(() => this.draw()).observe(root);
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.draw());
   }
 
   async open(episode) {
@@ -44,16 +43,18 @@ export class StepCharts {
       charts.push({ name: "chance", title: "chance of being drawn; 1 is the mean of all transitions", numbers, kind: "line", colour: "--c1", low: 0 });
     }
     for (const [name, shape] of this.memory.extras) charts.push(...linesOf(name, arrays[`extra.${name}`], shape, "--c2"));
-    return [...charts, { name: "", kind: "marks", numbers: arrays.border.data, values }];
+    const title = "green: the episode begins or ends; orange: it was cut; brown: the next observation has frames of its own";
+    return [...charts, { name: "ends", title, kind: "marks", numbers: arrays.border.data, values }];
   }
 
   // The highest value and the TD error of every step, by the agent of the run.
-  async valueCharts({ values: episode }) {
+  async valueCharts(episode) {
     const numActions = this.memory.action_names.length;
     if (!numActions) return [];
-    const [highest, errors] = [0, 1].map(() => new Float64Array(episode.length).fill(NaN));
-    for (let number = 0; number < episode.pieces; number++) {
-      const { values, arrays } = await readResource(`values/${episode.number}/${number}`);
+    const { number: shown, length, pieces } = episode.values;
+    const [highest, errors] = [0, 1].map(() => new Float64Array(length).fill(NaN));
+    for (let number = 0; number < pieces && this.episode === episode; number++) {
+      const { values, arrays } = await readResource(`values/${shown}/${number}`);
       arrays.td_error.data.forEach((error, row) => {
         errors[values.first_step + row] = error;
         highest[values.first_step + row] = Math.max(...arrays.values.data.subarray(row * numActions, (row + 1) * numActions));
@@ -67,10 +68,13 @@ export class StepCharts {
   }
 
   // The numbers of vectors, if the observations have no picture.
-  async observationCharts({ values }) {
+  async observationCharts(episode) {
+    const { values } = episode;
     if (this.memory.arrays.some(({ shape }) => shape.length > 1)) return [];
     const pieces = [];
-    for (let number = 0; number < values.pieces; number++) pieces.push(await readPiece(values.number, number));
+    for (let number = 0; number < values.pieces && this.episode === episode; number++) {
+      pieces.push(await readPiece(values.number, number));
+    }
     return this.memory.arrays.flatMap((array, key) => {
       const numbers = Array.from({ length: array.shape[0] }, () => new Float64Array(values.length + 1).fill(NaN));
       for (const piece of pieces) {

@@ -103,7 +103,7 @@ export class Video {
     const gap = piece.error ? [0, 0, piece.error.message] : gapAt(piece, step);
     this.screens.forEach(({ array, canvas, caption }, key) => {
       canvas.parentElement.classList.toggle("gap", Boolean(gap));
-      caption.textContent = gap ? `damaged: ${gap[2]}` : "";
+      caption.textContent = gap ? (piece.error ? gap[2] : `damaged: ${gap[2]}`) : "";
       if (gap) return canvas.getContext("2d").clearRect(0, 0, canvas.width, canvas.height);
       drawFrame(canvas, rowOf(piece.arrays[`frames.${key}`], step - piece.values.first), array, this.ranges[key]);
       const note = this.ranges[key].note;
