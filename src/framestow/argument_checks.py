@@ -61,7 +61,7 @@ def real_number(
     Raises:
         InvalidSettingsError: another type, NaN, or a number out of range; the message has the ``rule``.
 
-    >>> real_number("discount", 1, 0, 1, rule="it is 0 to 1")
+    >>> real_number("discount", 1, 0, 1, rule="it must be from 0 to 1")
     1.0
     """
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, Real):

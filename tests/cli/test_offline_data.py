@@ -279,7 +279,7 @@ def test_an_option_of_an_import_that_is_out_of_range_is_refused_by_its_name(opti
     ("arguments", "message"),
     [
         (["dqn-replay", "--slots-per-checkpoint", "0"], "error: --slots-per-checkpoint is 0: it must be at least 1"),
-        (["dqn-replay", "--compression-level", "10"], "error: --compression-level is 10: gzip has 0 (none) to 9"),
+        (["dqn-replay", "--compression-level", "10"], "error: --compression-level is 10: it must be from 0 (none)"),
         (["minari", "--dataset-id", "made/here"], "error: --dataset-id is 'made/here': Minari does not accept it"),
         (["minari", "--dataset-id", "made/here-v0", "--environment", "No-v0"], "error: --environment is 'No-v0': "),
     ],

@@ -189,7 +189,7 @@ def test_an_unknown_padding_is_refused_before_anything_is_written():
     out = np.full((1, 4, FRAME), 171, np.uint8)
     one = np.zeros(1, np.int32)
 
-    with pytest.raises(ValueError, match="padding is 'edge': must be 'first_frame' or 'zeros'"):
+    with pytest.raises(ValueError, match="padding is 'edge': it must be 'first_frame' or 'zeros'"):
         store.windows(one, one.astype(np.int64), one + 1, out, "edge")
 
     assert (out == 171).all()
@@ -209,10 +209,10 @@ def test_an_unknown_padding_is_refused_before_anything_is_written():
         ((0, -1, 1), "window 1 wants the 1 frames up to position -1"),
         ((0, 2**63 - 1, 1), "window 1 wants the 1 frames up to position 9223372036854775807"),
         ((0, -(2**63), 4), "window 1 wants the 4 frames"),
-        ((1, 3, 1), "window 1 is of environment 1: must be 0 to 0"),
+        ((1, 3, 1), "window 1 is of environment 1: it must be 0 to 0"),
         ((-1, 3, 1), "window 1 is of environment -1"),
-        ((0, 3, 0), "window 1 has 0 frames: must be 1 to 4"),
-        ((0, 7, 5), "window 1 has 5 frames: must be 1 to 4"),
+        ((0, 3, 0), "window 1 has 0 frames: it must have 1 to 4"),
+        ((0, 7, 5), "window 1 has 5 frames: it must have 1 to 4"),
     ],
 )
 def test_a_window_that_is_not_stored_is_refused_before_anything_is_written(window, fault):
@@ -271,13 +271,13 @@ def test_an_evicted_frame_is_refused():
             np.zeros(1, np.int32),
             np.zeros((1, FRAME), np.int16),
             ValueError,
-            "frames has 240 bytes: must have the shape",
+            "frames has 240 bytes: it must have the shape",
         ),
         (np.zeros(1, np.int32), np.zeros((2, FRAME), np.uint8), ValueError, "frames has 240 bytes"),
         (np.zeros(2, np.int32), np.zeros((1, 2 * FRAME), np.uint8), ValueError, "must have the shape (2, *frame)"),
         (np.zeros(1, np.int32), np.zeros((1, 2 * FRAME), np.uint8)[:, ::2], TypeError, "frames is not an array in C"),
-        (np.array([2], np.int32), np.zeros((1, FRAME), np.uint8), IndexError, "environment is 2: must be 0 to 1"),
-        (np.array([0, -1], np.int32), np.zeros((2, FRAME), np.uint8), IndexError, "environment is -1: must be 0 to 1"),
+        (np.array([2], np.int32), np.zeros((1, FRAME), np.uint8), IndexError, "environment is 2: it must be 0 to 1"),
+        (np.array([0, -1], np.int32), np.zeros((2, FRAME), np.uint8), IndexError, "environment is -1: it must be 0"),
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_appended(env_ids, frames, error, fault):
@@ -307,7 +307,7 @@ def test_a_read_only_output_is_refused():
         ((1, [(4, 4, 1, False, 0, True)]), "three planes must have pixels of one byte and a number of rows that 3"),
         ((1, [(2**20, 2**11, 1)]), "a frame holds at most 2**30 bytes"),
         ((1, [(4, 4, 1)], 0), "frames_per_segment is 0"),
-        ((1, [(2**15, 2**15, 1)], 3), "must be at most 2**31 bytes; take fewer frames"),
+        ((1, [(2**15, 2**15, 1)], 3), "must have at most 2**31 bytes; take fewer frames"),
     ],
 )
 def test_an_impossible_geometry_is_refused(arguments, fault):

@@ -120,11 +120,11 @@ def test_the_largest_priority_is_that_of_the_stored_steps():
 
 def test_arguments_that_do_not_fit_are_refused():
     priorities = Priorities(0.6, EPSILON)
-    with pytest.raises(ValueError, match="priorities has 2 entries: must have one for each of the 1 slots"):
+    with pytest.raises(ValueError, match="priorities has 2 entries: it must have one for each of the 1 slots"):
         priorities.update(np.array([1]), np.array([1.0, 2.0]))
-    with pytest.raises(ValueError, match="priorities is no such array: must be float32 or float64"):
+    with pytest.raises(ValueError, match="priorities has the wrong form: it must be float32 or float64"):
         priorities.update(np.array([1]), np.array([1]))
-    with pytest.raises(ValueError, match="slots is no such array: must be int64"):
+    with pytest.raises(ValueError, match="slots has the wrong form: it must be int64"):
         priorities.update(np.array([1], np.int32), np.array([1.0]))
     with pytest.raises(ValueError, match="priorities are all zero"):
         priorities.draw(np.zeros(1), 0.4)

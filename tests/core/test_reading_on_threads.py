@@ -68,7 +68,7 @@ def test_a_batch_too_large_for_a_cache_has_the_frames(threads, is_raw, first_byt
 
 @pytest.mark.parametrize("threads", [-1, 0, 65])
 def test_an_impossible_number_of_threads_is_refused(threads):
-    with pytest.raises(ValueError, match=f"threads is {threads}: must be 1 to 64"):
+    with pytest.raises(ValueError, match=f"threads is {threads}: it must be 1 to 64"):
         filled_store(threads)
 
 

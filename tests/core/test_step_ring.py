@@ -37,16 +37,16 @@ def ring_of(arrays):
     ("wrong", "message"),
     [
         ({"slots": np.zeros((5, 11), np.uint8)}, "slots has 5 rows of 11 bytes: it must have at least one, of 12"),
-        ({"slots": np.zeros((5, 24), np.uint8)[:, ::2]}, "slots is no such array: must be writable"),
+        ({"slots": np.zeros((5, 24), np.uint8)[:, ::2]}, "slots has the wrong form: it must be writable"),
         (
             {"is_open": np.zeros(3, bool)},
-            "is_open has 3 entries: every array of environments must have one entry an environment",
+            "is_open has 3 entries: every array of environments must have one entry for each environment",
         ),
-        ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions is no such array: must be writable"),
+        ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions has the wrong form: it must be writable"),
         ({"stack": 257}, "stack and segment_frames are 257 and 1"),
         ({"segment_frames": 0}, "stack and segment_frames are 4 and 0"),
-        ({"n_step": 0}, "n_step is 0: must be 1 to 255"),
-        ({"n_step": 256}, "n_step is 256: must be 1 to 255"),
+        ({"n_step": 0}, "n_step is 0: it must be 1 to 255"),
+        ({"n_step": 256}, "n_step is 256: it must be 1 to 255"),
     ],
 )
 def test_a_ring_refuses_memory_that_does_not_fit(wrong, message):
@@ -121,7 +121,7 @@ def test_a_transition_that_is_not_stored_is_named():
 def test_stacks_refuse_environments_and_frames_that_do_not_fit():
     stacks = FrameStacks(np.zeros((2, 3, 4), np.uint8), np.full(2, -1, np.int64))
 
-    with pytest.raises(IndexError, match="environment is 2: must be 0 to 1"):
+    with pytest.raises(IndexError, match="environment is 2: it must be 0 to 1"):
         stacks.begin(np.array([2]), np.zeros((1, 4), np.uint8))
     with pytest.raises(ValueError, match="one frame of 4 bytes for each of 1 environments"):
         stacks.append(np.array([0]), np.zeros((1, 5), np.uint8))
@@ -146,7 +146,7 @@ def test_the_smallest_and_the_largest_random_number_draw_the_first_and_the_last_
         (np.array([1.0]), 0, 5, "random has 1.000000"),
         (np.array([-0.1]), 0, 5, "random has -0.100000"),
         (np.array([np.nan]), 0, 5, "random has nan"),
-        (np.array([0.5], np.float32), 0, 5, "random is no such array: must be float64"),
+        (np.array([0.5], np.float32), 0, 5, "random has the wrong form: it must be float64"),
         (np.array([0.5]), 5, 5, "start and stop are 5 and 5"),
     ],
 )

@@ -193,7 +193,7 @@ def test_frames_that_cannot_be_joined_are_refused():
         ((stacks[..., ::-1], 1, 3, out), "frames does not fit"),
         ((stacks, 5, 3, out), "frames does not fit"),
         ((stacks, -1, 3, out), "frames does not fit"),
-        (([1, 2], 0, 3, out), "frames is no array"),
+        (([1, 2], 0, 3, out), "frames is not an array"),
         ((stacks, 1, 2, out), "piece_bytes is 2"),
         ((stacks, 1, 0, out), "piece_bytes is 0"),
         ((stacks, 1, 3, out[:1]), "out does not fit"),

@@ -44,7 +44,7 @@ def test_never_do_both_wait_for_a_single_row_or_step(ratio, min_size, inserts, s
 
 
 def test_a_band_that_would_block_both_sides_is_refused():
-    with pytest.raises(InvalidSettingsError, match=r"error is 3\.0: a band of less than 8 on each side"):
+    with pytest.raises(InvalidSettingsError, match=r"error is 3\.0: below 8, inserting and sampling would block"):
         SampleToInsertRatio(8.0, 100, 3.0)
 
 

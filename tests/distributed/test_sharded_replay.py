@@ -394,7 +394,7 @@ def test_a_loader_gives_the_same_batches_as_tensors():
     ("settings", "message"),
     [
         ({"shards": 3, "num_envs": 2}, "shards is 3: a replay has 1 to"),
-        ({"sampler": EmphasizeRecent()}, "sampler is a EmphasizeRecent: shards are sampled in proportion to a mass"),
+        ({"sampler": EmphasizeRecent()}, "sampler is a EmphasizeRecent: a sharded replay samples by Uniform or"),
         ({"rate_limiter": SampleToInsertRatio(4.0, 1000, 100.0)}, "rate_limiter has min_size 1000: the replay stores"),
     ],
 )

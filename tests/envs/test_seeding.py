@@ -44,7 +44,7 @@ def test_a_seed_must_be_a_whole_number_from_0(seed):
 def test_too_few_seeds_are_refused():
     with pytest.raises(
         InvalidSettingsError,
-        match=re.escape("seed has 2 entries: 3 environments need one each; or give a single number"),
+        match=re.escape("seed has 2 entries: 3 environments need one each; give that many, or one number"),
     ):
         seed_of_each([1, 2], 3)
 

@@ -41,7 +41,7 @@ def test_zero_padding_has_the_dtype_of_the_frames(dtype):
 
 
 def test_an_unknown_padding_is_refused():
-    with pytest.raises(ValueError, match="padding is 'edge': must be 'first_frame' or 'zeros'"):
+    with pytest.raises(ValueError, match="padding is 'edge': it must be 'first_frame' or 'zeros'"):
         FrameStacker(FrameSpec((1, 1)), 3, 1, "edge")
 
 

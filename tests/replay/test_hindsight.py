@@ -244,10 +244,10 @@ def test_after_skipped_damage_goals_are_drawn_again_with_their_transitions(tmp_p
 @pytest.mark.parametrize(
     ("settings", "arguments", "message"),
     [
-        ({}, {"share": "all"}, "share is 'all': it must be a number; it is a share of the batch"),
-        ({}, {"share": np.nan}, "share is nan: it is a share of the batch"),
+        ({}, {"share": "all"}, "share is 'all': it must be a number; it must be a share from 0 to 1"),
+        ({}, {"share": np.nan}, "share is nan: it must be a share from 0 to 1"),
         ({}, {"compute_terminated": True}, "compute_terminated is True: it must be a function; give compute(achieved_"),
-        ({}, {"share": 1.5}, "share is 1.5: it is a share of the batch, 0 to 1"),
+        ({}, {"share": 1.5}, "share is 1.5: it must be a share from 0 to 1"),
         ({}, {"strategy": "past"}, "strategy is 'past': it must be one of 'future', 'final', 'episode'"),
         ({"n_step": 3}, {}, "n_step is 3: hindsight computes rewards of single steps"),
         ({"observation_space": GOAL}, {}, "observations have one array: hindsight needs an array for each of "),

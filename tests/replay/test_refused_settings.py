@@ -372,7 +372,7 @@ def test_a_value_that_is_no_dtype_is_refused_for_frames_and_extras(dtype):
 
 @pytest.mark.parametrize("copied", [pickle.dumps, copy.copy, copy.deepcopy], ids=lambda copied: copied.__name__)
 def test_a_memory_is_not_pickled_or_copied_and_the_error_says_save_and_load(copied):
-    with pytest.raises(InvalidSettingsError, match=r"^a ReplayMemory was pickled or copied: .*; save\(path\) it, and"):
+    with pytest.raises(InvalidSettingsError, match=r"^a ReplayMemory was pickled or copied: .*; call save\(path\)"):
         copied(filled())
 
 

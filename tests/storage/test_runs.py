@@ -264,10 +264,10 @@ def test_the_lead_ins_may_be_a_part_of_larger_observations():
     ("paddings", "lead_ins", "message"),
     [
         ([0, 4], None, "paddings has the entry 4: entries must be 0 to 3"),
-        ([0], None, "paddings has 1 entries: must have one for each of 2 frames"),
-        ([0, 2], None, "lead_ins does not fit: must be an array"),
-        ([0, 2], np.zeros((2, 2, 6, 7), np.uint8), r"lead_ins does not fit: must be an array \(2, 3, \*frame\)"),
-        ([0, 2], np.zeros((2, 3, 6, 7), np.uint16), "lead_ins does not fit: must be an array"),
+        ([0], None, "paddings has 1 entries: it must have one for each of 2 frames"),
+        ([0, 2], None, "lead_ins does not fit: it must be an array"),
+        ([0, 2], np.zeros((2, 2, 6, 7), np.uint8), r"lead_ins does not fit: it must be an array \(2, 3, \*frame\)"),
+        ([0, 2], np.zeros((2, 3, 6, 7), np.uint16), "lead_ins does not fit: it must be an array"),
         ([0, 2], np.zeros((2, 3, 7, 6), np.uint8).swapaxes(2, 3), "in C order from its second axis on"),
     ],
 )

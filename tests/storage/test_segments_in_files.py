@@ -331,7 +331,7 @@ def test_a_segment_that_cannot_be_restored_in_a_file_is_refused_and_changes_noth
             storage.restore_in_file(ENV_ID, number, tmp_path / "log", *spans[0], FRAMES)
     with pytest.raises(ValueError, match="segment 4 of track 0 has 7 frames: only full segments of 8 frames"):
         storage.restore_in_file(ENV_ID, 4, tmp_path / "log", *spans[0], 7)
-    with pytest.raises(ValueError, match="segment 4 of environment 0 has 3 bytes: must have more than 24"):
+    with pytest.raises(ValueError, match="segment 4 of environment 0 has 3 bytes: it must have more than 24"):
         storage.restore_in_file(ENV_ID, 4, tmp_path / "log", 0, 3, FRAMES)
     with pytest.raises(FileNotFoundError):
         storage.restore_in_file(ENV_ID, 4, tmp_path / "missing", *spans[0], FRAMES)

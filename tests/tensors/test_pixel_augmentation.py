@@ -240,7 +240,7 @@ def test_scaled_pixels_are_what_numpy_divides(dtype, numpy_dtype):
         ),
         (
             lambda: Cutout(5, 4),
-            "smallest is 5 and largest 4: 0 <= smallest <= largest (pixels); RAD uses 10 and 30",
+            "smallest is 5 and largest 4: smallest must be from 0 to largest, in pixels; RAD uses 10 and 30",
         ),
         (
             lambda: CenterCrop(12, 3)(torch.zeros(2, 3, 11, 13)),

@@ -220,7 +220,7 @@ def test_a_flipped_byte_is_found_and_its_file_named(checkpoints: Path, name: str
         damaged = bytearray(written)
         damaged[offset] ^= 0x10
         path.write_bytes(damaged)
-        with pytest.raises(DamagedDataError, match=re.escape(f"{path}: its checksum is not the one that was written")):
+        with pytest.raises(DamagedDataError, match=re.escape(f"{path}: its checksum is wrong")):
             read_checkpoint(checkpoint, "cpu")
 
 

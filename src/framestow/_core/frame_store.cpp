@@ -116,7 +116,7 @@ std::size_t FrameStore::charged_size_in_file(const FilePlace& place) const {
 
 const FrameStore::EnvFrames& FrameStore::env_at(std::int64_t env_id) const {
     if (env_id < 0 || static_cast<std::uint64_t>(env_id) >= envs_.size()) {
-        throw std::out_of_range("environment is " + std::to_string(env_id) + ": must be 0 to " +
+        throw std::out_of_range("environment is " + std::to_string(env_id) + ": it must be 0 to " +
                                 std::to_string(envs_.size() - 1));
     }
     return envs_[static_cast<std::size_t>(env_id)];
@@ -134,11 +134,12 @@ void FrameStore::check_rows(const std::int32_t* env_ids, std::size_t count, cons
         if (run_starts[index].padding > RunPadding::kUsual) {
             throw std::invalid_argument("padding of frame " + std::to_string(index) + " is " +
                                         std::to_string(static_cast<int>(run_starts[index].padding)) +
-                                        ": must be 0 to 3");
+                                        ": it must be 0 to 3");
         }
         if (run_starts[index].padding == RunPadding::kLeadIns && run_starts[index].lead_ins == nullptr &&
             format_.lead_ins > 0) {
-            throw std::invalid_argument("frame " + std::to_string(index) + " begins a run with lead-ins: must have " +
+            throw std::invalid_argument("frame " + std::to_string(index) +
+                                        " begins a run with lead-ins: it must have " +
                                         std::to_string(format_.lead_ins));
         }
     }
@@ -529,7 +530,7 @@ void FrameStore::restore_in_file(std::int64_t env_id, std::int64_t number, const
     check_follows(env, env_id, number);
     if (size < kHeaderBytes) {
         throw std::invalid_argument(segment_name(env_id, number) + " has " + std::to_string(size) +
-                                    " bytes: must have more than 24, those of a header");
+                                    " bytes: it must have more than 24, those of a header");
     }
     env.sealed.reserve_one();
     FilePlace place = files_.add(path, offset, size, std::nullopt);

@@ -34,12 +34,12 @@ std::uint32_t default_group_frames(const FrameGeometry& geometry) {
 
 void check_segment_frames(const FrameGeometry& geometry, std::uint64_t num_frames) {
     if (num_frames == 0 || num_frames > kMaxSegmentFrames) {
-        throw std::invalid_argument("a segment of " + std::to_string(num_frames) + " frames: must be 1 to 2**24");
+        throw std::invalid_argument("a segment of " + std::to_string(num_frames) + " frames: it must have 1 to 2**24");
     }
     if (num_frames * geometry.frame_bytes() > kMaxRawSegmentBytes) {
         throw std::invalid_argument("a segment of " + std::to_string(num_frames) + " frames of " +
                                     std::to_string(geometry.frame_bytes()) +
-                                    " bytes: must be at most 2**31 bytes; take fewer frames");
+                                    " bytes: it must have at most 2**31 bytes; take fewer frames");
     }
 }
 

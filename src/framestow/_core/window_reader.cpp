@@ -29,12 +29,12 @@ SegmentPlace look_up_window(const FrameStore& store, const FrameStore::View& vie
                             std::size_t window, std::size_t length) {
     const std::int32_t count = requests.counts[window];
     if (count < 1 || static_cast<std::size_t>(count) > length) {
-        refuse_window(window, "has " + std::to_string(count) + " frames: must be 1 to " + std::to_string(length) +
+        refuse_window(window, "has " + std::to_string(count) + " frames: it must have 1 to " + std::to_string(length) +
                                   ", the places of a window");
     }
     const std::int32_t number = requests.env_ids[window];
     if (number < 0 || static_cast<std::size_t>(number) >= store.num_envs()) {
-        refuse_window(window, "is of environment " + std::to_string(number) + ": must be 0 to " +
+        refuse_window(window, "is of environment " + std::to_string(number) + ": it must be 0 to " +
                                   std::to_string(store.num_envs() - 1));
     }
     const auto env_id = static_cast<std::size_t>(number);

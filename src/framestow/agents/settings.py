@@ -29,7 +29,7 @@ class LinearSchedule:
     over_steps: int
 
     def __post_init__(self) -> None:
-        rule = "a schedule needs at least 0 agent steps; 0 starts it at its end value"
+        rule = "it must be at least 0 agent steps; 0 starts the schedule at its end value"
         whole_number("over_steps", self.over_steps, 0, rule=rule)
 
     def at(self, agent_steps: int) -> float:
@@ -54,7 +54,7 @@ class EpsilonGreedy:
         else:
             probabilities = {f"of row {row}": float(value) for row, value in enumerate(schedule)}
         for name, value in probabilities.items():
-            real_number(f"epsilon {name}", value, 0, 1, rule="a probability is from 0 to 1; choose another value")
+            real_number(f"epsilon {name}", value, 0, 1, rule="a probability must be from 0 to 1; give another value")
         whole_number("num_actions", num_actions, 1, rule="an agent needs at least 1; check the action space")
         self._schedule = schedule
         self._num_actions = num_actions

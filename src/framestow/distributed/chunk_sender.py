@@ -87,7 +87,7 @@ class ChunkSender:
         for chunk, status, open_frames in zip(chunks, taken.statuses, taken.open_frames, strict=True):
             if status == REPLACED:
                 raise ActorLostError(
-                    f"environment {chunk.env_id} of shard {shard} has a newer writer: this one was replaced; end it"
+                    f"environment {chunk.env_id} of shard {shard} has a newer writer: this one was replaced; close it"
                 )
             if status == STORED:
                 self.offsets[shard, chunk.env_id] = open_frames - chunk.next_frame

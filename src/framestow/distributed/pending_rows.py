@@ -68,7 +68,7 @@ class ShardDraws:
         with self.group.lock:
             if self.num_open >= MAX_REQUESTS:
                 raise InvalidSettingsError(
-                    f"{MAX_REQUESTS} batches were drawn and not unpacked: their rows take memory; unpack or stop them"
+                    f"{MAX_REQUESTS} batches were drawn and not unpacked: no more can be drawn; unpack or stop them"
                 )
             self.group.refresh_old()
             pending = PendingRows(self, batch_size, shape)

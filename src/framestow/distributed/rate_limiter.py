@@ -40,14 +40,14 @@ class SampleToInsertRatio:
     error: float
 
     def __post_init__(self) -> None:
-        rule = "each inserted step is sampled more than 0 times"
+        rule = "it must be above 0; give the number of samples for each inserted step"
         real_number("samples_per_insert", self.samples_per_insert, 0, rule=rule, is_least_excluded=True)
         whole_number("min_size", self.min_size, 1, rule="at least 1 step is stored before the first sample")
         least = max(1.0, self.samples_per_insert)
         if not self.error >= least:
             raise InvalidSettingsError(
-                f"error is {self.error}: a band of less than {least:g} on each side would block both sides at once; "
-                "raise it, best to the rows of several batches"
+                f"error is {self.error}: below {least:g}, inserting and sampling would block each other; raise it, "
+                "for example to the rows of 10 batches"
             )
 
     @property

@@ -163,7 +163,7 @@ class ActorPlacement:
     resources: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        real_number("num_cpus", self.num_cpus, 0, rule="an actor reserves 0 cores or more")
+        real_number("num_cpus", self.num_cpus, 0, rule="it must be at least 0")
 
     def options(self) -> dict[str, Any]:
         """Return the options of a Ray actor."""

@@ -107,8 +107,9 @@ class ShardedReplay(ChunkedSteps, Closing):
         whole_number("num_envs", num_envs, 1, rule="a replay has at least 1 environment")
         rule = f"a replay has 1 to {MAX_SHARDS} shards, and each needs an environment of the {num_envs}"
         self.num_shards = shards = whole_number("shards", shards, 1, min(MAX_SHARDS, num_envs), rule=rule)
-        real_number("flush_every", flush_every, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
-        real_number("timeout_s", timeout_s, 0, rule="it is a number of seconds above 0", is_least_excluded=True)
+        rule = "it must be a number of seconds above 0"
+        real_number("flush_every", flush_every, 0, rule=rule, is_least_excluded=True)
+        real_number("timeout_s", timeout_s, 0, rule=rule, is_least_excluded=True)
         envs_per_shard = -(-num_envs // shards)
         self.settings = MemorySettings.of_arguments(  # of each shard's memory
             observation_space,

@@ -185,7 +185,7 @@ class Rollouts(Closing):
         silent_s: float = 120.0,
         start: StartRollouts | None = None,
     ) -> None:
-        whole_number("num_actors", num_actors, 1, rule="at least 1 actor plays")
+        whole_number("num_actors", num_actors, 1, rule="it must be at least 1")
         envs, rest = divmod(replay.num_envs, num_actors)
         if rest or not envs:
             raise InvalidSettingsError(

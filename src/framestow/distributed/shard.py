@@ -82,8 +82,8 @@ def sampler_settings(sampler: Sampler | None) -> dict[str, Any] | None:
         return None
     if type(sampler) is not Prioritized:
         raise InvalidSettingsError(
-            f"sampler is a {type(sampler).__name__}: shards are sampled in proportion to a mass; give Uniform() or "
-            "Prioritized()"
+            f"sampler is a {type(sampler).__name__}: a sharded replay samples by Uniform or Prioritized only; give "
+            "Uniform() or Prioritized()"
         )
     return {name: getattr(sampler, name) for name in SETTINGS}
 

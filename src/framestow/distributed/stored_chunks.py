@@ -99,7 +99,7 @@ def _unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Frames, Frame
         storage.restore(track, 0, segment)
         if storage.next_position(track) != num:
             raise DamagedDataError(
-                f"segment has {storage.next_position(track)} frames: its chunk has {num}; send it again"
+                f"a segment has {storage.next_position(track)} frames: its chunk has {num}; send the chunk again"
             )
     whole = tuple(frame.empty(1, num) for frame in spec.frame_specs)
     storage.windows(ONLY_ENV, np.array([num - 1]), np.array([num], np.int32), whole)

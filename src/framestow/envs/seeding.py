@@ -39,7 +39,7 @@ def seed_of_each(seed: int | Sequence[int | None] | None, num_envs: int) -> list
     seeds = list(seed)
     if len(seeds) != num_envs:
         raise InvalidSettingsError(
-            f"seed has {len(seeds)} entries: {num_envs} environments need one each; or give a single number"
+            f"seed has {len(seeds)} entries: {num_envs} environments need one each; give that many, or one number"
         )
     return [check_seed(each) for each in seeds]
 

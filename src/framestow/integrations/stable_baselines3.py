@@ -175,7 +175,7 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
     def __init__(self, *args: Any, n_steps: int = 3, gamma: float = 0.99, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.n_steps = whole_number("n_steps", n_steps, 1, rule="a return has at least 1 reward; the default is 3")
-        self.gamma = real_number("gamma", gamma, 0, 1, rule="γ is 0 to 1")
+        self.gamma = real_number("gamma", gamma, 0, 1, rule="it must be from 0 to 1")
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
         steps = steps_following(self._steps, self._draw_indices(batch_inds), self.n_steps)
@@ -237,7 +237,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
             raise InvalidSettingsError(
                 f"env is {env!r}: it must be a VecEnv, whose compute_reward computes rewards; give model.get_env()"
             )
-        rule = "it is the number of virtual transitions for each real one, 0 or more; the default is 4"
+        rule = "each real transition has 0 or more virtual ones; the default is 4"
         n_sampled_goal = whole_number("n_sampled_goal", n_sampled_goal, 0, rule=rule)
         copy_info_dict = truth_value("copy_info_dict", copy_info_dict)
         self.env, self.n_sampled_goal, self.copy_info_dict = env, n_sampled_goal, copy_info_dict

@@ -106,7 +106,7 @@ class DqnReplay:
             DamagedDataError: a file is damaged.
         """
         if padding is not None:
-            padding = whole_number("padding", padding, 0, rule="it is a number of blank slots; None detects it")
+            padding = whole_number("padding", padding, 0, rule="it must be a number of blank slots; None detects it")
         found = _folder_of(folder_path("folder", folder))
         chosen = None if checkpoints is None else check_indices(checkpoints, most_axes=1).tolist()
         numbers = checkpoint_numbers(found) if chosen is None else sorted(set(chosen))
@@ -498,7 +498,7 @@ def _check_fits(memory: ReplayMemory, cut_ends: str, slots_per_checkpoint: int, 
         )
     one_of("cut_ends", cut_ends, CUT_ENDS)
     whole_number("slots_per_checkpoint", slots_per_checkpoint, 1, rule="it must be at least 1")
-    whole_number("compression_level", compression_level, 0, 9, rule="gzip has 0 (none) to 9 (smallest)")
+    whole_number("compression_level", compression_level, 0, 9, rule="it must be from 0 (none) to 9 (smallest)")
 
 
 def _frame_of(memory: ReplayMemory) -> FrameSpec:

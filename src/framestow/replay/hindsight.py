@@ -100,7 +100,7 @@ class HindsightGoals:
         if compute_terminated is not None:
             check_callable("compute_terminated", compute_terminated, FORM)
         settings = memory.inner.settings
-        share = real_number("share", share, 0, 1, rule="it is a share of the batch, 0 to 1; the paper's is 0.8")
+        share = real_number("share", share, 0, 1, rule="it must be a share from 0 to 1; the paper takes 0.8")
         one_of("strategy", strategy, get_args(GoalStrategy), "take 'future'")
         if settings.n_step != 1:
             raise InvalidSettingsError(

@@ -558,7 +558,7 @@ class ReplayMemory(Closing):
         evicted or lost, which cannot happen by eviction with the default retention. The time grows with the number of
         steps to the end of these episodes. Raises ``NothingToSampleError`` for a step that is not stored.
         """
-        discount = real_number("discount", discount, 0, 1, rule="must be 0 to 1; 1 adds the rewards up as they are")
+        discount = real_number("discount", discount, 0, 1, rule="it must be from 0 to 1; 1 adds the rewards up")
         asked = check_indices(indices)
         is_step = asked != -1
         steps, returns = asked[is_step], np.zeros(asked.shape)
@@ -566,7 +566,7 @@ class ReplayMemory(Closing):
             missing = steps[self.inner.steps.places(steps)[0] < 0]
             if missing.size:
                 raise NothingToSampleError(
-                    f"step {missing[0]} is not stored: it was evicted or never appended; ask before more is appended"
+                    f"step {missing[0]} is not stored: it was evicted or never appended; give a larger capacity"
                 )
             returns[is_step] = self.inner.steps.returns_to_go(steps, discount)
         return returns
@@ -781,7 +781,7 @@ class ReplayMemory(Closing):
         """Raise ``InvalidSettingsError``: a memory is saved and loaded, neither pickled nor copied."""
         raise InvalidSettingsError(
             f"a {type(self).__name__} was pickled or copied: its frames, generator and files belong to one object; "
-            "save(path) it, and load(path) the copy, here or in another process"
+            "call save(path), then ReplayMemory.load(path) here or in another process"
         )
 
     # Size

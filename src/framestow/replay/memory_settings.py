@@ -124,7 +124,8 @@ class MemorySettings:
         for name, value, least, most, rule in whole:
             object.__setattr__(self, name, whole_number(name, value, least, most, rule=rule))
         object.__setattr__(self, "threads", check_unpacking(self.storage, self.threads))
-        object.__setattr__(self, "discount", real_number("discount", self.discount, 0, 1, rule="γ is 0 to 1"))
+        discount = real_number("discount", self.discount, 0, 1, rule="it must be from 0 to 1")
+        object.__setattr__(self, "discount", discount)
         if self.frames_per_segment is not None:
             frames = check_frames_per_segment(self.frame, self.frames_per_segment, self.layout.depths)
             object.__setattr__(self, "frames_per_segment", frames)

@@ -45,7 +45,7 @@ class SequenceShape:
             shared = f"sequences of {length} steps share 0 to {length - 1} with the next one"
             free = "give None to start at any step"
             whole_number("overlap", self.overlap, 0, length - 1, rule=f"{shared}; {free}")
-        warming = f"it is 0 to {length - 1} of the {length} steps of a sequence; raise length, which includes it"
+        warming = f"it must be 0 to {length - 1} of the {length} steps of a sequence; raise length, which includes it"
         whole_number("burn_in", self.burn_in, 0, length - 1, rule=warming)
         one_of("borders", self.borders, get_args(Borders))
 

@@ -153,7 +153,7 @@ class Intensity(Augmentation):
     """
 
     def __init__(self, scale: float = 0.1, generator: Generator | None = None) -> None:
-        self.scale = real_number("scale", scale, 0, rule="it is a number from 0 up; DrQ uses 0.1")
+        self.scale = real_number("scale", scale, 0, rule="it must be at least 0; DrQ uses 0.1")
         self.generator, _ = _check_options(generator)
 
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ class Cutout(Augmentation):
         *,
         channels_last: bool = False,
     ) -> None:
-        rule = "0 <= smallest <= largest (pixels); RAD uses 10 and 30"
+        rule = "smallest must be from 0 to largest, in pixels; RAD uses 10 and 30"
         largest = whole_number("largest", largest, 0, rule=rule)
         smallest = whole_number("smallest", smallest, 0, rule=rule)
         if smallest > largest:

@@ -145,7 +145,7 @@ def bootstrap_interval(
         num_resamples: Number of resampled tables; the interval goes from their 2.5 % to their 97.5 % quantile.
         seed: The same seed gives the same interval.
     """
-    whole_number("num_resamples", num_resamples, 1, rule="an interval needs at least 1; leave it out for 10,000")
+    whole_number("num_resamples", num_resamples, 1, rule="it must be at least 1; leave it out for 10,000")
     rows = _rows(scores)
     generator = np.random.default_rng(seed)
     averages = [average([generator.choice(row, len(row)) for row in rows]) for _ in range(num_resamples)]

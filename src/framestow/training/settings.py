@@ -245,12 +245,12 @@ def read_settings(path: Path) -> tuple[Settings, list[Change]]:
     if found != (FORMAT, VERSION):
         raise IncompatibleError(
             f"{path} is {found[0]!r} version {found[1]}: this framestow reads {FORMAT!r} version {VERSION}; "
-            "use the framestow that wrote it"
+            "use the version of framestow that wrote it"
         )
     known = {field.name for field in dataclasses.fields(Settings)}
     for name in sorted(values.keys() ^ known):
         problem = "is missing" if name in known else "is unknown"
-        raise IncompatibleError(f"{path}: the setting {name} {problem}; use the framestow that wrote it")
+        raise IncompatibleError(f"{path}: the setting {name} {problem}; use the version of framestow that wrote it")
     return Settings(**values), changes
 
 

@@ -124,9 +124,9 @@ def test_a_saved_state_does_not_change_when_its_environment_steps():
         ({"preset": NATURE.to_dict()}, "preset 'nature': it differs in sticky_probability 0.0 against 0.25"),
         (
             {"frame": np.zeros((80, 80), np.uint8)},
-            "state has a frame of shape (80, 80): it must be (84, 84); the state is damaged",
+            "state has a frame of shape (80, 80): it must be (84, 84); give what state() returned",
         ),
-        ({"emulator": b"nonsense"}, "state has an emulator part ale-py cannot read"),
+        ({"emulator": b"nonsense"}, "state has an emulator part that ale-py cannot read"),
     ],
 )
 def test_a_state_of_another_game_or_preset_is_refused_and_changes_nothing(change, message):

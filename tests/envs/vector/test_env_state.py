@@ -125,7 +125,7 @@ def test_a_state_is_a_copy_for_the_environment_that_saved_it_and_for_each_that_r
     ("content", "reason"),
     [
         (None, "Chest.state() returned None"),
-        ({"coins": {1, 2}}, "Chest.state() raised TypeError: it['coins'] has type set: a state holds"),
+        ({"coins": {1, 2}}, "Chest.state() raised TypeError: it['coins'] has type set: a state has"),
         ([0, object()], "Chest.state() raised TypeError: it[1] has type object"),
         ({1: 2}, "Chest.state() raised TypeError: it has type dict"),
         (deque([1]), "it has type deque"),
@@ -159,5 +159,5 @@ def test_a_state_without_an_end_is_no_state():
 )
 def test_an_environment_or_wrapper_without_both_methods_has_no_state(make, name):
     assert {"state": None, "why": f"{name} has no methods state and restore"} == env_entry(make())
-    with pytest.raises(IncompatibleError, match=re.escape(f"{name} has not both; make the environment as it was")):
+    with pytest.raises(IncompatibleError, match=re.escape(f"{name} has not both; make the environment that was")):
         restore_env(make(), {})

@@ -61,7 +61,7 @@ def unbatchable_env():
 
 
 def test_a_space_that_cannot_be_batched_is_refused_at_construction():
-    with pytest.raises(InvalidSettingsError, match="Gymnasium must be able to batch them; cannot be copied"):
+    with pytest.raises(InvalidSettingsError, match=r"Gymnasium cannot batch them \(cannot be copied\); use spaces"):
         SerialVectorEnv([unbatchable_env] * 2)
 
 

@@ -418,7 +418,7 @@ def test_invalid_settings_are_refused():
         _ = packed.ReplayBuffer(10).memory
     with pytest.raises(InvalidSettingsError, match="call it on the vector buffer"):
         packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
-    with pytest.raises(InvalidSettingsError, match="cached_buffer_num is 0: it is the number of environments"):
+    with pytest.raises(InvalidSettingsError, match="cached_buffer_num is 0: it must be the number of environments"):
         packed.CachedReplayBuffer(packed.ReplayBuffer(10), 0, 5)
 
 

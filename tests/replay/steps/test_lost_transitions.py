@@ -101,6 +101,6 @@ def test_ranks_exclude_exactly_the_lost_transitions(make):
 def test_losing_frames_of_an_unknown_environment_is_refused(make):
     step_store = make(500)
 
-    with pytest.raises(IndexError, match="environment is 3: must be 0 to 2"):
+    with pytest.raises(IndexError, match="environment is 3: it must be 0 to 2"):
         step_store.lose(3, 0, 5)
     assert 0 == step_store.lose(1, 5, 5)

@@ -116,7 +116,7 @@ def test_paddings_that_contradict_the_borders_store_nothing(make):
     for is_border, padding in ((False, LEAD_INS), (True, CONTINUES)):
         assert steps.steps.stage([0], [0], [0.0], [False], [False], frame, borders=[is_border])
 
-        message = f"paddings has {padding} at row 0: must be 1 to 3 where a run begins, 0 where it goes on"
+        message = f"paddings has {padding} at row 0: it must be 1 to 3 where a run begins, 0 where it goes on"
         with pytest.raises(ValueError, match=re.escape(message)):
             steps.steps.append_whole(steps.storage, steps.stacker.native, frame, np.array([padding], np.uint8), older)
 
@@ -134,7 +134,9 @@ def test_stacks_of_another_depth_than_the_lead_ins_are_refused(make):
     shallow = FrameStacker(FRAME, 2, 1)
     frame, padding = np.ones((1, *FRAME.shape), np.uint8), np.array([ZEROS], np.uint8)
 
-    with pytest.raises(ValueError, match="stacks have 2 frames: must have 3, one more than the storage's lead-ins"):
+    with pytest.raises(
+        ValueError, match="stacks have 2 frames: they must have 3, one more than the storage's lead-ins"
+    ):
         steps.steps.begin_whole(steps.storage, shallow.native, np.zeros(1, np.int32), frame, padding)
 
     assert 1 == steps.storage.stored_positions(0).stop

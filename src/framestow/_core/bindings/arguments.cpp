@@ -83,7 +83,7 @@ void RunStarts::read(nb::handle paddings, nb::handle lead_ins, std::size_t num_f
     }
     const auto column = as_column<std::uint8_t>(paddings, "paddings");
     if (column.size != num_frames) {
-        refuse("paddings", "has " + std::to_string(column.size) + " entries: must have one for each of " +
+        refuse("paddings", "has " + std::to_string(column.size) + " entries: it must have one for each of " +
                                std::to_string(num_frames) + " frames");
     }
     bool has_lead_ins = false;
@@ -104,7 +104,7 @@ void RunStarts::read(nb::handle paddings, nb::handle lead_ins, std::size_t num_f
         PyErr_Clear();
     }
     if (!is_borrowed_ || !has_whole_rows(lead_ins_, num_frames, num_lead_ins, frame_bytes)) {
-        refuse("lead_ins", "does not fit: must be an array (" + std::to_string(num_frames) + ", " +
+        refuse("lead_ins", "does not fit: it must be an array (" + std::to_string(num_frames) + ", " +
                                std::to_string(num_lead_ins) + ", *frame) with frames of " +
                                std::to_string(frame_bytes) + " bytes, in C order from its second axis on");
     }
@@ -119,14 +119,14 @@ StackPadding padding_named(std::string_view name) {
         return StackPadding::kFirstFrame;
     }
     if (name != "zeros") {
-        refuse("padding", "is '" + std::string(name) + "': must be 'first_frame' or 'zeros'");
+        refuse("padding", "is '" + std::string(name) + "': it must be 'first_frame' or 'zeros'");
     }
     return StackPadding::kZeros;
 }
 
 std::size_t first_axis(const ReadArray& array, const char* name) {
     if (array.ndim() == 0) {
-        refuse(name, "has no axis: must have a first axis that counts the frames");
+        refuse(name, "has no axis: it must have a first axis that counts the frames");
     }
     return array.shape(0);
 }

@@ -87,7 +87,7 @@ Array as_array(nb::handle argument, const char* name) {
     Array array;
     if (!nb::try_cast(argument, array, false)) {
         throw nb::type_error((std::string(name) + " is not " + (Array::ReadOnly ? "an" : "a writable") +
-                              " array: must be a NumPy array of " + dtype_name<Scalar>())
+                              " array: it must be a NumPy array of " + dtype_name<Scalar>())
                                  .c_str());
     }
     if (array.dtype() != nb::dtype<Scalar>() || array.device_type() != nb::device::cpu::value) {
@@ -112,7 +112,7 @@ template <typename Scalar>
 Column<Scalar> as_column(nb::handle argument, const char* name) {
     ReadArray array = as_array<ReadArray, Scalar>(argument, name);
     if (array.ndim() != 1) {
-        refuse(name, "has shape " + shape_text(array) + ": must have one axis");
+        refuse(name, "has shape " + shape_text(array) + ": it must have one axis");
     }
     const std::size_t size = array.shape(0);
     const auto* values = static_cast<const Scalar*>(array.data());
@@ -134,7 +134,7 @@ void check_frames(const Array& array, const char* name, std::initializer_list<st
         ++axis;
     }
     if (!fits || array.size() != expected) {
-        refuse(name, "has shape " + shape_text(array) + ": must be (" + wanted + "and one frame of " +
+        refuse(name, "has shape " + shape_text(array) + ": it must be (" + wanted + "and one frame of " +
                          std::to_string(frame_bytes) + " bytes)");
     }
 }

@@ -20,7 +20,7 @@ namespace framestow {
 
 inline std::size_t checked_threads(std::int64_t threads) {
     if (threads < 1 || static_cast<std::uint64_t>(threads) > kMaxThreads) {
-        refuse("threads", "is " + std::to_string(threads) + ": must be 1 to " + std::to_string(kMaxThreads));
+        refuse("threads", "is " + std::to_string(threads) + ": it must be 1 to " + std::to_string(kMaxThreads));
     }
     return static_cast<std::size_t>(threads);
 }
@@ -49,7 +49,8 @@ public:
             return;
         }
         if (!nb::isinstance<nb::tuple>(argument) || nb::len(argument) != num_arrays) {
-            refuse(name, "is not a tuple of " + std::to_string(num_arrays) + " arrays: must have one for each array");
+            refuse(name,
+                   "is not a tuple of " + std::to_string(num_arrays) + " arrays: it must have one for each array");
         }
         for (std::size_t array = 0; array < num_arrays; ++array) {
             borrow(array, argument[array], name, writable);
@@ -85,7 +86,7 @@ inline void check_frames(const BorrowedArray& array, const char* name, std::init
         ++axis;
     }
     if (!fits || static_cast<std::size_t>(view.len) != expected) {
-        refuse(name, "has " + std::to_string(view.len) + " bytes: must have the shape (" + wanted +
+        refuse(name, "has " + std::to_string(view.len) + " bytes: it must have the shape (" + wanted +
                          "*frame) with frames of " + std::to_string(frame_bytes) + " bytes");
     }
 }
@@ -98,7 +99,7 @@ public:
                 std::size_t step_bytes, std::int64_t threads)
         : num_threads(checked_threads(threads)) {
         if (num_envs < 1 || num_envs > std::numeric_limits<std::int32_t>::max()) {
-            refuse("num_envs", "is " + std::to_string(num_envs) + ": must be 1 to 2**31 - 1");
+            refuse("num_envs", "is " + std::to_string(num_envs) + ": it must be 1 to 2**31 - 1");
         }
         num_envs_ = num_envs;
         std::vector<FrameFormat> formats;
@@ -106,7 +107,7 @@ public:
             formats.push_back(format_of(array));
         }
         if (formats.empty()) {
-            refuse("arrays", "is empty: must have at least one array of a frame");
+            refuse("arrays", "is empty: it must have at least one array of a frame");
         }
         const std::uint32_t wanted = frames_a_segment(formats, frames_per_segment);
         for (const FrameFormat& format : formats) {
@@ -138,7 +139,7 @@ public:
     Track at(std::int64_t track) const {
         const std::int64_t num_tracks = num_envs_ * static_cast<std::int64_t>(size());
         if (track < 0 || track >= num_tracks) {
-            throw std::out_of_range("track is " + std::to_string(track) + ": must be 0 to " +
+            throw std::out_of_range("track is " + std::to_string(track) + ": it must be 0 to " +
                                     std::to_string(num_tracks - 1));
         }
         return Track{*stores_[static_cast<std::size_t>(track / num_envs_)], track % num_envs_};
@@ -161,7 +162,7 @@ private:
                                           std::optional<std::int64_t> frames_per_segment) {
         if (frames_per_segment) {
             if (*frames_per_segment < 1) {
-                refuse("frames_per_segment", "is " + std::to_string(*frames_per_segment) + ": must be at least 1");
+                refuse("frames_per_segment", "is " + std::to_string(*frames_per_segment) + ": it must be at least 1");
             }
             check_segment_frames(formats.front().pixels, static_cast<std::uint64_t>(*frames_per_segment));
             return static_cast<std::uint32_t>(*frames_per_segment);
@@ -220,7 +221,7 @@ private:
         if (!lead_ins.is_none() && (is_tuple || stores_.size() > 1) &&
             !(is_tuple && nb::len(lead_ins) == stores_.size())) {
             refuse("lead_ins", "is not a tuple of " + std::to_string(stores_.size()) +
-                                   " entries: must have an array, or None, for each array");
+                                   " entries: it must have an array, or None, for each array");
         }
         run_starts_.reset(new RunStarts[stores_.size()]);
         for (std::size_t array = 0; array < stores_.size(); ++array) {

@@ -8,12 +8,12 @@ namespace framestow {
 BoundFrameStacks::BoundFrameStacks(nb::handle recent, nb::handle ages, const char* padding) {
     if (!recent_.borrow(recent, true) || recent_.view().ndim < 3 || !ages_.borrow(ages, true) ||
         ages_.view().itemsize != sizeof(std::int64_t) || ages_.num_rows() != recent_.num_rows()) {
-        refuse("recent and ages", "do not fit: must be (num_envs, stack, *frame) and (num_envs,) of int64");
+        refuse("recent and ages", "do not fit: they must be (num_envs, stack, *frame) and (num_envs,) of int64");
     }
     const auto stack = static_cast<std::size_t>(recent_.view().shape[1]);
     const auto total_bytes = static_cast<std::size_t>(recent_.view().len);
     if (total_bytes == 0) {
-        refuse("recent", "is empty: must have at least one frame");
+        refuse("recent", "is empty: it must have at least one frame");
     }
     stacks_ =
         FrameStacks{recent_.values<std::uint8_t>(),           ages_.values<std::int64_t>(), recent_.num_rows(), stack,
@@ -41,7 +41,7 @@ void BoundFrameStacks::append(nb::handle env_ids, nb::handle frames, nb::handle 
 void BoundFrameStacks::write(nb::handle out) const {
     BorrowedArray rows;
     if (!rows.borrow(out, true) || rows.view().len != recent_.view().len) {
-        refuse("out", "does not fit: must be a writable array of the shape of recent");
+        refuse("out", "does not fit: it must be a writable array of the shape of recent");
     }
     stacks_.write(rows.values<std::uint8_t>());
 }
@@ -49,16 +49,16 @@ void BoundFrameStacks::write(nb::handle out) const {
 // Puts the environment numbers into env_ids_ and one frame for each into `rows`.
 void BoundFrameStacks::check(nb::handle env_ids, nb::handle frames, BorrowedArray& rows) {
     if (!read_env_ids(env_ids, env_ids_)) {
-        refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
+        refuse("env_ids", "is not an array of environment numbers: it must be integers in C order, with one axis");
     }
     for (const std::int32_t env_id : env_ids_) {
         if (static_cast<std::size_t>(env_id) >= stacks_.num_envs) {
-            throw std::out_of_range("environment is " + std::to_string(env_id) + ": must be 0 to " +
+            throw std::out_of_range("environment is " + std::to_string(env_id) + ": it must be 0 to " +
                                     std::to_string(stacks_.num_envs - 1));
         }
     }
     if (!rows.borrow(frames) || static_cast<std::size_t>(rows.view().len) != env_ids_.size() * stacks_.frame_bytes) {
-        refuse("frames", "does not fit: must be an array in C order with one frame of " +
+        refuse("frames", "does not fit: it must be an array in C order with one frame of " +
                              std::to_string(stacks_.frame_bytes) + " bytes for each of " +
                              std::to_string(env_ids_.size()) + " environments");
     }

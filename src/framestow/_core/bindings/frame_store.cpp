@@ -49,7 +49,7 @@ struct WindowColumns {
           requests{env_ids.values, last_positions.values, counts.values, env_ids.size} {
         if (last_positions.size != env_ids.size || counts.size != env_ids.size) {
             refuse("last_positions and counts", "have " + std::to_string(last_positions.size) + " and " +
-                                                    std::to_string(counts.size) + " entries: must have " +
+                                                    std::to_string(counts.size) + " entries: they must have " +
                                                     std::to_string(env_ids.size) + " as environments has");
         }
     }
@@ -80,7 +80,7 @@ public:
                  std::size_t num_threads) const {
         const WindowColumns columns(env_ids_argument, last_positions_argument, counts_argument);
         if (only && *only >= stores_.size()) {
-            refuse("array", "is " + std::to_string(*only) + ": must be below " + std::to_string(stores_.size()));
+            refuse("array", "is " + std::to_string(*only) + ": it must be below " + std::to_string(stores_.size()));
         }
         const std::size_t first = only.value_or(0);
         const std::size_t num_arrays = only ? 1 : stores_.size();

@@ -36,7 +36,8 @@ public:
     BoundPaletteScreen(nb::handle raw_frames, std::optional<Shape> frame_shape) {
         if (!raw_frames_.borrow(raw_frames) || raw_frames_.view().ndim != 3 || raw_frames_.view().itemsize != 1 ||
             raw_frames_.view().len == 0 || raw_frames_.num_rows() != 2) {
-            refuse("raw_frames", "do not fit: must be (2, height, width) of uint8 in C order, with a pixel at least");
+            refuse("raw_frames",
+                   "do not fit: they must be (2, height, width) of uint8 in C order, with a pixel at least");
         }
         const Shape picture{static_cast<std::size_t>(raw_frames_.view().shape[1]),
                             static_cast<std::size_t>(raw_frames_.view().shape[2])};
@@ -57,14 +58,14 @@ public:
         constexpr std::size_t kNumColours = PaletteScreen::kNumColours;
         if (!greys.borrow(grey_of_pair) || !is_bytes(greys, kNumColours * kNumColours) || !known.borrow(is_known) ||
             !is_bytes(known, kNumColours)) {
-            refuse("grey_of_pair and is_known", "do not fit: must be (256, 256) of uint8 and (256,) of bool");
+            refuse("grey_of_pair and is_known", "do not fit: they must be (256, 256) of uint8 and (256,) of bool");
         }
         screen_->learn(greys.values<const std::uint8_t>(), known.values<const std::uint8_t>());
     }
 
     bool take_in(std::size_t which) {
         if (which > 1) {
-            throw std::out_of_range("which is " + std::to_string(which) + ": must be 0 or 1");
+            throw std::out_of_range("which is " + std::to_string(which) + ": it must be 0 or 1");
         }
         return screen_->take_in(which);
     }
@@ -72,7 +73,7 @@ public:
     void write(bool of_two, nb::handle out) {
         BorrowedArray frame;
         if (!frame.borrow(out, true) || !is_bytes(frame, out_bytes_)) {
-            refuse("out", "does not fit: must be a writable array of uint8 in C order with " +
+            refuse("out", "does not fit: it must be a writable array of uint8 in C order with " +
                               std::to_string(out_bytes_) + " pixels");
         }
         if (!screen_->can_show(of_two)) {

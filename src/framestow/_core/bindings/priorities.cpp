@@ -17,11 +17,11 @@ namespace {
 nb::tuple py_draw_uniformly(nb::handle random_argument, std::int64_t start, std::int64_t stop) {
     BorrowedArray random;
     if (!random.borrow(random_argument) || random.view().ndim != 1 || std::string(random.view().format) != "d") {
-        refuse("random", "is no such array: must be float64 in C order with one axis");
+        refuse("random", "has the wrong form: it must be float64 in C order with one axis");
     }
     if (start < 0 || stop <= start) {
         refuse("start and stop", "are " + std::to_string(start) + " and " + std::to_string(stop) +
-                                     ": must hold at least one index, from 0 on");
+                                     ": they must hold at least one index, from 0 on");
     }
     const auto* values = random.values<const double>();
     const nb::object count = nb::int_(random.num_rows());
@@ -33,7 +33,7 @@ nb::tuple py_draw_uniformly(nb::handle random_argument, std::int64_t start, std:
     const auto span = static_cast<double>(stop - start);
     for (std::size_t row = 0; row < random.num_rows(); ++row) {
         if (!(values[row] >= 0.0 && values[row] < 1.0)) {
-            refuse("random", "has " + std::to_string(values[row]) + ": must lie in 0 to 1, 1 excluded");
+            refuse("random", "has " + std::to_string(values[row]) + ": it must be at least 0 and below 1");
         }
         indices[row] = start + static_cast<std::int64_t>(values[row] * span);
         weights[row] = 1.0F;
@@ -73,7 +73,7 @@ bool py_are_priorities(nb::handle indices_argument, nb::handle priorities_argume
 
 void check_count(std::size_t count, const BorrowedColumn& slots, const char* name) {
     if (count != slots.size()) {
-        refuse(name, "has " + std::to_string(count) + " entries: must have one for each of the " +
+        refuse(name, "has " + std::to_string(count) + " entries: it must have one for each of the " +
                          std::to_string(slots.size()) + " slots");
     }
 }
@@ -83,7 +83,7 @@ public:
     BoundPriorities(double alpha, double epsilon) : core_(alpha, epsilon) {
         if (!(alpha >= 0.0 && std::isfinite(alpha)) || !(epsilon >= 0.0 && std::isfinite(epsilon))) {
             refuse("alpha and epsilon", "are " + std::to_string(alpha) + " and " + std::to_string(epsilon) +
-                                            ": must be finite and not negative");
+                                            ": they must be finite and not negative");
         }
     }
 
@@ -102,7 +102,7 @@ public:
         const BorrowedColumn slots(slots_argument, "slots");
         BorrowedArray priorities;
         if (!priorities.borrow(priorities_argument) || priorities.view().ndim != 1 || !has_format(priorities, "fd")) {
-            refuse("priorities", "is no such array: must be float32 or float64 in C order with one axis");
+            refuse("priorities", "has the wrong form: it must be float32 or float64 in C order with one axis");
         }
         check_count(priorities.num_rows(), slots, "priorities");
         return has_format(priorities, "f")
@@ -113,12 +113,12 @@ public:
     nb::tuple draw(nb::handle random_argument, double beta) {
         BorrowedArray random;
         if (!random.borrow(random_argument) || random.view().ndim != 1 || !has_format(random, "d")) {
-            refuse("random", "is no such array: must be float64 in C order with one axis");
+            refuse("random", "has the wrong form: it must be float64 in C order with one axis");
         }
         const auto* values = random.values<const double>();
         const std::size_t count = random.num_rows();
         if (!std::all_of(values, values + count, [](double value) { return value >= 0.0 && value < 1.0; })) {
-            refuse("random", "has a number outside [0, 1): all must lie in it");
+            refuse("random", "has a number outside of [0, 1): each must be at least 0 and below 1");
         }
         if (!(core_.tree().total() > 0.0)) {
             refuse("priorities", "are all zero: one must be above 0 to be drawn");
@@ -146,7 +146,7 @@ public:
         const BorrowedColumn slots(slots_argument, "slots");
         BorrowedArray weights;
         if (!weights.borrow(weights_argument) || weights.view().ndim != 1 || !has_format(weights, "f")) {
-            refuse("weights", "is no such array: must be float32 in C order with one axis");
+            refuse("weights", "has the wrong form: it must be float32 in C order with one axis");
         }
         check_count(weights.num_rows(), slots, "weights");
         const auto* values = weights.values<const float>();

@@ -17,7 +17,7 @@ nb::bytes py_pack_segment(nb::handle frames_argument, std::uint32_t rows, std::u
     const std::size_t count = first_axis(frames, "frames");
     check_frames(frames, "frames", {count}, geometry.frame_bytes());
     if (count == 0) {
-        refuse("frames", "is empty: must have at least one frame");
+        refuse("frames", "is empty: it must have at least one frame");
     }
     check_segment_frames(geometry, count);
     std::vector<std::uint8_t> segment;

@@ -26,15 +26,15 @@ nb::object rows_of(const nb::object& count, const nb::tuple& row_shape) {
 
 void borrow(BorrowedArray& array, nb::handle argument, const char* name, int num_axes, Py_ssize_t item_bytes) {
     if (!array.borrow(argument, true) || array.view().ndim != num_axes || array.view().itemsize != item_bytes) {
-        refuse(name, "is no such array: must be writable, with " + std::to_string(num_axes) + " axes and items of " +
-                         std::to_string(item_bytes) + " bytes in C order");
+        refuse(name, "has the wrong form: it must be writable, with " + std::to_string(num_axes) +
+                         " axes and items of " + std::to_string(item_bytes) + " bytes in C order");
     }
 }
 
 BorrowedColumn::BorrowedColumn(nb::handle argument, const char* name) {
     if (!array_.borrow(argument) || array_.view().ndim != 1 || array_.view().itemsize != sizeof(std::int64_t) ||
         std::strchr("lq", array_.view().format[0]) == nullptr || array_.view().format[1] != '\0') {
-        refuse(name, "is no such array: must be int64 in C order with one axis");
+        refuse(name, "has the wrong form: it must be int64 in C order with one axis");
     }
 }
 
@@ -69,15 +69,15 @@ StagedSteps::StagedSteps(const StepStoreArguments& arguments)
         run_starts_.num_rows() != num_envs || unreadable_before_.num_rows() != num_envs) {
         refuse("is_open",
                "has " + std::to_string(num_envs) +
-                   " entries: every array of environments must have one entry an environment, of at least one");
+                   " entries: every array of environments must have one entry for each environment, at least one");
     }
     if (rules_.stack < 1 || rules_.stack > kMaxStack || rules_.segment_frames < 1) {
         refuse("stack and segment_frames", "are " + std::to_string(rules_.stack) + " and " +
                                                std::to_string(rules_.segment_frames) +
-                                               ": must be 1 to 256 and at least 1");
+                                               ": they must be 1 to 256 and at least 1");
     }
     if (rules_.n_step < 1 || rules_.n_step > kMaxSteps) {
-        refuse("n_step", "is " + std::to_string(rules_.n_step) + ": must be 1 to " + std::to_string(kMaxSteps));
+        refuse("n_step", "is " + std::to_string(rules_.n_step) + ": it must be 1 to " + std::to_string(kMaxSteps));
     }
     read_action_ranges(arguments.settings.attr("action_ranges"));
     rules_.action = ActionLayout{action_pattern_.row_bytes(), !action_ranges_.empty(),
@@ -97,7 +97,7 @@ void StagedSteps::read_action_ranges(nb::handle ranges) {
         action_ranges_.push_back(ActionRange{nb::cast<std::int64_t>(range[0]), nb::cast<std::int64_t>(range[1])});
     }
     if (!action_ranges_.empty() && action_ranges_.size() != action_pattern_.num_elements()) {
-        refuse("action_ranges", "has " + std::to_string(action_ranges_.size()) + " ranges: must have " +
+        refuse("action_ranges", "has " + std::to_string(action_ranges_.size()) + " ranges: it must have " +
                                     std::to_string(action_pattern_.num_elements()) +
                                     ", one for each element of an action");
     }

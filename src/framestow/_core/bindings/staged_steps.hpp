@@ -203,7 +203,7 @@ public:
                             nb::handle paddings, nb::handle lead_ins) {
         std::vector<std::int32_t> numbers;
         if (!read_env_ids(env_ids, numbers)) {
-            refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
+            refuse("env_ids", "is not an array of environment numbers: it must be integers in C order, with one axis");
         }
         const std::vector<std::uint8_t> flags(numbers.size(), kBorder);
         const StepFrames given(stores, frames, numbers.data(), numbers.size(), paddings, lead_ins);
@@ -223,12 +223,12 @@ public:
             env_id >= stores.num_envs() || store.next_position(env_id) % length != 0 ||
             store.next_position(env_id) != core().cursors().newest_position(static_cast<std::size_t>(env_id)) + 1) {
             refuse("env_id", "is " + std::to_string(env_id) +
-                                 ": must be one whose next frame begins a segment, in a storage of one array");
+                                 ": it must be one whose next frame begins a segment, in a storage of one array");
         }
         const ReadArray segment_bytes = as_bytes(segment, "segment");
         const ReadArray bit_bytes = as_bytes(bits, "bits");
         if (bit_bytes.nbytes() != static_cast<std::size_t>(length)) {
-            refuse("bits", "has " + std::to_string(bit_bytes.nbytes()) + " bytes: must be one for each of " +
+            refuse("bits", "has " + std::to_string(bit_bytes.nbytes()) + " bytes: it must be one for each of " +
                                std::to_string(length) + " frames");
         }
         segment_.emplace(store.format(), static_cast<std::int32_t>(env_id), span_of(segment_bytes), span_of(bit_bytes),
@@ -243,7 +243,7 @@ public:
     // Stores the staged segment, its steps and the stack, as `append_whole` stores a step.
     std::size_t append_segment(const ArrayStores& stores, const nb::tuple& stacks) {
         if (!segment_) {
-            refuse("segment", "is not staged: must be given to stage_segment() before");
+            refuse("segment", "is not staged: it must be given to stage_segment() before");
         }
         const StagedSegment segment = std::move(*segment_);
         segment_.reset();
@@ -354,7 +354,7 @@ public:
 
     std::size_t lose(std::int64_t env_id, std::int64_t first, std::int64_t before) {
         if (env_id < 0 || static_cast<std::size_t>(env_id) >= core().num_envs()) {
-            throw std::out_of_range("environment is " + std::to_string(env_id) + ": must be 0 to " +
+            throw std::out_of_range("environment is " + std::to_string(env_id) + ": it must be 0 to " +
                                     std::to_string(core().num_envs() - 1));
         }
         return first < before ? core().lose(static_cast<std::size_t>(env_id), first, before) : 0;
@@ -411,7 +411,7 @@ private:
 
     static void refuse_other_depth(const FrameStacks& stacks, const FrameFormat& format) {
         if (stacks.stack != format.lead_ins + std::size_t{1}) {
-            refuse("stacks", "have " + std::to_string(stacks.stack) + " frames: must have " +
+            refuse("stacks", "have " + std::to_string(stacks.stack) + " frames: they must have " +
                                  std::to_string(format.lead_ins + 1) + ", one more than the storage's lead-ins");
         }
     }
@@ -425,7 +425,8 @@ private:
         for (std::size_t row = 0; row < count; ++row) {
             if ((starts[row].padding != RunPadding::kContinues) != ((flags[row] & kBorder) != 0)) {
                 refuse("paddings", "has " + std::to_string(static_cast<int>(starts[row].padding)) + " at row " +
-                                       std::to_string(row) + ": must be 1 to 3 where a run begins, 0 where it goes on");
+                                       std::to_string(row) +
+                                       ": it must be 1 to 3 where a run begins, 0 where it goes on");
             }
         }
     }
@@ -457,7 +458,7 @@ private:
     std::vector<const FrameStacks*> checked_stacks(const ArrayStores& stores, const nb::tuple& stacks,
                                                    const std::int32_t* env_ids, std::size_t count) const {
         if (stacks.size() != stores.size()) {
-            refuse("stacks", "has " + std::to_string(stacks.size()) + " entries: must have one for each array");
+            refuse("stacks", "has " + std::to_string(stacks.size()) + " entries: it must have one for each array");
         }
         std::vector<const FrameStacks*> of_arrays;
         for (std::size_t array = 0; array < stores.size(); ++array) {
@@ -472,12 +473,12 @@ private:
         const std::size_t num_envs = std::min({stacks.num_envs, store.num_envs(), core().num_envs()});
         for (std::size_t row = 0; row < count; ++row) {
             if (env_ids[row] < 0 || static_cast<std::size_t>(env_ids[row]) >= num_envs) {
-                throw std::out_of_range("environment is " + std::to_string(env_ids[row]) + ": must be 0 to " +
+                throw std::out_of_range("environment is " + std::to_string(env_ids[row]) + ": it must be 0 to " +
                                         std::to_string(num_envs - 1));
             }
         }
         if (stacks.frame_bytes != store.format().frame_bytes()) {
-            refuse("stacks", "have frames of " + std::to_string(stacks.frame_bytes) + " bytes: must have " +
+            refuse("stacks", "have frames of " + std::to_string(stacks.frame_bytes) + " bytes: they must have " +
                                  std::to_string(store.format().frame_bytes()));
         }
     }

@@ -244,7 +244,7 @@ bool BorrowedArray::borrow_any(nb::handle argument, bool writable) {
 RowPattern::RowPattern(nb::handle array) {
     BorrowedArray borrowed;
     if (!borrowed.borrow(array)) {
-        throw nb::type_error("a pattern is not an array: must be a NumPy array whose first axis counts rows");
+        throw nb::type_error("a pattern is not an array: it must be a NumPy array whose first axis counts rows");
     }
     const Py_buffer& view = borrowed.view();
     format_ = view.format;

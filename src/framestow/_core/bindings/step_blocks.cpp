@@ -15,7 +15,7 @@ public:
     explicit BoundStepBlocks(const StepStoreArguments& arguments) : BoundSteps<StepBlocks>(arguments) {
         const auto capacity = nb::cast<std::int64_t>(arguments.settings.attr("capacity"));
         if (capacity < 1) {
-            refuse("capacity", "is " + std::to_string(capacity) + ": must be at least 1");
+            refuse("capacity", "is " + std::to_string(capacity) + ": it must be at least 1");
         }
         core_.emplace(static_cast<std::size_t>(capacity), staged_.envs(), staged_.rules());
     }
@@ -80,7 +80,7 @@ public:
                        ": blocks must be restored in ascending order of numbers, each once");
         }
         if (first_slot != -1 && !core().has_free_slots(first_slot)) {
-            refuse("first_slot", "is " + std::to_string(first_slot) + ": must be a multiple of " +
+            refuse("first_slot", "is " + std::to_string(first_slot) + ": it must be a multiple of " +
                                      std::to_string(core().rules().segment_frames) +
                                      " that no other block uses, or -1");
         }
@@ -90,7 +90,7 @@ public:
         }
         const ReadArray bytes = as_bytes(records, "records");
         if (bytes.nbytes() != core().block_bytes()) {
-            refuse("records", "has " + std::to_string(bytes.nbytes()) + " bytes: must have those of a block, " +
+            refuse("records", "has " + std::to_string(bytes.nbytes()) + " bytes: it must have those of a block, " +
                                   std::to_string(core().block_bytes()));
         }
         core().restore(number, static_cast<std::size_t>(env_id), segment, span_of(bytes).bytes, first_slot);
@@ -99,7 +99,7 @@ public:
     std::size_t lose_leading_to(std::int64_t env_id, std::int64_t position) {
         if (env_id < 0 || static_cast<std::size_t>(env_id) >= core().num_envs()) {
             refuse("env_id",
-                   "is " + std::to_string(env_id) + ": must be 0 to " + std::to_string(core().num_envs() - 1));
+                   "is " + std::to_string(env_id) + ": it must be 0 to " + std::to_string(core().num_envs() - 1));
         }
         return core().lose_leading_to(static_cast<std::size_t>(env_id), position);
     }

@@ -38,7 +38,8 @@ public:
     void restore_span(std::int64_t oldest, std::int64_t next_index) {
         if (oldest < 0 || next_index < oldest || static_cast<std::size_t>(next_index - oldest) > slots_.num_rows()) {
             refuse("oldest and next_index", "are " + std::to_string(oldest) + " and " + std::to_string(next_index) +
-                                                ": must span 0 to " + std::to_string(slots_.num_rows()) + " indices");
+                                                ": they must span 0 to " + std::to_string(slots_.num_rows()) +
+                                                " indices");
         }
         core().restore_span(oldest, next_index);
     }

@@ -34,7 +34,7 @@ template <typename Core>
 nb::tuple py_step_sequences(const Core& core, nb::handle indices_argument, std::int64_t length, bool crosses) {
     const BorrowedColumn starts(indices_argument, "indices");
     if (length < 1 || length > kLongest) {
-        refuse("length", "is " + std::to_string(length) + ": must be 1 to " + std::to_string(kLongest));
+        refuse("length", "is " + std::to_string(length) + ": it must be 1 to " + std::to_string(kLongest));
     }
     const nb::tuple shape = nb::make_tuple(starts.size(), length);
     std::int64_t* indices = nullptr;
@@ -53,7 +53,7 @@ template <typename Core>
 nb::object py_aligned_starts(const Core& core, nb::handle indices_argument, std::int64_t stride, bool exact) {
     const BorrowedColumn indices(indices_argument, "indices");
     if (stride < 1) {
-        refuse("stride", "is " + std::to_string(stride) + ": must be at least 1");
+        refuse("stride", "is " + std::to_string(stride) + ": it must be at least 1");
     }
     std::int64_t* starts = nullptr;
     nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().int64, starts);
@@ -68,7 +68,7 @@ nb::object py_find_steps(const Core& core, nb::handle env_ids_argument, nb::hand
     const BorrowedColumn env_ids(env_ids_argument, "env_ids"), positions(positions_argument, "positions");
     if (env_ids.size() != positions.size()) {
         refuse("positions", "has " + std::to_string(positions.size()) +
-                                " entries: must have as many as environments, " + std::to_string(env_ids.size()));
+                                " entries: it must have as many as environments, " + std::to_string(env_ids.size()));
     }
     std::int64_t* indices = nullptr;
     nb::object array = new_array(nb::int_(env_ids.size()), numpy_dtypes().int64, indices);
@@ -133,7 +133,7 @@ template <typename Core>
 nb::object py_returns_to_go(const Core& core, nb::handle indices_argument, double discount) {
     const BorrowedColumn indices(indices_argument, "indices");
     if (!std::isfinite(discount)) {
-        refuse("discount", "is not finite: must be a finite number");
+        refuse("discount", "is not finite: it must be a finite number");
     }
     double* returns = nullptr;
     nb::object array = new_array(nb::int_(indices.size()), numpy_dtypes().float64, returns);
@@ -188,7 +188,7 @@ void py_restore_starts(Core& core, nb::handle counts_argument, nb::handle positi
         left = counts[env_id] < 0 || counts[env_id] > left ? -1 : left - counts[env_id];
     }
     if (counts.size() != core.num_envs() || left != 0) {
-        refuse("counts", "does not fit: must divide " + std::to_string(positions.size()) + " starts among " +
+        refuse("counts", "does not fit: it must divide " + std::to_string(positions.size()) + " starts among " +
                              std::to_string(core.num_envs()) + " environments");
     }
     const std::int64_t* next = positions.values();

@@ -22,14 +22,14 @@ public:
     // *shape).
     Unstacker(const nb::tuple& stacks, nb::handle is_open, const nb::tuple& arrays) : stacks_(stacks) {
         if (stacks.size() != arrays.size() || arrays.size() == 0) {
-            refuse("arrays", "has " + std::to_string(arrays.size()) + " entries: must have one for each of " +
+            refuse("arrays", "has " + std::to_string(arrays.size()) + " entries: it must have one for each of " +
                                  std::to_string(stacks.size()) + " stacks");
         }
         for (std::size_t array = 0; array < arrays.size(); ++array) {
             arrays_.emplace_back(nb::cast<const BoundFrameStacks&>(stacks[array]).stacks(), arrays[array]);
         }
         if (!is_open_.borrow(is_open) || static_cast<std::size_t>(is_open_.view().len) != num_envs()) {
-            refuse("is_open", "does not fit: must be a boolean for each environment of the stacks");
+            refuse("is_open", "does not fit: it must be a boolean for each environment of the stacks");
         }
     }
 
@@ -76,7 +76,7 @@ private:
                 stacks.frame_bytes % layout.piece_bytes != 0 ||
                 pattern.row_bytes() != layout.depth * layout.frame_bytes) {
                 refuse("depth and piece_bytes",
-                       "do not fit: must be 1 to stack, and a divisor of a frame's bytes; an observation of " +
+                       "do not fit: they must be 1 to stack, and a divisor of a frame's bytes; an observation of " +
                            std::to_string(pattern.row_bytes()) + " bytes must have that many frames of " +
                            std::to_string(layout.frame_bytes));
             }
@@ -99,11 +99,11 @@ private:
                 env_ids_[env_id] = static_cast<std::int32_t>(env_id);
             }
         } else if (!read_env_ids(env_ids, env_ids_)) {
-            refuse("env_ids", "is not an array of environment numbers: must be integers in C order, with one axis");
+            refuse("env_ids", "is not an array of environment numbers: it must be integers in C order, with one axis");
         }
         for (const std::int32_t env_id : env_ids_) {
             if (static_cast<std::size_t>(env_id) >= num_envs()) {
-                refuse("env_ids", "has " + std::to_string(env_id) + ": must be below " + std::to_string(num_envs()));
+                refuse("env_ids", "has " + std::to_string(env_id) + ": it must be below " + std::to_string(num_envs()));
             }
         }
         return env_ids_.size();
@@ -152,7 +152,7 @@ public:
     StridedArray(nb::handle argument, const char* name) {
         if (PyObject_GetBuffer(argument.ptr(), &view_, PyBUF_FORMAT | PyBUF_STRIDES) != 0) {
             PyErr_Clear();
-            refuse(name, "is no array: must be a NumPy array");
+            refuse(name, "is not an array: it must be a NumPy array");
         }
     }
     StridedArray(const StridedArray&) = delete;
@@ -193,10 +193,10 @@ void join(nb::handle frames, int depth_axis, std::size_t piece_bytes, nb::handle
     BorrowedArray observations;
     const Py_buffer& view = from.view();
     if (depth_axis < 0 || depth_axis >= view.ndim || !is_c_ordered(view, depth_axis + 1)) {
-        refuse("frames", "does not fit: must have a stack's axis, and each frame in C order");
+        refuse("frames", "does not fit: it must have a stack's axis, and each frame in C order");
     }
     if (!observations.borrow(out, true) || observations.view().len != view.len) {
-        refuse("out", "does not fit: must be a writable array in C order with the bytes of frames");
+        refuse("out", "does not fit: it must be a writable array in C order with the bytes of frames");
     }
     if (view.len == 0) {
         return;
@@ -206,7 +206,7 @@ void join(nb::handle frames, int depth_axis, std::size_t piece_bytes, nb::handle
         frame_bytes *= static_cast<std::size_t>(view.shape[axis]);
     }
     if (piece_bytes < 1 || frame_bytes % piece_bytes != 0) {
-        refuse("piece_bytes", "is " + std::to_string(piece_bytes) + ": must be a divisor of a frame's " +
+        refuse("piece_bytes", "is " + std::to_string(piece_bytes) + ": it must be a divisor of a frame's " +
                                   std::to_string(frame_bytes) + " bytes");
     }
     const StackedLayout layout{frame_bytes, static_cast<std::size_t>(view.shape[depth_axis]), piece_bytes};

@@ -140,7 +140,7 @@ CheapestWay::Excess CheapestWay::before(const Excess& behind, unsigned matches) 
 
 CheapestWay::State CheapestWay::state_of(const Excess& excess) {
     if (excesses_.size() * kNumMatchSets > std::numeric_limits<State>::max()) {
-        throw std::length_error("more ways than states: must be fewer kinds of matches, or cheaper operations");
+        throw std::length_error("more ways than states: there must be fewer kinds of matches, or cheaper operations");
     }
     const auto [found, is_new] = known_.emplace(excess, static_cast<State>(excesses_.size() * kNumMatchSets));
     if (is_new) {

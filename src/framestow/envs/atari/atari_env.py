@@ -293,12 +293,14 @@ def _check_state(state: dict[str, Any], rom: str, preset: Preset) -> None:
     shape = np.shape(state["frame"])
     if shape != preset.frame_shape:
         raise IncompatibleError(
-            f"state has a frame of shape {shape}: it must be {preset.frame_shape}; the state is damaged"
+            f"state has a frame of shape {shape}: it must be {preset.frame_shape}; give what state() returned"
         )
     try:
         ale_py.ALEState(state["emulator"])
     except Exception as error:
-        raise IncompatibleError(f"state has an emulator part ale-py cannot read: {error}; it is damaged") from error
+        raise IncompatibleError(
+            f"state has an emulator part that ale-py cannot read ({error}): it is damaged; give what state() returned"
+        ) from error
 
 
 def _generator_from(state: dict[str, Any]) -> np.random.Generator:

@@ -65,7 +65,8 @@ class PendingExtras:
             return self._check(pending or None, num_rows)  # type: ignore[no-any-return]
         if pending:
             raise InvalidStepError(
-                f"extras have {', '.join(sorted(pending))}: the memory stores none; declare them with ReplayMemory"
+                f"extras have {', '.join(sorted(pending))}: the memory stores none; "
+                "declare them by ReplayMemory(..., extras=...)"
             )
         return None
 

@@ -103,8 +103,8 @@ def batch_spaces(single: EnvSpaces, num_envs: int) -> EnvSpaces:
         return EnvSpaces(*(batch_space(space, num_envs) for space in single))
     except Exception as error:
         raise InvalidSettingsError(
-            f"spaces {single.observation_space} and {single.action_space}: Gymnasium must be able to batch them; "
-            f"{error}"
+            f"spaces are {single.observation_space} and {single.action_space}: Gymnasium cannot batch them ({error}); "
+            "use spaces of Gymnasium"
         ) from error
 
 
@@ -124,7 +124,9 @@ def one_action_each(
     try:
         each = list(iterate(batched_space, actions))
     except Exception as error:
-        raise InvalidStepError(f"actions are {actions!r}: they must be a batch of {batched_space}; {error}") from error
+        raise InvalidStepError(
+            f"actions are {actions!r}: they must be in {batched_space} ({error}); give one action for each environment"
+        ) from error
     if len(each) != num_envs:
         raise InvalidStepError(
             f"there are {len(each)} actions: {num_envs} environments need one each; give exactly so many"
@@ -180,7 +182,7 @@ def check_timeout(timeout: Any) -> float | None:
     """Return the seconds to wait, or ``None`` for no limit; raise ``InvalidSettingsError`` for another value."""
     if timeout is None:
         return None
-    rule = "it is a number of seconds from 0 up; give None to wait without a limit"
+    rule = "it must be a number of seconds from 0 up; give None to wait without a limit"
     seconds = real_number("timeout", timeout, 0, rule=rule, may_be_infinite=True)
     return None if math.isinf(seconds) else seconds
 

@@ -49,7 +49,7 @@ def restore_env(env: Any, state: Any) -> None:
     if not _is_stateful(env):
         raise IncompatibleError(
             f"state is of an environment with the methods state and restore: {type(env).__qualname__} has not both; "
-            "make the environment as it was saved"
+            "make the environment that was saved"
         )
     env.restore(deepcopy(state))
 
@@ -71,4 +71,6 @@ def _copy_plain(value: Any, path: str) -> Any:
         return type(value)(_copy_plain(part, f"{path}[{number}]") for number, part in enumerate(value))
     if type(value) is dict and all(type(key) is str for key in value):
         return {key: _copy_plain(part, f"{path}[{key!r}]") for key, part in value.items()}
-    raise TypeError(f"{path} has type {type(value).__qualname__}: a state holds plain values only; convert it")
+    raise TypeError(
+        f"{path} has type {type(value).__qualname__}: a state has numbers, strings, bytes, lists and arrays; convert it"
+    )

@@ -219,7 +219,7 @@ class ReplayBuffer:
 
     def can_sample(self, batch_size: int) -> bool:
         """Return whether the buffer has at least ``batch_size`` transitions."""
-        return whole_number("batch_size", batch_size, 0, rule="it is a number of transitions") <= self._num_sampleable
+        return whole_number("batch_size", batch_size, 0, rule="it must be at least 0") <= self._num_sampleable
 
     def sample(
         self, batch_size: int

@@ -185,8 +185,8 @@ class PrioritizedReplayBuffer:
         capacity = whole_number("capacity", capacity, 1, rule="a buffer stores at least 1 transition")
         num_envs = whole_number("num_envs", num_envs, 1, rule="a buffer has at least 1 environment")
         n_step = whole_number("n_step", n_step, 1, rule="a return has at least 1 reward")
-        gamma = real_number("gamma", gamma, 0, 1, rule="γ is 0 to 1")
-        eps = real_number("eps", eps, 0, rule="it is added to each priority, and is 0 or more; CleanRL uses 1e-6")
+        gamma = real_number("gamma", gamma, 0, 1, rule="it must be from 0 to 1")
+        eps = real_number("eps", eps, 0, rule="it must be at least 0, and is added to each priority; CleanRL uses 1e-6")
         check_frame_stack(frame_stack)
         num_rows = capacity // num_envs
         if n_step > num_rows:
@@ -289,7 +289,7 @@ class PrioritizedReplayBuffer:
                 f"the buffer has no transition with all of its {self.n_step} steps: there is nothing to sample; add "
                 "more steps first"
             )
-        self._sampler.beta = real_number("beta", self.beta, 0, 1, rule="it is 0 to 1")
+        self._sampler.beta = real_number("beta", self.beta, 0, 1, rule="it must be from 0 to 1")
         numbers, weights = self._sampler.draw(batch_size, self._settled, cast(np.random.Generator, _GlobalGenerator()))
         first = self._steps.indices(*np.divmod(numbers, self.memory.num_envs))
         steps = steps_following(self._steps, first, self.n_step)
@@ -395,5 +395,5 @@ def _each(name: str, values: Any, num_envs: int) -> Array:
         return array
     if array.shape not in ((), (1,)):
         there_are = "is 1 environment" if num_envs == 1 else f"are {num_envs} environments"
-        raise InvalidStepError(f"{name} have shape {array.shape}: there {there_are}; give one value per environment")
+        raise InvalidStepError(f"{name} have shape {array.shape}: there {there_are}; give one value for each")
     return np.broadcast_to(array, num_envs)

@@ -387,7 +387,7 @@ def _check_settings(
     random_seed: Any = 42,
 ) -> None:
     """Raise ``InvalidSettingsError`` for arguments of a buffer that cannot work; ``name`` is that of its ``size``."""
-    whole_number(name, size, 0, rule="it is a number of transitions")
+    whole_number(name, size, 0, rule="it must be a number of transitions, at least 0")
     whole_number("stack_num", stack_num, 1, MAX_STACK, rule=f"an observation has 1 to {MAX_STACK} frames")
     check_frame_stack(frame_stack)
     if random_seed is not None:
@@ -462,10 +462,8 @@ class PrioritizedReplayBuffer(TianshouPrioritized, NumberedSlots):  # type: igno
         **kwargs: Any,
     ) -> None:
         _check_settings("size", size, frame_stack, **kwargs)
-        real_number(
-            "alpha", alpha, 0, rule="it is a number above 0; Tianshou's examples have 0.6", is_least_excluded=True
-        )
-        real_number("beta", beta, 0, rule="it is a number from 0 up; Tianshou's examples have 0.4")
+        real_number("alpha", alpha, 0, rule="it must be above 0; Tianshou's examples have 0.6", is_least_excluded=True)
+        real_number("beta", beta, 0, rule="it must be at least 0; Tianshou's examples have 0.4")
         truth_value("weight_norm", weight_norm)
         TianshouPrioritized.__init__(self, size, alpha, beta, weight_norm, **kwargs)
         stack_num = self.options["stack_num"]
@@ -506,9 +504,9 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
                 f"main_buffer is {main_buffer!r}: it must be a ReplayBuffer; import it from "
                 "framestow.integrations.tianshou"
             )
-        rule = "it is the number of environments; there is at least 1"
+        rule = "it must be the number of environments, at least 1"
         cached_buffer_num = whole_number("cached_buffer_num", cached_buffer_num, 1, rule=rule)
-        rule = "it is a number of steps; an episode has at least 1"
+        rule = "it must be a number of steps, at least 1"
         max_episode_length = whole_number("max_episode_length", max_episode_length, 1, rule=rule)
         options = {**main_buffer.options, "frame_stack": frame_stack, "threads": threads, "storage": storage}
         cached = [ReplayBuffer(max_episode_length, **options) for _ in range(cached_buffer_num)]
@@ -524,6 +522,6 @@ class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[
 
 def _parts(kind: Any, total_size: Any, buffer_num: Any, kwargs: dict[str, Any]) -> list[Any]:
     """Return the buffers of ``kind`` of the environments, all of one size."""
-    buffer_num = whole_number("buffer_num", buffer_num, 1, rule="it is the number of environments; there is at least 1")
+    buffer_num = whole_number("buffer_num", buffer_num, 1, rule="it must be the number of environments, at least 1")
     total_size = whole_number("total_size", total_size, 1, rule="a buffer stores at least 1 transition")
     return [kind(-(-total_size // buffer_num), **kwargs) for _ in range(buffer_num)]

@@ -164,7 +164,7 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         max_size = whole_number("max_size", max_size, 1, rule="a storage has at least 1 step")
         ndim = whole_number("ndim", ndim, 1, rule="a storage has at least 1 dimension; 2 are time and environment")
         check_frame_stack(frame_stack)
-        dim = whole_number("dim", dim, -MAX_AXES, -1, rule="it is the axis of the channels; give -3 or -1")
+        dim = whole_number("dim", dim, -MAX_AXES, -1, rule="it must be the axis of the channels; give -3 or -1")
         check_unpacking(storage, threads)
         truth_value("cleanup_memmap", cleanup_memmap)
         one_of("padding", padding, tuple(PADDINGS), "as in CatFrames")

@@ -30,7 +30,7 @@ class ByAge(Sampler):
     """
 
     def __init__(self, half_life: float) -> None:
-        rule = "it is a number of transitions above 0; for draws without age, take Uniform()"
+        rule = "it must be a number of transitions above 0; for draws without age, take Uniform()"
         self.half_life = real_number("half_life", half_life, 0, rule=rule, is_least_excluded=True)
 
     def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:

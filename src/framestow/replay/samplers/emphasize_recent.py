@@ -119,10 +119,9 @@ class EmphasizeRecent(Sampler):
 
 
 def _check_count(name: str, count: int) -> int:
-    return whole_number(name, count, 1, rule="it is at least 1")
+    return whole_number(name, count, 1, rule="it must be at least 1")
 
 
 def _check_eta(name: str, eta: float) -> float:
-    return real_number(
-        name, eta, 0, 1, rule="it is above 0 and at most 1; take 0.996, or 1 for uniform draws", is_least_excluded=True
-    )
+    rule = "it must be above 0 and at most 1; take 0.996, or 1 for uniform draws"
+    return real_number(name, eta, 0, 1, rule=rule, is_least_excluded=True)

@@ -53,9 +53,7 @@ class Mixture(Sampler):
             sampler, share = part
             check_is_sampler(sampler)
             name = f"the share of {type(sampler).__name__}"
-            real_number(
-                name, share, 0, rule="it is a number above 0; to omit a part, remove it", is_least_excluded=True
-            )
+            real_number(name, share, 0, rule="it must be above 0; to omit a part, remove it", is_least_excluded=True)
         all_parts = [part for sampler, _ in parts for part in with_parts(sampler)]
         if len({id(part) for part in all_parts}) < len(all_parts):
             raise InvalidSettingsError(

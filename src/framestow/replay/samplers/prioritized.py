@@ -188,7 +188,7 @@ def _pieces(runs: Indices) -> Iterator[Indices]:
 
 
 def _check_number(name: str, value: float, most: float) -> float:
-    return real_number(name, value, 0, most, rule=f"it is 0 to {most:g}")
+    return real_number(name, value, 0, most, rule=f"it must be from 0 to {most:g}")
 
 
 def _check_runs(runs: npt.NDArray[Any], weights: npt.NDArray[Any]) -> tuple[Indices, npt.NDArray[np.float32]]:

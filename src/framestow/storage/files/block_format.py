@@ -150,7 +150,7 @@ def check_file_header(path: Path, header: bytes, name: str, number: int, ending:
     if version != FORMAT_VERSION:
         raise IncompatibleError(
             f"{path}: it is version {version} of a log of blocks and this framestow reads version {FORMAT_VERSION}; "
-            "use the framestow that wrote it"
+            "use the version of framestow that wrote it"
         )
     if (stored_number, stored_name.rstrip(b"\0")) != (number, name.encode("ascii")):
         raise DamagedDataError(f"{path}: its header, at offset 0, belongs to another file; {repair_hint(path.parent)}")
@@ -324,7 +324,7 @@ def pack_key(key: BlockKey) -> int:
     if not (0 <= track < _MAX_TRACK and 0 <= number < _MAX_NUMBER):
         raise InvalidSettingsError(
             f"block {number} of track {track}: a log has at most {_MAX_NUMBER:,} blocks of {_MAX_TRACK:,} "
-            "tracks; divide the tracks among several memories"
+            "tracks; use several memories with fewer environments"
         )
     return track << _NUMBER_BITS | number
 

@@ -153,7 +153,7 @@ class BlockLogWriter(Closing):
         pack_key(key)  # raises for an invalid key before anything is written
         if len(payload) >= 2**32:
             raise InvalidSettingsError(
-                f"block of {len(payload):,} bytes: a block must be smaller than 4 GiB; divide it"
+                f"block has {len(payload):,} bytes: it must be smaller than 4 GiB; give a smaller frames_per_segment"
             )
         tail = self._tail
         if tail is None or not tail.fits(len(payload), self._file_bytes):

@@ -49,7 +49,7 @@ def read_checked(
     except OSError as error:
         raise DamagedDataError(f"{path}: the file cannot be read ({error.strerror}); {way_out}") from error
     if (len(content), checksum(content)) != (entry["bytes"], entry["checksum"]):
-        raise DamagedDataError(f"{path}: its checksum is not the one that was written; {way_out}")
+        raise DamagedDataError(f"{path}: its checksum is wrong; {way_out}")
     return content
 
 
@@ -181,12 +181,12 @@ def read_manifest(
             f"{path}: no {kind} was saved in this folder; give the folder that it was saved to"
         ) from error
     if stored_checksum != b"%08x" % checksum(body):
-        raise DamagedDataError(f"{path}: its checksum is not the one that was written; {way_out}")
+        raise DamagedDataError(f"{path}: its checksum is wrong; {way_out}")
     manifest: dict[str, Any] = json.loads(body)
     if (manifest["format"], manifest["version"]) != (kind, version):
         raise IncompatibleError(
             f"{path}: it is version {manifest['version']} of a {manifest['format']!r} and this framestow reads "
-            f"version {version} of a {kind!r}; use the framestow that wrote it"
+            f"version {version} of a {kind!r}; use the version of framestow that wrote it"
         )
     if manifest.get("generation") != generation:
         raise DamagedDataError(
