@@ -172,6 +172,59 @@ class TorchRLBuffer(LibraryBuffer):
         )
 
 
+class TorchRLFlatBuffer(TorchRLBuffer):
+    """TorchRL's calls with the next observation beside the observation.
+
+    ``CompressedListStorage`` compresses the tensors at the root of a TensorDict only.
+    """
+
+    def prepare(self, row: Row) -> Any:
+        step = super().prepare(row)
+        following = step.pop("next")
+        step["next_observation"] = following.pop("observation")
+        return step.update(following)
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        return BatchArrays(
+            batch["observation"].numpy(),
+            batch["next_observation"].numpy(),
+            batch["reward"].numpy().squeeze(-1),
+            batch["action"].numpy(),
+        )
+
+
+class FlashbaxBuffer(Buffer):
+    """flashbax's calls, of one environment; the next observation is that of the following step."""
+
+    def __init__(self, buffer: Any, stack_shape: tuple[int, ...], seed: int) -> None:
+        import jax
+
+        self._jax = jax
+        self._add, self._sample = jax.jit(buffer.add, donate_argnums=0), jax.jit(buffer.sample)
+        self._state = buffer.init(self._step(np.zeros(stack_shape, np.uint8), 0, 0, False))
+        self._key = jax.random.key(seed)
+
+    @staticmethod
+    def _step(observation: npt.NDArray[np.uint8], action: Any, reward: Any, terminated: Any) -> dict[str, Any]:
+        numbers = {"action": np.int32(action), "reward": np.float32(reward), "terminated": np.bool_(terminated)}
+        return {"observation": observation, **numbers}
+
+    def prepare(self, row: Row) -> Any:
+        return self._step(row.observations[0], row.actions[0], row.rewards[0], row.terminated[0])
+
+    def add(self, prepared: Any) -> None:
+        self._state = self._add(self._state, prepared)
+
+    def sample(self, batch_size: int) -> Any:  # noqa: ARG002 -- the buffer was built with it
+        self._key, key = self._jax.random.split(self._key)
+        return self._jax.block_until_ready(self._sample(self._state, key).experience)
+
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        first, second = batch.first, batch.second
+        parts = first["observation"], second["observation"], first["reward"], first["action"]
+        return BatchArrays(*map(np.asarray, parts))
+
+
 class CpprbBuffer(LibraryBuffer):
     """cpprb's calls, of steps that are one after another; the stack is the last axis, as the library requires."""
 
