@@ -33,6 +33,12 @@ NAMED_BY_THEIR_MODULE = {  # what a public call returns or takes, and the module
         for name in ("bootstrap_interval", "human_normalized", "interquartile_mean", "published_scores")
     ),
 }
+[REPOSITORY] = re.findall(r'^Repository = "(.*)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+FILES_THERE = [  # where GitHub shows a file of the main branch, a folder, and a picture
+    f"{REPOSITORY}/blob/main/",
+    f"{REPOSITORY}/tree/main/",
+    f"{REPOSITORY.replace('github.com', 'raw.githubusercontent.com')}/main/",
+]
 TOP_FOLDERS = "benchmarks|docs|examples|native_tests|tests"
 PACKAGES = "_core|agents|benchmarking|cli|distributed|envs|frames|integrations|offline|replay|storage|torch|training"
 
@@ -85,6 +91,35 @@ def test_the_first_example_of_the_readme_needs_only_numpy():
     assert "framestow.envs" not in first
 
 
+def test_the_readme_has_no_link_that_breaks_on_pypi():
+    links = links_of(ROOT / "README.md")
+
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    assert [link for link in links if "github" in link and not link.startswith(tuple(FILES_THERE))] == []
+    assert sum(in_this_checkout(link).endswith(".png") for link in links) == 4
+
+
+def test_the_lines_that_the_readme_changes_are_those_of_the_page_of_drop_ins():
+    [change] = re.findall(r"```diff\n(.*?)```", text_of(ROOT / "README.md"), re.DOTALL)
+    new = [line.removeprefix("+") for line in change.splitlines() if line.startswith("+")]
+
+    assert len(new) == 2
+    assert [line for line in new if line not in text_of(ROOT / "docs" / "libraries.md").splitlines()] == []
+
+
+def test_the_site_links_the_repository_of_the_package():
+    [linked] = re.findall(r"^repo_url: (.*)", text_of(ROOT / "mkdocs.yml"), re.MULTILINE)
+
+    assert linked == REPOSITORY
+
+
+def test_the_page_of_commands_has_what_their_help_prints(monkeypatch):
+    commands = runpy.run_path(str(ROOT / "docs" / "commands.py"))
+    monkeypatch.setenv("COLUMNS", commands["COLUMNS"])
+
+    assert commands["page"]() == text_of(ROOT / "docs" / "commands.md"), "run: python docs/commands.py"
+
+
 def test_the_table_of_packages_names_every_module_of_framestow():
     table = text_of(ROOT / "CONTRIBUTING.md").split("| package | contents |\n")[1].split("\n\n")[0]
     named = set(re.findall(r"`(\w+)`", " ".join(row.split(" | ")[0] for row in table.splitlines())))
@@ -100,12 +135,24 @@ def test_the_glossary_is_alphabetical():
     assert words == sorted(words)
 
 
+def links_of(page: Path) -> list[str]:
+    """The targets of a page's links and pictures."""
+    linked = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", without_code(text_of(page)))
+    return [markdown or html for markdown, html in linked]
+
+
+def in_this_checkout(link: str) -> str:
+    """The path of a link to a file of the repository, from the checkout's root; other links as they are."""
+    there = next((start for start in FILES_THERE if link.startswith(start)), None)
+    return f"{ROOT}/{link.removeprefix(there)}" if there else link
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: f"{page.parent.name}-{page.stem}")
 def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
-    linked = re.findall(r"\]\(([^):]+)\)|(?:src|srcset)=\"([^\"]+)\"", without_code(text_of(page)))
+    links = [link for link in map(in_this_checkout, links_of(page)) if ":" not in link]
 
     broken = []
-    for target, _, anchor in ((markdown or html).partition("#") for markdown, html in linked):
+    for target, _, anchor in (link.partition("#") for link in links):
         file = (page.parent / target).resolve() if target else page
         if not file.exists() or (anchor and anchor not in anchors_of(file)):
             broken.append(f"{target}#{anchor}")
