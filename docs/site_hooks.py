@@ -1,11 +1,13 @@
-"""Hooks of MkDocs: what a page links outside ``docs/`` joins the site, and every link of the built site is checked.
+"""Hooks of MkDocs: what a page links outside ``docs/`` joins the site, and the built site is checked.
 
 A page links ``../examples/x.py`` or ``../CONTRIBUTING.md`` as GitHub needs it. In the site such a file is at
-``repository/examples/x.py`` or a page ``repository/CONTRIBUTING``; Python files become pages, too.
+``repository/examples/x.py`` or a page ``repository/CONTRIBUTING``; Python files become pages, too. Search does not find
+them, and the site has no file that only Python needs.
 """
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator
@@ -41,6 +43,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Return ``markdown`` with links to files outside ``docs/`` changed to their place in the site."""
     uri = page.file.src_uri
+    if uri.startswith(f"{OUTSIDE}/"):
+        page.meta["search"] = {"exclude": True}
     source = ROOT / uri.removeprefix(f"{OUTSIDE}/") if uri.startswith(f"{OUTSIDE}/") else DOCS / uri
 
     def in_site(link: re.Match[str]) -> str:
@@ -55,8 +59,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_post_build(config: Any) -> None:
-    """Raise ``PluginError`` if a link of a built page leads to no file, or to no place of its page."""
+    """Raise ``PluginError`` if a link of a built page leads nowhere, or if the site or its search has too much."""
     site = Path(config["site_dir"])
+    index = json.loads((site / "search" / "search_index.json").read_text(encoding="utf-8"))["docs"]
+    too_much = [*site.rglob("*.pyc"), *(entry["location"] for entry in index if entry["location"].startswith(OUTSIDE))]
+    if too_much:
+        raise PluginError(f"the site or its search index has {', '.join(map(str, too_much))}")
     pages = {path: _Page(path) for path in site.rglob("*.html") if path.name != "404.html"}
     broken = []
     for path, page in pages.items():
