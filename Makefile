@@ -22,6 +22,7 @@ GAME   ?= Breakout
 ARGS   ?=
 SECONDS ?= 3
 TRANSITIONS ?= 10_000
+UPDATES ?= 50
 WHAT   ?= tests/core tests/frames tests/storage tests/replay
 
 # Tests wait for processes and timeouts, so two cores take three workers. Each worker imports all libraries, for 5 s.
@@ -233,7 +234,7 @@ $(NOTEBOOK)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt
 
 notebook: $(NOTEBOOK)/ready  ## run the notebook of examples with small numbers; TRANSITIONS=1_000_000 records more
 	@mkdir -p build
-	cd build && TRANSITIONS=$(TRANSITIONS) UPDATES=50 \
+	cd build && TRANSITIONS=$(TRANSITIONS) UPDATES=$(UPDATES) \
 		$(CURDIR)/$(NOTEBOOK)/bin/jupyter-execute --kernel_name=python3 --output=$(CURDIR)/build/million_transitions.ipynb \
 		$(CURDIR)/examples/million_transitions.ipynb
 
