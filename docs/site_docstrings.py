@@ -42,7 +42,7 @@ def as_markdown(docstring: str) -> str:
             while end < len(lines) and (not lines[end].strip() or _indent(lines[end]) > indent):
                 end += 1
             text = _inline(line.rstrip()[:-2].rstrip())
-            block = [lines[number][indent + 4 :] for number in range(place + 1, end)]
+            block = [lines[number][indent + 4 :].replace("``", "") for number in range(place + 1, end)]
             written += [text + (":" if text.strip() else ""), "", "```text", *_stripped(block), "```", ""]
         else:
             written.append(_inline(line))
