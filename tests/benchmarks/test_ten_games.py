@@ -1,0 +1,63 @@
+"""Runs of several games beside published curves: the same mean, of the same agent steps."""
+
+import csv
+import json
+
+import pytest
+
+import ten_games
+from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS
+from framestow.training.run_folder import RunFolder
+from framestow.training.settings import Settings
+
+
+def run_of(path, game, scores_by_step, **settings):
+    folder = RunFolder.create(path, Settings(game, preset="dopamine", **{"steps": 500_000} | settings))
+    with folder.episodes.open("w", newline="") as file:
+        rows = [[n, step, 0, score, 90] for n, (step, score) in enumerate(scores_by_step.items(), 1)]
+        csv.writer(file).writerows([COLUMNS, *rows])
+    row = dict.fromkeys(PROGRESS_COLUMNS, 0) | {"agent_steps": 500_000, "cpu_s": 1_200}
+    with folder.progress.open("w", newline="") as file:
+        csv.writer(file).writerows([PROGRESS_COLUMNS, list(row.values())])
+    return str(path)
+
+
+def compare(monkeypatch, tmp_path, *runs):
+    monkeypatch.setattr(ten_games, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(ten_games, "commit", lambda name: f"commit of {name}")
+    monkeypatch.setattr("sys.argv", ["ten_games.py", *runs])
+    ten_games.main()
+
+
+def test_the_mean_of_the_last_part_stands_beside_the_published_ones(tmp_path, monkeypatch, capsys):
+    qbert = run_of(tmp_path / "a", "Qbert", {250_000: 9_000.0, 250_001: 800.0, 500_000: 900.0, 500_001: 9_000.0})
+    pong = run_of(tmp_path / "b", "Pong", {400_000: -21.0})
+
+    compare(monkeypatch, tmp_path, qbert, pong)
+
+    shown = capsys.readouterr().out
+    assert "| Pong | -20.7 | -21.0 | -19.1 | -18.6 | -20.5 | -15.8 | -20.6 | -13.8 | 20 |" in shown
+    assert "| Qbert | 163.9 | **850.0** | 377.1 | 447.5 | 314.4 | 700.8 | 450.6 | 677.6 | 20 |" in shown
+    games = json.loads((tmp_path / "results" / "ten_games.json").read_text())["games"]
+    assert [(row["mean_of_last_point"], row["is_best"]) for row in games.values()] == [(-21.0, False), (850.0, True)]
+    assert (tmp_path / "results" / "ten_games.png").read_bytes()[:4] == b"\x89PNG"
+
+
+@pytest.mark.parametrize(
+    ("games", "settings", "message"),
+    [
+        (("Pong", "Pong"), {}, "2 runs of 1 games"),
+        (("Pong", "Boxing"), {}, "no published curve of Boxing"),
+        (("Pong", "Qbert"), {"n_step": 3}, "differ only in game and seed"),
+        (("Pong",), {"steps": 600_000}, "600,000 steps: a multiple of 250,000"),
+    ],
+)
+def test_runs_that_cannot_be_compared_are_refused(tmp_path, monkeypatch, capsys, games, settings, message):
+    first, *others = games
+    runs = [run_of(tmp_path / "0", first, {}, **settings)]
+    runs += [run_of(tmp_path / str(number), game, {}) for number, game in enumerate(others, 1)]
+
+    with pytest.raises(SystemExit):
+        compare(monkeypatch, tmp_path, *runs)
+
+    assert message in capsys.readouterr().err
