@@ -177,6 +177,7 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	$(BENCH)/bin/python benchmarks/million.py
 	$(BENCH)/bin/python benchmarks/steps.py
 	$(BENCH)/bin/python benchmarks/threads.py
+	$(BENCH)/bin/python benchmarks/portable.py
 	$(BENCH)/bin/python benchmarks/loading.py
 	$(BENCH)/bin/python benchmarks/dtypes.py
 	$(BENCH)/bin/python benchmarks/sampling.py

@@ -1,7 +1,8 @@
-"""Check that a release could be built from this checkout now, and print what is missing.
+"""Check that a release could be built from this checkout now, and print what is missing and what is left to do by hand.
 
 ``make release-check`` runs it in the environment of release/requirements.txt. Every check prints its figures; a failed
-one does not stop the next. The exit code is 1 if anything is missing.
+one does not stop the next. A check is skipped where a compiler or an emulator is not installed. The exit code is 1 if
+anything is missing.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import argparse
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -17,6 +19,9 @@ import tarfile
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
+from email import message_from_bytes
+from email.message import Message
+from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -25,6 +30,8 @@ DIST, REPAIRED, ENVIRONMENT = BUILD / "dist", BUILD / "wheelhouse", BUILD / "env
 
 QUICK_TESTS = ["tests/core", "tests/frames", "tests/storage", "tests/replay"]
 NATIVE_PROGRAMS = ["core_tests", "screen_tests", "step_blocks_tests", "step_ring_tests", "sum_tree_tests"]
+# The other programs start threads, and MinGW destroys their thread_local objects at the wrong time.
+WITHOUT_THREADS = ["screen_tests", "step_blocks_tests", "step_ring_tests", "sum_tree_tests"]
 
 # The root of a source distribution, and the files without which it does not build.
 ROOT_OF_SDIST = {"CHANGELOG.md", "CMakeLists.txt", "LICENSE", "PKG-INFO", "README.md", "pyproject.toml", "src"}
@@ -44,12 +51,14 @@ BEYOND_SSE2 = re.compile(
 # The functions that may have them: they run only if the processor was asked.
 ASKS_FIRST = re.compile(r"by_eight|by_five|by_16|eight_floats|by_instruction")
 
+# The fields of METADATA that a page on PyPI shows, or that pip reads.
+NEEDED_IN_METADATA = [
+    "Summary", "Author", "Keywords", "Classifier", "License-Expression", "Requires-Python", "Project-URL",
+]  # fmt: skip
+
 PLATFORMS = {"linux": ["x86_64", "aarch64"], "macos": ["x86_64", "arm64"], "windows": ["AMD64", "ARM64"]}
 
-NOT_HERE = [
-    "wheels for musl, arm64, macOS, Windows and other versions of Python: the release workflow builds and tests them",
-    "the publisher on PyPI: it must trust release.yml and the environment pypi of this repository",
-]
+NOT_HERE = "wheels for musl, arm64, macOS and Windows: the release workflow builds and tests them"
 
 USE = """
 import numpy as np, framestow
@@ -64,6 +73,10 @@ print(framestow.__version__, framestow.__file__)
 
 class MissingError(Exception):
     """Something that a release needs is missing; the message says what."""
+
+
+class SkippedError(Exception):
+    """A check needs a program that is not installed; the message says which."""
 
 
 def output(*command: object, **options: object) -> str:
@@ -85,19 +98,34 @@ def version() -> str:
     return re.findall(r'^__version__ = "(.+)"$', source, re.MULTILINE)[0]
 
 
-def check_version(tag: str | None) -> None:
-    """Compare the version with the newest entry of CHANGELOG.md and, if there is one, with the tag."""
+def newest_entry() -> tuple[str, str]:
+    """Return the newest version of CHANGELOG.md, and what stands behind it in its heading."""
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     entries = re.findall(r"^## \[?(\d[^\s\]]*)\]?(.*)$", changelog, re.MULTILINE)
-    if not entries or entries[0][0] != version():
-        newest = entries[0][0] if entries else "nothing"
+    return entries[0] if entries else ("nothing", "")
+
+
+def has_date(heading: str) -> bool:
+    """Return whether the heading of a version has its date."""
+    return bool(re.search(r"\d{4}-\d{2}-\d{2}", heading))
+
+
+def check_version(tag: str | None) -> None:
+    """Compare the version with the newest entry of CHANGELOG.md and, if there is one, with the tag.
+
+    A tag needs the date of the release, too.
+    """
+    newest, rest = newest_entry()
+    if newest != version():
         raise MissingError(
             f"CHANGELOG.md has {newest} as its newest version and the package {version()}: make them equal"
         )
     print(f"version {version()}, the newest of CHANGELOG.md")
-    if tag is not None and tag != f"v{version()}":
+    if tag is None:
+        return
+    if tag != f"v{version()}":
         raise MissingError(f"the tag is {tag}: version {version()} has the tag v{version()}")
-    if not re.search(r"\d{4}-\d{2}-\d{2}", entries[0][1]):
+    if not has_date(rest):
         raise MissingError(f"CHANGELOG.md has no date for {version()}: write it on the day of the release")
 
 
@@ -116,7 +144,6 @@ def check_sdist() -> None:
         raise MissingError(f"the source distribution lacks {', '.join(sorted(lacking))}")
     if surplus or built:
         raise MissingError(f"the source distribution has {', '.join(sorted(surplus | built))}: add it to sdist.exclude")
-    output(sys.executable, "-m", "twine", "check", "--strict", sdist)
 
 
 def check_wheel() -> None:
@@ -145,6 +172,37 @@ def check_wheel() -> None:
         print(f"newest symbol of {library}: {max(versions, key=as_numbers, default='none')}")
 
 
+def check_metadata() -> None:
+    """Check what PyPI reads: the description by Twine, the classifiers, the addresses and the links of METADATA."""
+    [sdist], [wheel] = DIST.glob("*.tar.gz"), REPAIRED.glob("*.whl")
+    output(sys.executable, "-m", "twine", "check", "--strict", sdist, wheel)
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = message_from_bytes(archive.read(name))
+    known = import_module("trove_classifiers").classifiers
+    if faults := [*faults_of(metadata), *(f"{one} is no classifier" for one in classifiers_of(metadata) - known)]:
+        raise MissingError("; ".join(faults))
+    print(f"METADATA: {len(classifiers_of(metadata))} classifiers; {'; '.join(metadata.get_all('Project-URL', []))}")
+
+
+def classifiers_of(metadata: Message) -> set[str]:
+    """Return the classifiers of METADATA."""
+    return set(metadata.get_all("Classifier", []))
+
+
+def faults_of(metadata: Message) -> list[str]:
+    """Return what is wrong in METADATA: missing fields, another version, links that lead nowhere on PyPI."""
+    faults = [f"METADATA has no {field}" for field in NEEDED_IN_METADATA if field not in metadata]
+    if metadata["Version"] != version():
+        faults.append(f"METADATA has version {metadata['Version']}, not {version()}")
+    text = metadata.get_payload()
+    links = re.findall(r"\]\(([^)\s]+)|(?:src|srcset|href)=\"([^\"]+)", text if isinstance(text, str) else "")
+    relative = sorted({link for pair in links for link in pair if link and not link.startswith(("https://", "#"))})
+    if relative:
+        faults.append(f"{len(relative)} links of README.md are relative, the first is {relative[0]}")
+    return faults
+
+
 def as_numbers(text: str) -> tuple[int, ...]:
     """Return a version as numbers, so that 2.9 is before 2.34."""
     return tuple(int(part) for part in text.split("."))
@@ -153,7 +211,7 @@ def as_numbers(text: str) -> tuple[int, ...]:
 def check_processor() -> None:
     """Check that only code that asks the processor first has instructions beyond SSE2, and that results are equal."""
     output("native_tests/build.sh", "release_gcc", "", "processor_tests")
-    print(output("build/release_gcc/native_tests/processor_tests").strip())
+    print(output(native_program("gcc", "processor_tests")).strip())
     if platform.machine() not in ("x86_64", "AMD64"):
         return
     objects = sorted((ROOT / "build/release_gcc/CMakeFiles/framestow_core.dir").rglob("*.o"))
@@ -205,6 +263,37 @@ def check_tests(are_quick: bool) -> None:
     print(output(*command, env={**os.environ, "OMP_NUM_THREADS": "1", **quick}).strip().splitlines()[-1])
 
 
+def check_pythons() -> None:
+    """Build and test a wheel, as the release workflow does, with every other Python that the package names.
+
+    Raises:
+        SkippedError: a version is not installed.
+    """
+    [sdist] = DIST.glob("*.tar.gz")
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    named = re.findall(r"Python :: (3\.\d+)", project)
+    [requires] = re.findall(r"^test-requires = \[(.*)\]", project, re.MULTILINE)
+    [tests] = re.findall(r"^test-command = 'python (.*)'", project, re.MULTILINE)
+    absent = []
+    for number in named:
+        if number == f"3.{sys.version_info.minor}":
+            continue
+        try:
+            output(f"python{number}", "--version")
+        except MissingError:
+            absent.append(number)
+            continue
+        folder = BUILD / f"python{number}"
+        shutil.rmtree(folder, ignore_errors=True)
+        output(f"python{number}", "-m", "venv", folder)
+        python = folder / "bin" / "python"
+        output(python, "-m", "pip", "install", "--quiet", sdist, *re.findall('"(.*?)"', requires))
+        printed = output(python, *shlex.split(tests), env={**os.environ, "QUICK": "yes"})
+        print(f"Python {number}: {printed.strip().splitlines()[-1]}", flush=True)
+    if absent:
+        raise SkippedError(f"no Python {', '.join(absent)} is installed")
+
+
 def check_compilers() -> None:
     """Compile module, core and native tests with GCC and Clang, with warnings as errors."""
     named = [shutil.which(name) for name in ("clang++", *(f"clang++-{number}" for number in range(22, 13, -1)))]
@@ -221,6 +310,69 @@ def check_compilers() -> None:
             env={**os.environ, "CXX": compiler},
         )
         print(f"no warning of {output(compiler, '--version').splitlines()[0]}")
+
+
+def check_arm64() -> None:
+    """Compile the core for arm64 with warnings as errors; run the native tests under QEMU and compare their results."""
+    programs = [*NATIVE_PROGRAMS, "thread_test", "processor_tests"]
+    cross_compile("arm64", "aarch64-linux-gnu-g++", "g++-aarch64-linux-gnu", programs)
+    printed = run_under("qemu-aarch64", "qemu-user", [native_program("arm64", name) for name in programs])
+    output("native_tests/build.sh", "release_gcc", "", "processor_tests")
+    here = output(native_program("gcc", "processor_tests")).splitlines()[-1]
+    if here not in printed:
+        raise MissingError(f"arm64 computes other bytes: this processor has the {here}")
+    print(f"arm64 computes the same bytes as this processor: {here}")
+
+
+def check_windows() -> None:
+    """Compile the core for Windows with warnings as errors; run the native tests that start no threads under Wine."""
+    cross_compile("windows", "x86_64-w64-mingw32-g++", "g++-mingw-w64-x86-64", NATIVE_PROGRAMS)
+    run_under("wine", "wine wine64", [native_program("windows", f"{name}.exe") for name in WITHOUT_THREADS])
+
+
+def cross_compile(system: str, compiler: str, package: str, programs: list[str]) -> None:
+    """Compile the core and native tests for another system; raise ``SkippedError`` without a compiler for it."""
+    if not shutil.which(compiler):
+        raise SkippedError(f"{compiler} is not installed (apt-get install {package})")
+    toolchain = {"CMAKE_TOOLCHAIN_FILE": str(ROOT / "native_tests" / f"{system}.cmake")}
+    output("native_tests/build.sh", f"release_{system}", "", *programs, env={**os.environ, **toolchain})
+    print(f"no warning of {output(compiler, '--version').splitlines()[0]}")
+
+
+def native_program(build: str, name: str) -> Path:
+    """Return the path of a program of native_tests that was built for a release check."""
+    return ROOT / "build" / f"release_{build}" / "native_tests" / name
+
+
+def run_under(emulator: str, package: str, programs: list[Path]) -> str:
+    """Run programs of another system and return what they print; raise ``SkippedError`` without an emulator."""
+    if not shutil.which(emulator):
+        raise SkippedError(f"compiled, but not run: {emulator} is not installed (apt-get install {package})")
+    wine = {"WINEPREFIX": str(BUILD / "wine"), "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
+    printed = "".join(output(emulator, program, env={**os.environ, **wine}) for program in programs)
+    print(f"{emulator} ran {', '.join(program.stem for program in programs)}")
+    return printed
+
+
+def left_by_hand() -> list[str]:
+    """Return what a person has to do to publish this checkout, in this order."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    [repository] = re.findall(r'^Repository = "(.*)"', project, re.MULTILINE)
+    [documentation] = re.findall(r'^Documentation = "(.*)"', project, re.MULTILINE)
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    unpublished = [page.name for page in pages if f"ntil {version()} is on PyPI" in page.read_text(encoding="utf-8")]
+    is_dated = has_date(newest_entry()[1])
+    return [
+        f"GitHub: create {repository} and push main; or change [project.urls] of pyproject.toml to another address",
+        "GitHub, Settings, Security: switch on private vulnerability reporting, which SECURITY.md names",
+        f"GitHub, Settings, Pages: choose GitHub Actions as the source, so that {documentation} has the site",
+        "GitHub, Settings, Environments: create the environment pypi",
+        "PyPI, Publishing: add the workflow release.yml of this repository and the environment pypi as a publisher",
+        "GitHub, Actions: start the release workflow once; without a tag it builds and tests all wheels only",
+        *([] if is_dated else [f"CHANGELOG.md: write the date into the heading of {version()}"]),
+        *([f"{', '.join(unpublished)}: remove what holds until {version()} is on PyPI"] if unpublished else []),
+        f"git tag v{version()}, and push the tag: the release workflow publishes it",
+    ]
 
 
 def check_settings() -> None:
@@ -244,25 +396,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "settings": check_settings,
         "sdist": check_sdist,
         "wheel": check_wheel,
+        "metadata": check_metadata,
         "processor": check_processor,
         "installed": check_installed,
         "tests": lambda: check_tests(options.quick),
+        "pythons": check_pythons,
         "compilers": check_compilers,
+        "arm64": check_arm64,
+        "windows": check_windows,
     }
     parser.add_argument("--only", nargs="+", choices=list(checks), default=list(checks), help="run only these checks")
     options = parser.parse_args(arguments)
     BUILD.mkdir(parents=True, exist_ok=True)
-    missing = []
+    missing, not_here = [], [NOT_HERE]
     for name in options.only:
         print(f"== {name}", flush=True)
         try:
             checks[name]()
+        except SkippedError as error:
+            not_here.append(f"{name}: {error}")
+            print(f"SKIPPED: {error}", flush=True)
         except MissingError as error:
             missing.append(f"{name}: {error}")
             print(f"MISSING: {error}", flush=True)
         except ValueError as error:  # of unpacking: there is not exactly one file
             missing.append(f"{name}: an earlier check left no file for it ({error})")
-    print("\nnot checked on this machine:", *NOT_HERE, sep="\n- ")
+    print("\nnot checked on this machine:", *not_here, sep="\n- ")
+    print("\nleft to do by hand:", *left_by_hand(), sep="\n- ")
     print("\nmissing:", *missing, sep="\n- ") if missing else print("\nnothing is missing")
     return 1 if missing else 0
 

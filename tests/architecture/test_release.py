@@ -1,21 +1,46 @@
-"""What a release says about itself agrees: the version, the changelog, the versions of Python."""
+"""What a release says about itself agrees: the version, the changelog, the versions of Python, the addresses."""
 
 from __future__ import annotations
 
 import re
 import runpy
+import shutil
+from email import message_from_string
 from pathlib import Path
 
 import pytest
 
+try:
+    import tomllib
+except ImportError:  # Python 3.10; pytest needs tomli there
+    import tomli as tomllib
+
 ROOT = Path(__file__).parents[2]
 CHECK = runpy.run_path(str(ROOT / "release" / "check.py"))
 MissingError = CHECK["MissingError"]
-PROJECT = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+SETTINGS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+PROJECT = SETTINGS["project"]
+NAMED_PYTHONS = re.findall(r"Python :: 3\.(\d+)", "\n".join(PROJECT["classifiers"]))
+METADATA = """\
+Version: {version}
+Summary: Replay memory
+Author: Somebody
+Keywords: replay
+Classifier: Typing :: Typed
+License-Expression: MIT
+Requires-Python: >=3.10
+Project-URL: Repository, https://example.org
+
+{description}
+"""
 
 
-def write_release(root, version, heading):
+def write_release(root, version, heading, readme=""):
     (root / "src/framestow").mkdir(parents=True)
+    (root / "pyproject.toml").write_text(
+        'Documentation = "https://example.org"\nRepository = "https://example.org/code"\n', encoding="utf-8"
+    )
+    (root / "README.md").write_text(readme, encoding="utf-8")
     (root / "src/framestow/__init__.py").write_text(f'__version__ = "{version}"\n', encoding="utf-8")
     (root / "CHANGELOG.md").write_text(f"# Changelog\n\n## [Unreleased]\n\n{heading}\n\n## 0.0.1\n", encoding="utf-8")
 
@@ -40,7 +65,7 @@ def test_a_release_has_a_dated_changelog_and_the_tag_of_its_version(root, headin
     [
         ("1.2.3", "## 1.2.2 - 2030-01-31", None, "CHANGELOG.md has 1.2.2 as its newest version and the package 1.2.3"),
         ("1.2.3", "## 1.2.3 - 2030-01-31", "v1.2.4", "the tag is v1.2.4: version 1.2.3 has the tag v1.2.3"),
-        ("1.2.3", "## 1.2.3 (unreleased)", None, "CHANGELOG.md has no date for 1.2.3"),
+        ("1.2.3", "## 1.2.3 (unreleased)", "v1.2.3", "CHANGELOG.md has no date for 1.2.3"),
     ],
 )
 def test_a_release_without_its_changelog_its_tag_or_a_date_is_refused(root, version, heading, tag, message):
@@ -56,11 +81,72 @@ def test_the_newest_version_of_the_changelog_is_the_package():
     assert CHECK["version"]() == re.findall(r"^## \[?(\d+\.\d+\.\d+)", changelog, re.MULTILINE)[0]
 
 
-def test_wheels_are_built_for_every_python_that_the_package_names():
-    [built] = re.findall(r'^build = "(.*?)"', PROJECT, re.MULTILINE)
-    named = re.findall(r"Python :: 3\.(\d+)", PROJECT)
+def test_a_release_without_a_date_can_be_checked_and_the_date_is_left_to_do_by_hand(root):
+    write_release(root, "1.2.3", "## 1.2.3 (unreleased)", "Until 1.2.3 is on PyPI, install a checkout.")
 
-    assert [f"cp3{minor}-*" for minor in named] == built.split()
+    CHECK["check_version"](None)
+    left = CHECK["left_by_hand"]()
+
+    assert "CHANGELOG.md: write the date into the heading of 1.2.3" in left
+    assert "README.md: remove what holds until 1.2.3 is on PyPI" in left
+    assert left[-1].startswith("git tag v1.2.3")
+
+
+def test_a_dated_release_leaves_publishing_alone_to_do_by_hand(root):
+    write_release(root, "1.2.3", "## 1.2.3 - 2030-01-31", "pip install framestow")
+
+    assert [] == [step for step in CHECK["left_by_hand"]() if not step.startswith(("GitHub", "PyPI", "git tag"))]
+
+
+def test_a_check_without_its_compiler_is_skipped_with_the_package_that_has_it(monkeypatch, capsys):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+
+    code = CHECK["main"](["--only", "windows", "arm64"])
+
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert "SKIPPED: x86_64-w64-mingw32-g++ is not installed (apt-get install g++-mingw-w64-x86-64)" in printed
+    assert "- arm64: aarch64-linux-gnu-g++ is not installed (apt-get install g++-aarch64-linux-gnu)" in printed
+
+
+def test_metadata_of_a_whole_release_has_no_fault():
+    text = METADATA.format(version=CHECK["version"](), description="[a page](https://example.org/a) [below](#below)")
+
+    assert [] == CHECK["faults_of"](message_from_string(text))
+
+
+@pytest.mark.parametrize(
+    ("version", "description", "removed", "fault"),
+    [
+        ("0.0.0", "", "", "METADATA has version 0.0.0, not "),
+        ("", "", "Keywords: replay\n", "METADATA has no Keywords"),
+        ("", "[a page](docs/index.md) [b](docs/versions.md)", "", "2 links of README.md are relative, the first is docs/index.md"),
+        ("", '<img src="docs/view.png">', "", "1 links of README.md are relative, the first is docs/view.png"),
+    ],
+)
+def test_metadata_with_a_fault_is_refused(version, description, removed, fault):
+    text = METADATA.format(version=version or CHECK["version"](), description=description).replace(removed, "")
+
+    assert [fault] == [found[: len(fault)] for found in CHECK["faults_of"](message_from_string(text))]
+
+
+def test_addresses_are_of_one_repository_and_the_citation_has_them_too():
+    urls = PROJECT["urls"]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+    assert {"Documentation", "Repository", "Issues", "Changelog"} <= set(urls)
+    assert urls["Issues"].startswith(f"{urls['Repository']}/")
+    assert urls["Changelog"].startswith(f"{urls['Repository']}/")
+    assert f'repository-code: "{urls["Repository"]}"' in citation
+    assert f"version: {CHECK['version']()}" in citation
+    assert f"license: {PROJECT['license']}" in citation
+
+
+def test_wheels_are_built_for_every_python_that_the_package_names():
+    built = SETTINGS["tool"]["cibuildwheel"]["build"]
+
+    assert [f"cp3{minor}-*" for minor in NAMED_PYTHONS] == built.split()
+    assert f">=3.{NAMED_PYTHONS[0]}" == PROJECT["requires-python"]
 
 
 def test_instructions_beyond_sse2_are_found_in_a_disassembly():
