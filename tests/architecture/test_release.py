@@ -120,7 +120,12 @@ def test_metadata_of_a_whole_release_has_no_fault():
     [
         ("0.0.0", "", "", "METADATA has version 0.0.0, not "),
         ("", "", "Keywords: replay\n", "METADATA has no Keywords"),
-        ("", "[a page](docs/index.md) [b](docs/versions.md)", "", "2 links of README.md are relative, the first is docs/index.md"),
+        (
+            "",
+            "[a](docs/index.md) [b](docs/versions.md)",
+            "",
+            "2 links of README.md are relative, the first is docs/index.md",
+        ),
         ("", '<img src="docs/view.png">', "", "1 links of README.md are relative, the first is docs/view.png"),
     ],
 )
