@@ -175,6 +175,7 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	-$(MAKE) scenes  # optional: packing.py names the games that are missing
 	$(BENCH)/bin/python benchmarks/packing.py
 	$(BENCH)/bin/python benchmarks/million.py
+	$(BENCH)/bin/python benchmarks/million.py --game UpNDown
 	$(BENCH)/bin/python benchmarks/steps.py
 	$(BENCH)/bin/python benchmarks/threads.py
 	$(BENCH)/bin/python benchmarks/portable.py
@@ -192,6 +193,8 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	$(BENCH)/bin/python benchmarks/vector_environments.py
 	for question in saving flushing disk_reading retention budgets verifying viewing same_training; do \
 		$(BENCH)/bin/python benchmarks/$$question.py || exit 1; done
+	$(BENCH)/bin/python benchmarks/readme_picture.py
+	$(BENCH)/bin/python benchmarks/figures.py --write
 
 # JAX takes 600 MB with its dependencies, too much for every test run.
 $(JAX)/ready: $(NATIVE) $(shell find src -name '*.py') constraints.txt

@@ -2,7 +2,6 @@
 
     python benchmarks/drop_ins.py                                     everything, results/drop_ins.json
     python benchmarks/drop_ins.py --libraries tianshou --quick        a trial, printed only
-    python benchmarks/drop_ins.py --write-page                        the results into docs/libraries.md
 
 Each library's own buffer and framestow's drop-in store the same recorded frames (atari_frames.py: 20,000 of random
 play, repeated) through that library's own calls, as stacks of 4 frames of 84 x 84, and sample batches of 32. Each
@@ -23,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import statistics
 import subprocess
 import sys
@@ -41,6 +39,7 @@ import numpy as np
 from atari_frames import recording
 from drop_in_buffers import BATCH_SIZE, STACK, Candidate, Size
 from drop_in_libraries import LIBRARIES
+from figures import table
 from framestow.benchmarking.buffers import Buffer
 from framestow.benchmarking.play import Play, Row
 from framestow.benchmarking.result_files import write_result
@@ -49,8 +48,6 @@ from framestow.process_memory import live_bytes
 from recorded_frames import Recording
 
 RESULT = Path(__file__).parent / "results" / "drop_ins.json"
-PAGE = Path(__file__).parents[1] / "docs" / "libraries.md"
-TABLE = re.compile(r"(?<=<!-- figures -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
 GAMES = ("breakout", "ms_pacman")  # what packs well, and what does not
 NUM_ACTIONS = 18
 GIB = 1 << 30
@@ -181,11 +178,12 @@ def show(library: str, game: str, rows: list[dict[str, Any]]) -> None:
 
 
 def page_table(libraries: dict[str, Any]) -> str:
-    """The results as docs/libraries.md shows them: a line for each buffer of another library's."""
-    lines = [
-        "| in the place of | bytes a transition | ours | `sample(32)`, µs | ours | a step's `add`, µs | ours |",
-        "|---|--:|--:|--:|--:|--:|--:|",
-    ]
+    """Return the results as docs/libraries.md shows them: a line for each buffer of another library's."""
+    figures = ("bytes a transition", "ours", "`sample(32)`, µs", "ours", "a step's `add`, µs", "ours")
+    return table(["in the place of", *figures], page_rows(libraries))
+
+
+def page_rows(libraries: dict[str, Any]) -> Iterator[list[str]]:
     for library, figures in libraries.items():
         if library == "own loop":  # replaces no library's buffer
             continue
@@ -197,13 +195,7 @@ def page_table(libraries: dict[str, Any]) -> str:
                 for which in (index, 0):
                     both = [f"{rows[which][figure]:,.0f}" for rows in games]
                     cells.append(" / ".join(dict.fromkeys(both)))
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines)
-
-
-def write_page() -> None:
-    table = page_table(json.loads(RESULT.read_text(encoding="utf-8"))["libraries"])
-    PAGE.write_text(TABLE.sub(lambda _: f"\n{table}\n\n", PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+            yield cells
 
 
 def main() -> None:
@@ -213,14 +205,10 @@ def main() -> None:
     parser.add_argument("--transitions", type=int, default=100_000, help="that framestow stores")
     parser.add_argument("--gib", type=float, default=1.5, help="that a library's own buffer may take")
     parser.add_argument("--quick", action="store_true", help="few rounds of everything")
-    parser.add_argument("--write-page", action="store_true", help="measure nothing; put the results into the page")
     parser.add_argument("--only", nargs=2, metavar=("LIBRARY", "GAME"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only:
         print(json.dumps(measure(*arguments.only, arguments.transitions, arguments.gib, arguments.quick)))
-        return
-    if arguments.write_page:
-        write_page()
         return
     print(f"{'':18s} {'':10s} {'':22s} {'stored':>9s} {'bytes':>9s} {'sample':>8s}   add, µs, from")
     print(f"{'':18s} {'':10s} {'':22s} {'':>9s} {'a trans.':>9s} {'(32) µs':>8s}  1 env.  8 env.  gives up")

@@ -1,7 +1,12 @@
 """Measure the memory of a million real Breakout transitions, and training from them.
 
-    python benchmarks/million.py                  record 1,000,000 transitions, then train from them
-    python benchmarks/million.py --keep FOLDER    and keep the memory there
+    python benchmarks/million.py                      record 1,000,000 transitions, then train from them
+    python benchmarks/million.py --game UpNDown       of another game, results/million_upndown.json
+    python benchmarks/million.py --cuda PYTHON        train also with that Python, which has PyTorch's CUDA build
+    python benchmarks/million.py --keep FOLDER        and keep the memory there
+
+PYTHON is of an environment with `pip install framestow[train]`, where pip takes PyTorch from PyPI. The result keeps the
+last figure of that build where the option is not given.
 
 Recording plays random actions with sticky actions (preset "machado2018") in 8 environments. Resident memory is read
 from the operating system before the memory is built, with everything imported and the environments running, and again
@@ -11,11 +16,13 @@ when it is full. Training runs in its own process, which loads the memory and ma
 from __future__ import annotations
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,9 +35,10 @@ RESULTS = Path(__file__).parent / "results"
 MIB = 2**20
 NUM_ENVS = 8
 TRAIN_UPDATES = 300
+USUAL_TRANSITIONS = 1_000_000
 
 
-def record(num_transitions: int, game: str, folder: Path) -> dict[str, float]:
+def record(num_transitions: int, game: str, folder: Path) -> dict[str, Any]:
     from framestow import envs
 
     inner = envs.make_atari(game, num_envs=NUM_ENVS, preset="machado2018", seed=0)
@@ -67,8 +75,10 @@ def record(num_transitions: int, game: str, folder: Path) -> dict[str, float]:
     }
 
 
-def train(folder: Path) -> tuple[float, int]:
-    """Return updates per second from the memory in ``folder``, and the resident bytes of their process."""
+def train(folder: Path) -> tuple[str, float, int]:
+    """Train from the memory in ``folder``; return PyTorch's version, updates a second and the process's bytes."""
+    import torch
+
     from framestow.agents.dqn import DQN
     from framestow.training import Settings
 
@@ -79,33 +89,48 @@ def train(folder: Path) -> tuple[float, int]:
     start = time.perf_counter()
     for _ in range(TRAIN_UPDATES):
         agent.learn(memory.sample(32))
-    return TRAIN_UPDATES / (time.perf_counter() - start), resident_bytes()
+    return torch.__version__, TRAIN_UPDATES / (time.perf_counter() - start), resident_bytes()
+
+
+def train_with(python: str, folder: Path) -> dict[str, Any]:
+    """Train from the memory in ``folder`` in a process of its own, with another Python; return its figures."""
+    command = [python, __file__, "--only-train", str(folder)]
+    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    torch, rate, nbytes = output.split()
+    return {"torch": torch, "updates": TRAIN_UPDATES, "updates_a_second": float(rate), "process_bytes": int(nbytes)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--transitions", type=int, default=1_000_000, help="how many to record")
+    parser.add_argument("--transitions", type=int, default=USUAL_TRANSITIONS, help="how many to record")
     parser.add_argument("--game", default="Breakout")
+    parser.add_argument("--cuda", metavar="PYTHON", help="also train with this Python, for its process's bytes")
     parser.add_argument("--keep", type=Path, help="folder in which the memory is kept")
     parser.add_argument("--only-train", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.only_train:
         print(*train(arguments.only_train))
         return
+    result = RESULTS / f"million_{arguments.game.lower()}.json"
+    before = json.loads(result.read_text(encoding="utf-8")) if result.exists() else {}
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.keep or Path(scratch) / "memory"
         figures = record(arguments.transitions, arguments.game, folder)
-        output = subprocess.run(
-            [sys.executable, __file__, "--only-train", str(folder)], capture_output=True, text=True, check=True
-        ).stdout
-    rate, peak = (float(value) for value in output.split())
-    figures |= {"updates": TRAIN_UPDATES, "updates_a_second": rate, "training_process_bytes": peak}
+        figures["training"] = train_with(sys.executable, folder)
+        if arguments.cuda:
+            figures["training_with_cuda"] = train_with(arguments.cuda, folder)
+        elif "training_with_cuda" in before:
+            figures["training_with_cuda"] = before["training_with_cuda"]
     print(
         f"{figures['transitions']:,} transitions: {figures['bytes_a_transition']:.1f} bytes each, "
-        f"{figures['resident_bytes_over_bare_process'] / MIB:.0f} MiB over the bare process; "
-        f"a process that trains from them takes {peak / MIB:.0f} MiB with PyTorch"
+        f"{figures['resident_bytes_over_bare_process'] / MIB:.0f} MiB over the bare process"
     )
-    print("written to", write_result(RESULTS / f"million_{arguments.game.lower()}.json", figures).name)
+    for training in (figures[name] for name in ("training", "training_with_cuda") if name in figures):
+        print(
+            f"a process that trains from them, PyTorch {training['torch']}: {training['process_bytes'] / MIB:.0f} MiB"
+        )
+    if arguments.transitions >= USUAL_TRANSITIONS:
+        print("written to", write_result(result, figures).name)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
     python benchmarks/training.py --busy                    everything, results/training.json: 9 minutes
     python benchmarks/training.py --steps 80 --turn 40      a trial, printed only
-    python benchmarks/training.py --write-page              the results into docs/benchmarks.md
 
 All train DQN on Breakout with the same network, batch, samples a step, optimiser and rules of the game
 (`training_systems.py` has them, and their differences). The *bare learner* updates from one fixed batch at the same
@@ -31,9 +30,10 @@ from typing import Any
 
 import psutil
 
+from figures import RESULTS
 from framestow.benchmarking.result_files import write_result
 from framestow.envs.workers.pool import num_cores
-from training_figures import RESULT, page_tables, profile_row, row, write_page
+from training_figures import page_tables, profile_row, row
 from training_systems import SPINNING, SYSTEMS, WARMUP
 from training_turns import Answer, Rounds, TrainerProcess, busy_process, rate, serve
 
@@ -99,14 +99,10 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=num_cores(), help="of PyTorch, for every system")
     parser.add_argument("--busy", action="store_true", help="measure also beside a busy process")
     parser.add_argument("--only", nargs="+", choices=SYSTEMS, metavar="SYSTEM", help="measure these, printed only")
-    parser.add_argument("--write-page", action="store_true", help="measure nothing; put the results into the page")
     parser.add_argument("--system", choices=SYSTEMS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.system:
         serve(arguments.system, arguments.threads)
-        return
-    if arguments.write_page:
-        write_page()
         return
     rounds, rest = divmod(arguments.steps, max(arguments.turn, 1))
     if arguments.turn < 8 or rounds < 2 or rest:
@@ -130,9 +126,9 @@ def main() -> None:
         "versions": versions,
         **measure(names, rounds, arguments.turn, arguments.threads, arguments.busy),
     }
-    print(page_tables(figures))
+    print("\n\n".join(page_tables(figures)))
     if arguments.steps >= USUAL_STEPS and arguments.turn >= TURN and not arguments.only:
-        print("written:", write_result(RESULT, figures).name)
+        print("written:", write_result(RESULTS / "training.json", figures).name)
 
 
 if __name__ == "__main__":

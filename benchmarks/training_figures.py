@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import re
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from figures import table
 from training_profile import PARTS
 from training_systems import BARE, CAPACITY, SB3, SYSTEMS
 from training_turns import Answer, rate
-
-RESULT = Path(__file__).parent / "results" / "training.json"
-PAGE = Path(__file__).parents[1] / "docs" / "benchmarks.md"
-TABLES = re.compile(r"(?<=<!-- training -->\n).*?(?=<!-- end of training -->)", re.DOTALL)
 
 Round = Mapping[str, Answer]  # each trainer's answer
 
@@ -82,7 +76,7 @@ def profile_row(answers: Sequence[Answer]) -> dict[str, Any]:
     return {"ms_a_step": each_ms("parts"), "ms_a_step_in_other_threads": each_ms("parts_beside")}
 
 
-def page_tables(figures: Mapping[str, Any]) -> str:
+def page_tables(figures: Mapping[str, Any]) -> list[str]:
     """Return the tables of the page: speeds, speeds beside a busy process, the profile."""
     systems = figures["systems"]
     heads = ["steps a second", "of the bare learner", "of Stable-Baselines3", "one update, ms"]
@@ -94,12 +88,7 @@ def page_tables(figures: Mapping[str, Any]) -> str:
         tables.append(table(heads, map(busy_cells, systems.items())))
     if profile := figures["profile"]:
         tables.append(table(["ms of an agent step", *profile], profile_cells(profile)))
-    return "\n\n".join(tables)
-
-
-def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", f"|---|{'--:|' * (len(heads) - 1)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+    return tables
 
 
 def speed_cells(system: tuple[str, Mapping[str, Any]]) -> list[str]:
@@ -136,8 +125,3 @@ def profile_cells(profile: Mapping[str, Any]) -> Iterator[list[str]]:
 
 def times(value: float | None) -> str:
     return "" if value is None else f"{value:.2f}"
-
-
-def write_page() -> None:
-    tables = page_tables(json.loads(RESULT.read_text(encoding="utf-8")))
-    PAGE.write_text(TABLES.sub(lambda _: f"\n{tables}\n\n", PAGE.read_text(encoding="utf-8")), encoding="utf-8")

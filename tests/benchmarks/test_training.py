@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 
 import psutil
@@ -12,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import training_systems
 from framestow.torch import to_tensors
-from training_figures import PAGE, RESULT, TABLES, page_tables, profile_row, remaining_growth, row
+from training_figures import page_tables, profile_row, remaining_growth, row
 from training_profile import PARTS, PartClock
 from training_systems import BARE, LEARNING_RATE, SB3, SYSTEMS, BareLearner
 from training_turns import Rounds, TrainerProcess, busy_process, turn
@@ -214,17 +213,11 @@ def test_the_page_has_a_line_for_each_trainer_and_part_and_shows_what_another_th
     answer = answer_of(100, 1.0, parts=dict.fromkeys(PARTS, 0.1), parts_beside={PARTS[0]: 0.05})
     systems = {name: row(name, turns, turns, turns) for name in turns[0]}
 
-    lines = page_tables({"systems": systems, "profile": {"framestow": profile_row([answer])}}).splitlines()
+    tables = page_tables({"systems": systems, "profile": {"framestow": profile_row([answer])}})
+    lines = [line for table in tables for line in table.splitlines()]
 
-    assert "| framestow | 75.0 | 0.50 |  | 13.3 | 0.33 | 1 | 2 |" in lines
-    assert "| bare learner | 150.0 | 1.00 |  |" in lines
+    assert "| framestow | 75.0 | 0.50 | | 13.3 | 0.33 | 1 | 2 |" in lines
+    assert "| bare learner | 150.0 | 1.00 | |" in lines
     assert "| optimiser | 1.00 (11.1 %) |" in lines
     assert "| all | 9.00 |" in lines
     assert "| environment, in another thread meanwhile | 0.50 |" == lines[-1]
-
-
-def test_the_page_of_benchmarks_shows_the_measured_training():
-    [shown] = TABLES.findall(PAGE.read_text(encoding="utf-8"))
-
-    expected = page_tables(json.loads(RESULT.read_text(encoding="utf-8"))) if RESULT.exists() else ""
-    assert expected == shown.strip()

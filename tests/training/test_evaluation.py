@@ -2,6 +2,7 @@
 
 import json
 import threading
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -141,6 +142,17 @@ def test_a_player_pads_stacks_as_configured(tmp_path: Path) -> None:
     assert np.array_equal(repeated[:, 0], repeated[:, 1])
     assert np.array_equal(repeated[:, 1], zeros[:, 1])
     assert not zeros[:, 0].any()
+
+
+def test_a_player_keeps_as_much_of_its_play_as_asked(tmp_path: Path) -> None:
+    env = SerialVectorEnv([lambda: Countdown(3), lambda: Countdown(5)], seed=0)
+    player = Player(_trained_folder(tmp_path), env, epsilon=0.5, seed=0, device="cpu", capacity=40)
+
+    for _ in islice(player.steps(), 24):  # a step resets after each game
+        pass
+
+    games = [(episode.env_id, episode.frames()[:, 0, 0].tolist()) for episode in player.memory.episodes()]
+    assert [(0, [0, 1, 2, 3])] * 6 + [(1, [0, 1, 2, 3, 4, 5])] * 4 == games
 
 
 def test_an_evaluation_may_use_another_preset() -> None:

@@ -215,8 +215,8 @@ def _torchrl(storage: str, task: Task) -> Buffer:
     """Stores stacks and next stacks as a TensorDict, without prefetching.
 
     A thread that samples ahead could be put before every system here; a batch is measured from request to return.
-    PyTorch's indexing of ``uint8`` tensors takes three quarters of the time (820 of 1,170 µs on a busy machine).
-    ListStorage is 10 % quicker and makes a dozen Python objects a transition.
+    PyTorch's indexing of ``uint8`` tensors takes most of the time. ListStorage is little quicker and makes a dozen
+    Python objects a transition.
     """
     quiet_torchrl()
     from torchrl import data

@@ -91,13 +91,13 @@ LIGHT = Colours("#c8372d", "#33658a", "#777777", "#222222", "#e4e4e4", "#ffffff"
 DARK = Colours("#ff7b72", "#79c0ff", "#9198a1", "#e6edf3", "#30363d", "#0d1117")
 
 
-def write_plot(games: Sequence[BenchFigures], path: Path, colours: Colours = LIGHT) -> Path:
+def write_plot(games: Sequence[BenchFigures], path: Path, colours: Colours = LIGHT, description: str = "") -> Path:
     """Write ``plot`` of the games to ``path`` as a PNG, 1350 pixels wide for one game; return ``path``.
 
-    Creates missing folders. Raises ``OSError`` if the file cannot be written.
+    Creates missing folders. Raises ``OSError`` if the file cannot be written. ``description`` is text in the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    plot(games, colours).savefig(path)
+    plot(games, colours).savefig(path, metadata={"Description": description})
     return path
 
 

@@ -72,7 +72,7 @@ def settle_allocator() -> None:
     """Make the C library keep freed batches, as in a process that has freed a large array before.
 
     glibc returns large freed blocks to the system until a larger one has been freed. Until then every batch in new
-    arrays pays for its pages again: cpprb's ``sample(32)`` took 166 or 840 µs, depending on what had been freed.
+    arrays pays for its pages again, which changes its time by a factor of up to five.
     The other libraries gain from this call; framestow reuses its arrays.
     """
     np.ones(SETTLING_BYTES, np.uint8)

@@ -29,8 +29,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def limit_spinning() -> None:
     """Let PyTorch's OpenMP threads spin only briefly while they wait for one another; call it before importing torch.
 
-    By default they spin for milliseconds and starve threads that share their cores. Beside one busy process on two
-    cores, short spinning gives 1.8 times the steps a second; on idle cores it costs a tenth to a sixth of them
-    (docs/benchmarks.md). ``GOMP_SPINCOUNT`` in the environment wins.
+    By default they spin for milliseconds and starve threads that share their cores. Beside a busy process, short
+    spinning gives many more steps a second; on idle cores it costs a few (docs/benchmarks.md). ``GOMP_SPINCOUNT`` in
+    the environment wins.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "2000")

@@ -18,8 +18,8 @@ class PaletteScreen:
 
     The emulator writes to the two ``raw_frames`` in turn. ``learn`` sets the grey of the maximum of any two palette
     numbers, so the maximum of greys and the maximum per colour channel cost the same. A frame is resized byte for byte
-    as by OpenCV's INTER_AREA; without a ``frame_shape`` it is the grey screen. Only changed rows are recomputed: 4 µs
-    per frame of Breakout, about 40 µs if all pixels change.
+    as by OpenCV's INTER_AREA; without a ``frame_shape`` it is the grey screen. Only changed rows are
+    recomputed.
 
     Not safe for several threads at once.
 

@@ -13,8 +13,8 @@ Baselines: ``FrameStack(env, k)``                      ``FrameStack(env, k, axis
 vector environments: none                              ``VectorFrameStack(env, 4)``
 =====================================================  =================================================
 
-Observations equal those of the old wrapper at every step. A million of them take 7.4 GB, even after conversion to
-arrays. In a ``ReplayMemory`` they take 50 to 400 MB (docs/libraries.md).
+Observations equal those of the old wrapper at every step. They share their frames, even after conversion to
+arrays. In a ``ReplayMemory`` they take a hundredth of the bytes (docs/libraries.md).
 """
 
 from __future__ import annotations

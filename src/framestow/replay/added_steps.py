@@ -236,7 +236,7 @@ def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[
 
 
 def _as_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
-    """Return rows as their largest possible words: comparing words takes a third of the time of bytes."""
+    """Return rows as their largest possible words: comparing words is quicker than comparing bytes."""
     flat = rows.reshape(len(rows), -1)
     if flat.strides[1] != flat.itemsize:
         flat = np.ascontiguousarray(flat)

@@ -54,10 +54,9 @@ IDLE_REFERENCES, IDLE_BASE_REFERENCES = sys.getrefcount(_IDLE[0]), sys.getrefcou
 class OutputPool:
     """A pool of output buffers; reuses a buffer once no view of it is alive.
 
-    New memory for each batch costs more than unpacking, because the operating system zeroes every page (measured: 1.6
-    ms, and 0.09 ms for the copy). Every view refers to the base array of its buffer. So a buffer is free if only the
-    pool refers to it and to its base. This includes views of views, ``torch.from_numpy``, memoryviews and DLPack, and
-    needs no call to return a buffer.
+    New memory for each batch costs more than unpacking, because the operating system zeroes every page. Every view
+    refers to the base array of its buffer. So a buffer is free if only the pool refers to it and to its base. This
+    includes views of views, ``torch.from_numpy``, memoryviews and DLPack, and needs no call to return a buffer.
     """
 
     def __init__(self, max_buffers: int = MAX_BUFFERS, max_bytes: int = 144 * 2**20) -> None:

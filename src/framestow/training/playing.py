@@ -42,6 +42,7 @@ class Player:
         seed: Seed of the random actions.
         device: Where the network runs: auto, cpu, cuda or mps.
         stack_padding: Padding of a stack at the beginning of an episode.
+        capacity: Number of transitions that ``memory`` keeps of the play; ``None`` keeps each environment's newest one.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Player:
         device: str = "auto",
         *,
         stack_padding: StackPadding = "first_frame",
+        capacity: int | None = None,
     ) -> None:
         if not 0.0 <= epsilon <= 1.0:
             raise InvalidSettingsError(
@@ -62,16 +64,16 @@ class Player:
         num_actions = num_actions_of(env)
         self._policy = EpsilonGreedy(LinearSchedule(epsilon, epsilon, 0), num_actions, seed)
         # A memory stacks the frames, as in training, so the network gets the same observations.
-        memory = ReplayMemory(
-            env.num_envs,
+        self.memory = ReplayMemory(
+            env.num_envs if capacity is None else capacity,
             env.single_observation_space,
             env.single_action_space,
             stack=settings.stack,
             stack_padding=stack_padding,
             num_envs=env.num_envs,
-            storage="raw",
+            storage="raw" if capacity is None else "packed",
         )
-        self.env = Recorder(env, memory)
+        self.env = Recorder(env, self.memory)
         shape = self.env.single_observation_space.shape or ()
         self._agent = DQN(shape, num_actions, settings.agent(), choose_device(device), seed)
         state, self.agent_steps = _read_newest_agent(folder, str(self._agent.device))

@@ -64,7 +64,7 @@ class Screen:
         1 2 3 4                      max(3rd, 4th)
 
     A raw frame of an earlier step is never used. Every raw frame is read, because a game may end after any of them.
-    Reading palette numbers takes 2 µs; the emulator's own conversion to grey takes 10 µs.
+    Reading palette numbers is several times as fast as the emulator's own conversion to grey.
     """
 
     def __init__(self, ale: ale_py.ALEInterface, preset: Preset) -> None:

@@ -1,7 +1,7 @@
 """nnabla-rl's ``MemoryEfficientAtariBuffer``: takes and returns experiences with stacked float observations.
 
 The parts of an experience after ``s_next`` are usually an ``info`` dict. Atari's has the same few numbers at each step:
-as extras of the memory they take 8 bytes each; as pickled bytes 100, as a dict 300. Others are pickled.
+as extras of the memory they take 8 bytes each, much less than a pickle or a dict. Others are pickled.
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""The sentences and tables of the pages that have measured figures, one module for each kind of page."""

@@ -1,0 +1,70 @@
+"""docs/packing.md, and the bytes of scripted players in docs/saving.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from figures import Pages, figure, result, table
+
+packing = result("packing")
+frames, sets = packing["frames"], packing["sets"]
+
+
+def title(name: str) -> str:
+    return " ".join(word.capitalize() for word in name.replace("-", "_").split("_"))
+
+
+def cells(row: Mapping[str, float], is_mean: bool = False) -> list[str]:
+    kept_raw = "" if is_mean else f"{100 * row['raw_segments']:.0f} %"
+    return [
+        f"{row['bytes_per_frame']:,.0f}",
+        f"{100 * row['of_raw']:.1f} %",
+        kept_raw,
+        f"{row['read_us']:,.0f}",
+        f"{row['ratio_to_bare_copy']:.2f}",
+        f"{row['pack_us']:.1f}",
+        f"{row['pack_mean_us']:.1f}",
+    ]
+
+
+def set_rows(names: list[str], mean_of: str = "", mean: str = "geometric mean") -> Iterator[list[str]]:
+    for name in names:
+        yield [title(name), *cells(frames[name])]
+    if mean_of:
+        yield [f"*{mean}*", *cells(sets[mean_of]["geometric_mean"], is_mean=True)]
+
+
+HEADS = [
+    "frames",
+    "bytes a frame",
+    "of raw",
+    "kept raw",
+    "µs a batch",
+    "to the bare copy",
+    "µs to pack one, median",
+    "mean",
+]
+_ten = sets["the ten"]["names"]
+_rest = [name for name in sorted(sets["Atari-100k"]["names"]) if name not in _ten]
+_scenes = [*set_rows(sets["scenes"]["names"], "scenes"), *set_rows(sets["colour"]["names"])]
+_krull, _up_n_down = (figure(frames[name]["bytes_per_frame"]) for name in ("krull", "up_n_down"))
+_more = {
+    name: 100 * (frames[f"{name}-scripted"]["bytes_per_frame"] / frames[name]["bytes_per_frame"] - 1)
+    for name in (scripted.removesuffix("-scripted") for scripted in sets["scripted"]["names"])
+}
+
+PAGES: Pages = {
+    "docs/packing.md": [
+        table(HEADS, set_rows(_ten, "the ten")),
+        table(HEADS, set_rows(_rest, "Atari-100k", "geometric mean of all 26")),
+        table(HEADS, set_rows(sets["scripted"]["names"], "scripted")),
+        table(HEADS, _scenes),
+        table(HEADS, set_rows(sets["synthetic"]["names"])),
+        f"Krull and UpNDown, whose whole screens move, take {_krull} and {_up_n_down} bytes",
+    ],
+    "docs/saving.md": [
+        table(
+            ["game", "more bytes"], ([title(name).replace(" ", ""), f"{more:+.0f} %"] for name, more in _more.items())
+        ),
+    ],
+}

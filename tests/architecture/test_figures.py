@@ -1,0 +1,51 @@
+"""Measured figures in README, docs and docstrings are those of the results, and a new one is not forgotten."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+import pytest
+
+from figures import RESULTS, ROOT, measured_spans, pages, renewed
+
+PAGES = pages()
+FRONT_PAGES = [
+    *("README.md", "CITATION.cff", "CHANGELOG.md", "examples/million_transitions.ipynb"),
+    *(f"docs/{name}.md" for name in ("index", "get-started", "how-it-works", "libraries", "look-inside")),
+    *(f"docs/{name}.md" for name in ("train-in-4-gb", "archive-50-million", "your-own-agent", "examples")),
+]
+MEASUREMENT = re.compile(r"\d[\d.,]* ?(?:µs|ms|s|seconds|minutes|hours|KB|MB|GB|MiB|GiB|bytes|times|%)(?![\w%])")
+FACTS = """
+sizes of arrays: 56 GB, 56.4 GB and 5.6 GB of stacked pairs of 7,056 bytes a frame; 28 KB of a stack
+formats: 12 bytes a step, 9 bytes of scalars, 8 bytes a number, 4 bytes an index
+settings: 1 GiB and 2 GiB of a memory, 50 MB of a page, 32 MiB between two writes
+a free machine has 12 GB; the operations of an example keep 500 bytes
+"""  # what is not measured
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_says_what_the_results_say(page):
+    """If this fails, run `python benchmarks/figures.py --write`."""
+    _, wrong = renewed((ROOT / page).read_text(encoding="utf-8"), PAGES[page])
+
+    assert [] == wrong
+
+
+@pytest.mark.parametrize("page", FRONT_PAGES)
+def test_every_measured_number_of_a_front_page_comes_from_a_result(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for first, last in measured_spans(text, PAGES.get(page, [])):
+        text = text[:first] + re.sub(r"\d", "#", text[first:last]) + text[last:]
+    without_code = re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL)
+
+    found = {" ".join(number.split()) for number in MEASUREMENT.findall(without_code)}
+    assert set() == {number for number in found if not re.search(rf"(?<!\d){re.escape(number)}", FACTS)}
+
+
+def test_the_readmes_picture_shows_the_result_that_it_lies_beside():
+    """If this fails, run `python benchmarks/readme_picture.py`."""
+    folder = RESULTS / "bench-breakout"
+    digest = hashlib.sha256((folder / "Breakout.json").read_bytes()).hexdigest().encode()
+
+    assert [True, True] == [digest in (folder / name).read_bytes() for name in ("bench.png", "bench-dark.png")]
