@@ -35,6 +35,8 @@ QUESTIONS = {
     "n_step": "3 steps",
     "sequences": "sequences of 80",
 }
+_to_bare = {game: row["sample_of_bare_copy"] for game, row in sampling["games"].items()}
+_lightest, _heaviest = min(_to_bare, key=_to_bare.__getitem__), max(_to_bare, key=_to_bare.__getitem__)
 LEARNERS = ("framestow", "framestow, 2 threads", "bare copy", "cpprb", "Stable-Baselines3", "Tianshou", "TorchRL")
 
 
@@ -407,6 +409,8 @@ PAGES: Pages = {
         f"{figure(rllib['batch_ms_median'])} ms a batch "
         f"of 256. A framestow shard took {figure(shard['bytes_a_transition'])} bytes and "
         f"{figure(shard['batch_ms_median'])} ms",
+        f"`sample(32)` takes {figure(_to_bare[_lightest], '.1f')} ({figure(_lightest)}) to "
+        f"{figure(_to_bare[_heaviest], '.1f')} ({figure(_heaviest)}) times as long as a bare copy",
     ],
     "docs/threads.md": [
         threads_table(),
