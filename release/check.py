@@ -23,6 +23,7 @@ from email import message_from_bytes
 from email.message import Message
 from importlib import import_module
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 ROOT = Path(__file__).parents[1]
 BUILD = ROOT / "build" / "release"
@@ -348,8 +349,10 @@ def run_under(emulator: str, package: str, programs: list[Path]) -> str:
     """Run programs of another system and return what they print; raise ``SkippedError`` without an emulator."""
     if not shutil.which(emulator):
         raise SkippedError(f"compiled, but not run: {emulator} is not installed (apt-get install {package})")
-    wine = {"WINEPREFIX": str(BUILD / "wine"), "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
-    printed = "".join(output(emulator, program, env={**os.environ, **wine}) for program in programs)
+    # Outside of the checkout: Wine links its folder to /, and a build of the source distribution follows links.
+    with TemporaryDirectory(ignore_cleanup_errors=True) as prefix:
+        wine = {"WINEPREFIX": prefix, "WINEDEBUG": "-all", "WINEDLLOVERRIDES": "mscoree,mshtml="}
+        printed = "".join(output(emulator, program, env={**os.environ, **wine}) for program in programs)
     print(f"{emulator} ran {', '.join(program.stem for program in programs)}")
     return printed
 
