@@ -154,6 +154,14 @@ def test_wheels_are_built_for_every_python_that_the_package_names():
     assert f">=3.{NAMED_PYTHONS[0]}" == PROJECT["requires-python"]
 
 
+@pytest.mark.parametrize("page", ["README.md", "CHANGELOG.md", "docs/get-started.md", "docs/versions.md"])
+def test_a_page_names_the_versions_of_python_that_the_package_names(page):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    ranges = set(re.findall(r"Python (3\.\d+) to (3\.\d+)", text))
+
+    assert ranges <= {(f"3.{NAMED_PYTHONS[0]}", f"3.{NAMED_PYTHONS[-1]}")}
+
+
 def test_instructions_beyond_sse2_are_found_in_a_disassembly():
     disassembly = """
 0000000000000000 <framestow::portable(unsigned char const*)>:
