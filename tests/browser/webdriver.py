@@ -19,6 +19,7 @@ KEYS = {
 }  # fmt: skip
 STARTS_WITHIN_S = 20
 PATIENCE_S = 10  # for a condition of ``wait``
+RESTS_S = 0.5  # after another size, until all is drawn
 
 
 class Browser:
@@ -37,8 +38,8 @@ class Browser:
             session = self._start({"browserName": "chrome", "goog:chromeOptions": options})
             self._address += f"/session/{session}"
             self.set_scheme(is_dark=is_dark)
-            size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 640}
-            self._devtools("Emulation.setDeviceMetricsOverride", size)
+            self._width, self._height = width, height
+            self._resize(height)
         except BaseException:
             self._driver.kill()
             raise
@@ -97,15 +98,19 @@ class Browser:
 
     def screenshot(self, path: Path, *, is_whole: bool = True) -> None:
         """Write a PNG picture of the whole page, or of what is in sight."""
-        options: dict[str, Any] = {"captureBeyondViewport": is_whole}
         if is_whole:
-            size = self._devtools("Page.getLayoutMetrics", {})["cssContentSize"]
-            options["clip"] = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-        path.write_bytes(base64.b64decode(self._devtools("Page.captureScreenshot", options)["data"]))
+            self._resize(self._devtools("Page.getLayoutMetrics", {})["cssContentSize"]["height"])
+            time.sleep(RESTS_S)
+        path.write_bytes(base64.b64decode(self._devtools("Page.captureScreenshot", {})["data"]))
+        self._resize(self._height)
 
     def messages(self) -> list[str]:
         """Return the messages of the console since the last call, errors of scripts among them."""
         return [entry["message"] for entry in self._call("POST", "/se/log", {"type": "browser"})]
+
+    def _resize(self, height: int) -> None:
+        size = {"width": self._width, "height": height, "deviceScaleFactor": 1, "mobile": self._width < 640}
+        self._devtools("Emulation.setDeviceMetricsOverride", size)
 
     def _find(self, selector: str) -> str:
         found = self._call("POST", "/element", {"using": "css selector", "value": selector})

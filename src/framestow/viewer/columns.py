@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-LEVEL = 6  # of zlib
+LEVEL, FAST_LEVEL = 6, 1  # of zlib
+LARGE = 4 * 2**20  # bytes; larger pieces are packed fast: a third of the time for 300,000 episodes, and 2 % more bytes
 ALIGNMENT = 8  # bytes; JavaScript's arrays of numbers begin at a multiple of their size
 # What 64-bit integers become, and up to which ones it is exact: JavaScript's numbers are float64.
 EXACT_INTEGERS = {np.int32: 2**31 - 1, np.float64: 2**53}
@@ -46,7 +47,8 @@ def pack_columns(values: Mapping[str, Any], arrays: Mapping[str, npt.NDArray[Any
         offset += len(content)
     header = json.dumps({"values": values, "arrays": described}, allow_nan=False).encode()
     header += b" " * (-(len(header) + 4) % ALIGNMENT)
-    return zlib.compress(b"".join([struct.pack("<I", len(header)), header, *pieces]), LEVEL)
+    whole = b"".join([struct.pack("<I", len(header)), header, *pieces])
+    return zlib.compress(whole, LEVEL if len(whole) <= LARGE else FAST_LEVEL)
 
 
 def _for_javascript(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

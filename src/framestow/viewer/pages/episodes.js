@@ -157,7 +157,6 @@ export class EpisodeTable {
   draw() {
     this.space.style.height = `${Math.min(this.rows.length * ROW, MOST_PIXELS)}px`;
     const { scrollTop, clientHeight } = this.view;
-    if (!clientHeight) return;
     const top = scrollTop * this.pace;
     const first = Math.max(0, Math.floor(top / ROW) - EXTRA);
     const last = Math.min(this.rows.length, Math.ceil((top + clientHeight) / ROW) + EXTRA);
