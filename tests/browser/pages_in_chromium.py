@@ -225,6 +225,8 @@ def test_the_table_sorts_filters_and_opens_an_episode(browser, grey):
     assert ["40", "25", "12", "7"] == rows(browser, "length")
     browser.click(".head .length")
     assert ["7", "12", "25", "40"] == rows(browser, "length")
+    browser.click(".head .length")
+    assert ["25", "7", "40", "12"] == rows(browser, "length")  # the newest first, as at the start
     browser.type("#filter", "terminated steps<10")
     assert ["7"] == rows(browser, "length")
     assert "1 of 4 episodes" == text(browser, "#count")

@@ -19,6 +19,7 @@ const COLUMNS = [
   { name: "age", title: "age", kind: "numeric" },
 ];
 const COMPARED = { env: "env_id", length: "length", steps: "length", return: "return", age: "age", "#": "number" };
+const NEWEST_FIRST = { name: "age", isDescending: false };
 
 export class EpisodeTable {
   constructor(root, memory, episodes, choose) {
@@ -27,7 +28,7 @@ export class EpisodeTable {
     this.columns = Object.fromEntries(Object.entries(episodes.arrays).map(([name, { data }]) => [name, data]));
     this.all = Uint32Array.from(this.columns.number.keys());
     this.rows = this.all; // rows in sight of the filter, in order
-    this.sorted = { name: "age", isDescending: false };
+    this.sorted = NEWEST_FIRST;
     this.chosen = -1;
     this.elements = new Map(); // of the rows that are drawn, by row
     this.isLabelled = memory.labels.length > 1;
@@ -71,9 +72,11 @@ export class EpisodeTable {
   }
 
   sortBy(name) {
-    const isSame = this.sorted.name === name;
     const startsHigh = name === "return" || name === "length";
-    this.sorted = { name, isDescending: isSame ? !this.sorted.isDescending : startsHigh };
+    const { name: before, isDescending } = this.sorted;
+    if (before !== name) this.sorted = { name, isDescending: startsHigh };
+    else if (isDescending === startsHigh) this.sorted = { name, isDescending: !startsHigh };
+    else this.sorted = NEWEST_FIRST;
     this.view.scrollTop = 0;
     this.sort();
   }
