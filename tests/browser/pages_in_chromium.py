@@ -297,6 +297,7 @@ def test_words_say_where_an_episode_was_cut(browser, tmp_path, save, ending, beg
         assert f"not the episode's first step: {beginning}" in text(browser, "#learner .words")
 
 
+SPARKLINES_ARE_DRAWN = "[...document.querySelectorAll('.rows .rewards')].every((cell) => cell.firstChild)"
 SCROLL = """
 const table = document.querySelector('.rows'), times = [];
 for (let frame = 0, before = performance.now(); frame < 180; frame++) {
@@ -325,7 +326,7 @@ def test_a_table_of_300_000_episodes_scrolls_sorts_and_filters(browser, tmp_path
         browser.run("const table = document.querySelector('.rows'); table.scrollTop = table.scrollHeight")
         browser.wait("[...document.querySelectorAll('.rows .return')].some((cell) => cell.innerText === '0')")
         assert 30 > len(rows(browser, "return"))
-        browser.wait("[...document.querySelectorAll('.rows .rewards')].every((cell) => cell.firstChild)")
+        browser.wait(SPARKLINES_ARE_DRAWN)
         browser.type("#filter", "return<=2e0 env>0")
         assert ["2", "1"] == rows(browser, "return")
     shown = {"median": round(times[90], 1), "p95": round(times[171], 1), "longest": round(times[-1], 1)}
@@ -334,12 +335,12 @@ def test_a_table_of_300_000_episodes_scrolls_sorts_and_filters(browser, tmp_path
 
 def test_canvases_follow_the_scheme_of_the_system(browser, grey):
     open_page(browser, grey[1], 1, 5)
-    browser.wait("document.querySelector('.rows .rewards canvas')")
+    browser.wait(SPARKLINES_ARE_DRAWN)
     light = pixels(browser, "#step-charts canvas, .rows canvas")
 
     browser.set_scheme(is_dark=True)
 
-    browser.wait("document.querySelector('.rows .rewards canvas')")
+    browser.wait(SPARKLINES_ARE_DRAWN)
     dark = pixels(browser, "#step-charts canvas, .rows canvas")
     browser.set_scheme(is_dark=False)
     browser.messages()  # Chromium advises who reads pixels twice

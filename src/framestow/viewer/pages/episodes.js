@@ -214,7 +214,7 @@ export class EpisodeTable {
   drawSparklines() {
     for (const [row, element] of this.elements) {
       const cell = element.querySelector(".rewards");
-      if (!cell.firstChild) this.drawSparkline(cell, row).catch(() => cell.replaceChildren());
+      if (!cell.firstChild) this.drawSparkline(cell, row).catch(() => {});
     }
   }
 
@@ -222,7 +222,6 @@ export class EpisodeTable {
     const canvas = document.createElement("canvas");
     canvas.width = 120;
     canvas.height = 24;
-    cell.append(canvas);
     const block = Math.floor(row / this.memory.rows_a_spark_block);
     const { shape, data } = (await readResource(`sparklines/${block}`)).arrays.rewards;
     const own = data.subarray((row % this.memory.rows_a_spark_block) * shape[1]).subarray(0, shape[1]);
@@ -238,5 +237,6 @@ export class EpisodeTable {
       context.fillStyle = colourOf(value < 0 ? "--c1" : "--c0");
       if (value) context.fillRect(number * width, zero - Math.max(value, 0) * scale, width - 1, Math.abs(value) * scale);
     });
+    cell.replaceChildren(canvas);
   }
 }

@@ -86,7 +86,7 @@ export class StepCharts {
         }
       }
       return numbers.slice(0, MOST_LINES).map((own, at) => ({
-        name: `${array.key || "observation"} ${at}`, numbers: own, kind: "line", colour: "--c3",
+        name: `${array.key || "obs"} ${at}`, numbers: own, kind: "line", colour: "--c3",
       }));
     });
   }
