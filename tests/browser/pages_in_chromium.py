@@ -337,10 +337,11 @@ def test_canvases_follow_the_scheme_of_the_system(browser, grey):
     open_page(browser, grey[1], 1, 5)
     browser.wait(SPARKLINES_ARE_DRAWN)
     light = pixels(browser, "#step-charts canvas, .rows canvas")
+    browser.run("for (const canvas of document.querySelectorAll('.rows canvas')) canvas.id = 'light'")
 
     browser.set_scheme(is_dark=True)
 
-    browser.wait(SPARKLINES_ARE_DRAWN)
+    browser.wait(f"!document.getElementById('light') && {SPARKLINES_ARE_DRAWN}")
     dark = pixels(browser, "#step-charts canvas, .rows canvas")
     browser.set_scheme(is_dark=False)
     browser.messages()  # Chromium advises who reads pixels twice
