@@ -5,7 +5,8 @@
 
 The agent of each run folder plays with the preset of its training, in 8 environments, and a memory stores the play. As
 `framestow evaluate` does, it takes a random action with the preset's evaluation epsilon. Random play is that of the
-same environments. Bytes are the memory's own count, with everything: frames, open segments, index, steps, stacks.
+same environments. Bytes are the growth of the memory's own count over the second half of the play: frames, index and
+steps. What does not grow with the memory, as open segments, is not in them.
 """
 
 from __future__ import annotations
@@ -35,13 +36,16 @@ def play(folder: RunFolder, epsilon: float, transitions: int) -> dict[str, Any]:
     env = make_atari(settings.game, NUM_ENVS, preset, SEED)
     player = Player(folder, env, epsilon, SEED, stack_padding=preset.stack_padding, capacity=transitions)
     scores: list[float] = []
+    sizes: dict[int, int] = {}  # by stored transitions
     for games in player.steps():
         scores += [game.score for game in games]
+        sizes[len(player.memory)] = player.memory.nbytes
         if len(player.memory) == transitions:
             break
     player.close()
+    half = max(stored for stored in sizes if stored <= transitions // 2)
     return {
-        "bytes_a_transition": player.memory.report().bytes_per_transition,
+        "bytes_a_transition": (sizes[transitions] - sizes[half]) / (transitions - half),
         "epsilon": epsilon,
         "games": len(scores),
         "mean_score": statistics.fmean(scores) if scores else None,
