@@ -55,7 +55,7 @@ from learner_workload import (
 
 RESULTS = Path(__file__).parent / "results"
 GIB = 1 << 30
-GAMES = ("Breakout", "MsPacman")  # 60 and 440 bytes a transition: cheap and costly to unpack
+GAMES = ("Breakout", "MsPacman")  # cheap and costly to unpack
 NUM_FRAMES = 50_000  # played a game
 STACK, N_STEP, DISCOUNT = 4, 3, 0.99
 THREADS = (1, 2)

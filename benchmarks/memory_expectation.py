@@ -6,8 +6,7 @@
 ``framestow train`` predicts a memory's size from 6,400 frames of random play. Here each game is played for 320,000
 frames (random actions, preset "machado2018", one environment); bytes are counted every 1,600. The first 6,400 frames
 are those that training would measure, and every later span of 6,400 is one that it might have measured. A million
-frames take another twenty minutes per game. Breakout's, in million_breakout.json, take 45.4 bytes per transition
-besides the constant part.
+frames take another twenty minutes per game. Breakout's are in million_breakout.json.
 """
 
 from __future__ import annotations

@@ -35,8 +35,6 @@ _others = sorted(
     if row["question"] == "uniform" and row["batch_size"] == 32 and "bytes_a_transition" in row
 )
 _quickest, _slowest = _others[0], _others[-1]
-_games = sorted((row["sample_of_bare_copy"], game) for game, row in sampling["games"].items())
-_lightest, _heaviest = _games[0], _games[-1]
 _add = [row["add_us_of_1"] for row in drop_ins["own loop"]["games"]["breakout"]]
 _from_files = [
     row["warm"]["processor_us"] / row["ram"]["processor_us"] for name, row in disk.items() if name.endswith("1 threads")
@@ -97,11 +95,6 @@ PAGES: Pages = {
         f"stores a million Atari transitions losslessly in {_least} to {_most} MB, and samples them in "
         f"{_to_bare} times the "
         f"time of a bare copy",
-    ],
-    "docs/compare.md": [
-        f"`sample(32)` takes {figure(_lightest[0], '.1f')} ({figure(_lightest[1])}) to {figure(_heaviest[0], '.1f')} "
-        f"({figure(_heaviest[1])}) times as long as a bare copy",
-        f"A batch takes {spread(_from_files)} times as long as from RAM",
     ],
     "docs/index.md": [
         f"framestow stores a million Atari transitions in {_least} to {_most} MB, without loss",
