@@ -424,6 +424,20 @@ def test_a_damaged_segment_is_a_gap_with_its_reason_and_the_video_goes_on(browse
     assert [] == browser.messages()
 
 
+def test_a_memory_of_one_step_shows_both_of_its_frames(browser, tmp_path):
+    memory = numbered_memory(10)
+    play_episode(memory, 0, 1, terminated=True)
+    _, page = saved_with_page(memory, tmp_path)
+
+    open_page(browser, page, 0, 0)
+
+    assert "The episode terminated at this step" in text(browser, "#learner .words")
+    browser.press("right")
+    wait_for(browser, 1)
+    assert "1 / 1" == text(browser, "#counter")
+    assert [] == browser.messages()
+
+
 def test_an_empty_memory_says_so(browser, tmp_path):
     _, page = saved_with_page(ReplayMemory(10, FrameSpec((4, 4)), 2, stack=2), tmp_path)
 
