@@ -82,6 +82,15 @@ def test_each_image_of_dreamers_layout_has_the_action_and_the_reward_that_led_to
     assert {3, 13, 20} <= set(images[exists].tolist())
 
 
+def test_the_notebook_has_the_output_of_every_cell_that_prints_or_draws():
+    cells = json.loads((EXAMPLES / "million_transitions.ipynb").read_text(encoding="utf-8"))["cells"]
+    shows = [cell for cell in cells if cell["cell_type"] == "code" and re.search("print|show", "".join(cell["source"]))]
+
+    assert len(shows) == 4
+    assert [cell["id"] for cell in shows if not cell["outputs"]] == []
+    assert all(output["output_type"] != "error" for cell in shows for output in cell["outputs"])
+
+
 def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
@@ -97,6 +106,8 @@ def test_the_notebook_runs(tmp_path, monkeypatch, capsys):
     printed = capsys.readouterr().out
     assert re.search(r"^40\d transitions in \d+ s", printed, re.MULTILINE)
     assert "2 updates, mean loss" in printed
+    assert re.search(r"^\d+ frames are equal to the bit", printed, re.MULTILINE)
+    assert "a machine with 12 GB" in [text.get_text() for text in names["axes"].get_legend().get_texts()]
     assert ["framestow, growth of the process", "framestow, memory.nbytes"] == [
         line.get_label() for line in names["axes"].lines[3:5]
     ]
