@@ -39,7 +39,7 @@ def test_every_measured_number_of_a_front_page_comes_from_a_result(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     for first, last in measured_spans(text, PAGES.get(page, [])):
         text = text[:first] + re.sub(r"\d", "#", text[first:last]) + text[last:]
-    without_outputs = re.sub(r'^   "outputs": \[$.*?^   \],$', "", text, flags=re.DOTALL | re.MULTILINE)  # of a notebook
+    without_outputs = re.sub(r'^   "outputs": \[$.*?^   \],$', "", text, flags=re.DOTALL | re.MULTILINE)
     without_code = re.sub(r"```.*?```|`[^`\n]*`", "", without_outputs, flags=re.DOTALL)
 
     found = {" ".join(number.split()) for number in MEASUREMENT.findall(without_code)}
