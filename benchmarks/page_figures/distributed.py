@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from figures import Pages, figure, result, spread, table
+from figures import ROOT, Pages, figure, result, spread, table
 
 measured = result("distributed")
+kinds = json.loads((ROOT / "tests" / "distributed.json").read_text(encoding="utf-8"))["kinds"]
 subjects, rllib, wire = measured["subjects"], measured["rllib"], measured["bytes_a_step"]
 parts = measured["milliseconds_of_a_batch_of_one_shard"]
 one_memory, one_shard = subjects["one memory in this process"], subjects["1 shard"]
@@ -141,8 +143,40 @@ def processor_ms(row: Mapping[str, Any]) -> float:
     return float(row["processor_ms_a_batch_here"] + row["processor_ms_a_batch_in_shards"])
 
 
+def kill_rows() -> Iterator[list[str]]:
+    for name, key in (
+        ("actor", "actor"),
+        ("shard in RAM", "shard_in_ram"),
+        ("shard with `directory`, flushed every second", "shard_on_disk"),
+        ("node", "node"),
+        ("learner, saved every 200 steps", "learner"),
+    ):
+        row = kinds[key]
+        part = row.get("largest_part_of_the_promise_lost")
+        yield [
+            name,
+            str(row["kills"]),
+            f"{row['steps_lost_median']:.0f} ({row['steps_lost_most']:,})",
+            "-" if part is None else f"{part:.0%}".replace("%", " %"),
+            f"{row['seconds_until_back_median']:.1f} ({row['seconds_until_back_most']:.1f})",
+        ]
+
+
 PAGES: Pages = {
     "docs/distributed.md": [
+        table(
+            [
+                "killed (`tests/distributed.json`)",
+                "kills",
+                "steps lost, median (most)",
+                "largest part of the bound",
+                "seconds until back, median (most)",
+            ],
+            kill_rows(),
+        ),
+        f"Every bound held, and {figure(sum(row.get('rows_checked', 0) for row in kinds.values()))} sampled rows were "
+        f"checked meanwhile: each was a transition that an actor saw. The kills took "
+        f"{figure(sum(row['seconds'] for row in kinds.values()) / 60)} minutes",
         f"Other processes ran on the cores (load {spread(measured['load_before_each_round'])})",
         table(["", "one memory", *list(subjects)[1:]], subject_rows()),
         table(["bytes a step on the wire", ""], wire_rows()),
