@@ -22,7 +22,7 @@ class TestPackedStorage(StorageContract):
 
 
 class TestRawStorage(StorageContract):
-    make = RawStorage
+    make = staticmethod(RawStorage)  # Python 3.14 binds a partial, as a method
 
 
 class TestPackedPicturesOfOtherDtypes(StorageContract):
@@ -44,7 +44,7 @@ class TestScaledPixels(StorageContract):
 
 
 class TestScaledPixelsInARawStorage(TestScaledPixels):
-    make = RawStorage
+    make = staticmethod(RawStorage)  # Python 3.14 binds a partial, as a method
     spec = FrameSpec((30, 40), np.float64, is_scaled=True)
 
 

@@ -19,14 +19,14 @@ class TestUniform(SamplerContract):
 
 
 class TestByAge(SamplerContract):
-    make = partial(ByAge, half_life=25)
+    make = staticmethod(partial(ByAge, half_life=25))
 
     def law(self, stored: np.ndarray) -> np.ndarray:
         return by_age_law(len(stored), half_life=25)
 
 
 class TestEmphasizeRecent(SamplerContract):
-    make = partial(EmphasizeRecent, eta=0.998, num_updates=10, min_recent=20)
+    make = staticmethod(partial(EmphasizeRecent, eta=0.998, num_updates=10, min_recent=20))
 
     def law(self, stored: np.ndarray) -> np.ndarray:
         return emphasize_recent_law(len(stored), eta=0.998, num_updates=10, min_recent=20)
@@ -51,7 +51,7 @@ def prioritized_law(stored: np.ndarray, alpha: float) -> np.ndarray:
 
 
 class TestPrioritized(SamplerContract):
-    make = partial(Prioritized, alpha=0.7)
+    make = staticmethod(partial(Prioritized, alpha=0.7))
 
     def prepare(self, memory: ReplayMemory) -> None:
         stored = memory.sampleable_indices()
