@@ -43,6 +43,8 @@ def build_portable() -> Path:
     """Build the native module without vector instructions; return its path."""
     settings = ["-C", "cmake.define.FRAMESTOW_PORTABLE=ON", "-C", f"build-dir={BUILD / 'objects'}"]
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", BUILD, *settings, ROOT]
+    for wheel in BUILD.glob("*.whl"):
+        wheel.unlink()  # of an earlier version
     subprocess.run(command, check=True)
     [wheel] = BUILD.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:

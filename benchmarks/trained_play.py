@@ -68,7 +68,7 @@ def plays_of(folder: RunFolder, transitions: int) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, nargs="+", help="run folders; the pages name the agent of the first one")
-    parser.add_argument("--transitions", type=int, default=200_000, help="of each play")
+    parser.add_argument("--transitions", type=int, default=100_000, help="of each play; another number is printed only")
     arguments = parser.parse_args()
     torch.set_num_threads(1)  # a batch of 8 is too small for two
     runs = []
@@ -80,7 +80,8 @@ def main() -> None:
             f"{agent['bytes_a_transition']:.1f} bytes a transition; random play {random['bytes_a_transition']:.1f}",
             flush=True,
         )
-    print("written:", write_result(RESULT, {"transitions": arguments.transitions, "runs": runs}).name)
+    if arguments.transitions == parser.get_default("transitions"):
+        print("written:", write_result(RESULT, {"transitions": arguments.transitions, "runs": runs}).name)
 
 
 if __name__ == "__main__":

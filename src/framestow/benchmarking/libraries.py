@@ -108,6 +108,11 @@ FRAMESTOW_SYSTEMS: tuple[System, ...] = tuple(
 WITHOUT_TRUNCATION = "truncation, and the final frame of an episode"
 
 
+def reserve_stacks(count: int) -> Callable[[Task], int]:
+    """Return what computes the bytes of a transition with ``count`` stacks."""
+    return lambda task: count * task.stack_bytes + 20  # action, reward and flags
+
+
 def _stable_baselines3(keeps_truncation: bool, task: Task) -> Buffer:
     """``optimize_memory_usage`` halves the bytes; it excludes ``handle_timeout_termination``."""
     from gymnasium.spaces import Box, Discrete
@@ -132,7 +137,7 @@ STABLE_BASELINES3 = tuple(
         gives_up="" if keeps_truncation else WITHOUT_TRUNCATION,
         keeps_final_frames=keeps_truncation,
         uses_torch=True,
-        bytes_reserved=lambda task, stacks=stacks: stacks * task.stack_bytes + 20,  # type: ignore[misc]
+        bytes_reserved=reserve_stacks(stacks),
         build=partial(_stable_baselines3, keeps_truncation),
     )
     for name, setting, keeps_truncation, stacks in (
@@ -243,7 +248,7 @@ TORCHRL = (
             name=name,
             setting=storage,
             uses_torch=True,
-            bytes_reserved=lambda task: 2 * task.stack_bytes + 20,
+            bytes_reserved=reserve_stacks(2),
             build=partial(_torchrl, storage),
         )
         for name, storage in (("TorchRL", "LazyTensorStorage"), ("TorchRL, files", "LazyMemmapStorage"))
@@ -274,7 +279,7 @@ FLASHBAX = System(
     setting="flat buffer, on the CPU",
     gives_up="the final frame of an episode",
     keeps_final_frames=False,
-    bytes_reserved=lambda task: task.stack_bytes + 20,
+    bytes_reserved=reserve_stacks(1),
     build=_flashbax,
 )
 

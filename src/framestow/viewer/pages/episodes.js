@@ -178,7 +178,7 @@ export class EpisodeTable {
     this.timer = setTimeout(() => this.drawSparklines(), REST);
   }
 
-  // Draws all rows anew, in the colours of now.
+  // Draws all rows again, in the present colours.
   redraw() {
     for (const row of this.elements.keys()) this.removeRow(row);
     this.draw();
