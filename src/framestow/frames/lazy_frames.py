@@ -14,8 +14,6 @@ import copy
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain
-from operator import attrgetter
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -139,7 +137,7 @@ class LazyFrames(LazyArray):
     observations.
     """
 
-    __slots__ = ("_axis", "_dtype", "_frames", "_shape")
+    __slots__ = ("_axis", "_frames")
 
     def __init__(self, frames: Iterable[npt.ArrayLike], axis: StackAxis = "first") -> None:
         """Create an observation from at least one frame, oldest first; arrays are referenced, not copied.
@@ -163,10 +161,6 @@ class LazyFrames(LazyArray):
         one_of("axis", axis, STACK_AXES)
         if axis == "channels" and not shape:
             raise InvalidSettingsError("frames are scalars: axis='channels' needs frames with an axis; use 'first'")
-        depth, self._dtype = len(self._frames), dtype
-        self._shape: tuple[int, ...] = (depth, *shape)  # kept, since a batch compares those of its observations
-        if axis != "first":
-            self._shape = (*shape, depth) if axis == "last" else (*shape[:-1], depth * shape[-1])
 
     @property
     def axis(self) -> StackAxis:
@@ -183,12 +177,17 @@ class LazyFrames(LazyArray):
         >>> LazyFrames(frames, axis="channels").shape, LazyFrames(frames).shape
         ((84, 84, 4), (4, 84, 84, 1))
         """
-        return self._shape
+        depth, frame = len(self._frames), self._frames[0].shape
+        if self._axis == "first":
+            return (depth, *frame)
+        if self._axis == "last":
+            return (*frame, depth)
+        return (*frame[:-1], depth * frame[-1])
 
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the frames."""
-        return self._dtype
+        return self._frames[0].dtype
 
     def count(self) -> int:
         """Return the number of frames; for ``channels`` the length of the last axis, as Baselines does.
@@ -282,12 +281,12 @@ class LazyFramesBatch(LazyArray):
     def __init__(self, observations: Iterable[LazyFrames]) -> None:
         """Create a batch of at least one observation; ``InvalidSettingsError`` for different shapes or dtypes."""
         given = tuple(observations) if isinstance(observations, Iterable) else (observations,)
-        if not all(issubclass(kind, LazyFrames) for kind in set(map(type, given))):
+        if not all(isinstance(observation, LazyFrames) for observation in given):
             raise InvalidSettingsError(
                 f"observations are {observations!r}: each must be LazyFrames; give those of one vector environment"
             )
         self._observations = given
-        kinds = set(map(attrgetter("_shape", "_dtype"), given))
+        kinds = {(lazy.shape, lazy.dtype) for lazy in self._observations}
         if len(kinds) != 1:
             raise InvalidSettingsError(
                 f"observations have the shapes and dtypes {sorted(map(str, kinds))}: a batch needs at least one "
@@ -306,8 +305,8 @@ class LazyFramesBatch(LazyArray):
 
     def write(self, out: npt.NDArray[Any]) -> None:
         """Write the array into ``out`` of the same shape; another dtype is cast as ``astype`` does."""
-        if out.flags.c_contiguous and set(map(attrgetter("_axis"), self._observations)) == {"first"}:
-            frames = list(chain.from_iterable(map(attrgetter("_frames"), self._observations)))
+        if out.flags.c_contiguous and all(lazy.axis == "first" for lazy in self._observations):
+            frames = [frame for lazy in self._observations for frame in lazy._frames]
             _write_frames(frames, out.reshape(len(frames), *out.shape[2:]))
             return
         for index, lazy in enumerate(self._observations):
