@@ -177,7 +177,7 @@ PAGES: Pages = {
         f"Every bound held, and {figure(sum(row.get('rows_checked', 0) for row in kinds.values()))} sampled rows were "
         f"checked meanwhile: each was a transition that an actor saw. The kills took "
         f"{figure(sum(row['seconds'] for row in kinds.values()) / 60)} minutes",
-        f"Other processes ran on the cores (load {spread(measured['load_before_each_round'])})",
+        f"Before each round the load was {spread(measured['load_before_each_round'])}, the benchmark's own",
         table(["", "one memory", *list(subjects)[1:]], subject_rows()),
         table(["bytes a step on the wire", ""], wire_rows()),
         f"A batch costs {figure(processor_ms(one_shard) / processor_ms(one_memory))} times the processor time "
