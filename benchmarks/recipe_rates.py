@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from framestow.benchmarking.result_files import write_result
-from framestow.envs.workers.pool import num_cores
+from framestow.machine_limits import num_cores
 from training import tell, tell_rates
 from training_figures import median_rate, ratio
 from training_systems import RECIPES, WARMUP

@@ -32,7 +32,7 @@ import psutil
 
 from figures import RESULTS
 from framestow.benchmarking.result_files import write_result
-from framestow.envs.workers.pool import num_cores
+from framestow.machine_limits import num_cores
 from training_figures import page_tables, profile_row, row
 from training_systems import SPINNING, SYSTEMS, WARMUP
 from training_turns import Answer, Rounds, TrainerProcess, busy_process, rate, serve

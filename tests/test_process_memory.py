@@ -11,7 +11,6 @@ import pytest
 from framestow.process_memory import (
     available_bytes,
     available_disk_bytes,
-    group_headrooms,
     live_bytes,
     processor_seconds,
 )
@@ -58,47 +57,6 @@ def test_processor_time_counts_this_process_and_its_children_while_they_live_and
     assert 0.18 < own - began < 0.3
     assert 0.38 < with_living_child - own < 0.8
     assert -0.02 < with_dead_child - with_living_child < 0.3
-
-
-def group(folder, names, limit, usage, cached):
-    """Write the files of a control group as the kernel does."""
-    folder.mkdir(parents=True, exist_ok=True)
-    limit_name, usage_name, cache_name = names
-    (folder / limit_name).write_text(f"{limit}\n")
-    (folder / usage_name).write_text(f"{usage}\n")
-    (folder / "memory.stat").write_text(f"anon 5\n{cache_name} {cached}\nfile 7\n")
-
-
-VERSION_1 = "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"
-VERSION_2 = "memory.max", "memory.current", "inactive_file"
-
-
-def test_each_control_group_of_version_2_yields_its_unused_bytes(tmp_path):
-    (tmp_path / "cgroup").write_text("0::/batch/job7\n")
-    group(tmp_path / "fs" / "batch" / "job7", VERSION_2, 8 * GIB, 3 * GIB, GIB)
-    group(tmp_path / "fs" / "batch", VERSION_2, "max", 5 * GIB, GIB)
-    (tmp_path / "fs" / "memory.stat").write_text("the root group has no limit")
-
-    assert [6 * GIB] == list(group_headrooms(tmp_path / "cgroup", tmp_path / "fs"))
-
-
-def test_control_groups_of_version_1_are_read_from_the_memory_controller(tmp_path):
-    (tmp_path / "cgroup").write_text("5:cpu,cpuacct:/job\n4:memory:/job\n1:name=systemd:/\n")
-    group(tmp_path / "fs" / "memory" / "job", VERSION_1, 2 * GIB, 2 * GIB, 0)
-    group(tmp_path / "fs" / "memory", VERSION_1, 9223372036854771712, 5 * GIB, 0)
-
-    assert [0] == list(group_headrooms(tmp_path / "cgroup", tmp_path / "fs"))
-
-
-def test_a_container_reads_its_group_at_the_top(tmp_path):
-    (tmp_path / "cgroup").write_text("0::/../../host/name\n")
-    group(tmp_path / "fs", VERSION_2, 4 * GIB, GIB, 0)
-
-    assert [3 * GIB] == list(group_headrooms(tmp_path / "cgroup", tmp_path / "fs"))
-
-
-def test_without_control_groups_there_is_no_limit(tmp_path):
-    assert [] == list(group_headrooms(tmp_path / "none", tmp_path))
 
 
 @pytest.mark.skipif("not __import__('psutil').LINUX", reason="only glibc keeps freed memory when asked")

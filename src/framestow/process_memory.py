@@ -7,18 +7,17 @@ import ctypes
 import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path, PurePosixPath
+from collections.abc import Callable
+from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
+
+from framestow.machine_limits import GROUPS_FILE, MOUNTS, group_headrooms
 
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
-
-PROC, CGROUPS = Path("/proc"), Path("/sys/fs/cgroup")
-NO_LIMIT = 2**60  # bytes; without a limit, control groups of version 1 report a number near 2**63
 
 
 def resident_bytes() -> int:
@@ -82,7 +81,7 @@ def available_bytes() -> int:
     (versions 1 and 2; containers and batch systems set them), and the rest of ``ulimit -v``.
     """
     available = int(psutil.virtual_memory().available)
-    available = min([available, *group_headrooms(PROC / "self" / "cgroup", CGROUPS)])
+    available = min([available, *group_headrooms(GROUPS_FILE, MOUNTS)])
     if resource is not None and sys.platform == "linux":
         soft_limit = resource.getrlimit(resource.RLIMIT_AS)[0]
         if soft_limit != resource.RLIM_INFINITY:
@@ -96,46 +95,3 @@ def available_disk_bytes(path: Path) -> int:
     while not existing.exists():
         existing = existing.parent
     return int(psutil.disk_usage(str(existing)).free)
-
-
-def group_headrooms(groups_file: Path, mounts: Path) -> Iterator[int]:
-    """Yield the bytes that each limited control group of this process can still use.
-
-    ``groups_file`` is Linux's ``/proc/self/cgroup``, and ``mounts`` the folder where the groups are mounted. Inactive
-    cached files count as free, since the kernel drops them before it kills a process.
-    """
-    try:
-        lines = groups_file.read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return
-    for line in lines:
-        hierarchy, controllers, group = line.split(":", 2)
-        if hierarchy == "0":
-            names, mount = ("memory.max", "memory.current", "inactive_file"), mounts
-        elif "memory" in controllers.split(","):
-            names, mount = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"), mounts / "memory"
-        else:
-            continue
-        for folder in _folders_of(mount, PurePosixPath(group)):
-            yield from _headroom(folder, *names)
-
-
-def _folders_of(mount: Path, group: PurePosixPath) -> Iterator[Path]:
-    """Yield the folders of a group and of its parents; in a container, the group may be mounted at the top."""
-    below = group.relative_to("/") if group.is_absolute() else group
-    for part in (below, *below.parents):
-        if ".." not in part.parts and (mount / part).is_dir():
-            yield mount / part
-
-
-def _headroom(folder: Path, limit_name: str, usage_name: str, cache_name: str) -> Iterator[int]:
-    try:
-        limit = (folder / limit_name).read_text(encoding="ascii").strip()
-        if limit == "max" or int(limit) >= NO_LIMIT:
-            return
-        usage = int((folder / usage_name).read_text(encoding="ascii"))
-        statistics = (folder / "memory.stat").read_text(encoding="ascii").split()
-    except OSError:  # the root group lacks these files
-        return
-    reclaimable = dict(zip(statistics[::2], statistics[1::2], strict=True)).get(cache_name, "0")
-    yield max(int(limit) - usage + int(reclaimable), 0)

@@ -145,3 +145,16 @@ def test_the_sampler_is_uniform_unless_a_priority_exponent_is_given() -> None:
 
     assert isinstance(sampler, Prioritized)
     assert (sampler.alpha, sampler.beta, sampler.final_beta, sampler.annealed_over) == (0.5, 0.4, 1.0, 12_500_000)
+
+
+@pytest.mark.parametrize(("cores", "workers", "threads"), [(1, 0, 1), (2, 1, 1), (4, 1, 2)])
+def test_the_cores_decide_workers_and_threads_of_laptop(
+    cores: int, workers: int, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("framestow.training.settings.num_cores", lambda: cores)
+
+    chosen = Settings("Pong")
+
+    assert (chosen.workers, chosen.threads) == (workers, threads)
+    assert (3, 5) == (Settings("Pong", workers=3).workers, Settings("Pong", threads=5).threads)
+    assert (0, 0) == (Settings("Pong", recipe="dqn").workers, Settings("Pong", recipe="dqn").threads)

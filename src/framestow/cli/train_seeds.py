@@ -28,8 +28,8 @@ from framestow.argument_checks import whole_number
 from framestow.cli.printing import print_line, print_named, print_warning
 from framestow.cli.training_session import TrainOptions, check_options, expect_for_new_run, shell_command
 from framestow.envs.atari.presets import find_preset
-from framestow.envs.workers.pool import num_cores
 from framestow.errors import InvalidSettingsError
+from framestow.machine_limits import num_cores
 from framestow.one_line import plural
 from framestow.training import loop
 from framestow.training.checkpoint import newest_checkpoint, read_agent_steps

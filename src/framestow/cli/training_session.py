@@ -21,6 +21,7 @@ from framestow.cli.progress_bars import ProgressDisplay
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import FramestowError, InvalidSettingsError
+from framestow.machine_limits import num_cores
 from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
@@ -213,7 +214,7 @@ def _opening_line(run: TrainingRun, folder: RunFolder) -> str:
     beginning = f"resuming {settings.game} at step {done:,}" if done else f"training on {settings.game}"
     return (
         f"{beginning} (recipe {settings.recipe}, preset {settings.preset}) to {settings.steps:,} agent steps, "
-        f"{run.describe_players()}, on {run.device}, CPU threads {torch.get_num_threads()}, "
+        f"{run.describe_players()}, on {run.device}, CPU threads {torch.get_num_threads()}, cores {num_cores()}, "
         f"run folder {folder.path}"
     )
 

@@ -14,9 +14,10 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from framestow.agents.dqn import DQN
 from framestow.envs import Recorder, find_preset, finished_games, lost_episodes, make_atari
-from framestow.envs.workers.pool import num_cores
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.machine_limits import num_cores
+from framestow.one_line import plural
 from framestow.process_memory import keep_freed_bytes
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import parse_bytes
@@ -150,8 +151,10 @@ class Run:
         return max(0, steps_after_warmup // self.settings.train_every - self.agent.num_updates)
 
     def describe_players(self) -> str:
-        """Return the number of environments."""
-        return f"{self.settings.num_envs} environments"
+        """Return the number of environments, and where they are."""
+        workers = self.settings.workers
+        where = f"in {plural(workers, 'worker')}" if workers else "in this process"
+        return f"{plural(self.settings.num_envs, 'environment')} {where}"
 
     def parts(self) -> dict[str, str]:
         """Return what the display of the progress says about other processes: nothing."""

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 from framestow.agents.settings import AgentSettings, Distribution, LinearSchedule, Network, Optimizer, Precision
 from framestow.envs.atari.presets import PresetName
 from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.machine_limits import num_cores
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import Retention, check_retention
 from framestow.replay.memory_settings import MAX_N_STEP
@@ -150,10 +151,10 @@ class Settings:
     threads: int = setting(FROM_RECIPE, "CPU threads of PyTorch; 0 takes all cores.", may_change=True)
 
     def __post_init__(self) -> None:
-        recipe = find_recipe(self.recipe)
+        from_recipe = find_recipe(self.recipe).values_for(num_cores())
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
-            value = recipe.values[field.name] if value is FROM_RECIPE else value
+            value = from_recipe[field.name] if value is FROM_RECIPE else value
             object.__setattr__(self, field.name, _check_field(field.name, value))
         if self.memory_bytes is not None:
             parse_bytes(self.memory_bytes, "memory_bytes")

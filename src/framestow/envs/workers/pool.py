@@ -22,6 +22,7 @@ from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, coun
 from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factories, pickle_value
 from framestow.envs.workers.worker import Request, Worker, make_selector
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, StepTimeoutError, WorkerLostError
+from framestow.machine_limits import num_cores
 
 OnWorkerLost: TypeAlias = Literal["raise", "restart"]
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]
@@ -297,11 +298,6 @@ def check_start_method(start_method: StartMethod | None) -> str:
             f"start_method is {start_method!r}: it must be one of this system's methods, {', '.join(methods)}"
         )
     return start_method
-
-
-def num_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def check_num_workers(num_workers: int | None, num_envs: int) -> int:
