@@ -74,7 +74,9 @@ def test_each_seed_trains_as_it_does_alone_and_only_unfinished_seeds_are_resumed
     resumed = capsys.readouterr().out
 
     assert trained.startswith("training 2 seeds, 2 at the same time, run folders in ")
-    assert re.search(r"^seed-4  training on Pong .*, CPU threads 1, cores [0-9]+, run folder .*/seed-4$", trained, re.MULTILINE)
+    assert re.search(
+        r"^seed-4  training on Pong .*, CPU threads 1, cores [0-9]+, run folder .*/seed-4$", trained, re.MULTILINE
+    )
     assert re.search(r"^seeds +2 of 2 finished, 60 agent steps \(240 emulator frames\) each$", trained, re.MULTILINE)
     assert f"train --resume {parent} --steps 120\n" in trained
     assert resumed.startswith("training 1 seed, 1 at the same time")

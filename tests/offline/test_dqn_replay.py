@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import pickle
 import re
 import shutil
 import tempfile
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framestow import ReplayMemory
-from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.offline.dqn_replay import NO_BEGINNING, NO_SUCCESSOR, DqnReplay, export_dqn_replay
 from framestow.offline.transfer import Transferred
 from oracles.dopamine_memory import DopamineLog, Slot
@@ -105,6 +106,18 @@ def assert_holds(memory: ReplayMemory, log: DopamineLog, expected: list) -> None
         assert not batch.truncated[row]
         np.testing.assert_array_equal(seen[-4:], batch.observation[row])
         np.testing.assert_array_equal(after[-4:], batch.next_observation[row])
+
+
+def test_an_episode_that_ended_without_a_terminal_is_refused(tmp_path: Path):
+    log = DopamineLog(tmp_path, 50, SHAPE)
+    for step in range(12):
+        log.add(np.full(SHAPE, 1 + step, np.uint8), 2, 0.0, step == 11, step, is_reset=step == 5)
+    log.log_at_the_end()
+    ends = log.folder / "episode_end_indices_ckpt.0.gz"
+    ends.write_bytes(gzip.compress(pickle.dumps({7, 17})))
+
+    with pytest.raises(IncompatibleError, match="checkpoint 0 has a blank slot inside an episode"):
+        imported(log.folder)
 
 
 @settings(max_examples=12)

@@ -37,8 +37,10 @@ class DopamineLog:
         self.logged: list[tuple[int, int]] = []  # what each log holds, as numbers of the slots added
         folder.mkdir(parents=True, exist_ok=True)
 
-    def add(self, observation: np.ndarray, action: int, reward: float, terminal: bool, step: int) -> None:
-        if not self.added or self.added[-1].terminal:
+    def add(
+        self, observation: np.ndarray, action: int, reward: float, terminal: bool, step: int, *, is_reset: bool = False
+    ) -> None:
+        if not self.added or self.added[-1].terminal or is_reset:
             blank = Slot(np.zeros(self.shape, np.uint8), 0, 0.0, False, -1)
             self.added += [blank] * (self.stack - 1)
         self.added.append(Slot(observation, action, reward, terminal, step))

@@ -276,6 +276,11 @@ class Checkpoint:
         frame_bytes = file_of(self.folder, "observation", self.number).stat().st_size
         return self.file_bytes + (len(self.spans) - 1) * frame_bytes
 
+    @property
+    def may_end_unmarked(self) -> bool:
+        """Whether an episode may end without a terminal: Dopamine 4 names such ends in a pickle, which is not read."""
+        return count_file_of(self.folder, "episode_end_indices", self.number).is_file()
+
     def column(self, element: str) -> npt.NDArray[Any]:
         """Return the array ``action``, ``reward`` or ``terminal``, by slot."""
         with GzipArrayReader(file_of(self.folder, element, self.number)) as array:
@@ -328,7 +333,7 @@ def file_of(folder: Path, element: str, number: int) -> Path:
 
 
 def count_file_of(folder: Path, name: str, number: int) -> Path:
-    """Return the path of ``add_count`` or ``invalid_range`` of checkpoint ``number``."""
+    """Return the path of ``add_count``, ``invalid_range`` or ``episode_end_indices`` of checkpoint ``number``."""
     return folder / f"{name}_ckpt.{number}.gz"
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.argument_checks import check_indices, folder_path, one_of, whole_number
-from framestow.errors import InvalidSettingsError
+from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
 from framestow.offline.dqn_checkpoint import (
@@ -157,6 +157,7 @@ class DqnReplay:
 
         Raises:
             DamagedDataError: a file is damaged. Some damage is only detected at its end; then discard the memory.
+            IncompatibleError: an episode ends without a terminal (``Checkpoint.may_end_unmarked``); discard the memory.
         """
         check_transfer(memory, progress)
         importer = _SlotImporter(memory, self.padding)
@@ -168,7 +169,7 @@ class DqnReplay:
                 importer.stop()
                 importer.start(at_reset=checkpoint.begins_a_run)
             for slots in checkpoint.slots(lambda read, _, before=done: progress(before + read, total)):  # type: ignore[misc]
-                importer.feed(slots)
+                importer.feed(slots, checkpoint)
             previous, done = checkpoint, done + checkpoint.bytes_to_read
         importer.stop()
         return importer.transferred
@@ -200,10 +201,11 @@ class _SlotImporter:
             count_left_out(self.transferred, NO_SUCCESSOR)
         self._step = None
 
-    def feed(self, slots: Slots) -> None:
+    def feed(self, slots: Slots, checkpoint: Checkpoint) -> None:
         """Import the next slots of the run."""
         frames, actions = slots.frames, slots.actions.astype(np.int64)
         rewards, terminals = slots.rewards.astype(np.float32), slots.terminals.tolist()
+        may_end_unmarked = checkpoint.may_end_unmarked
         for at, is_terminal in enumerate(terminals):
             here = slice(at, at + 1)
             if self._is_lost or (self._num_blanks_expected and not self._take_blank(slots, at)):
@@ -212,15 +214,20 @@ class _SlotImporter:
                 self._num_blanks_expected -= 1
                 continue
             else:
+                if may_end_unmarked and _is_blank(slots, at):
+                    raise IncompatibleError(
+                        f"{checkpoint.folder}: checkpoint {checkpoint.number} has a blank slot inside an episode: an "
+                        "episode before it ended without a terminal, which only the pickle episode_end_indices says; "
+                        "select checkpoints without such episodes"
+                    )
                 self._take(frames[here], actions[here], rewards[here], is_terminal)
             if is_terminal:
                 self._is_lost, self._num_blanks_expected = False, self._padding
 
     def _take_blank(self, slots: Slots, at: int) -> bool:
         """Return whether the slot is blank; if not, the run is inside an episode with an unknown start."""
-        is_blank = not (slots.terminals[at] or slots.actions[at] or slots.rewards[at] or slots.frames[at].any())
-        self._is_lost = not is_blank
-        return is_blank
+        self._is_lost = not _is_blank(slots, at)
+        return not self._is_lost
 
     def _take(self, frame: np.ndarray, action: np.ndarray, reward: np.ndarray, is_terminal: bool) -> None:
         if self._step is None:
@@ -237,6 +244,11 @@ class _SlotImporter:
         self.transferred.transitions += 1
         self.transferred.episodes += self._has_begun
         self._has_begun = False
+
+
+def _is_blank(slots: Slots, at: int) -> bool:
+    """Return whether the slot has only zeros, as padding has."""
+    return not (slots.terminals[at] or slots.actions[at] or slots.rewards[at] or slots.frames[at].any())
 
 
 def _folder_of(folder: Path) -> Path:
