@@ -164,6 +164,8 @@ PAGES: Pages = {
         f"(Enduro, processor time) times as long as from RAM",
         f"256 windows of Enduro are {figure(_enduro['cold']['read_mib'])} MiB to copy and verify: "
         f"{figure(_enduro['warm']['wall_us'] / 1e3)} ms instead of {figure(_enduro['ram']['wall_us'] / 1e3, '.1f')}",
+        f"**Fifty million transitions under {figure(fifty_million['limit']['mb'] / 1000)} GB.**",
+        f"in a memory control group of {figure(fifty_million['limit']['mb'])} MB",
         table(["", ""], fifty_million_rows(), numbers_right=False),
         f"takes {figure(_at_budget[0])} % (one environment) to {figure(_at_budget[1])} % (eight) longer than at "
         "its capacity",
