@@ -8,7 +8,7 @@ from typing import Any
 
 from figures import ROOT, Pages, figure, result, spread, table
 
-measured = result("distributed")
+measured, million = result("distributed"), result("million_breakout")
 kinds = json.loads((ROOT / "tests" / "distributed.json").read_text(encoding="utf-8"))["kinds"]
 subjects, rllib, wire = measured["subjects"], measured["rllib"], measured["bytes_a_step"]
 parts = measured["milliseconds_of_a_batch_of_one_shard"]
@@ -17,6 +17,7 @@ one_memory, one_shard = subjects["one memory in this process"], subjects["1 shar
 ACTORS = (16, 64, 256, 1024)
 STEPS_OF_AN_ACTOR = 139 / 4  # a second: 139 frames, Horgan et al. 2018
 ROWS_A_STEP = 0.78  # that the learner samples, as there
+A_BATCH = 512 * 8 * 84 * 84  # bytes of 512 pairs of stacked frames
 
 
 def short(value: float) -> str:
@@ -93,10 +94,14 @@ def share(seconds: float) -> str:
     return f"{percent:.{2 if percent < 0.095 else 1 if percent < 9.95 else 0}f} %"
 
 
+def batches_a_second(actors: int) -> float:
+    return ROWS_A_STEP * actors * STEPS_OF_AN_ACTOR / 512
+
+
 def actor_rows() -> Iterator[list[str]]:
     """Yield what the actors of Ape-X need in a second: published rates times what one step or one call takes here."""
     steps = [count * STEPS_OF_AN_ACTOR for count in ACTORS]
-    batches = [ROWS_A_STEP * each / 512 for each in steps]
+    batches = [batches_a_second(count) for count in ACTORS]
     a_step, a_call = measured["processor_microseconds_a_step"], parts["call without rows"]["median"]
     store, pack = a_step["shard_takes_a_packed_chunk"], a_step["actor_collects_and_packs"]
     shard, here = one_shard["processor_ms_a_batch_in_shards"], one_shard["processor_ms_a_batch_here"]
@@ -116,11 +121,10 @@ def actor_rows() -> Iterator[list[str]]:
     calls = [share(a_call * each / frames / 1e3) for each in steps]
     yield ["a shard's core for those calls", f"{a_call:.1f} ms a call, measured", *calls]
     yield ["batches of 512", "worked out", *(f"{each:.{0 if each > 50 else 1}f}" for each in batches)]
-    a_batch = 512 * 8 * 84 * 84
     yield [
         "bytes of batches",
-        f"{a_batch / 1e6:.1f} MB a batch, worked out",
-        *(size(a_batch * each) for each in batches),
+        f"{A_BATCH / 1e6:.1f} MB a batch, worked out",
+        *(size(A_BATCH * each) for each in batches),
     ]
     yield [
         "shards' cores for batches",
@@ -162,8 +166,12 @@ def kill_rows() -> Iterator[list[str]]:
         ]
 
 
+_batches_256, _batches_1024 = (batches_a_second(actors) for actors in (256, 1024))
+_percent_for_batches = 100 * _batches_1024 * 2 * one_shard["processor_ms_a_batch_in_shards"] / 1e3
+
 PAGES: Pages = {
     "docs/distributed.md": [
+        f"`make distributed` kills each kind {figure(kinds['actor']['kills'])} times with `kill -9`",
         table(
             [
                 "killed (`tests/distributed.json`)",
@@ -185,7 +193,15 @@ PAGES: Pages = {
         f"A batch has {figure(parts['megabytes'], '.1f')} MB of frames",
         table(["part", "ms, median (least)", "where"], part_rows()),
         f"reading them the first time takes {figure(parts['frames are read the first time']['median'], '.1f')} ms",
+        f"in fragments of 50 transitions (Ray {figure(rllib['ray'])}, the same run)",
         table(["", "1 shard", "RLlib"], rllib_rows()),
+        f"on this machine ({figure(measured['machine']['memory_gib'], '.1f')} GiB)",
         table(["per second", "from", *(f"{count:,}" for count in ACTORS[:-1]), f"{ACTORS[-1]:,} actors"], actor_rows()),
+        f"(benchmarks.md#a-million-transitions) take {figure(2 * million['bytes_a_transition'])} MB of RAM",
+        f"{figure(A_BATCH * _batches_256 / 1e6)} MB a second for 256 actors is "
+        f"{figure(8 * A_BATCH * _batches_256 / 1e9, '.1f')} Gbit/s, for 1,024 actors "
+        f"{figure(8 * A_BATCH * _batches_1024 / 1e9, '.1f')} Gbit/s",
+        f"at {figure(_batches_1024)} batches of 512 a second it has {figure(1e3 / _batches_1024)} ms for each",
+        f"at 1,024 actors they take {figure(_percent_for_batches)} % of a core",
     ],
 }
