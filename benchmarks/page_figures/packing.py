@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from figures import Pages, figure, result, table
+from figures import Pages, figure, result, spread, table
 
 packing = result("packing")
+segments = result("segment_lengths")["frames_per_segment"]
 frames, sets = packing["frames"], packing["sets"]
+
+
+def to_320(key: str) -> float:
+    """Return how many times as much segments of 640 frames take as those of 320."""
+    return float(segments["640"][key] / segments["320"][key])
 
 
 def title(name: str) -> str:
@@ -46,6 +52,11 @@ HEADS = [
 ]
 _ten = sets["the ten"]["names"]
 _rest = [name for name in sorted(sets["Atari-100k"]["names"]) if name not in _ten]
+_restless = [
+    row
+    for name, row in frames.items()
+    if name.startswith(("doom", "mini_world", "walker")) and not name.endswith("grey")
+]
 _scenes = [*set_rows(sets["scenes"]["names"], "scenes"), *set_rows(sets["colour"]["names"])]
 _krull, _up_n_down = (figure(frames[name]["bytes_per_frame"]) for name in ("krull", "up_n_down"))
 _more = {
@@ -58,9 +69,14 @@ PAGES: Pages = {
         table(HEADS, set_rows(_ten, "the ten")),
         table(HEADS, set_rows(_rest, "Atari-100k", "geometric mean of all 26")),
         table(HEADS, set_rows(sets["scripted"]["names"], "scripted")),
+        f"a batch of colour takes {spread((row['read_us'] / 1e3 for row in _restless), '.1f')} ms, up to "
+        f"{figure(max(row['ratio_to_bare_copy'] for row in _restless))} times the bare copy",
         table(HEADS, _scenes),
         table(HEADS, set_rows(sets["synthetic"]["names"])),
         f"Krull and UpNDown, whose whole screens move, take {_krull} and {_up_n_down} bytes",
+        f"Over ten games they take {figure(100 * (1 - to_320('mean_bytes')))} % fewer bytes than 320 frames. A window "
+        f"is read in {figure(to_320('mean_window_us'), '.2f')} times the time from RAM, and in "
+        f"{figure(to_320('mean_window_from_file_us'), '.2f')} times from a file",
     ],
     "docs/saving.md": [
         table(
