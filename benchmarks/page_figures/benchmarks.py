@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from figures import Pages, figure, result, spread, table
+from page_figures.packing import largest_of_atari_100k
 from training_figures import page_tables
 
 MIB = 2**20
@@ -302,6 +303,7 @@ def writer_rows() -> Iterator[list[str]]:
         yield [samplers, f"{row['median_us']:.0f}", f"{row['percentile_99_us']:.0f}", rate]
 
 
+_largest = largest_of_atari_100k(3)
 _ratios = [game["sample_of_bare_copy"] for game in sampling["games"].values()]
 _ratios_256 = [game["sample_of_bare_copy"] for game in sampling_256["games"].values()]
 _two_threads = [game["two_threads_to_bare_copy"] for game in threads["read"].values()]
@@ -325,6 +327,8 @@ _threaded = [
 
 PAGES: Pages = {
     "docs/benchmarks.md": [
+        f"two cores of an AMD EPYC with {figure(sampling['machine']['memory_gib'], '.1f')} GiB",
+        f"Of Atari-100k, {figure(_largest[0])}, {figure(_largest[1])} and {figure(_largest[2])} take the most bytes",
         million_table(),
         table(
             ["agent", "agent steps", "mean score", "random play, bytes a transition", "its own play", "more"],
@@ -361,6 +365,7 @@ PAGES: Pages = {
         f"{figure(rates['laptop']['steps_a_second'] / rates['laptop, network nature']['steps_a_second'], '.1f')} "
         f"times the steps on one thread",
         table(["training", "steps a second", "one update, ms", "the device waits"], gpu_rows()),
+        f"side by side for {figure(sum(part['minutes'] for part in gpu['parts'][1:]))} minutes",
         table(
             [
                 "game",
@@ -384,7 +389,7 @@ PAGES: Pages = {
         f"and ended at {figure(_pong[0]['mean_of_last_20_games'], '.2f')} after "
         f"{figure(_pong[0]['core_hours'], '.2f')}",
         f"was stopped at {figure(_pong[1]['mean_of_last_20_games'], '.1f')} after two million and "
-        f"{figure(_pong[1]['core_hours'], '.2f')}. Each had "
+        f"{figure(_pong[1]['core_hours'], '.2f')} core-hours. Each had "
         f"{figure(max(row['memory_bytes'] for row in _pong) / MIB)} MiB of "
         f"memory and a process of at most {figure(max(row['largest_resident_bytes'] for row in _pong) / MIB)} MiB",
         f"million on, and was stopped after {figure(_sticky['agent_steps'] / 1e6, '.2f')} million and "
@@ -392,6 +397,8 @@ PAGES: Pages = {
         f"stopped after {figure(_long['agent_steps'] / 1e6, '.2f')} million and {figure(_long['core_hours'], '.2f')} "
         f"core-hours, at {figure(_long['memory_bytes'] / MIB)} MiB of memory and a process of at most "
         f"{figure(_long['largest_resident_bytes'] / MIB)} MiB",
+        f"for {figure(_ours['agent_steps'])} steps ({figure(_ours['updates'])} updates) with a capacity of "
+        f"{figure(result('same_training')['capacity'])} transitions",
         f"framestow's memory takes {figure(_ours['memory_bytes'] / MIB, '.1f')} MiB and its process "
         f"{figure(_ours['peak_resident_bytes'] / MIB)} MiB at most; the arrays take "
         f"{figure(_plain['memory_bytes'] / MIB)} "

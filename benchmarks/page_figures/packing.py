@@ -20,6 +20,12 @@ def title(name: str) -> str:
     return " ".join(word.capitalize() for word in name.replace("-", "_").split("_"))
 
 
+def largest_of_atari_100k(count: int) -> list[str]:
+    """Return the games whose frames take the most bytes."""
+    names = sorted(sets["Atari-100k"]["names"], key=lambda name: -float(frames[name]["bytes_per_frame"]))
+    return [title(name).replace(" ", "") for name in names[:count]]
+
+
 def cells(row: Mapping[str, float], is_mean: bool = False) -> list[str]:
     kept_raw = "" if is_mean else f"{100 * row['raw_segments']:.0f} %"
     return [

@@ -15,17 +15,19 @@ FRONT_PAGES = [
     *(f"docs/{name}.md" for name in ("index", "get-started", "how-it-works", "libraries", "compare", "look-inside")),
     *(f"docs/{name}.md" for name in ("train-in-4-gb", "archive-50-million", "your-own-agent", "examples", "scope")),
     *(f"docs/{name}.md" for name in ("troubleshooting", "threads", "observations", "environments")),
-    *(f"docs/{name}.md" for name in ("sampling", "saving", "distributed", "packing")),
+    *(f"docs/{name}.md" for name in ("sampling", "saving", "distributed", "packing", "benchmarks")),
 ]
 MEASUREMENT = re.compile(r"\d[\d.,]* ?(?:µs|ms|s|seconds|minutes|hours|KB|MB|GB|MiB|GiB|bytes|times|%)(?![\w%])")
 FACTS = """
 sizes of arrays: 56 GB, 56.4 GB, 5.6 GB and 0.56 GB of stacked pairs of 7,056 bytes a frame; 28 KB of a stack
+and 226 GB of such pairs as float32
 formats: 12 bytes a step, 9 bytes of scalars, 8 bytes a number, 4 bytes an index, 24 bytes of a header, or 0.15 %
 of an index: 32 bytes a block in its file, 24 bytes in RAM
 worked out: 4.8 bytes of a priority with its share of the sums
 settings: 1 GiB and 2 GiB of a memory, 50 MB of a page, 32 MiB between two writes, 60 s and 5 s to wait for workers
 30 s and 120 s to wait for a shard and an actor
-5 ms between two of Python's threads, a test's budget of 96 MiB
+5 ms between two of Python's threads and of a learner that waits
+8 GiB for a benchmark's buffer, 96 MiB for a test's memory
 trials whose conditions stand with them: a cache of 16 MB
 limits: 64 MiB and 1 MiB of /dev/shm, 8 MiB that wait for readers, 64 bytes behind a segment
 a free machine has 12 GB; the operations of an example keep 500 bytes

@@ -1,0 +1,72 @@
+"""What docs/benchmarks.md says of curves in ``results/learning``."""
+
+from __future__ import annotations
+
+import csv
+from math import inf
+from statistics import fmean
+
+from figures import RESULTS, Pages, figure, result, spread
+
+make_train = result("learning/make_train")
+pong_sticky, breakout = (result(f"learning/{name}")["seeds"]["0"] for name in ("pong_sticky_laptop", "breakout_laptop"))
+
+
+def curve(name: str, seed: int = 0) -> list[dict[str, float]]:
+    """Return a row for each game of a training."""
+    with (RESULTS / "learning" / f"{name}.csv").open(encoding="utf-8") as file:
+        rows = [{key: float(value) for key, value in row.items()} for row in csv.DictReader(file)]
+    return [row for row in rows if row.get("seed", 0) == seed]
+
+
+def between(games: list[dict[str, float]], first: float, last: float = inf) -> list[dict[str, float]]:
+    """Return the games that ended between two agent steps."""
+    return [game for game in games if first < game["agent_steps"] <= last]
+
+
+def mean_until(games: list[dict[str, float]], step: float) -> float:
+    """Return the mean of the last 20 games that ended by an agent step."""
+    return between(games, 0, step)[-1]["mean_of_last_20"]
+
+
+def steps_to(games: list[dict[str, float]], score: float) -> float:
+    """Return the agent steps after which the mean of the last 20 games reached a score."""
+    return next(game["agent_steps"] for game in games if game["mean_of_last_20"] >= score)
+
+
+def mean_score(games: list[dict[str, float]]) -> float:
+    return fmean(game["score"] for game in games)
+
+
+scores = [seed["mean_of_last_20_games"] for seed in make_train["seeds"].values()]
+pong = [curve("pong_laptop", seed) for seed in (0, 1)]
+stable_baselines3, sticky, long = (
+    curve(name) for name in ("pong_stable_baselines3", "pong_sticky_laptop", "breakout_laptop")
+)
+last = stable_baselines3[-1]
+resumed, long_resumed = (row["changes_on_resume"][0]["agent_steps"] for row in (pong_sticky, breakout))
+second_million = [game["mean_of_last_20"] for game in between(long, 1_000_000, long_resumed)]
+to_18 = [figure(round(steps_to(games, 18), -3)) for games in pong]
+as_many_steps = [figure(mean_until(games, last["agent_steps"]), ".1f") for games in pong]
+
+PAGES: Pages = {
+    "docs/benchmarks.md": [
+        f"then rising to {spread(scores)} for every seed",
+        f"Random play scores {figure(make_train['random_play'], '.1f')}, a human tester "
+        f"{figure(make_train['human'], '.1f')}",
+        f"reached a mean of 18 over the last 20 games after {to_18[0]} steps with seed 0",
+        f"Seed 1 was at {figure(mean_until(pong[1], 1_000_000), '.1f')} then",
+        f"it reached 18 after {to_18[1]} steps",
+        f"had a mean of {figure(mean_score(stable_baselines3[-20:]), '.2f')} after {figure(last['agent_steps'])} steps "
+        f"and {figure(last['cpu_s'] / 3600, '.2f')} core-hours",
+        f"After as many steps `laptop` was at {as_many_steps[0]} and {as_many_steps[1]}",
+        f"the score passed 0 after {figure(steps_to(sticky, 0) / 1e6, '.2f')} million steps",
+        f"a mean of {figure(mean_score(between(sticky, 1_400_000, resumed)), '.1f')} from 1.4 to "
+        f"{figure(resumed / 1e6, '.2f')} million",
+        f"it had {figure(mean_score(between(sticky, 1_720_000)), '.1f')} over the games from 1.72 million on",
+        f"stayed between {figure(min(second_million))} and {figure(max(second_million))} from one million to two "
+        f"million steps (mean of the last 20 games; at the end {figure(second_million[-1], '.1f')})",
+        f"rose to a mean of {figure(mean_score(between(long, breakout['agent_steps'] - 330_000)), '.1f')} over the "
+        f"games of the last 330,000 steps",
+    ],
+}
