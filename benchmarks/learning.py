@@ -24,6 +24,7 @@ import matplotlib
 import numpy as np
 
 from framestow.benchmarking.result_files import write_result
+from framestow.machine_limits import num_cores
 from framestow.training.recipes import RECIPES
 from framestow.training.report import RunRecord, rolling_mean, runs_by_settings
 from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN
@@ -64,7 +65,7 @@ def command(runs: list[RunRecord]) -> str:
     before = {each.setting: each.before for each in reversed(runs[0].changes) if each.setting in MAY_CHANGE_LEARNING}
     settings = dataclasses.replace(runs[0].settings, **before)
     given: dict[str, Any] = {"recipe": settings.recipe, "preset": settings.preset, "steps": f"{settings.steps:_}"}
-    for name, value in RECIPES[settings.recipe].values.items():
+    for name, value in RECIPES[settings.recipe].values_for(num_cores()).items():
         if getattr(settings, name) != value:
             given[name] = getattr(settings, name)
     seeds = f"--seeds {len(runs)}" if len(runs) > 1 else f"--seed {settings.seed}"

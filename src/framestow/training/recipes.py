@@ -94,9 +94,9 @@ RECIPES: dict[str, Recipe] = {
     for recipe in (
         Recipe(
             "laptop",
-            "our own for two CPU cores: Dopamine's quantile agent (Dabney et al. 2018a, with prioritized replay and "
-            "n-step returns), the small network of van Hasselt et al. 2019, and as many samples a step as Clark et al. "
-            "2024",
+            "our own for two CPU cores: half of the Nature network with layer normalisation (Gallici et al. 2024), the "
+            "mean return by HL-Gauss (Farebrother et al. 2024), Dopamine's prioritized replay (Castro et al. 2018), "
+            "and as many samples a step as Clark et al. 2024",
             {
                 **_RAINBOW_LITE,
                 "preset": "baselines",
@@ -105,10 +105,12 @@ RECIPES: dict[str, Recipe] = {
                 "threads": None,
                 "train_every": 8,
                 "warmup": 2_000,
-                "network": "small",
-                "distribution": "qr",
+                "network": "layernorm",
+                "distribution": "hl-gauss",
                 "n_step": 5,
                 "learning_rate": 2.5e-4,
+                "learning_rate_half_at": 150_000,
+                "optimizer_epsilon": 3e-6,
                 "target_every": 250,  # 2,000 steps
                 "epsilon_steps": 20_000,
             },
