@@ -56,22 +56,25 @@ def test_the_target_network_is_copied_only_every_target_every_updates() -> None:
         assert (update % 3 == 0) == _equal(_weights(agent), _weights(agent, "target"))
 
 
-def test_the_learning_rate_falls_to_half_a_third_and_a_quarter() -> None:
-    agent = build_agent(learning_rate=1e-3, learning_rate_half_at=40, train_every=4, optimizer="rmsprop")  # 10 updates
+def test_the_learning_rate_stays_then_falls_to_half_a_third_and_a_quarter() -> None:
+    agent = build_agent(
+        learning_rate=1e-3, learning_rate_falls_after=40, train_every=4, optimizer="rmsprop"
+    )  # 10 updates
     rates = {}
 
-    for update in range(31):
+    for update in range(41):
         rates[update] = agent.learning_rate
         agent.learn(random_batch(update))
         assert [group["lr"] for group in agent.state_dict()["optimizer"]["param_groups"]] == [rates[update]]
 
-    assert [rates[update] for update in (0, 10, 20, 30)] == pytest.approx([1e-3, 1e-3 / 2, 1e-3 / 3, 1e-3 / 4])
+    assert {1e-3} == {rates[update] for update in range(11)}
+    assert [rates[update] for update in (20, 30, 40)] == pytest.approx([1e-3 / 2, 1e-3 / 3, 1e-3 / 4])
 
 
 def test_the_first_step_of_adam_is_as_long_as_the_fallen_learning_rate() -> None:
-    agent = build_agent(learning_rate=1e-3, learning_rate_half_at=4, train_every=4, optimizer_epsilon=1e-12)
+    agent = build_agent(learning_rate=1e-3, learning_rate_falls_after=4, train_every=4, optimizer_epsilon=1e-12)
     state = agent.state_dict()
-    agent.load_state_dict({**state, "num_updates": 3})  # the rate is a quarter
+    agent.load_state_dict({**state, "num_updates": 4})  # the rate is a quarter
     before = _weights(agent)
 
     agent.learn(random_batch(0))

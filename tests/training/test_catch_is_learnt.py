@@ -28,7 +28,7 @@ def test_catch_is_learnt_to_over_nine_tenths_of_the_optimum(tmp_path: Path) -> N
         train_every=2,
         target_every=200,
         learning_rate=5e-4,
-        learning_rate_half_at=2_500,  # agent steps: at a constant rate the score of the last network varies by seed
+        learning_rate_falls_after=2_500,  # agent steps: at a constant rate the score of the last network varies by seed
         epsilon_end=0.05,
         epsilon_steps=4_500,
         device="cpu",

@@ -85,7 +85,7 @@ def test_a_resumed_run_of_any_recipe_equals_the_uninterrupted_one_bit_for_bit(tm
 
 def test_a_longer_run_begins_like_a_shorter_one_also_with_a_falling_learning_rate(tmp_path: Path) -> None:
     short, long = Transcript(), Transcript()
-    settings = catch_settings(steps=300, learning_rate_half_at=100)
+    settings = catch_settings(steps=300, learning_rate_falls_after=100)
 
     _trained(_folder(tmp_path, "short", settings), make_catch, short)
     _trained(_folder(tmp_path, "long", dataclasses.replace(settings, steps=900)), make_catch, long, stop_at=300)

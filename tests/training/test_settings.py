@@ -42,7 +42,7 @@ def test_the_documents_table_has_every_setting_with_its_default(field: dataclass
         ("epsilon_steps", -1, "it must be at least 0"),
         ("discount", float("nan"), "it must be a probability from 0 to 1"),
         ("learning_rate", 0.0, "it must be a finite number above 0"),
-        ("learning_rate_half_at", 0, "it must be at least 1"),
+        ("learning_rate_falls_after", 0, "it must be at least 1"),
         ("storage", "zip", "it must be one of packed, raw"),
         ("device", "tpu", "it must be one of auto, cpu, cuda, mps"),
         ("seed", -1, "it must be at least 0"),

@@ -117,8 +117,8 @@ class DQN:
     @property
     def learning_rate(self) -> float:
         """The learning rate of the next update."""
-        rate, half_at = self.settings.learning_rate, self.settings.learning_rate_half_at
-        return rate if half_at is None else rate / (1 + self.num_updates / half_at)
+        rate, falls_after = self.settings.learning_rate, self.settings.learning_rate_falls_after
+        return rate if falls_after is None else rate / max(1.0, self.num_updates / falls_after)
 
     def choose_greedily(self, observations: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Return the action with the highest value per row, as int64 ``(n,)``; a noisy network adds no noise."""
@@ -158,7 +158,7 @@ class DQN:
         on the agent's device.
         """
         tensors = batch if isinstance(batch.reward, Tensor) else to_tensors(batch, self.device)
-        if self.settings.learning_rate_half_at is not None:
+        if self.settings.learning_rate_falls_after is not None:
             self._set_learning_rate()
         update = Update(self._update(tensors))
         self.num_updates += 1

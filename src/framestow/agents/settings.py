@@ -121,7 +121,7 @@ class AgentSettings:
     spectral_norm: bool  # normalise the residual blocks of impala
     optimizer: Optimizer
     learning_rate: float  # of the first update
-    learning_rate_half_at: int | None  # updates until it is half, twice as many until a third; None keeps it
+    learning_rate_falls_after: int | None  # updates at this rate; after twice as many it is half, …; None keeps it
     optimizer_epsilon: float
     max_grad_norm: float | None  # clip the norm of an update's gradient
     precision: Precision  # of the network's arithmetic on CUDA. Weights and losses are float32

@@ -65,7 +65,7 @@ _DQN = {
     "priority_beta_steps": None,
     "optimizer": "adam",
     "learning_rate": 1e-4,
-    "learning_rate_half_at": None,
+    "learning_rate_falls_after": None,
     "optimizer_epsilon": 1e-8,
     "max_grad_norm": None,
     "precision": "float32",
@@ -109,7 +109,7 @@ RECIPES: dict[str, Recipe] = {
                 "distribution": "hl-gauss",
                 "n_step": 5,
                 "learning_rate": 2.5e-4,
-                "learning_rate_half_at": 150_000,
+                "learning_rate_falls_after": 150_000,
                 "optimizer_epsilon": 3e-6,
                 "target_every": 250,  # 2,000 steps
                 "epsilon_steps": 20_000,

@@ -126,9 +126,9 @@ class Settings:
     )
     optimizer: Optimizer = setting(FROM_RECIPE, f"Optimizer: {' or '.join(get_args(Optimizer))}.")
     learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
-    learning_rate_half_at: int | None = setting(
+    learning_rate_falls_after: int | None = setting(
         FROM_RECIPE,
-        "Agent steps until --learning-rate has fallen to half, twice as many until a third, …; None keeps it.",
+        "Agent steps at --learning-rate. After twice as many it is half, after three times as many a third, …; None keeps it.",
         may_change=True,
     )
     optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
@@ -183,8 +183,10 @@ class Settings:
         """Return the settings of the agent."""
         names = [field.name for field in dataclasses.fields(AgentSettings) if field.name != "exploration"]
         values = {name: getattr(self, name) for name in names}
-        if self.learning_rate_half_at is not None:
-            values["learning_rate_half_at"] = max(1, self.learning_rate_half_at // self.train_every)  # in updates
+        if self.learning_rate_falls_after is not None:
+            values["learning_rate_falls_after"] = max(
+                1, self.learning_rate_falls_after // self.train_every
+            )  # in updates
         return AgentSettings(exploration=self.exploration(), **values)
 
     @property
@@ -213,7 +215,7 @@ class Settings:
         return json.dumps(document, indent=2) + "\n"
 
 
-MAY_CHANGE_LEARNING = ("learning_rate", "learning_rate_half_at", "munchausen")
+MAY_CHANGE_LEARNING = ("learning_rate", "learning_rate_falls_after", "munchausen")
 """The settings that a resumed run may change and that decide what it learns."""
 
 
@@ -317,7 +319,7 @@ _RULES: dict[str, _Rule] = {  # by setting: a check of its value, and what the e
     "warmup": _at_least(1),
     "target_every": _at_least(1),
     "learning_rate": _POSITIVE,
-    "learning_rate_half_at": (lambda value: value is None or value >= 1, "must be at least 1"),
+    "learning_rate_falls_after": (lambda value: value is None or value >= 1, "must be at least 1"),
     "optimizer_epsilon": _POSITIVE,
     "max_grad_norm": (lambda value: value is None or 0.0 < value < float("inf"), "must be a finite number above 0"),
     "atoms": _at_least(2),
