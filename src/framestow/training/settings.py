@@ -128,7 +128,7 @@ class Settings:
     learning_rate: float = setting(FROM_RECIPE, "Learning rate of the optimizer.", may_change=True)
     learning_rate_falls_after: int | None = setting(
         FROM_RECIPE,
-        "Agent steps at --learning-rate. After twice as many it is half, after three times as many a third, …; None keeps it.",
+        "Agent steps at --learning-rate; after twice as many it is half, after three times a third, …; None keeps it.",
         may_change=True,
     )
     optimizer_epsilon: float = setting(FROM_RECIPE, "Epsilon of the optimizer.")
@@ -184,9 +184,8 @@ class Settings:
         names = [field.name for field in dataclasses.fields(AgentSettings) if field.name != "exploration"]
         values = {name: getattr(self, name) for name in names}
         if self.learning_rate_falls_after is not None:
-            values["learning_rate_falls_after"] = max(
-                1, self.learning_rate_falls_after // self.train_every
-            )  # in updates
+            updates = max(1, self.learning_rate_falls_after // self.train_every)
+            values["learning_rate_falls_after"] = updates
         return AgentSettings(exploration=self.exploration(), **values)
 
     @property
