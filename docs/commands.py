@@ -11,6 +11,7 @@ import contextlib
 import io
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 from framestow.cli import main
 from framestow.cli.commands import COMMANDS
@@ -41,7 +42,8 @@ def page() -> str:
 def help_of(name: str) -> str:
     """Return what the command prints with ``--help``."""
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
+    # Two cores, since the number of cores decides some defaults.
+    with contextlib.redirect_stdout(printed), patch("framestow.training.settings.num_cores", lambda: 2):
         main([*name.split(), "--help"])
     return "\n".join(line.rstrip() for line in printed.getvalue().strip().splitlines())
 
