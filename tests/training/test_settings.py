@@ -109,7 +109,7 @@ def test_an_invalid_settings_file_is_refused(tmp_path: Path, change: Any, error:
 def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:
     asked = Settings("Pong", steps=50_000, device="cpu", threads=2, checkpoint_every=7)
 
-    assert changes_on_resume(Settings("Pong", steps=20_000), asked, agent_steps=300) == [
+    assert changes_on_resume(Settings("Pong", steps=20_000, threads=1), asked, agent_steps=300) == [
         Change(300, "steps", 20_000, 50_000),
         Change(300, "checkpoint_every", 10_000, 7),
         Change(300, "device", "auto", "cpu"),
