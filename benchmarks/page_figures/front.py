@@ -103,8 +103,7 @@ PAGES: Pages = {
     "docs/get-started.md": [PROCESS],
     "docs/how-it-works.md": [f"This is why a batch takes only {_to_bare} times as long as a bare copy"],
     "docs/train-in-4-gb.md": [
-        f"A million transitions of an Atari game take {MILLION}",
-        TRAINED,
+        f"a million transitions of an Atari game take {MILLION}",
         f"{PROCESS}, and {figure(up_n_down['training']['process_bytes'] / MIB)} MiB with a million of UpNDown",
         f"`framestow train Breakout` takes {figure(training['framestow']['peak_bytes'] / MIB)} MiB at most, and "
         f"{figure(training['framestow, 1 worker']['peak_bytes'] / MIB)} MiB with a worker process",
