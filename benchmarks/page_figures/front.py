@@ -25,7 +25,7 @@ training = result("training")["systems"]
 _least, _most = (figure(million["bytes_a_transition"] * 1e6 / MB) for million in (breakout, up_n_down))
 _ours = bench["systems"][0]
 _theirs = [row for row in bench["systems"] if not row["name"].startswith("framestow")]
-_minutes = [60 * seed["hours_on_the_clock"] for seed in make_train]
+_minutes = [60 * seed["core_hours"] for seed in make_train]
 _scores = [seed["mean_of_last_20_games"] for seed in make_train]
 _to_bare = figure(sampling["geometric_mean"]["sample_of_bare_copy"], ".1f")
 _others = sorted(
@@ -78,7 +78,7 @@ ADD = (
     f"A step costs {figure(_add[0])} µs with stacks on the first axis, and {figure(_add[1])} µs with stacks on the "
     f"last (Breakout, 84x84, one environment; `append` of a single frame: {figure(_add[2])} µs)"
 )
-MAKE_TRAIN = f"in {spread(_minutes)} minutes on one core of 2.0 GHz"
+MAKE_TRAIN = f"in {figure(max(_minutes))} minutes of one core of 2.0 GHz"
 
 PAGES: Pages = {
     "README.md": [
