@@ -103,6 +103,7 @@ def figures_of(run: RunRecord) -> dict[str, Any]:
         "emulator_frames": run.agent_steps * FRAMES_PER_STEP,
         "games": len(run.scores),
         f"mean_of_last_{NUM_RECENT}_games": run.mean_of_last(NUM_RECENT),
+        f"median_of_last_{NUM_RECENT}_games": float(np.median(run.scores[-NUM_RECENT:])),
         "best_game": float(run.scores.max()),
         "hours_on_the_clock": round((wall_s or 0.0) / SECONDS_PER_HOUR, 3),
         "core_hours": round((processor_s or 0.0) / SECONDS_PER_HOUR, 3),

@@ -212,7 +212,8 @@ def score_rows() -> Iterator[list[str]]:
 def seed_rows() -> Iterator[list[str]]:
     for seed, row in make_train.items():
         nbytes = [f"{row['memory_bytes'] / MIB:.1f}", f"{row['largest_resident_bytes'] / MIB:.0f}"]
-        yield [seed, f"{row['mean_of_last_20_games']:.2f}", f"{row['core_hours']:.3f}", *nbytes]
+        scores = [f"{row[f'{average}_of_last_20_games']:.2f}" for average in ("mean", "median")]
+        yield [seed, *scores, f"{row['core_hours']:.3f}", *nbytes]
 
 
 def logged_rows() -> Iterator[list[str]]:
@@ -383,7 +384,9 @@ PAGES: Pages = {
         ),
         f"`WorkerVectorEnv` reaches {_of_two[0]} % of that in Breakout and {_of_two[1]} % in Pong",
         f"with a byte sent and received for each process and step, is at {_lockstep[0]} % and {_lockstep[1]} %",
-        table(["seed", "mean of the last 20 games", "core-hours", "memory, MiB", "process, MiB"], seed_rows()),
+        table(
+            ["seed", "mean of the last 20 games", "median", "core-hours", "memory, MiB", "process, MiB"], seed_rows()
+        ),
         f"their time on the clock was {spread(60 * seed['hours_on_the_clock'] for seed in make_train.values())} "
         "minutes",
         f"and ended at {figure(_pong[0]['mean_of_last_20_games'], '.2f')} after "

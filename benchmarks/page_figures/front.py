@@ -26,7 +26,7 @@ _least, _most = (figure(million["bytes_a_transition"] * 1e6 / MB) for million in
 _ours = bench["systems"][0]
 _theirs = [row for row in bench["systems"] if not row["name"].startswith("framestow")]
 _minutes = [60 * seed["core_hours"] for seed in make_train]
-_scores = [seed["mean_of_last_20_games"] for seed in make_train]
+_scores = [seed["median_of_last_20_games"] for seed in make_train]
 _to_bare = figure(sampling["geometric_mean"]["sample_of_bare_copy"], ".1f")
 _others = sorted(
     (row["times_framestow"], row["system"], game)
@@ -89,7 +89,7 @@ PAGES: Pages = {
         f"sample(32): framestow takes {figure(_ours['bytes_per_transition'])} bytes and {figure(_ours['sample_us'])} "
         f"µs; the other libraries take {spread(row['bytes_per_transition'] for row in _theirs)} bytes and "
         f"{spread(row['sample_us'] for row in _theirs)} µs",
-        f"# learns Breakout {MAKE_TRAIN}: a score of {spread(_scores)} (random play: 1.7)",
+        f"# learns Breakout {MAKE_TRAIN}: a median score of {spread(_scores)} (random play: 1.7)",
     ],
     "CITATION.cff": [
         f"stores a million Atari transitions losslessly in {_least} to {_most} MB, and samples them in "
