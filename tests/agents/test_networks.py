@@ -66,7 +66,7 @@ def test_frames_that_are_not_grey_are_refused() -> None:
 
 
 def test_the_small_network_has_the_published_layers() -> None:
-    network = _network((4, 84, 84), num_actions=6, num_outputs=51, recipe="laptop")
+    network = _network((4, 84, 84), num_actions=6, num_outputs=51, network="small")
 
     # van Hasselt et al. 2019: 32 kernels of 5x5 by 5, then 64. Padding makes 4x4x64 features of 3x3x64.
     expected = (4 * 25 * 32 + 32) + (32 * 25 * 64 + 64) + (1_024 * 256 + 256) + (256 * 6 * 51 + 6 * 51)

@@ -17,7 +17,7 @@ from training.catch_runs import catch_settings
 
 UNIFORM = {"recipe": "dqn", "double": True, "preset": "dopamine"}  # stacks begin with zeros
 THREE_STEPS = {"recipe": "dqn", "n_step": 3}
-PRIORITIZED = {"recipe": "laptop", "workers": 0}  # quantile regression, n-step returns, priorities
+PRIORITIZED = {"recipe": "laptop", "workers": 0}  # n-step returns, priorities
 
 
 def _make_truncated_catch(settings: Settings) -> SerialVectorEnv:
