@@ -1,6 +1,8 @@
 """One update of each recipe, recomputed in plain PyTorch from the same batch, weights and random numbers."""
 
 import copy
+from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import pytest
@@ -57,7 +59,19 @@ class _Plain:
         if self.settings.distribution == "c51":
             atoms = torch.linspace(-self.settings.support, self.settings.support, self.settings.atoms)
             return (outputs.softmax(2) * atoms).sum(2)
+        if self.settings.distribution == "hl-gauss":
+            return (outputs.softmax(2) * self._bins()[:, 1]).sum(2)
         return outputs.mean(2)
+
+    def _bins(self) -> Tensor:
+        """Return the lower end, the middle and the upper end of each bin of hl-gauss."""
+        width = 2 * self.settings.support / self.settings.atoms
+        return torch.tensor(
+            [
+                [(number + part) * width - self.settings.support for part in (0, 0.5, 1)]
+                for number in range(self.settings.atoms)
+            ]
+        )
 
     def _targets(self) -> list[Tensor]:
         self.target.sample_noise(self._generator)
@@ -72,6 +86,8 @@ class _Plain:
         best = [next_outputs[row, int(self._values(choosing)[row].argmax())] for row in range(SIZE)]
         if self.settings.distribution == "c51":
             return [self._projected(best[row].softmax(0), row) for row in range(SIZE)]
+        if self.settings.distribution == "hl-gauss":
+            best = [self._values(outputs.view(1, 1, -1))[0, 0] for outputs in best]
         return [float(self.batch.reward[row]) + float(self.batch.discount[row]) * best[row] for row in range(SIZE)]
 
     def _munchausen_target(self, values: Tensor, next_outputs: Tensor, row: int) -> Tensor:
@@ -95,9 +111,18 @@ class _Plain:
             projected[lower + 1] += probability * (position - lower)
         return projected
 
+    def _gaussian(self, mean: float) -> Tensor:
+        """Return the share of each bin of a normal distribution, of which nothing is outside the bins."""
+        mean = min(max(mean, -self.settings.support), self.settings.support)
+        normal = NormalDist(mean, 0.75 * 2 * self.settings.support / self.settings.atoms)
+        shares = torch.tensor([normal.cdf(upper) - normal.cdf(lower) for lower, _, upper in self._bins().tolist()])
+        return shares / shares.sum()
+
     def _loss(self, prediction: Tensor, aim: Tensor, fractions: Tensor | None, row: int) -> Tensor:
         if self.settings.distribution == "c51":
             return -(aim * prediction.log_softmax(0)).sum()
+        if self.settings.distribution == "hl-gauss":
+            return -(self._gaussian(float(aim)) * prediction.log_softmax(0)).sum()
         if self.settings.distribution == "none":
             return functional.smooth_l1_loss(prediction[0], aim[0])
         midpoints = (torch.arange(self.settings.atoms) + 0.5) / self.settings.atoms
@@ -121,10 +146,13 @@ def _optimize(parameter: nn.Parameter, settings: Settings) -> None:
         parameter -= settings.learning_rate * gradient / (variance.sqrt() + settings.optimizer_epsilon)
 
 
-@pytest.mark.parametrize("recipe", RECIPES)
-def test_an_update_equals_one_written_out_plainly(recipe: str) -> None:
-    settings = Settings("Pong", recipe=recipe)
-    agent = build_agent(recipe, shape=ATARI)
+@pytest.mark.parametrize(
+    ("recipe", "others"),
+    [*((recipe, {}) for recipe in RECIPES), ("laptop", {"network": "small", "distribution": "qr"})],
+)
+def test_an_update_equals_one_written_out_plainly(recipe: str, others: dict[str, Any]) -> None:
+    settings = Settings("Pong", recipe=recipe, **others)
+    agent = build_agent(recipe, shape=ATARI, **others)
     batch = random_batch(0, ATARI, SIZE)
     before = [parameter.detach().clone() for parameter in agent._online.parameters()]
     plain = _Plain(agent, settings, batch)

@@ -185,7 +185,7 @@ def test_a_run_folder_that_would_be_a_file_is_refused(
         (["Breakout"], "game: run has 'Pong', given 'Breakout'"),
         (
             ["--optimizer-epsilon", "0.5", "--stack", "2"],
-            "stack: run has 4, given 2; optimizer_epsilon: run has 0.00015, given 0.5",
+            "stack: run has 4, given 2; optimizer_epsilon: run has 3e-06, given 0.5",
         ),
         (["--run-dir", "elsewhere"], "a resumed run stays in its folder"),
     ],
