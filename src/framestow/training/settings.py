@@ -73,7 +73,9 @@ class Settings:
         FROM_RECIPE,
         "Preset of the environment: machado2018 (sticky actions 0.25), nature, baselines, dopamine or envpool.",
     )
-    seed: int = setting(0, "Seed of environments, memory and agent. On the CPU the same seed gives the same run.")
+    seed: int = setting(
+        0, "Seed of environments, memory and agent. On the CPU the same seed and --threads give the same run."
+    )
     steps: int = setting(DEFAULT_STEPS, "Agent steps of the whole run, all environments together.", may_change=True)
     num_envs: int = setting(FROM_RECIPE, "Number of environments that step together.")
     workers: int = setting(
