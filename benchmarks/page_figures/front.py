@@ -78,7 +78,7 @@ ADD = (
     f"A step costs {figure(_add[0])} µs with stacks on the first axis, and {figure(_add[1])} µs with stacks on the "
     f"last (Breakout, 84x84, one environment; `append` of a single frame: {figure(_add[2])} µs)"
 )
-MAKE_TRAIN = f"in {figure(max(_minutes))} minutes of one core of 2.0 GHz"
+MAKE_TRAIN = f"in {figure(max(_minutes))} minutes of processor time"
 
 PAGES: Pages = {
     "README.md": [

@@ -109,7 +109,7 @@ def test_an_invalid_settings_file_is_refused(tmp_path: Path, change: Any, error:
 def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:
     asked = Settings("Pong", steps=50_000, device="cpu", threads=2, checkpoint_every=7)
 
-    assert changes_on_resume(Settings("Pong", steps=20_000, threads=1), asked, agent_steps=300) == [
+    assert changes_on_resume(Settings("Pong", steps=20_000), asked, agent_steps=300) == [
         Change(300, "steps", 20_000, 50_000),
         Change(300, "checkpoint_every", 10_000, 7),
         Change(300, "device", "auto", "cpu"),
@@ -147,14 +147,12 @@ def test_the_sampler_is_uniform_unless_a_priority_exponent_is_given() -> None:
     assert (sampler.alpha, sampler.beta, sampler.final_beta, sampler.annealed_over) == (0.5, 0.4, 1.0, 12_500_000)
 
 
-@pytest.mark.parametrize(("cores", "workers", "threads"), [(1, 0, 1), (2, 1, 1), (4, 1, 2)])
-def test_the_cores_decide_workers_and_threads_of_laptop(
-    cores: int, workers: int, threads: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("cores", "workers"), [(1, 0), (2, 1), (4, 1)])
+def test_laptop_has_a_worker_if_there_is_a_core_for_it(
+    cores: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("framestow.training.settings.num_cores", lambda: cores)
 
-    chosen = Settings("Pong")
-
-    assert (chosen.workers, chosen.threads) == (workers, threads)
-    assert (3, 5) == (Settings("Pong", workers=3).workers, Settings("Pong", threads=5).threads)
-    assert (0, 0) == (Settings("Pong", recipe="dqn").workers, Settings("Pong", recipe="dqn").threads)
+    assert workers == Settings("Pong").workers
+    assert 3 == Settings("Pong", workers=3).workers
+    assert 0 == Settings("Pong", recipe="dqn").workers

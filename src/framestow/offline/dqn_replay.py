@@ -213,13 +213,13 @@ class _SlotImporter:
             elif self._num_blanks_expected:
                 self._num_blanks_expected -= 1
                 continue
+            elif may_end_unmarked and _is_blank(slots, at):
+                raise IncompatibleError(
+                    f"{checkpoint.folder}: checkpoint {checkpoint.number} has a blank slot inside an episode: the "
+                    "episode before it ended without a terminal, which only the pickle episode_end_indices says; "
+                    "select checkpoints without such episodes"
+                )
             else:
-                if may_end_unmarked and _is_blank(slots, at):
-                    raise IncompatibleError(
-                        f"{checkpoint.folder}: checkpoint {checkpoint.number} has a blank slot inside an episode: an "
-                        "episode before it ended without a terminal, which only the pickle episode_end_indices says; "
-                        "select checkpoints without such episodes"
-                    )
                 self._take(frames[here], actions[here], rewards[here], is_terminal)
             if is_terminal:
                 self._is_lost, self._num_blanks_expected = False, self._padding

@@ -20,7 +20,7 @@ RecipeName: TypeAlias = Literal["laptop", "dqn", "nature", "rainbow", "rainbow-l
 class Recipe:
     """Values for settings that a recipe decides, by the names of ``framestow.training.Settings``.
 
-    ``workers`` and ``threads`` may be ``None``: the number of cores decides them.
+    ``workers`` may be ``None``: the number of cores decides it.
     """
 
     name: str
@@ -28,17 +28,13 @@ class Recipe:
     values: Mapping[str, Any]
 
     def values_for(self, cores: int) -> dict[str, Any]:
-        """Return the values on a machine with this many cores.
+        """Return the values on a machine with this many cores: a worker process needs a core of its own.
 
-        A worker process needs a core of its own. Two threads of PyTorch wait for one another at every operation, so
-        they need a core more than they use: a busy process beside them would slow down both.
-
-        >>> [(RECIPES["laptop"].values_for(cores)["workers"], RECIPES["laptop"].values_for(cores)["threads"])
-        ...  for cores in (1, 2, 4)]
-        [(0, 1), (1, 1), (1, 2)]
+        >>> [RECIPES["laptop"].values_for(cores)["workers"] for cores in (1, 2)]
+        [0, 1]
         """
-        by_cores = {"workers": 1 if cores > 1 else 0, "threads": 2 if cores >= 4 else 1}
-        return {**self.values, **{name: by_cores[name] for name in by_cores if self.values[name] is None}}
+        workers = self.values["workers"]
+        return {**self.values, "workers": min(cores - 1, 1) if workers is None else workers}
 
 
 # Mnih et al. 2015, with Adam instead of RMSProp: what Stable-Baselines3's zoo and CleanRL train.
@@ -102,7 +98,7 @@ RECIPES: dict[str, Recipe] = {
                 "preset": "baselines",
                 "num_envs": 8,
                 "workers": None,  # by the cores
-                "threads": None,
+                "threads": 1,  # a second thread costs more than it brings as soon as another process wants a core
                 "train_every": 8,
                 "warmup": 2_000,
                 "network": "layernorm",
