@@ -435,6 +435,17 @@ def test_a_missing_extra_is_named_with_the_pip_command(module: str) -> None:
     assert re.fullmatch(r'error: .*pip install "framestow\[(train|atari)\]"\n', finished.stderr)
 
 
+def test_help_into_a_pipe_that_has_been_closed_says_nothing() -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    command = [sys.executable, "-m", "framestow.cli", "train", "--help"]
+
+    finished = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, text=True, check=False, timeout=60)
+
+    os.close(write_end)
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+
 def test_help_does_not_wait_for_pytorch_to_load() -> None:
     script = (
         "import sys; from framestow.cli import main\n"

@@ -95,9 +95,13 @@ def _run(entry: CommandEntry, arguments: list[str]) -> int:
 
 def _print_help(entry: CommandEntry, command_type: type[Any]) -> None:
     """Print what the command does, with examples, then its options."""
-    print(wrap(inspect.getdoc(command_type) or ""), end="\n\n", flush=True)
-    with contextlib.suppress(SystemExit):
-        _read(entry, command_type, ["--help"])
+    try:
+        print(wrap(inspect.getdoc(command_type) or ""), end="\n\n", flush=True)
+        with contextlib.suppress(SystemExit):
+            _read(entry, command_type, ["--help"])
+        sys.stdout.flush()
+    except BrokenPipeError:  # `--help | head` has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
 
 
 def _parse(entry: CommandEntry, command_type: type[Any], arguments: list[str]) -> Command:
