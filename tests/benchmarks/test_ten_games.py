@@ -11,14 +11,16 @@ from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
 
-def run_of(path, game, scores_by_step, **settings):
+def run_of(path, game, scores_by_step, reached=500_000, **settings):
     folder = RunFolder.create(path, Settings(game, preset="dopamine", **{"steps": 500_000} | settings))
     with folder.episodes.open("w", newline="") as file:
         rows = [[n, step, 0, score, 90] for n, (step, score) in enumerate(scores_by_step.items(), 1)]
         csv.writer(file).writerows([COLUMNS, *rows])
-    row = dict.fromkeys(PROGRESS_COLUMNS, 0) | {"agent_steps": 500_000, "cpu_s": 1_200}
+    rows = [
+        [step if name == "agent_steps" else step * 0.0024 for name in PROGRESS_COLUMNS] for step in (500_000, reached)
+    ]
     with folder.progress.open("w", newline="") as file:
-        csv.writer(file).writerows([PROGRESS_COLUMNS, list(row.values())])
+        csv.writer(file).writerows([PROGRESS_COLUMNS, *rows])
     return str(path)
 
 
@@ -43,13 +45,41 @@ def test_the_mean_of_the_last_part_stands_beside_the_published_ones(tmp_path, mo
     assert (tmp_path / "results" / "ten_games.png").read_bytes()[:4] == b"\x89PNG"
 
 
+def test_of_a_longer_run_the_first_steps_are_compared(tmp_path, monkeypatch, capsys):
+    run = run_of(tmp_path / "a", "Pong", {400_000: -10.0, 600_000: 20.0}, reached=900_000, steps=1_000_000)
+
+    compare(monkeypatch, tmp_path, run)
+
+    assert (
+        "| Pong | -20.7 | **-10.0** | -19.1 | -18.6 | -20.5 | -15.8 | -20.6 | -13.8 | 20 |" in capsys.readouterr().out
+    )
+    assert (tmp_path / "results" / "ten_games.csv").read_text() == "game,agent_steps,score\nPong,400000,-10\n"
+
+
+def test_games_that_are_not_given_keep_their_figures_and_curves(tmp_path, monkeypatch, capsys):
+    compare(monkeypatch, tmp_path, run_of(tmp_path / "a", "Qbert", {400_000: 800.0}))
+    compare(monkeypatch, tmp_path, run_of(tmp_path / "b", "Pong", {400_000: -21.0}))
+
+    assert [line[:7] for line in capsys.readouterr().out.splitlines() if line[:3] in ("| P", "| Q")][1:] == [
+        "| Pong ",
+        "| Qbert",
+    ]
+    curves = (tmp_path / "results" / "ten_games.csv").read_text().splitlines()
+    assert curves == ["game,agent_steps,score", "Pong,400000,-21", "Qbert,400000,800"]
+
+    compare(monkeypatch, tmp_path, run_of(tmp_path / "c", "Breakout", {400_000: 9.0}, n_step=3))
+
+    games = json.loads((tmp_path / "results" / "ten_games.json").read_text())["games"]
+    assert list(games) == ["Breakout"], "figures of other settings stayed"
+
+
 @pytest.mark.parametrize(
     ("games", "settings", "message"),
     [
         (("Pong", "Pong"), {}, "2 runs of 1 games"),
         (("Pong", "Boxing"), {}, "no published curve of Boxing"),
-        (("Pong", "Qbert"), {"n_step": 3}, "differ only in game and seed"),
-        (("Pong",), {"steps": 600_000}, "600,000 steps: a multiple of 250,000"),
+        (("Pong", "Qbert"), {"n_step": 3}, "differ only in game, seed and length"),
+        (("Pong",), {"reached": 400_000}, "has 400,000 steps: resume it until 500,000"),
     ],
 )
 def test_runs_that_cannot_be_compared_are_refused(tmp_path, monkeypatch, capsys, games, settings, message):
