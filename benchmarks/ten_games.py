@@ -163,8 +163,9 @@ def write_curves(path: Path, curves: dict[str, Curve]) -> None:
 
 def draw(path: Path, curves: dict[str, Curve], steps: int) -> None:
     """Draw a small picture a game: the run's curve, and each published agent's mean of each part."""
-    num_rows = -(-len(curves) // COLUMNS)
-    figure, grid = pyplot.subplots(num_rows, COLUMNS, figsize=(13, 2.6 * num_rows), dpi=110, squeeze=False)
+    num_rows, num_columns = -(-len(curves) // COLUMNS), min(COLUMNS, len(curves))
+    size = 2.6 * num_columns, 2.3 * num_rows + 0.8
+    figure, grid = pyplot.subplots(num_rows, num_columns, figsize=size, dpi=110, squeeze=False, layout="constrained")
     for axes in grid.flat[len(curves) :]:
         axes.set_visible(False)
     for axes, (game, (game_steps, scores)) in zip(grid.flat, curves.items(), strict=False):
@@ -177,9 +178,12 @@ def draw(path: Path, curves: dict[str, Curve], steps: int) -> None:
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     lines, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(lines, labels, frameon=False, loc="lower center", ncols=len(labels), fontsize=9)
-    figure.supxlabel("thousand agent steps; dotted: random play", fontsize=9, y=0.06)
-    figure.tight_layout(rect=(0, 0.08, 1, 1))
+    below = {
+        "loc": "outside lower center",
+        "ncols": min(len(labels), 4),
+        "title": "thousand agent steps; dotted: random play",
+    }
+    figure.legend(lines, labels, frameon=False, fontsize=9, title_fontsize=9, **below)
     figure.savefig(path)
     pyplot.close(figure)
 

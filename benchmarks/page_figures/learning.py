@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Iterator
 from math import inf
 from statistics import fmean
 
-from figures import RESULTS, Pages, figure, result, spread
+from figures import RESULTS, Pages, figure, result, spread, table
 
 make_train = result("learning/make_train")
+ten_games = result("learning/ten_games")["games"]
+pong_dopamine = result("learning/pong_dopamine")["seeds"]["0"]
 pong_sticky, breakout = (result(f"learning/{name}")["seeds"]["0"] for name in ("pong_sticky_laptop", "breakout_laptop"))
 
 
@@ -38,6 +41,14 @@ def mean_score(games: list[dict[str, float]]) -> float:
     return fmean(game["score"] for game in games)
 
 
+def ten_games_rows() -> Iterator[list[str]]:
+    for game, row in ten_games.items():
+        best = max(row["published"], key=row["published"].__getitem__)
+        ours = f"{row['mean_of_last_point']:,.1f}"
+        scores = [f"**{ours}**" if row["is_best"] else ours, f"{row['published'][best]:,.1f} ({best})"]
+        yield [game, f"{row['random_play']:,.1f}", *scores, f"{60 * row['core_hours']:.0f}"]
+
+
 scores = [seed["median_of_last_20_games"] for seed in make_train["seeds"].values()]
 pong = [curve("pong_laptop", seed) for seed in (0, 1)]
 stable_baselines3, sticky, long = (
@@ -54,6 +65,11 @@ PAGES: Pages = {
         f"then rising to a median of {spread(scores)} for every seed",
         f"Random play scores {figure(make_train['random_play'], '.1f')}, a human tester "
         f"{figure(make_train['human'], '.1f')}",
+        table(["game", "random play", "`laptop`", "best of Dopamine's", "core-minutes"], ten_games_rows()),
+        f"In Pong seed 0 went on to a million steps. Its mean of 20 games reached 18 after "
+        f"{figure(round(steps_to(curve('pong_dopamine'), 18), -3))} and was "
+        f"{figure(pong_dopamine['mean_of_last_20_games'], '.1f')} at the end, after "
+        f"{figure(pong_dopamine['core_hours'], '.2f')} core-hours",
         f"reached a mean of 18 over the last 20 games after {to_18[0]} steps with seed 0",
         f"Seed 1 was at {figure(mean_until(pong[1], 1_000_000), '.1f')} then",
         f"it reached 18 after {to_18[1]} steps",
