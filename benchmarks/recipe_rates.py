@@ -1,4 +1,4 @@
-"""Measure how many steps a second the recipe laptop makes, and with the Nature network instead of its small one.
+"""Measure how many steps a second the recipe laptop makes, and with the Nature network instead of its own.
 
     python benchmarks/recipe_rates.py
 

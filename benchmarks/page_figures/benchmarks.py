@@ -362,7 +362,7 @@ PAGES: Pages = {
         table(["", ""], disk_rows(), numbers_right=False),
         *page_tables(result("training")),
         table(["recipe", "steps a second", "one update, ms", "beside a busy process"], recipe_rows()),
-        f"So `small` makes "
+        f"So `layernorm` makes "
         f"{figure(rates['laptop']['steps_a_second'] / rates['laptop, network nature']['steps_a_second'], '.1f')} "
         f"times the steps on one thread",
         table(["training", "steps a second", "one update, ms", "the device waits"], gpu_rows()),

@@ -106,7 +106,7 @@ _reads = {
 }
 _enduro = disk["enduro, 256 windows, 1 threads"]
 _at_budget = [100 * (row["full at its budget"] / row["full at its capacity"] - 1) for row in budgets.values()]
-_update_small, _update_nature = (rates[name]["update_ms"] for name in ("laptop", "laptop, network nature"))
+_update_ours, _update_nature = (rates[name]["update_ms"] for name in ("laptop", "laptop, network nature"))
 _peaks = [figure(verifying[key]["peak_bytes"] / 1e6) for key in ("inspect", "verify", "repair")]
 _scaled = [game["float32, k / 255"]["sample_us"] / game["uint8"]["sample_us"] for game in dtypes.values()]
 _other = [game["float32, -1 to 1"]["bytes_per_frame"] / game["uint8"]["bytes_per_frame"] for game in dtypes.values()]
@@ -153,7 +153,7 @@ PAGES: Pages = {
         f"five times the frames: {spread(times_bare('across borders'))} times as long",
     ],
     "docs/training.md": [
-        f"takes {figure(_update_nature / _update_small, '.1f')} times as long with `nature` as with `small`",
+        f"takes {figure(_update_nature / _update_ours, '.1f')} times as long with `nature` as with `layernorm`",
         f"`rainbow-lite` needs {figure(gpu['update_ms'], '.1f')} ms of an H100 for an update, and "
         f"{figure(4e3 / gpu['steps_a_second'], '.1f')} ms on the clock passed for the four steps before it. The "
         "loop's own "
