@@ -26,7 +26,7 @@ from framestow.benchmarking.result_files import write_result
 from framestow.training.report import Numbers, RunRecord, rolling_mean, runs_by_settings
 from framestow.training.scores import RANDOM_AND_HUMAN
 from framestow.training.settings import MAY_CHANGE_LEARNING, Settings
-from learning import RESULTS, commit, figures_of
+from learning import RESULTS, command, commit, figures_of
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -68,7 +68,8 @@ def main() -> None:
     games, curves = in_order(games), in_order(curves)
     print(table(games))
     entries = {"published": PUBLISHED["source"], "settings": settings, "games": games}
-    print("written:", write_result(RESULTS / "ten_games.json", entries).name)
+    trained = command(runs[:1]).replace(f"train {runs[0].settings.game}", "train GAME")
+    print("written:", write_result(RESULTS / "ten_games.json", entries, trained).name)
     write_curves(RESULTS / "ten_games.csv", curves)
     draw(RESULTS / "ten_games.png", curves, steps)
 
