@@ -1,10 +1,11 @@
 """Compare training runs of several games with Dopamine's published curves, at the same number of agent steps.
 
     framestow train Qbert --preset dopamine --steps 500_000 --run-dir runs/ten/Qbert    and so each game
-    python benchmarks/ten_games.py runs/ten/*        results/learning/ten_games.json, .csv and .png
+    python benchmarks/ten_games.py runs/ten/*
 
-A longer run begins like a shorter one, so of a longer run the first 500,000 steps are compared. Games that are not
-given keep the figures and the curve that they have from runs with the same settings.
+results/learning gets ten_games.json, ten_games.png, and in the folder ten_games a curve of each game. A longer run
+begins like a shorter one, so of a longer run the first 500,000 steps are compared. Games that are not given keep the
+figures and the curve that they have from runs with the same settings.
 
 Dopamine publishes the mean score of the training games in each 250,000 agent steps (dopamine_curves.json). The same
 mean of a run is compared with it: of the games that ended in the last 250,000 steps.
@@ -13,7 +14,6 @@ mean of a run is compared with it: of the games that ended in the last 250,000 s
 from __future__ import annotations
 
 import argparse
-import csv
 import dataclasses
 import json
 from pathlib import Path
@@ -22,11 +22,12 @@ from typing import Any
 import matplotlib
 import numpy as np
 
+from figures import table
 from framestow.benchmarking.result_files import write_result
-from framestow.training.report import Numbers, RunRecord, rolling_mean, runs_by_settings
+from framestow.training.report import RunRecord, runs_by_settings
 from framestow.training.scores import RANDOM_AND_HUMAN
-from framestow.training.settings import MAY_CHANGE_LEARNING, Settings
-from learning import RESULTS, command, commit, figures_of
+from framestow.training.settings import MAY_CHANGE_LEARNING, learning_settings
+from learning import RESULTS, command, commit, figures_of, write_curves
 
 matplotlib.use("Agg")
 from matplotlib import pyplot
@@ -34,8 +35,6 @@ from matplotlib import pyplot
 PUBLISHED = json.loads((Path(__file__).parent / "dopamine_curves.json").read_text(encoding="utf-8"))
 POINT = PUBLISHED["steps_a_point"]
 COLUMNS = 5  # of the picture
-
-Curve = tuple[Numbers, Numbers]  # agent steps at the end of each game, and its score
 
 
 def main() -> None:
@@ -56,22 +55,24 @@ def main() -> None:
     for run in given:
         if run.agent_steps < steps:
             parser.error(f"{run.folder.path} has {run.agent_steps:,} steps: resume it until {steps:,}")
-        if any(change.agent_steps < steps for change in run.changes if change.setting in MAY_CHANGE_LEARNING):
-            parser.error(f"{run.folder.path} was resumed with other settings before step {steps:,}: leave it out")
     runs = [first_steps(run, steps) for run in given]
+    for run in runs:
+        if any(change.setting in MAY_CHANGE_LEARNING for change in run.changes):
+            parser.error(f"{run.folder.path} was resumed with other settings before step {steps:,}: leave it out")
     if len(runs_by_settings(runs)) > 1:
         parser.error("the runs have different settings: they must differ only in game, seed and length")
     settings = {"steps": steps, **learning_settings(runs[0].settings)}
-    games, curves = read_earlier(settings)
-    games |= {run.settings.game: beside_published(run, steps) | {"commit": commit(arguments.commit)} for run in runs}
-    curves |= {run.settings.game: (run.game_steps, run.scores) for run in runs}
-    games, curves = in_order(games), in_order(curves)
-    print(table(games))
+    rows = read_earlier(settings)
+    rows |= {run.settings.game: beside_published(run) | {"commit": commit(arguments.commit)} for run in runs}
+    games = {game: rows[game] for game in PUBLISHED["games"] if game in rows}
+    print(score_table(games))
     entries = {"published": PUBLISHED["source"], "settings": settings, "games": games}
     trained = command(runs[:1]).replace(f"train {runs[0].settings.game}", "train GAME")
     print("written:", write_result(RESULTS / "ten_games.json", entries, trained).name)
-    write_curves(RESULTS / "ten_games.csv", curves)
-    draw(RESULTS / "ten_games.png", curves, steps)
+    (RESULTS / "ten_games").mkdir(exist_ok=True)
+    for run in runs:
+        write_curves(curve_of(run.settings.game), [run])
+    draw(RESULTS / "ten_games.png", list(games), steps)
 
 
 def first_steps(run: RunRecord, steps: int) -> RunRecord:
@@ -80,6 +81,7 @@ def first_steps(run: RunRecord, steps: int) -> RunRecord:
     return dataclasses.replace(
         run,
         settings=dataclasses.replace(run.settings, steps=steps),
+        changes=[change for change in run.changes if change.agent_steps < steps],
         agent_steps=steps,
         game_steps=run.game_steps[games],
         scores=run.scores[games],
@@ -87,37 +89,21 @@ def first_steps(run: RunRecord, steps: int) -> RunRecord:
     )
 
 
-def learning_settings(settings: Settings) -> dict[str, Any]:
-    """Return what decides the learning, without game and seed."""
-    fixed = [field.name for field in dataclasses.fields(Settings) if not field.metadata["may_change"]]
-    names = set(fixed).union(MAY_CHANGE_LEARNING).difference(("game", "seed"))
-    return {name: value for name, value in dataclasses.asdict(settings).items() if name in names}
+def read_earlier(settings: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the figures that earlier calls wrote of runs with these settings, by game."""
+    path = RESULTS / "ten_games.json"
+    earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"settings": None}
+    games: dict[str, dict[str, Any]] = earlier["games"] if earlier["settings"] == settings else {}
+    return games
 
 
-def read_earlier(settings: dict[str, Any]) -> tuple[dict[str, dict[str, Any]], dict[str, Curve]]:
-    """Return the figures and the curves that earlier calls wrote of runs with these settings, by game."""
-    if not (RESULTS / "ten_games.json").exists():
-        return {}, {}
-    earlier = json.loads((RESULTS / "ten_games.json").read_text(encoding="utf-8"))
-    if earlier["settings"] != settings:
-        return {}, {}
-    with (RESULTS / "ten_games.csv").open(encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    curves: dict[str, Curve] = {}
-    for game in earlier["games"]:
-        of_game = [row for row in rows if row["game"] == game]
-        steps, scores = (np.array([float(row[name]) for row in of_game]) for name in ("agent_steps", "score"))
-        curves[game] = steps, scores
-    return earlier["games"], curves
+def curve_of(game: str) -> Path:
+    return RESULTS / "ten_games" / f"{game}.csv"
 
 
-def in_order(by_game: dict[str, Any]) -> dict[str, Any]:
-    return {game: by_game[game] for game in PUBLISHED["games"] if game in by_game}
-
-
-def beside_published(run: RunRecord, steps: int) -> dict[str, Any]:
+def beside_published(run: RunRecord) -> dict[str, Any]:
     """Return what a run reached, and what each published agent had after as many steps."""
-    point = steps // POINT - 1
+    point = run.settings.steps // POINT - 1
     published = {agent: curve[point] for agent, curve in PUBLISHED["games"][run.settings.game].items()}
     mean = mean_score(run, point)
     return {
@@ -137,54 +123,46 @@ def mean_score(run: RunRecord, point: int) -> float:
     return float(run.scores[ended].mean()) if ended.any() else float("nan")
 
 
-def table(games: dict[str, dict[str, Any]]) -> str:
+def score_table(games: dict[str, dict[str, Any]]) -> str:
     """Return a Markdown table of the games: random play, the run, the published agents, what the run took."""
-    agents = list(next(iter(games.values()))["published"])
-    lines = [
-        f"| game | random play | framestow | {' | '.join(agents)} | core minutes |",
-        "|---|" + "--:|" * (len(agents) + 3),
-    ]
+    rows = []
     for game, row in games.items():
         ours = f"{row['mean_of_last_point']:,.1f}"
         scores = [f"{row['random_play']:,.1f}", f"**{ours}**" if row["is_best"] else ours]
         scores += [f"{score:,.1f}" for score in row["published"].values()]
-        core_minutes = f"{60 * row['core_hours']:.0f}"
-        lines.append(f"| {' | '.join([game, *scores, core_minutes])} |")
-    return "\n".join(lines)
+        rows.append([game, *scores, f"{60 * row['core_hours']:.0f}"])
+    agents = next(iter(games.values()))["published"]
+    return table(["game", "random play", "framestow", *agents, "core minutes"], rows)
 
 
-def write_curves(path: Path, curves: dict[str, Curve]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["game", "agent_steps", "score"])
-        for game, curve in curves.items():
-            for agent_steps, score in zip(*curve, strict=True):
-                writer.writerow([game, int(agent_steps), f"{score:g}"])
-
-
-def draw(path: Path, curves: dict[str, Curve], steps: int) -> None:
+def draw(path: Path, games: list[str], steps: int) -> None:
     """Draw a small picture a game: the run's curve, and each published agent's mean of each part."""
-    num_rows, num_columns = -(-len(curves) // COLUMNS), min(COLUMNS, len(curves))
+    num_rows, num_columns = -(-len(games) // COLUMNS), min(COLUMNS, len(games))
     size = 2.6 * num_columns, 2.3 * num_rows + 0.8
     figure, grid = pyplot.subplots(num_rows, num_columns, figsize=size, dpi=110, squeeze=False, layout="constrained")
-    for axes in grid.flat[len(curves) :]:
+    for axes in grid.flat[len(games) :]:
         axes.set_visible(False)
-    for axes, (game, (game_steps, scores)) in zip(grid.flat, curves.items(), strict=False):
-        middles = (np.arange(steps // POINT) + 0.5) * POINT / 1_000
+    middles = (np.arange(steps // POINT) + 0.5) * POINT / 1_000
+    for axes, game in zip(grid.flat, games, strict=False):
         for agent, curve in PUBLISHED["games"][game].items():
             axes.plot(middles, curve[: len(middles)], "o-", markersize=3, linewidth=0.8, alpha=0.7, label=agent)
-        axes.plot(game_steps / 1_000, rolling_mean(scores), color="black", linewidth=1.4, label="framestow")
+        ended, mean = np.loadtxt(curve_of(game), delimiter=",", skiprows=1, usecols=(1, 3), unpack=True, ndmin=2)
+        axes.plot(ended / 1_000, mean, color="black", linewidth=1.4, label="framestow")
         axes.axhline(RANDOM_AND_HUMAN[game][0], color="0.5", linewidth=1, linestyle=":")
         axes.set_title(game, fontsize=10)
         axes.tick_params(labelsize=7)
         axes.spines[["top", "right"]].set_visible(False)
     lines, labels = grid.flat[0].get_legend_handles_labels()
-    below = {
-        "loc": "outside lower center",
-        "ncols": min(len(labels), 4),
-        "title": "thousand agent steps; dotted: random play",
-    }
-    figure.legend(lines, labels, frameon=False, fontsize=9, title_fontsize=9, **below)
+    figure.legend(
+        lines,
+        labels,
+        title="thousand agent steps; dotted: random play",
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+        fontsize=9,
+        title_fontsize=9,
+    )
     figure.savefig(path)
     pyplot.close(figure)
 

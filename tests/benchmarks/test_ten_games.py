@@ -1,6 +1,7 @@
 """Runs of several games beside published curves: the same mean, of the same agent steps."""
 
 import csv
+import dataclasses
 import json
 
 import pytest
@@ -31,6 +32,11 @@ def compare(monkeypatch, tmp_path, *runs):
     ten_games.main()
 
 
+def scores_of_games(tmp_path):
+    games = json.loads((tmp_path / "results" / "ten_games.json").read_text())["games"]
+    return {game: row["mean_of_last_point"] for game, row in games.items()}
+
+
 def test_the_mean_of_the_last_part_stands_beside_the_published_ones(tmp_path, monkeypatch, capsys):
     qbert = run_of(tmp_path / "a", "Qbert", {250_000: 9_000.0, 250_001: 800.0, 500_000: 900.0, 500_001: 9_000.0})
     pong = run_of(tmp_path / "b", "Pong", {400_000: -21.0})
@@ -53,24 +59,20 @@ def test_of_a_longer_run_the_first_steps_are_compared(tmp_path, monkeypatch, cap
     assert (
         "| Pong | -20.7 | **-10.0** | -19.1 | -18.6 | -20.5 | -15.8 | -20.6 | -13.8 | 20 |" in capsys.readouterr().out
     )
-    assert (tmp_path / "results" / "ten_games.csv").read_text() == "game,agent_steps,score\nPong,400000,-10\n"
+    curve = (tmp_path / "results" / "ten_games" / "Pong.csv").read_text()
+    assert curve == "seed,agent_steps,score,mean_of_last_20\n0,400000,-10,-10.00\n"
 
 
-def test_games_that_are_not_given_keep_their_figures_and_curves(tmp_path, monkeypatch, capsys):
+def test_games_that_are_not_given_keep_their_figures_and_curves(tmp_path, monkeypatch):
     compare(monkeypatch, tmp_path, run_of(tmp_path / "a", "Qbert", {400_000: 800.0}))
     compare(monkeypatch, tmp_path, run_of(tmp_path / "b", "Pong", {400_000: -21.0}))
 
-    assert [line[:7] for line in capsys.readouterr().out.splitlines() if line[:3] in ("| P", "| Q")][1:] == [
-        "| Pong ",
-        "| Qbert",
-    ]
-    curves = (tmp_path / "results" / "ten_games.csv").read_text().splitlines()
-    assert curves == ["game,agent_steps,score", "Pong,400000,-21", "Qbert,400000,800"]
+    assert scores_of_games(tmp_path) == {"Pong": -21.0, "Qbert": 800.0}
+    assert {path.name for path in (tmp_path / "results" / "ten_games").iterdir()} == {"Pong.csv", "Qbert.csv"}
 
     compare(monkeypatch, tmp_path, run_of(tmp_path / "c", "Breakout", {400_000: 9.0}, n_step=3))
 
-    games = json.loads((tmp_path / "results" / "ten_games.json").read_text())["games"]
-    assert list(games) == ["Breakout"], "figures of other settings stayed"
+    assert scores_of_games(tmp_path) == {"Breakout": 9.0}, "figures of other settings stayed"
 
 
 @pytest.mark.parametrize(
@@ -91,3 +93,23 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path, monkeypatch, capsys,
         compare(monkeypatch, tmp_path, *runs)
 
     assert message in capsys.readouterr().err
+
+
+def test_a_number_of_steps_without_a_published_point_is_refused(tmp_path, monkeypatch, capsys):
+    run = run_of(tmp_path / "a", "Pong", {})
+
+    with pytest.raises(SystemExit):
+        compare(monkeypatch, tmp_path, run, "--steps", "400_000")
+
+    assert "--steps is 400,000: a multiple of 250,000" in capsys.readouterr().err
+
+
+def test_a_run_that_was_resumed_with_another_rate_is_refused(tmp_path, monkeypatch, capsys):
+    run = run_of(tmp_path / "a", "Pong", {})
+    folder = RunFolder.open(tmp_path / "a")
+    folder.change_settings(dataclasses.replace(folder.settings(), learning_rate=1e-5))
+
+    with pytest.raises(SystemExit):
+        compare(monkeypatch, tmp_path, run)
+
+    assert "was resumed with other settings before step 500,000" in capsys.readouterr().err

@@ -37,7 +37,7 @@ from framestow.training.playing import Player, action_names, record_game
 from framestow.training.run import NUM_MEASURED
 from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized, published_scores
-from framestow.training.settings import MAY_CHANGE_LEARNING, Change, Settings
+from framestow.training.settings import Change, Settings, learning_settings
 from framestow.training.svg_charts import Band, Dots, Key, Layer, Line, bin_points, chart
 
 ROLLING = 20  # games in a rolling mean
@@ -138,13 +138,11 @@ def rolling_mean(scores: Numbers, window: int = ROLLING) -> Numbers:
 
 def runs_by_settings(runs: Sequence[RunRecord]) -> dict[str, list[RunRecord]]:
     """Return the runs by settings, without the seed and what a resumed run may change. A key names what differs."""
-    fixed = [field.name for field in dataclasses.fields(Settings) if not field.metadata["may_change"]]
-    names = [name for name in [*fixed, *MAY_CHANGE_LEARNING] if name not in ("seed", "game")]
-    differing = [name for name in names if len({repr(getattr(run.settings, name)) for run in runs}) > 1]
+    decide = [learning_settings(run.settings) for run in runs]
+    differing = [name for name in (decide[0] if decide else ()) if len({repr(each[name]) for each in decide}) > 1]
     groups: dict[str, list[RunRecord]] = {}
-    for run in runs:
-        label = ", ".join(f"{name} {getattr(run.settings, name)}" for name in differing)
-        groups.setdefault(label, []).append(run)
+    for run, each in zip(runs, decide, strict=True):
+        groups.setdefault(", ".join(f"{name} {each[name]}" for name in differing), []).append(run)
     return groups
 
 

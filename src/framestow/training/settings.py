@@ -220,6 +220,12 @@ MAY_CHANGE_LEARNING = ("learning_rate", "learning_rate_falls_after", "munchausen
 """The settings that a resumed run may change and that decide what it learns."""
 
 
+def learning_settings(settings: Settings) -> dict[str, Any]:
+    """Return the settings that decide what a run learns, without the game and the seed."""
+    names = [field.name for field in dataclasses.fields(Settings) if not field.metadata["may_change"]]
+    return {name: getattr(settings, name) for name in [*names, *MAY_CHANGE_LEARNING] if name not in ("game", "seed")}
+
+
 @dataclasses.dataclass(frozen=True)
 class Change:
     """A setting that was changed when a run was resumed."""
