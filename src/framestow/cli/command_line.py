@@ -101,7 +101,9 @@ def _print_help(entry: CommandEntry, command_type: type[Any]) -> None:
             _read(entry, command_type, ["--help"])
         sys.stdout.flush()
     except BrokenPipeError:  # `--help | head` has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python flushes at its end
+        from framestow.cli.printing import discard_output  # noqa: PLC0415 -- needs an extra
+
+        discard_output(sys.stdout)
 
 
 def _parse(entry: CommandEntry, command_type: type[Any], arguments: list[str]) -> Command:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator
+from typing import IO, Any
+
 from rich.console import Console
 from rich.text import Text
 
@@ -19,3 +25,48 @@ def print_warning(console: Console, message: str) -> None:
 def print_named(console: Console, name: str, text: str, width: int) -> None:
     """Print ``text`` after its name, which takes ``width`` characters."""
     console.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", text), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def keep_running_unread(console: Console, on_closed_pipe: Callable[[], None]) -> Iterator[None]:
+    """Within its ``with`` block, drop what cannot be printed instead of raising.
+
+    The terminal may be closed, the disk full, or the reader of a pipe gone, which also calls ``on_closed_pipe``.
+    """
+    file = console.file
+    console.file = _LastingOutput(file, on_closed_pipe)  # type: ignore[assignment]  # it has all that a console calls
+    try:
+        yield
+    finally:
+        console.file = file
+
+
+class _LastingOutput:
+    def __init__(self, file: IO[str], on_closed_pipe: Callable[[], None]) -> None:
+        self._file = file
+        self._on_closed_pipe = on_closed_pipe
+
+    def write(self, text: str) -> int:
+        self._try(lambda: self._file.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._try(self._file.flush)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def _try(self, action: Callable[[], object]) -> None:
+        try:
+            action()
+        except BrokenPipeError:
+            discard_output(self._file)
+            self._on_closed_pipe()
+        except OSError as error:
+            if error.errno == errno.EIO:  # the terminal is closed, and stays so
+                discard_output(self._file)
+
+
+def discard_output(file: IO[str]) -> None:
+    """Send what is written to ``file`` from now on nowhere, also what Python flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())

@@ -24,7 +24,8 @@ HELP = f"""Train DQN on an Atari game and save a checkpoint every --checkpoint-e
   framestow train --resume {EXAMPLE_RUN} --steps 1M
 
 Ctrl-C or SIGTERM finishes the step, saves the run and prints the command that resumes it. A second one stops without
-saving. Options that count (N) take 150_000, 150k, 1.5M or 1e6."""
+saving. The run is also saved when the terminal or the SSH connection closes, or the program that reads the output
+ends. Options that count (N) take 150_000, 150k, 1.5M or 1e6."""
 
 SEEDS_HELP = (
     "Train this many runs with consecutive seeds from --seed, each in its own folder, and print the averages of their "

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 
 from framestow.argument_checks import whole_number
-from framestow.cli.printing import print_line, print_named, print_warning
+from framestow.cli.printing import keep_running_unread, print_line, print_named, print_warning
 from framestow.cli.training_session import TrainOptions, check_options, expect_for_new_run, shell_command
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
@@ -172,10 +172,10 @@ class Children:
     def train_until_stopped(self) -> int | None:
         """Train all runs and return ``None``, or the number of the signal that stopped them.
 
-        The first Ctrl-C or SIGTERM is passed on once: each run finishes its step and saves. A second Ctrl-C is passed
-        on too, and stops them without saving.
+        The first Ctrl-C, SIGTERM or SIGHUP is passed on once: each run finishes its step and saves. A second Ctrl-C is
+        passed on too, and stops them without saving.
         """
-        with Interruption() as interruption:
+        with Interruption() as interruption, keep_running_unread(self._console, interruption.stop):
             try:
                 is_stopping = False
                 while self._running or (self._waiting and not is_stopping):

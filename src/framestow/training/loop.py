@@ -1,10 +1,10 @@
-"""The training loop: start or resume a run, train it with listeners, and stop it on a signal."""
+"""The training loop: start or resume a run, train it with listeners, and stop it on request."""
 
 from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -16,43 +16,59 @@ from framestow.training.run import Run, make_game
 from framestow.training.run_folder import RunFolder
 from framestow.training.training_run import MakeEnv, TrainingRun
 
-STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+ASKING_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a second one ends the process
+# Sent, often twice, when the terminal closes or its SSH connection is lost; empty on Windows, which has no such signal.
+HANGUP_SIGNALS = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
+STOPPING_SIGNALS = (*ASKING_SIGNALS, *HANGUP_SIGNALS)
 
 
 class Interruption:
-    """Within its ``with`` block, records the first SIGINT or SIGTERM instead of ending the process.
+    """Within its ``with`` block, records the first SIGINT, SIGTERM or SIGHUP instead of ending the process.
 
-    A second signal has its usual effect: Ctrl-C raises ``KeyboardInterrupt``, SIGTERM ends the process. Enter it in
-    the main thread. The handler prints nothing, because it may interrupt a write to the terminal.
+    A second SIGINT or SIGTERM has its usual effect: Ctrl-C raises ``KeyboardInterrupt``, SIGTERM ends the process. A
+    second SIGHUP has none, and where SIGHUP is ignored, as under ``nohup``, the first has none either. Enter it in the
+    main thread. The handler prints nothing, because it may interrupt a write to the terminal.
     """
 
     def __init__(self) -> None:
         self.signal_number: int | None = None  # the first signal; None while there was none
-        # The handlers that the signals had before, by number; they are back after the first signal.
-        self._usual: dict[int, Any] = {}
+        self._usual: dict[int, Any] = {}  # the handlers that the signals had before, by number
 
     def __enter__(self) -> Interruption:
         for number in STOPPING_SIGNALS:
-            self._usual[number] = signal.signal(number, self._record)
+            usual = signal.getsignal(number)
+            if number in HANGUP_SIGNALS and usual == signal.SIG_IGN:
+                continue
+            self._usual[number] = usual
+            signal.signal(number, self._record)
         return self
 
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._restore()
+        self._restore(self._usual)
 
     @property
     def is_requested(self) -> bool:
-        """Whether a signal asked the run to stop."""
+        """Whether the run shall stop."""
         return self.signal_number is not None
 
-    def _record(self, number: int, _frame: FrameType | None) -> None:
-        self.signal_number = number
-        self._restore()
+    def stop(self) -> None:
+        """Ask the run to stop, as a SIGTERM from outside would."""
+        self._request(signal.SIGTERM)
 
-    def _restore(self) -> None:
-        for number, handler in self._usual.items():
-            signal.signal(number, handler)
+    def _record(self, number: int, _frame: FrameType | None) -> None:
+        self._request(number)
+        if number in ASKING_SIGNALS:
+            self._restore(ASKING_SIGNALS)
+
+    def _request(self, number: int) -> None:
+        if self.signal_number is None:
+            self.signal_number = number
+
+    def _restore(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            signal.signal(number, self._usual[number])
 
 
 def start_run(folder: RunFolder, make_env: MakeEnv = make_game, address: str | None = None) -> TrainingRun:
