@@ -135,7 +135,9 @@ def test_the_documents_table_of_recipes_has_every_value(recipe: str) -> None:
 
     documented = {name: rows[f"`{name}`"][column].strip() for name in RECIPES[recipe].values}
 
-    assert documented == {name: str(value) for name, value in RECIPES[recipe].values.items()}
+    values = {name: str(value) for name, value in RECIPES[recipe].values.items()}
+    by_the_cores = {"workers": "1, on one core 0"} if recipe == "laptop" else {}
+    assert documented == values | by_the_cores
 
 
 def test_the_sampler_is_uniform_unless_a_priority_exponent_is_given() -> None:
