@@ -617,3 +617,28 @@ def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
     saved_steps = int(newest.name.removeprefix("step-"))
     assert saved_steps > 0
     assert main(["train", "--resume", str(run), "--steps", str(saved_steps + 4)]) == 0
+
+
+@pytest.mark.slow
+def test_a_closing_terminal_saves_the_run_and_disturbs_no_worker(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    training = subprocess.Popen(
+        _command("train", "Breakout", "--steps", "1_000_000", "--workers", "1", "--run-dir", str(run), *SHORT),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert training.stdout is not None
+        while "memory: about" not in (line := training.stdout.readline()):
+            assert line
+        time.sleep(0.5)  # the first steps
+        os.killpg(training.pid, signal.SIGHUP)  # what a shell does
+        output, _ = training.communicate(timeout=60)
+    finally:
+        training.kill()
+
+    assert training.returncode == 129
+    assert "worker 0" not in output, "no worker was replaced"
+    assert newest_checkpoint(run / "checkpoints") is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -84,10 +84,27 @@ def start_run(folder: RunFolder, make_env: MakeEnv = make_game, address: str | N
     settings = folder.settings()
     folder.remove_unfinished()
     newest = newest_checkpoint(folder.checkpoints)
-    if settings.actors:
-        start_cluster(address)
-        return DistributedRun(settings, folder, make_env, checkpoint=newest)
-    return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env, store=folder.memory)
+    with _new_processes_outlive_the_terminal():
+        if settings.actors:
+            start_cluster(address)
+            return DistributedRun(settings, folder, make_env, checkpoint=newest)
+        return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env, store=folder.memory)
+
+
+@contextlib.contextmanager
+def _new_processes_outlive_the_terminal() -> Iterator[None]:
+    """Block SIGHUP: processes that start meanwhile keep it blocked, and so do those that they start.
+
+    A closing terminal sends it to all of them. This process saves the run, and its workers must not end before.
+    """
+    if not HANGUP_SIGNALS:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANGUP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def train(
