@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -586,47 +587,24 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), pytest.param(signal.SIGTERM, 143, marks=pytest.mark.exhaustive)]
+    ("number", "send", "code"),
+    [
+        (signal.SIGHUP, os.killpg, 129),  # to its workers too, as a terminal that closes does
+        pytest.param(signal.SIGINT, os.killpg, 130, marks=pytest.mark.exhaustive),
+        pytest.param(signal.SIGTERM, os.kill, 143, marks=pytest.mark.exhaustive),
+    ],
 )
 def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
-    number: signal.Signals, code: int, tmp_path: Path
+    number: signal.Signals, send: Callable[[int, int], None], code: int, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
+    long = ["--steps", "1_000_000", "--storage", "raw", "--workers", "1"]
     training = subprocess.Popen(
-        _command("train", "Breakout", "--steps", "1_000_000", "--storage", "raw", "--run-dir", str(run), *SHORT),
+        _command("train", "Breakout", *long, "--run-dir", str(run), *SHORT),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "COLUMNS": "300"},
-    )
-    try:
-        assert training.stdout is not None
-        while "memory: about" not in (line := training.stdout.readline()):
-            assert line
-        time.sleep(0.5)  # the first steps
-        training.send_signal(number)
-        output, _ = training.communicate(timeout=60)
-    finally:
-        training.kill()
-
-    assert training.returncode == code
-    assert "stopping: saving the run" in output
-    assert re.search(rf"resume\s+framestow train --resume {re.escape(str(run))}\s*\n", output)
-    newest = newest_checkpoint(run / "checkpoints")
-    assert newest is not None
-    saved_steps = int(newest.name.removeprefix("step-"))
-    assert saved_steps > 0
-    assert main(["train", "--resume", str(run), "--steps", str(saved_steps + 4)]) == 0
-
-
-@pytest.mark.slow
-def test_a_closing_terminal_saves_the_run_and_disturbs_no_worker(tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    training = subprocess.Popen(
-        _command("train", "Breakout", "--steps", "1_000_000", "--workers", "1", "--run-dir", str(run), *SHORT),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
         start_new_session=True,
     )
     try:
@@ -634,11 +612,17 @@ def test_a_closing_terminal_saves_the_run_and_disturbs_no_worker(tmp_path: Path)
         while "memory: about" not in (line := training.stdout.readline()):
             assert line
         time.sleep(0.5)  # the first steps
-        os.killpg(training.pid, signal.SIGHUP)  # what a shell does
+        send(training.pid, number)
         output, _ = training.communicate(timeout=60)
     finally:
         training.kill()
 
-    assert training.returncode == 129
-    assert "worker 0" not in output, "no worker was replaced"
-    assert newest_checkpoint(run / "checkpoints") is not None
+    assert training.returncode == code
+    assert "stopping: saving the run" in output
+    assert "the episodes of environments" not in output, "no worker was lost"
+    assert re.search(rf"resume\s+framestow train --resume {re.escape(str(run))}\s*\n", output)
+    newest = newest_checkpoint(run / "checkpoints")
+    assert newest is not None
+    saved_steps = int(newest.name.removeprefix("step-"))
+    assert saved_steps > 0
+    assert main(["train", "--resume", str(run), "--steps", str(saved_steps + 4)]) == 0
