@@ -598,7 +598,7 @@ def test_a_signal_saves_the_run_and_prints_the_command_that_resumes_it(
     number: signal.Signals, send: Callable[[int, int], None], code: int, tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    long = ["--steps", "1_000_000", "--storage", "raw", "--workers", "1"]
+    long = ["--steps", "20_000", "--storage", "raw", "--workers", "1"]
     training = subprocess.Popen(
         _command("train", "Breakout", *long, "--run-dir", str(run), *SHORT),
         stdout=subprocess.PIPE,

@@ -15,7 +15,7 @@ from framestow.cli.printing import keep_running_unread, print_line
 from framestow.training import listeners
 from framestow.training.checkpoint import newest_checkpoint
 
-MANY_STEPS = ["--recipe", "dqn", "--num-envs", "2", "--warmup", "40", "--train-every", "20", "--steps", "1_000_000"]
+MANY_STEPS = ["--recipe", "dqn", "--num-envs", "2", "--warmup", "40", "--train-every", "20", "--steps", "20_000"]
 
 
 def test_text_for_a_closed_pipe_is_dropped_and_said_once() -> None:

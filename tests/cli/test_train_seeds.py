@@ -89,7 +89,7 @@ def test_each_seed_trains_as_it_does_alone_and_only_unfinished_seeds_are_resumed
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGKILL")
 def test_a_dead_child_is_named_and_ctrl_c_saves_the_other_seeds(tmp_path: Path) -> None:
     parent = tmp_path / "seeds"
-    long = ["--steps", "1_000_000", "--checkpoint-every", "1_000_000"]
+    long = ["--steps", "20_000", "--checkpoint-every", "1_000_000"]
     command = ["train", "Pong", *SHORT, *long, "--seeds", "2", "--parallel", "2", "--run-dir", str(parent)]
     training = subprocess.Popen(
         [sys.executable, "-m", "framestow.cli", *command],
