@@ -1,4 +1,7 @@
-"""Print lines of text as they are: without line breaks, colours of numbers, or ``[tags]`` that Rich would read."""
+"""Print lines of text as they are: without line breaks, colours of numbers, or ``[tags]`` that Rich would read.
+
+And go on where they cannot be printed any more.
+"""
 
 from __future__ import annotations
 
