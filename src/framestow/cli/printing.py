@@ -31,20 +31,20 @@ def print_named(console: Console, name: str, text: str, width: int) -> None:
 
 
 @contextlib.contextmanager
-def keep_running_unread(console: Console, on_closed_pipe: Callable[[], None]) -> Iterator[None]:
+def drop_failed_output(console: Console, on_closed_pipe: Callable[[], None]) -> Iterator[None]:
     """Within its ``with`` block, drop what cannot be printed instead of raising.
 
     The terminal may be closed, the disk full, or the reader of a pipe gone, which also calls ``on_closed_pipe``.
     """
     file = console.file
-    console.file = _LastingOutput(file, on_closed_pipe)  # type: ignore[assignment]  # it has all that a console calls
+    console.file = _OutputThatMayFail(file, on_closed_pipe)  # type: ignore[assignment]  # it has all that a console calls
     try:
         yield
     finally:
         console.file = file
 
 
-class _LastingOutput:
+class _OutputThatMayFail:
     def __init__(self, file: IO[str], on_closed_pipe: Callable[[], None]) -> None:
         self._file = file
         self._on_closed_pipe = on_closed_pipe
@@ -72,4 +72,5 @@ class _LastingOutput:
 
 def discard_output(file: IO[str]) -> None:
     """Send what is written to ``file`` from now on nowhere, also what Python flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+    with open(os.devnull, "w") as nowhere:
+        os.dup2(nowhere.fileno(), file.fileno())

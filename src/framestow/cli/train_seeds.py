@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 from rich.console import Console
 
 from framestow.argument_checks import whole_number
-from framestow.cli.printing import keep_running_unread, print_line, print_named, print_warning
+from framestow.cli.printing import drop_failed_output, print_line, print_named, print_warning
 from framestow.cli.training_session import TrainOptions, check_options, expect_for_new_run, shell_command
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import InvalidSettingsError
@@ -175,7 +175,7 @@ class Children:
         The first Ctrl-C, SIGTERM or SIGHUP is passed on once: each run finishes its step and saves. A second Ctrl-C is
         passed on too, and stops them without saving.
         """
-        with Interruption() as interruption, keep_running_unread(self._console, interruption.stop):
+        with Interruption() as interruption, drop_failed_output(self._console, interruption.request):
             try:
                 is_stopping = False
                 while self._running or (self._waiting and not is_stopping):

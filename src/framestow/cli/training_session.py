@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 
 from framestow.agents.dqn import estimate_state_bytes
-from framestow.cli.printing import keep_running_unread, print_named, print_warning
+from framestow.cli.printing import drop_failed_output, print_named, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
@@ -191,7 +191,7 @@ def _train_until_stopped(run: TrainingRun, folder: RunFolder, console: Console, 
             warn("stopping: saving the run; press Ctrl-C again to stop without saving")
         return interruption.is_requested
 
-    with Interruption() as interruption, keep_running_unread(console, interruption.stop), warnings.catch_warnings():
+    with Interruption() as interruption, drop_failed_output(console, interruption.request), warnings.catch_warnings():
         # `LostEpisodeWarnings` prints the same, and the progress display does not overwrite it.
         warnings.filterwarnings("ignore", ".*it is replaced", RuntimeWarning)
         listeners: list[Listener] = [

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
+from framestow.blocked_signals import block_signals
 from framestow.distributed.ray_actors import start_cluster
 from framestow.training.checkpoint import check_loss, newest_checkpoint
 from framestow.training.distributed import DistributedRun
@@ -16,10 +17,10 @@ from framestow.training.run import Run, make_game
 from framestow.training.run_folder import RunFolder
 from framestow.training.training_run import MakeEnv, TrainingRun
 
-ASKING_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a second one ends the process
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a second one ends the process
 # Sent, often twice, when the terminal closes or its SSH connection is lost; empty on Windows, which has no such signal.
 HANGUP_SIGNALS = (signal.SIGHUP,) if hasattr(signal, "SIGHUP") else ()
-STOPPING_SIGNALS = (*ASKING_SIGNALS, *HANGUP_SIGNALS)
+STOPPING_SIGNALS = (*ENDING_SIGNALS, *HANGUP_SIGNALS)
 
 
 class Interruption:
@@ -53,18 +54,15 @@ class Interruption:
         """Whether the run shall stop."""
         return self.signal_number is not None
 
-    def stop(self) -> None:
-        """Ask the run to stop, as a SIGTERM from outside would."""
-        self._request(signal.SIGTERM)
-
-    def _record(self, number: int, _frame: FrameType | None) -> None:
-        self._request(number)
-        if number in ASKING_SIGNALS:
-            self._restore(ASKING_SIGNALS)
-
-    def _request(self, number: int) -> None:
+    def request(self, number: int = signal.SIGTERM) -> None:
+        """Ask the run to stop, as the signal ``number`` does."""
         if self.signal_number is None:
             self.signal_number = number
+
+    def _record(self, number: int, _frame: FrameType | None) -> None:
+        self.request(number)
+        if number in ENDING_SIGNALS:
+            self._restore(ENDING_SIGNALS)
 
     def _restore(self, numbers: Iterable[int]) -> None:
         for number in numbers:
@@ -84,27 +82,12 @@ def start_run(folder: RunFolder, make_env: MakeEnv = make_game, address: str | N
     settings = folder.settings()
     folder.remove_unfinished()
     newest = newest_checkpoint(folder.checkpoints)
-    with _new_processes_outlive_the_terminal():
+    # A closing terminal sends SIGHUP to the processes that start here too. They must not end before the run is saved.
+    with block_signals(HANGUP_SIGNALS):
         if settings.actors:
             start_cluster(address)
             return DistributedRun(settings, folder, make_env, checkpoint=newest)
         return Run.resume(newest, settings, make_env) if newest else Run(settings, make_env, store=folder.memory)
-
-
-@contextlib.contextmanager
-def _new_processes_outlive_the_terminal() -> Iterator[None]:
-    """Block SIGHUP: processes that start meanwhile keep it blocked, and so do those that they start.
-
-    A closing terminal sends it to all of them. This process saves the run, and its workers must not end before.
-    """
-    if not HANGUP_SIGNALS:
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, HANGUP_SIGNALS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def train(

@@ -9,13 +9,14 @@ import signal
 import socket
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from multiprocessing.context import BaseContext
 from time import monotonic
 from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from framestow.blocked_signals import block_signals
 from framestow.envs.workers.shared_arrays import SharedBlock
 from framestow.envs.workers.wire import Command, Factories, Outcome, ParentEnd
 from framestow.envs.workers.worker_process import WorkerArguments, close_in_forks, process_handle, run_worker
@@ -289,21 +290,13 @@ class Worker:
         return f"ended with exit code {code}"
 
 
-@contextmanager
-def _no_interrupts(context: BaseContext) -> Iterator[None]:
+def _no_interrupts(context: BaseContext) -> AbstractContextManager[None]:
     """Block SIGINT while a process starts, because a new worker does not ignore it yet.
 
     The worker inherits the blocked signal and unblocks it. Not with forkserver: a server that starts now would block
     SIGINT for ever, in all its processes.
     """
-    if not hasattr(signal, "pthread_sigmask") or context.get_start_method() == "forkserver":
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return nullcontext() if context.get_start_method() == "forkserver" else block_signals([signal.SIGINT])
 
 
 @contextmanager
