@@ -292,12 +292,17 @@ def test_a_large_capacity_takes_no_memory_with_a_small_budget():
     assert extras <= 12 * len(memory) + 3 * 4096
 
 
+# Pages of libraries and files do not count: the system drops them and reads them again as it likes.
 GROWTH_UNDER_A_BUDGET = """
 import sys
 import numpy as np
+import psutil
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import live_bytes, resident_bytes
 from framestow.replay.memory import ReplayMemory
+
+def shared_bytes():
+    return psutil.Process().memory_info().shared
 
 storage, max_bytes, environments = sys.argv[1], 96 << 20, 4
 noise = np.random.default_rng(0).integers(0, 256, (400, 84, 84), np.uint8)
@@ -314,17 +319,17 @@ def record(memory, num_steps, frames, watch=lambda: None):
             watch()
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4, num_envs=environments, storage=storage), 400, noise)
-before, most = live_bytes(), 0  # without freed memory, which the memory would reuse
+before, most = live_bytes() - shared_bytes(), 0  # without freed memory, which the memory would reuse
 settings = {"num_envs": environments, "storage": storage, "max_bytes": max_bytes}
 memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, stack=4, **settings)
 
 def watch():
     global most
-    most = max(most, resident_bytes() - before)
+    most = max(most, resident_bytes() - shared_bytes() - before)
 
 for frames, num_steps in ((plain, 20_000), (noise, 4_500), (plain, 4_000), (noise, 1_500)):
     record(memory, num_steps if storage == "packed" else 4_500, frames, watch)
-    print((resident_bytes() - before) / memory.nbytes)
+    print((resident_bytes() - shared_bytes() - before) / memory.nbytes)
 print(most / max_bytes)
 """
 
