@@ -3,9 +3,9 @@
     framestow train Qbert --preset dopamine --steps 500_000 --run-dir runs/ten/Qbert    and so each game
     python benchmarks/ten_games.py runs/ten/*
 
-results/learning gets ten_games.json, ten_games.png, and in the folder ten_games a curve of each game. A longer run
-begins like a shorter one, so of a longer run the first 500,000 steps are compared. Games that are not given keep the
-figures and the curve that they have from runs with the same settings.
+results/learning gets ten_games.json, ten_games.png, ten_games-dark.png for a dark page, and in the folder ten_games a
+curve of each game. A longer run begins like a shorter one, so of a longer run the first 500,000 steps are compared.
+Games that are not given keep the figures and the curve that they have from runs with the same settings.
 
 Dopamine publishes the mean score of the training games in each 250,000 agent steps (dopamine_curves.json). The same
 mean of a run is compared with it: of the games that ended in the last 250,000 steps.
@@ -23,6 +23,7 @@ import matplotlib
 import numpy as np
 
 from figures import table
+from framestow.benchmarking.report import DARK, LIGHT, Colours
 from framestow.benchmarking.result_files import write_result
 from framestow.training.report import RunRecord, runs_by_settings
 from framestow.training.scores import RANDOM_AND_HUMAN
@@ -72,7 +73,9 @@ def main() -> None:
     (RESULTS / "ten_games").mkdir(exist_ok=True)
     for run in runs:
         write_curves(curve_of(run.settings.game), [run])
-    draw(RESULTS / "ten_games.png", list(games), steps)
+    for colours, name in ((LIGHT, "ten_games.png"), (DARK, "ten_games-dark.png")):
+        with pyplot.rc_context(style(colours)):
+            draw(RESULTS / name, list(games), steps)
 
 
 def first_steps(run: RunRecord, steps: int) -> RunRecord:
@@ -135,6 +138,12 @@ def score_table(games: dict[str, dict[str, Any]]) -> str:
     return table(["game", "random play", "framestow", *agents, "core minutes"], rows)
 
 
+def style(colours: Colours) -> dict[str, Any]:
+    """Return matplotlib's settings for a page of these colours."""
+    grounds = dict.fromkeys(("figure.facecolor", "axes.facecolor"), colours.ground)
+    return grounds | dict.fromkeys(("text.color", "axes.edgecolor", "xtick.color", "ytick.color"), colours.ink)
+
+
 def draw(path: Path, games: list[str], steps: int) -> None:
     """Draw a small picture a game: the run's curve, and each published agent's mean of each part."""
     num_rows, num_columns = -(-len(games) // COLUMNS), min(COLUMNS, len(games))
@@ -145,9 +154,9 @@ def draw(path: Path, games: list[str], steps: int) -> None:
     middles = (np.arange(steps // POINT) + 0.5) * POINT / 1_000
     for axes, game in zip(grid.flat, games, strict=False):
         for agent, curve in PUBLISHED["games"][game].items():
-            axes.plot(middles, curve[: len(middles)], "o-", markersize=3, linewidth=0.8, alpha=0.7, label=agent)
+            axes.plot(middles, curve[: len(middles)], "o-", markersize=3, linewidth=0.8, alpha=0.9, label=agent)
         ended, mean = np.loadtxt(curve_of(game), delimiter=",", skiprows=1, usecols=(1, 3), unpack=True, ndmin=2)
-        axes.plot(ended / 1_000, mean, color="black", linewidth=1.4, label="framestow")
+        axes.plot(ended / 1_000, mean, color=pyplot.rcParams["text.color"], linewidth=1.4, label="framestow")
         axes.axhline(RANDOM_AND_HUMAN[game][0], color="0.5", linewidth=1, linestyle=":")
         axes.set_title(game, fontsize=10)
         axes.tick_params(labelsize=7)

@@ -5,6 +5,7 @@ import dataclasses
 import json
 
 import pytest
+from matplotlib import pyplot
 
 import ten_games
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS
@@ -48,7 +49,10 @@ def test_the_mean_of_the_last_part_stands_beside_the_published_ones(tmp_path, mo
     assert "| Qbert | 163.9 | **850.0** | 377.1 | 447.5 | 314.4 | 700.8 | 450.6 | 677.6 | 20 |" in shown
     games = json.loads((tmp_path / "results" / "ten_games.json").read_text())["games"]
     assert [(row["mean_of_last_point"], row["is_best"]) for row in games.values()] == [(-21.0, False), (850.0, True)]
-    assert (tmp_path / "results" / "ten_games.png").read_bytes()[:4] == b"\x89PNG"
+    pictures = [tmp_path / "results" / name for name in ("ten_games.png", "ten_games-dark.png")]
+    light, dark = (pyplot.imread(picture)[0, 0, :3].tolist() for picture in pictures)
+    assert min(light) == 1.0
+    assert max(dark) < 0.1, "the colour of a dark page"
 
 
 def test_of_a_longer_run_the_first_steps_are_compared(tmp_path, monkeypatch, capsys):
