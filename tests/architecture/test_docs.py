@@ -96,7 +96,7 @@ def test_the_readme_has_no_link_that_breaks_on_pypi():
 
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     assert [link for link in links if "github" in link and not link.startswith(tuple(FILES_THERE))] == []
-    assert sum(in_this_checkout(link).endswith(".png") for link in links) == 4
+    assert sum(in_this_checkout(link).endswith(".png") for link in links) == 6
 
 
 def test_the_lines_that_the_readme_changes_are_those_of_the_page_of_drop_ins():
