@@ -74,6 +74,11 @@ PROCESS = (
     f"A process that trains from a million transitions of Breakout takes "
     f"{figure(breakout['training']['process_bytes'] / MIB)} MiB with PyTorch's CPU build"
 )
+_more_with_cuda = breakout["training_with_cuda"]["process_bytes"] - breakout["training"]["process_bytes"]
+WITH_CUDA = (
+    f"With the CUDA build, which plain pip installs on Linux, it takes "
+    f"{figure(breakout['training_with_cuda']['process_bytes'] / MIB)} MiB"
+)
 ADD = (
     f"A step costs {figure(_add[0])} µs with stacks on the first axis, and {figure(_add[1])} µs with stacks on the "
     f"last (Breakout, 84x84, one environment; `append` of a single frame: {figure(_add[2])} µs)"
@@ -100,7 +105,8 @@ PAGES: Pages = {
         f"framestow stores a million Atari transitions in {_least} to {_most} MB, without loss",
         SPEED,
     ],
-    "docs/get-started.md": [PROCESS],
+    "docs/get-started.md": [PROCESS, WITH_CUDA],
+    "docs/troubleshooting.md": [f"takes {figure(_more_with_cuda / MIB)} MiB more RAM than the CPU build"],
     "docs/how-it-works.md": [f"This is why a batch takes only {_to_bare} times as long as a bare copy"],
     "docs/train-in-4-gb.md": [
         f"a million transitions of an Atari game take {MILLION}",
