@@ -147,8 +147,8 @@ def style(colours: Colours) -> dict[str, Any]:
 def draw(path: Path, games: list[str], steps: int) -> None:
     """Draw a small picture a game: the run's curve, and each published agent's mean of each part."""
     num_rows, num_columns = -(-len(games) // COLUMNS), min(COLUMNS, len(games))
-    size = 2.6 * num_columns, 2.3 * num_rows + 0.8
-    figure, grid = pyplot.subplots(num_rows, num_columns, figsize=size, dpi=110, squeeze=False, layout="constrained")
+    size = 1.9 * num_columns, 1.7 * num_rows + 0.8
+    figure, grid = pyplot.subplots(num_rows, num_columns, figsize=size, dpi=150, squeeze=False, layout="constrained")
     for axes in grid.flat[len(games) :]:
         axes.set_visible(False)
     middles = (np.arange(steps // POINT) + 0.5) * POINT / 1_000
@@ -156,10 +156,10 @@ def draw(path: Path, games: list[str], steps: int) -> None:
         for agent, curve in PUBLISHED["games"][game].items():
             axes.plot(middles, curve[: len(middles)], "o-", markersize=3, linewidth=0.8, alpha=0.9, label=agent)
         ended, mean = np.loadtxt(curve_of(game), delimiter=",", skiprows=1, usecols=(1, 3), unpack=True, ndmin=2)
-        axes.plot(ended / 1_000, mean, color=pyplot.rcParams["text.color"], linewidth=1.4, label="framestow")
+        axes.plot(ended / 1_000, mean, color=pyplot.rcParams["text.color"], linewidth=1.1, label="framestow")
         axes.axhline(RANDOM_AND_HUMAN[game][0], color="0.5", linewidth=1, linestyle=":")
-        axes.set_title(game, fontsize=10)
-        axes.tick_params(labelsize=7)
+        axes.set_title(game, fontsize=9)
+        axes.tick_params(labelsize=6.5)
         axes.spines[["top", "right"]].set_visible(False)
     lines, labels = grid.flat[0].get_legend_handles_labels()
     figure.legend(
@@ -169,8 +169,8 @@ def draw(path: Path, games: list[str], steps: int) -> None:
         loc="outside lower center",
         ncols=4,
         frameon=False,
-        fontsize=9,
-        title_fontsize=9,
+        fontsize=8,
+        title_fontsize=8,
     )
     figure.savefig(path)
     pyplot.close(figure)
