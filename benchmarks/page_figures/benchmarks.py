@@ -67,9 +67,9 @@ def whole_mib(nbytes: float) -> str:
 def trained_rows() -> Iterator[list[str]]:
     for run in trained_play["runs"]:
         random, agent = run["random"]["bytes_a_transition"], run["agent"]["bytes_a_transition"]
-        score = "" if run["agent"]["mean_score"] is None else f"{run['agent']['mean_score']:.1f}"
+        score = "" if run["agent"]["mean_score"] is None else f"{run['agent']['mean_score']:,.1f}"
         names = [f"{run['game']}, recipe {run['recipe']}, preset {run['preset']}", f"{run['agent_steps']:,}", score]
-        yield [*names, f"{random:.1f}", f"{agent:.1f}", f"{100 * (agent / random - 1):+.0f} %"]
+        yield [*names, f"{random:.1f}", f"{agent:.1f}", f"{round(100 * (agent / random - 1)):+d} %"]
 
 
 def bench_table() -> str:
