@@ -68,6 +68,7 @@ TRAINED = "A trained agent's play may take more bytes a transition: " + ", ".joi
     f"{figure(run['game'])}"
     for run in (_trained[-1], _trained[0])
 )
+_most_play = _trained[-1]["agent"]["bytes_a_transition"] / _trained[-1]["random"]["bytes_a_transition"]
 SPEED = (
     f"`sample(32)` takes {_to_bare} times as long as a bare copy of the same frames, in the mean of ten games. "
     f"Libraries that store frames uncompressed take {figure(_quickest[0], '.1f')} ({figure(_quickest[1])}, "
@@ -134,6 +135,9 @@ PAGES: Pages = {
         f"the first page is there after {figure(viewing['first_page_s'], '.1f')} s, a jump to any episode takes "
         f"{figure(viewing['jump_s']['median'], '.2f')} s (median) to {figure(viewing['jump_s']['longest'], '.2f')} s, "
         f"and the server takes {figure(viewing['peak_mib']['with charts'])} MiB",
+    ],
+    "docs/saving.md": [
+        f"Play of four trained agents took up to {figure(100 * (_most_play - 1))} % more than random play"
     ],
     "docs/training.md": [f"by the recipe `laptop`, {MAKE_TRAIN}"],
     "examples/million_transitions.ipynb": [f"A million Atari transitions of random play take {MILLION} with framestow"],
