@@ -18,7 +18,7 @@ bench = result("bench-breakout/Breakout")
 learners = result("learners")["games"]
 priorities = result("priorities")["microseconds"]
 loading = result("loading")["settings"]
-trained_play = result("trained_play")
+trained_play = result("trained_play")["runs"]
 rates = result("recipe_rates")
 gpu = result("gpu_training")
 environments = result("environments")["games"]
@@ -64,12 +64,17 @@ def whole_mib(nbytes: float) -> str:
     return f"{nbytes / MIB:,.0f}"
 
 
+def more_bytes(run: Mapping[str, Any]) -> float:
+    """Return how many per cent more bytes an agent's play takes than random play."""
+    return 100 * (run["agent"]["bytes_a_transition"] / run["random"]["bytes_a_transition"] - 1)
+
+
 def trained_rows() -> Iterator[list[str]]:
-    for run in trained_play["runs"]:
-        random, agent = run["random"]["bytes_a_transition"], run["agent"]["bytes_a_transition"]
+    for run in trained_play:
         score = "" if run["agent"]["mean_score"] is None else f"{run['agent']['mean_score']:,.1f}"
         names = [f"{run['game']}, recipe {run['recipe']}, preset {run['preset']}", f"{run['agent_steps']:,}", score]
-        yield [*names, f"{random:.1f}", f"{agent:.1f}", f"{round(100 * (agent / random - 1)):+d} %"]
+        sizes = [f"{run[player]['bytes_a_transition']:.1f}" for player in ("random", "agent")]
+        yield [*names, *sizes, f"{round(more_bytes(run)):+d} %"]
 
 
 def bench_table() -> str:
@@ -312,6 +317,7 @@ _ours_of_uniform = [figures["framestow_bytes_a_transition"] for figures in learn
 _draws = {
     size: [priorities[f"framestow, sampler, {size}"], priorities[f"TorchRL, sampler, {size}"]] for size in (32, 256)
 }
+_most_more = max(trained_play, key=more_bytes)
 _ours, _plain = same_training
 _pong = list(result("learning/pong_laptop")["seeds"].values())
 _sticky, _long = (result(f"learning/{name}")["seeds"]["0"] for name in ("pong_sticky_laptop", "breakout_laptop"))
@@ -327,6 +333,12 @@ _threaded = [
 ]
 
 PAGES: Pages = {
+    "README.md": [
+        f"A trained agent's play may take more bytes than random play: in {figure(_most_more['game'])} "
+        f"{figure(_most_more['agent']['bytes_a_transition'])} a transition instead of "
+        f"{figure(_most_more['random']['bytes_a_transition'])} ([four games]"
+    ],
+    "docs/saving.md": [f"Play of trained agents took up to {figure(more_bytes(_most_more))} % more than random play"],
     "docs/benchmarks.md": [
         f"two cores of an AMD EPYC with {figure(sampling['machine']['memory_gib'], '.1f')} GiB",
         f"Of Atari-100k, {figure(_largest[0])}, {figure(_largest[1])} and {figure(_largest[2])} take the most bytes",

@@ -12,7 +12,6 @@ breakout, up_n_down = result("million_breakout"), result("million_upndown")
 sampling = result("sampling")
 bench = result("bench-breakout/Breakout")
 make_train = result("learning/make_train")["seeds"].values()
-trained_play = result("trained_play")["runs"]
 learners = result("learners")["games"]
 drop_ins = result("drop_ins")["libraries"]
 drop_in_training = result("drop_in_training")["buffers"]
@@ -25,9 +24,6 @@ training = result("training")["systems"]
 _least, _most = (figure(million["bytes_a_transition"] * 1e6 / MB) for million in (breakout, up_n_down))
 _ours = bench["systems"][0]
 _theirs = [row for row in bench["systems"] if not row["name"].startswith("framestow")]
-_trained = sorted(
-    trained_play, key=lambda run: run["agent"]["bytes_a_transition"] / run["random"]["bytes_a_transition"]
-)
 _minutes = [60 * seed["core_hours"] for seed in make_train]
 _scores = [seed["median_of_last_20_games"] for seed in make_train]
 _to_bare = figure(sampling["geometric_mean"]["sample_of_bare_copy"], ".1f")
@@ -63,12 +59,6 @@ def training_rows() -> Iterator[list[str]]:
 
 
 MILLION = f"{_least} MB (Breakout) to {_most} MB (UpNDown)"
-TRAINED = "A trained agent's play may take more bytes a transition: " + ", ".join(
-    f"{figure(run['agent']['bytes_a_transition'])} instead of {figure(run['random']['bytes_a_transition'])} in "
-    f"{figure(run['game'])}"
-    for run in (_trained[-1], _trained[0])
-)
-_most_play = _trained[-1]["agent"]["bytes_a_transition"] / _trained[-1]["random"]["bytes_a_transition"]
 SPEED = (
     f"`sample(32)` takes {_to_bare} times as long as a bare copy of the same frames, in the mean of ten games. "
     f"Libraries that store frames uncompressed take {figure(_quickest[0], '.1f')} ({figure(_quickest[1])}, "
@@ -94,7 +84,6 @@ PAGES: Pages = {
         f"A million Atari transitions of random play take {MILLION}",
         table(["DQN on Breakout with a million transitions", "RAM of the process", "steps a second"], training_rows()),
         SPEED,
-        TRAINED,
         f"sample(32): framestow takes {figure(_ours['bytes_per_transition'])} bytes and {figure(_ours['sample_us'])} "
         f"µs; the other libraries take {spread(row['bytes_per_transition'] for row in _theirs)} bytes and "
         f"{spread(row['sample_us'] for row in _theirs)} µs",
@@ -135,9 +124,6 @@ PAGES: Pages = {
         f"the first page is there after {figure(viewing['first_page_s'], '.1f')} s, a jump to any episode takes "
         f"{figure(viewing['jump_s']['median'], '.2f')} s (median) to {figure(viewing['jump_s']['longest'], '.2f')} s, "
         f"and the server takes {figure(viewing['peak_mib']['with charts'])} MiB",
-    ],
-    "docs/saving.md": [
-        f"Play of four trained agents took up to {figure(100 * (_most_play - 1))} % more than random play"
     ],
     "docs/training.md": [f"by the recipe `laptop`, {MAKE_TRAIN}"],
     "examples/million_transitions.ipynb": [f"A million Atari transitions of random play take {MILLION} with framestow"],

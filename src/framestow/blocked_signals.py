@@ -1,4 +1,4 @@
-"""Block signals while processes start, which then inherit it."""
+"""Block signals while processes start, so that the new processes do not get them."""
 
 from __future__ import annotations
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -14,6 +10,7 @@ from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
 from oracles.heap_layouts import HEAP_LAYOUTS
 from oracles.numbered_steps import numbered_memory, play_episode
+from oracles.own_pages import figures_of
 
 
 def test_the_report_counts_every_part_and_the_compression_ratio():
@@ -131,16 +128,12 @@ def test_raw_storage_has_a_ratio_of_one():
     assert frame_bytes <= parts["frames"] + parts["open segments"] <= 1.07 * frame_bytes + 2731 * 6 + 2 * 4096
 
 
-# Pages of libraries and files do not count: the system drops them and reads them again as it likes.
 MEASURE_GROWTH = """
 import numpy as np
-import psutil
 from framestow.frames.frame_spec import FrameSpec
-from framestow.process_memory import live_bytes, resident_bytes
+from framestow.process_memory import live_bytes
 from framestow.replay.memory import ReplayMemory
-
-def shared_bytes():
-    return psutil.Process().memory_info().shared
+from oracles.own_pages import own_bytes
 
 random = np.random.default_rng(0)
 frames = random.integers(0, 256, (512, 84, 84), dtype=np.uint8)  # noise: every byte is kept
@@ -151,21 +144,18 @@ def record(memory, num_steps):
         memory.append(flags.astype(int), flags.astype(float), flags, flags, frames[step % 128 * 4 : step % 128 * 4 + 4])
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4, num_envs=4), 400)  # loads what the interpreter loads late
-before = live_bytes() - shared_bytes()  # without freed memory, which the memory would reuse
+before = own_bytes(live_bytes)  # without freed memory, which the memory would reuse
 memory = ReplayMemory(24_000, FrameSpec((84, 84)), 4, stack=4, num_envs=4)
 record(memory, 9_000)  # wraps the ring
-print((resident_bytes() - shared_bytes() - before) / memory.nbytes)
+print((own_bytes() - before) / memory.nbytes)
 del memory
-print((resident_bytes() - shared_bytes() - before) / 2**20)
+print((own_bytes() - before) / 2**20)
 """
 
 
 @pytest.mark.parametrize("variables", HEAP_LAYOUTS)
 def test_nbytes_is_within_two_percent_of_the_resident_memory_and_a_deleted_memory_gives_it_back(variables):
-    command, variables = [sys.executable, "-c", MEASURE_GROWTH], os.environ | variables
-    output = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
+    ratio, mib_after_it = figures_of(MEASURE_GROWTH, variables=variables)
 
-    ratio, mib_after_it = map(float, output.split())
-
-    assert abs(ratio - 1) < 0.02, output
-    assert mib_after_it < 2, output
+    assert abs(ratio - 1) < 0.02
+    assert mib_after_it < 2

@@ -1,6 +1,6 @@
 """Print lines of text as they are: without line breaks, colours of numbers, or ``[tags]`` that Rich would read.
 
-And go on where they cannot be printed any more.
+``drop_failed_output`` lets a program go on whose output cannot be printed any more.
 """
 
 from __future__ import annotations

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -14,6 +11,7 @@ from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from oracles.heap_layouts import HEAP_LAYOUTS
+from oracles.own_pages import figures_of
 
 pytestmark = pytest.mark.slow  # more than two seconds
 
@@ -292,17 +290,13 @@ def test_a_large_capacity_takes_no_memory_with_a_small_budget():
     assert extras <= 12 * len(memory) + 3 * 4096
 
 
-# Pages of libraries and files do not count: the system drops them and reads them again as it likes.
 GROWTH_UNDER_A_BUDGET = """
 import sys
 import numpy as np
-import psutil
 from framestow.frames.frame_spec import FrameSpec
-from framestow.process_memory import live_bytes, resident_bytes
+from framestow.process_memory import live_bytes
 from framestow.replay.memory import ReplayMemory
-
-def shared_bytes():
-    return psutil.Process().memory_info().shared
+from oracles.own_pages import own_bytes
 
 storage, max_bytes, environments = sys.argv[1], 96 << 20, 4
 noise = np.random.default_rng(0).integers(0, 256, (400, 84, 84), np.uint8)
@@ -319,17 +313,17 @@ def record(memory, num_steps, frames, watch=lambda: None):
             watch()
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4, num_envs=environments, storage=storage), 400, noise)
-before, most = live_bytes() - shared_bytes(), 0  # without freed memory, which the memory would reuse
+before, most = own_bytes(live_bytes), 0  # without freed memory, which the memory would reuse
 settings = {"num_envs": environments, "storage": storage, "max_bytes": max_bytes}
 memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, stack=4, **settings)
 
 def watch():
     global most
-    most = max(most, resident_bytes() - shared_bytes() - before)
+    most = max(most, own_bytes() - before)
 
 for frames, num_steps in ((plain, 20_000), (noise, 4_500), (plain, 4_000), (noise, 1_500)):
     record(memory, num_steps if storage == "packed" else 4_500, frames, watch)
-    print((resident_bytes() - shared_bytes() - before) / memory.nbytes)
+    print((own_bytes() - before) / memory.nbytes)
 print(most / max_bytes)
 """
 
@@ -337,13 +331,10 @@ print(most / max_bytes)
 @pytest.mark.parametrize("variables", HEAP_LAYOUTS)
 @pytest.mark.parametrize("storage", ["packed", "raw"])
 def test_the_resident_memory_stays_within_the_budget(storage, variables):
-    command, variables = [sys.executable, "-c", GROWTH_UNDER_A_BUDGET, storage], os.environ | variables
-    output = subprocess.run(command, env=variables, capture_output=True, text=True, check=True).stdout
+    *ratios, most = figures_of(GROWTH_UNDER_A_BUDGET, storage, variables=variables)
 
-    *ratios, most = map(float, output.split())
-
-    assert most < 1, output
-    assert all(0.95 < ratio < 1.05 for ratio in ratios), output
+    assert most < 1, (ratios, most)
+    assert all(0.95 < ratio < 1.05 for ratio in ratios), (ratios, most)
 
 
 def bytes_in(folder):
