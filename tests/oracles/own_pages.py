@@ -5,17 +5,24 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 
-from framestow.process_memory import resident_bytes
+from framestow.process_memory import live_bytes
 
 
-def own_bytes(read: Callable[[], int] = resident_bytes) -> int:
+def own_bytes() -> int:
     """Return the resident bytes without pages of libraries and files: the system drops them and reads them again."""
-    return read() - int(psutil.Process().memory_info().shared)
+    both = psutil.Process().memory_info()  # one reading: the two change together
+    return int(both.rss - both.shared)
+
+
+def own_live_bytes() -> int:
+    """Return :func:`own_bytes` after the C library has returned freed memory to the system."""
+    live_bytes()
+    return own_bytes()
 
 
 def figures_of(script: str, *arguments: str, variables: Mapping[str, str]) -> list[float]:

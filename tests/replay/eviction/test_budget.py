@@ -294,9 +294,8 @@ GROWTH_UNDER_A_BUDGET = """
 import sys
 import numpy as np
 from framestow.frames.frame_spec import FrameSpec
-from framestow.process_memory import live_bytes
 from framestow.replay.memory import ReplayMemory
-from oracles.own_pages import own_bytes
+from oracles.own_pages import own_bytes, own_live_bytes
 
 storage, max_bytes, environments = sys.argv[1], 96 << 20, 4
 noise = np.random.default_rng(0).integers(0, 256, (400, 84, 84), np.uint8)
@@ -313,7 +312,7 @@ def record(memory, num_steps, frames, watch=lambda: None):
             watch()
 
 record(ReplayMemory(1000, FrameSpec((84, 84)), 4, stack=4, num_envs=environments, storage=storage), 400, noise)
-before, most = own_bytes(live_bytes), 0  # without freed memory, which the memory would reuse
+before, most = own_live_bytes(), 0  # without freed memory, which the memory would reuse
 settings = {"num_envs": environments, "storage": storage, "max_bytes": max_bytes}
 memory = ReplayMemory(10**8, FrameSpec((84, 84)), 4, stack=4, **settings)
 
