@@ -214,9 +214,11 @@ def main() -> None:
     figures = measure(arguments.steps)
     show(figures, arguments.steps)
     if arguments.steps == USUAL_STEPS:
+        import torch
+
         result = {
             "steps": arguments.steps,
-            "versions": {name: version(name) for name in ("stable-baselines3", "torch")},
+            "versions": {"stable-baselines3": version("stable-baselines3"), "torch": torch.__version__},
         }
         print("written:", write_result(RESULT, {**result, "buffers": figures}).name)
 

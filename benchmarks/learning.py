@@ -137,7 +137,7 @@ def draw(path: Path, runs: list[RunRecord]) -> None:
         axes.plot(steps, rolling_mean(run.scores), linewidth=1.2, label=f"seed {run.settings.seed}")
     for name, score in zip(("random play", "human"), RANDOM_AND_HUMAN[settings.game], strict=True):
         axes.axhline(score, color="0.5", linewidth=1, linestyle=":")
-        axes.annotate(name, (0.995, score), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4")
+        axes.annotate(f" {name}", (1, score), xycoords=("axes fraction", "data"), va="center", color="0.4")
     for agent_steps, changed in changes_by_step(runs).items():
         axes.axvline(agent_steps / 1_000, color="0.5", linewidth=1, linestyle="--")
         axes.annotate(f"{changed} ", (agent_steps / 1_000, 0.2), xycoords=("data", "axes fraction"), ha="right")

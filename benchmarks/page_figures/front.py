@@ -73,6 +73,11 @@ WITH_CUDA = (
     f"With the CUDA build, which plain pip installs on Linux, it takes "
     f"{figure(breakout['training_with_cuda']['process_bytes'] / MIB)} MiB"
 )
+_less_gib = figure(_more_with_cuda / 2**30, ".1f")
+BUILD_OF_TORCH = (
+    f"All three have PyTorch's CUDA build, which plain pip installs on Linux; with the CPU build they take {_less_gib} "
+    f"GiB less"
+)
 ADD = (
     f"A step costs {figure(_add[0])} µs with stacks on the first axis, and {figure(_add[1])} µs with stacks on the "
     f"last (Breakout, 84x84, one environment; `append` of a single frame: {figure(_add[2])} µs)"
@@ -83,6 +88,7 @@ PAGES: Pages = {
     "README.md": [
         f"A million Atari transitions of random play take {MILLION}",
         table(["DQN on Breakout with a million transitions", "RAM of the process", "steps a second"], training_rows()),
+        BUILD_OF_TORCH,
         SPEED,
         f"sample(32): framestow takes {figure(_ours['bytes_per_transition'])} bytes and {figure(_ours['sample_us'])} "
         f"µs; the other libraries take {spread(row['bytes_per_transition'] for row in _theirs)} bytes and "

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from drop_ins import page_table
 from figures import Pages, figure, result, table
-from page_figures.front import ADD
+from page_figures.front import ADD, BUILD_OF_TORCH
 
 MIB, GIB = 2**20, 2**30
 
@@ -53,6 +53,7 @@ PAGES: Pages = {
     "docs/libraries.md": [
         f"a store of {figure(_store)} bytes a step instead of {figure(_minari)}",
         ADD,
+        BUILD_OF_TORCH,
         page_table(result("drop_ins")["libraries"]),
         table(
             ["buffer", "steps a second", "process with a million transitions", "weights in the end"], training_rows()

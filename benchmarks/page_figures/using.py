@@ -1,4 +1,4 @@
-"""docs/observations.md, docs/sampling.md, docs/training.md and docs/saving.md."""
+"""docs/observations.md, docs/sampling.md, docs/training.md, docs/saving.md and docs/versions.md."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ checkpoints = result("checkpoints")
 budgets = result("budgets")["microseconds"]
 retention = result("retention")["share_of_capacity"]
 million = result("million_breakout")
+portable = result("portable")["microseconds"]
 
 
 def dtype_rows() -> Iterator[list[str]]:
@@ -34,6 +35,11 @@ def dtype_rows() -> Iterator[list[str]]:
         for game in dtypes.values():
             cells += [f"{game[name][key]:,.0f}" for key in ("bytes_per_frame", "append_us", "sample_us")]
         yield [name, *cells]
+
+
+def times_portable(call: str) -> str:
+    """Return how many times as long a call takes in the portable code, from the least to the most of all frames."""
+    return spread((both[call]["portable"] / both[call]["vector"] for both in portable.values()), ".1f")
 
 
 def times_bare(kind: str) -> list[float]:
@@ -150,7 +156,7 @@ PAGES: Pages = {
         f"A draw and an update of 32 take {figure(priorities['framestow, sampler, 32'], '.1f')} µs, TorchRL's "
         f"`PrioritizedSampler` {figure(priorities['TorchRL, sampler, 32'], '.1f')}",
         f"16 or 32 sequences of 80 steps with a stack of 4 take {spread(_inside, '.1f')} times as long",
-        f"five times the frames: {spread(times_bare('across borders'))} times as long",
+        f"five times the frames: {spread(times_bare('across borders'), '.1f')} times as long",
     ],
     "docs/training.md": [
         f"takes {figure(_update_nature / _update_ours, '.1f')} times as long with `nature` as with `layernorm`",
@@ -218,5 +224,9 @@ PAGES: Pages = {
         f"Kills left a half-written checkpoint {figure(_after['a checkpoint half written'])} times, and a "
         "memory ahead of "
         f"the checkpoint {figure(_after['a memory ahead of the checkpoint'])} times",
+    ],
+    "docs/versions.md": [
+        f"`append` takes {times_portable('append')} times as long as with the vector code, and `sample(32)` "
+        f"{times_portable('sample')} times",
     ],
 }
