@@ -145,7 +145,7 @@ def draw(path: Path, runs: list[RunRecord]) -> None:
     axes.set_ylabel(f"score, mean of the last {NUM_RECENT} games")
     axes.set_title(f"{settings.game}, recipe {settings.recipe}, preset {settings.preset}")
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(edgecolor="none", framealpha=1, loc="upper left")
     figure.tight_layout()
     figure.savefig(path)
     pyplot.close(figure)
