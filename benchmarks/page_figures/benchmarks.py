@@ -268,7 +268,7 @@ def disk_rows() -> Iterator[list[str]]:
     ]
     share = 100 * result("flushing")["flush_thread_cpu_share"]
     yield [
-        "a thread that flushes every 5 seconds, of the time of acting and sampling (`python benchmarks/flushing.py`)",
+        "processor time that a flush every 5 seconds adds to acting and sampling (`python benchmarks/flushing.py`)",
         f"{share:.1f} %",
     ]
     yield [

@@ -34,7 +34,7 @@ _others = sorted(
     if row["question"] == "uniform" and row["batch_size"] == 32 and "bytes_a_transition" in row
 )
 _quickest, _slowest = _others[0], _others[-1]
-_add = [row["add_us_of_1"] for row in drop_ins["own loop"]["games"]["breakout"]]
+_steps = {row["system"]: row["add_us_of_1"] for row in drop_ins["own loop"]["games"]["breakout"]}
 _from_files = [
     row["warm"]["processor_us"] / row["ram"]["processor_us"] for name, row in disk.items() if name.endswith("1 threads")
 ]
@@ -75,12 +75,13 @@ WITH_CUDA = (
 )
 _less_gib = figure(_more_with_cuda / 2**30, ".1f")
 BUILD_OF_TORCH = (
-    f"All three have PyTorch's CUDA build, which plain pip installs on Linux; with the CPU build they take {_less_gib} "
+    f"Each process has PyTorch's CUDA build, which plain pip installs on Linux; the CPU build takes about {_less_gib} "
     f"GiB less"
 )
 ADD = (
-    f"A step costs {figure(_add[0])} µs with stacks on the first axis, and {figure(_add[1])} µs with stacks on the "
-    f"last (Breakout, 84x84, one environment; `append` of a single frame: {figure(_add[2])} µs)"
+    f"A step costs {figure(_steps['framestow'])} µs with stacks on the first axis, and "
+    f"{figure(_steps['add, stacks on the last axis'])} µs with stacks on the last (Breakout, 84x84, one environment; "
+    f"`append` of a single frame: {figure(_steps['append, single frames'])} µs)"
 )
 MAKE_TRAIN = f"in {figure(max(_minutes))} minutes of processor time"
 

@@ -15,8 +15,8 @@ from framestow.process_memory import live_bytes
 
 def own_bytes() -> int:
     """Return the resident bytes without pages of libraries and files: the system drops them and reads them again."""
-    both = psutil.Process().memory_info()  # one reading: the two change together
-    return int(both.rss - both.shared)
+    info = psutil.Process().memory_info()  # one reading: the two change together
+    return int(info.rss - info.shared)
 
 
 def own_live_bytes() -> int:
