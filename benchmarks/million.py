@@ -130,7 +130,10 @@ def main() -> None:
             f"a process that trains from them, PyTorch {training['torch']}: {training['process_bytes'] / MIB:.0f} MiB"
         )
     if arguments.transitions >= USUAL_TRANSITIONS:
-        print("written to", write_result(result, figures).name)
+        command = "python benchmarks/million.py"
+        command += f" --game {arguments.game}" if arguments.game != "Breakout" else ""
+        command += " --cuda PYTHON" if arguments.cuda else ""
+        print("written to", write_result(result, figures, command).name)
 
 
 if __name__ == "__main__":

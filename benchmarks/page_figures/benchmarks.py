@@ -47,16 +47,16 @@ def crash_count(name: str) -> int:
 
 def million_table() -> str:
     both = (million, up_n_down)
-    rows = [["bytes a transition, everything counted", *(f"{each['bytes_a_transition']:.1f}" for each in both)]]
-    grown = [each.get("resident_bytes_over_bare_process") for each in both]
-    rows += [
-        ["resident memory over the bare process, MiB", *("" if each is None else whole_mib(each) for each in grown)]
+    rows = [
+        ["bytes a transition, everything counted", *(f"{each['bytes_a_transition']:.1f}" for each in both)],
+        [
+            "resident memory over the bare process, MiB",
+            *(whole_mib(each["resident_bytes_over_bare_process"]) for each in both),
+        ],
     ]
     for training in ("training", "training_with_cuda"):
-        found = [each.get(training) for each in both]
-        if first := next(filter(None, found), None):
-            cells = [whole_mib(each["process_bytes"]) if each else "" for each in found]
-            rows += [[f"a process that trains from them, PyTorch {first['torch']}, MiB", *cells]]
+        sizes = [whole_mib(each[training]["process_bytes"]) for each in both]
+        rows += [[f"a process that trains from them, PyTorch {million[training]['torch']}, MiB", *sizes]]
     return table(["", "Breakout", "UpNDown"], rows)
 
 
