@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from framestow import ReplayMemory
-from framestow.benchmarking.result_files import write_result
+from framestow.benchmarking.result_files import command_line, write_result
 from framestow.process_memory import resident_bytes
 
 RESULTS = Path(__file__).parent / "results"
@@ -130,9 +130,7 @@ def main() -> None:
             f"a process that trains from them, PyTorch {training['torch']}: {training['process_bytes'] / MIB:.0f} MiB"
         )
     if arguments.transitions >= USUAL_TRANSITIONS:
-        command = "python benchmarks/million.py"
-        command += f" --game {arguments.game}" if arguments.game != "Breakout" else ""
-        command += " --cuda PYTHON" if arguments.cuda else ""
+        command = command_line(["PYTHON" if word == arguments.cuda else word for word in sys.argv])
         print("written to", write_result(result, figures, command).name)
 
 
