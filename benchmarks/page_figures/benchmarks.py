@@ -320,7 +320,6 @@ _draws = {
 _most_more = max(trained_play, key=more_bytes)
 _ours, _plain = same_training
 _pong = list(result("learning/pong_laptop")["seeds"].values())
-_sticky, _long = (result(f"learning/{name}")["seeds"]["0"] for name in ("pong_sticky_laptop", "breakout_laptop"))
 _of_two = [figure(100 * systems[BARE_2]["ours_to_it"]) for systems in candidates(vector_environments).values()]
 _lockstep = [
     figure(100 * systems["the same in lockstep, 2 processes"][RATE] / systems[BARE_2][RATE])
@@ -407,11 +406,6 @@ PAGES: Pages = {
         f"{figure(_pong[1]['core_hours'], '.2f')} core-hours. Each had "
         f"{figure(max(row['memory_bytes'] for row in _pong) / MIB)} MiB of "
         f"memory and a process of at most {figure(max(row['largest_resident_bytes'] for row in _pong) / MIB)} MiB",
-        f"million on, and was stopped after {figure(_sticky['agent_steps'] / 1e6, '.2f')} million and "
-        f"{figure(_sticky['core_hours'], '.2f')} core-hours",
-        f"stopped after {figure(_long['agent_steps'] / 1e6, '.2f')} million and {figure(_long['core_hours'], '.2f')} "
-        f"core-hours, at {figure(_long['memory_bytes'] / MIB)} MiB of memory and a process of at most "
-        f"{figure(_long['largest_resident_bytes'] / MIB)} MiB",
         f"for {figure(_ours['agent_steps'])} steps ({figure(_ours['updates'])} updates) with a capacity of "
         f"{figure(result('same_training')['capacity'])} transitions",
         f"framestow's memory takes {figure(_ours['memory_bytes'] / MIB, '.1f')} MiB and its process "

@@ -12,7 +12,7 @@ from figures import RESULTS, Pages, figure, result, spread, table
 make_train = result("learning/make_train")
 ten_games = result("learning/ten_games")["games"]
 pong_dopamine = result("learning/pong_dopamine")["seeds"]
-pong_sticky, breakout = (result(f"learning/{name}")["seeds"]["0"] for name in ("pong_sticky_laptop", "breakout_laptop"))
+pong_18 = result("learning/pong_18_actions")
 
 
 def curve(name: str, seed: int = 0) -> list[dict[str, float]]:
@@ -51,12 +51,8 @@ def ten_games_rows() -> Iterator[list[str]]:
 
 scores = [seed["median_of_last_20_games"] for seed in make_train["seeds"].values()]
 pong = [curve("pong_laptop", seed) for seed in (0, 1)]
-stable_baselines3, sticky, long = (
-    curve(name) for name in ("pong_stable_baselines3", "pong_sticky_laptop", "breakout_laptop")
-)
+stable_baselines3, of_18 = curve("pong_stable_baselines3"), curve("pong_18_actions")
 last = stable_baselines3[-1]
-resumed, long_resumed = (row["changes_on_resume"][0]["agent_steps"] for row in (pong_sticky, breakout))
-second_million = [game["mean_of_last_20"] for game in between(long, 1_000_000, long_resumed)]
 to_18 = [figure(round(steps_to(games, 18), -3)) for games in pong]
 as_many_steps = [figure(mean_until(games, last["agent_steps"]), ".1f") for games in pong]
 
@@ -91,13 +87,9 @@ PAGES: Pages = {
         f"had a mean of {figure(mean_score(stable_baselines3[-20:]), '.2f')} after {figure(last['agent_steps'])} steps "
         f"and {figure(last['cpu_s'] / 3600, '.2f')} core-hours",
         f"After as many steps `laptop` was at {as_many_steps[0]} and {as_many_steps[1]}",
-        f"the score passed 0 after {figure(steps_to(sticky, 0) / 1e6, '.2f')} million steps",
-        f"a mean of {figure(mean_score(between(sticky, 1_400_000, resumed)), '.1f')} from 1.4 to "
-        f"{figure(resumed / 1e6, '.2f')} million",
-        f"it had {figure(mean_score(between(sticky, 1_720_000)), '.1f')} over the games from 1.72 million on",
-        f"stayed between {figure(min(second_million))} and {figure(max(second_million))} from one million to two "
-        f"million steps (mean of the last 20 games; at the end {figure(second_million[-1], '.1f')})",
-        f"rose to a mean of {figure(mean_score(between(long, breakout['agent_steps'] - 330_000)), '.1f')} over the "
-        f"games of the last 330,000 steps",
+        f"the score passed 0 after {figure(steps_to(of_18, 0) / 1e6, '.2f')} million steps and reached a mean of 15 "
+        f"over 20 games after {figure(round(steps_to(of_18, 15), -3))}, above a human tester's "
+        f"{figure(pong_18['human'], '.1f')}. It had {figure(pong_18['seeds']['0']['mean_of_last_20_games'], '.2f')} at "
+        f"the end, after {figure(pong_18['seeds']['0']['core_hours'], '.2f')} core-hours",
     ],
 }
