@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterator
-from math import inf
 from statistics import fmean
 
 from figures import RESULTS, Pages, figure, result, spread, table
@@ -13,6 +13,8 @@ make_train = result("learning/make_train")
 ten_games = result("learning/ten_games")["games"]
 pong_dopamine = result("learning/pong_dopamine")["seeds"]
 pong_18 = result("learning/pong_18_actions")
+breakout = result("learning/breakout_dopamine")["seeds"]["0"]
+published = json.loads((RESULTS.parent / "dopamine_curves.json").read_text(encoding="utf-8"))
 
 
 def curve(name: str, seed: int = 0) -> list[dict[str, float]]:
@@ -22,7 +24,7 @@ def curve(name: str, seed: int = 0) -> list[dict[str, float]]:
     return [row for row in rows if row.get("seed", 0) == seed]
 
 
-def between(games: list[dict[str, float]], first: float, last: float = inf) -> list[dict[str, float]]:
+def between(games: list[dict[str, float]], first: float, last: float) -> list[dict[str, float]]:
     """Return the games that ended between two agent steps."""
     return [game for game in games if first < game["agent_steps"] <= last]
 
@@ -47,6 +49,15 @@ def ten_games_rows() -> Iterator[list[str]]:
         ours = f"{row['mean_of_last_point']:,.1f}"
         scores = [f"**{ours}**" if row["is_best"] else ours, f"{row['published'][best]:,.1f} ({best})"]
         yield [game, f"{row['random_play']:,.1f}", *scores, f"{60 * row['core_hours']:.0f}"]
+
+
+def breakout_rows() -> Iterator[list[str]]:
+    games, point = curve("breakout_dopamine"), published["steps_a_point"]
+    for number in range(breakout["agent_steps"] // point):
+        steps = (number + 1) * point
+        ours = mean_score(between(games, steps - point, steps))
+        theirs = [scores[number] for scores in published["games"]["Breakout"].values()]
+        yield [f"{steps:,}", *(f"{score:.1f}" for score in (ours, *theirs))]
 
 
 scores = [seed["median_of_last_20_games"] for seed in make_train["seeds"].values()]
@@ -81,6 +92,11 @@ PAGES: Pages = {
         f"{figure(pong_dopamine['0']['mean_of_last_20_games'], '.1f')} at the end; seed 1 had "
         f"{figure(pong_dopamine['1']['mean_of_last_20_games'], '.1f')}. Each took "
         f"{spread((seed['core_hours'] for seed in pong_dopamine.values()), '.2f')} core-hours",
+        f"Breakout went on for {figure(breakout['core_hours'], '.2f')} core-hours, "
+        f"{figure(breakout['agent_steps'] / 1e6, '.2f')} million steps",
+        f"It ended at a mean of {figure(breakout['mean_of_last_20_games'], '.1f')} over 20 games, below a human "
+        f"tester's {figure(make_train['human'], '.1f')}",
+        table(["agent steps", "`laptop`", *published["games"]["Breakout"]], breakout_rows()),
         f"reached a mean of 18 over the last 20 games after {to_18[0]} steps with seed 0",
         f"Seed 1 was at {figure(mean_until(pong[1], 1_000_000), '.1f')} then",
         f"it reached 18 after {to_18[1]} steps",
