@@ -64,6 +64,7 @@ scores = [seed["median_of_last_20_games"] for seed in make_train["seeds"].values
 pong = [curve("pong_laptop", seed) for seed in (0, 1)]
 stable_baselines3, of_18 = curve("pong_stable_baselines3"), curve("pong_18_actions")
 last = stable_baselines3[-1]
+best = max(curve("breakout_dopamine"), key=lambda game: game["mean_of_last_20"])
 to_18 = [figure(round(steps_to(games, 18), -3)) for games in pong]
 as_many_steps = [figure(mean_until(games, last["agent_steps"]), ".1f") for games in pong]
 
@@ -94,8 +95,10 @@ PAGES: Pages = {
         f"{spread((seed['core_hours'] for seed in pong_dopamine.values()), '.2f')} core-hours",
         f"Breakout went on for {figure(breakout['core_hours'], '.2f')} core-hours, "
         f"{figure(breakout['agent_steps'] / 1e6, '.2f')} million steps",
-        f"It ended at a mean of {figure(breakout['mean_of_last_20_games'], '.1f')} over 20 games, below a human "
-        f"tester's {figure(make_train['human'], '.1f')}",
+        f"Its mean over 20 games was at most {figure(best['mean_of_last_20'], '.1f')}, after "
+        f"{figure(best['agent_steps'] / 1e6, '.2f')} million steps, and "
+        f"{figure(breakout['mean_of_last_20_games'], '.1f')} at the end. A human tester has "
+        f"{figure(make_train['human'], '.1f')}",
         table(["agent steps", "`laptop`", *published["games"]["Breakout"]], breakout_rows()),
         f"reached a mean of 18 over the last 20 games after {to_18[0]} steps with seed 0",
         f"Seed 1 was at {figure(mean_until(pong[1], 1_000_000), '.1f')} then",
