@@ -130,7 +130,9 @@ def main() -> None:
             f"a process that trains from them, PyTorch {training['torch']}: {training['process_bytes'] / MIB:.0f} MiB"
         )
     if arguments.transitions >= USUAL_TRANSITIONS:
-        command = command_line(["PYTHON" if word == arguments.cuda else word for word in sys.argv])
+        command = command_line(sys.argv)
+        if arguments.cuda:
+            command = command.replace(arguments.cuda, "PYTHON")
         print("written to", write_result(result, figures, command).name)
 
 
