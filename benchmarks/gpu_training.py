@@ -1,21 +1,21 @@
 """Measure training on a CUDA device: steps per second and the share of time in which the device waits, then curves.
 
     python benchmarks/gpu_training.py speed --out speed.json
-    python benchmarks/gpu_training.py learn runs --minutes 9          # again to go on, in pieces of any length
-    python benchmarks/gpu_training.py speed --variants rainbow-lite   # one variant only
-    python benchmarks/gpu_training.py summary runs speed.json learn.json --out results/gpu_training.json
+    python benchmarks/gpu_training.py speed --variants rainbow-lite --out speed.json    # one variant only
+    python benchmarks/gpu_training.py learn runs --minutes 9 --out learn.json
+    python benchmarks/gpu_training.py learn runs --minutes 9 --out more.json            # again to go on
 
 ``speed`` trains each variant for some seconds after its first updates, with everything that ``framestow train`` does
 but its listeners. The share in which the device waits is that without a running kernel or copy, over the profiled part
-(PyTorch's profiler, which itself costs some CPU time). ``learn`` trains rainbow-lite on the three games of Atari-3
-(Aitchison et al. 2023), or those of ``--games``, side by side, one process each, stops them after the minutes and goes
-on with their checkpoints next time; ``benchmarks/learning.py`` writes their curves. ``summary`` joins what the other
-two wrote, and puts Dopamine's scores after 2.5 million steps beside those reached.
+(PyTorch's profiler, which itself costs some CPU time). ``learn`` trains recipes on games side by side, one process each
+and by default rainbow-lite on the three games of Atari-3 (Aitchison et al. 2023). It stops them after the minutes and
+goes on with their checkpoints next time. ``benchmarks/learning.py`` writes their curves.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import signal
 import statistics
@@ -34,26 +34,22 @@ from framestow.process_memory import resident_bytes
 from framestow.training import RunFolder, Settings, start_run
 from framestow.training.events import Event, StepTaken
 from framestow.training.learner import Learner
-from framestow.training.report import RunRecord
 from framestow.training.run import Run
-from framestow.training.scores import RANDOM_AND_HUMAN
 
 ATARI_3 = ("BattleZone", "NameThisGame", "Phoenix")
 STEPS = 2_500_000  # 10 million frames
+ALONE = ("rainbow-lite", "laptop")
 FIRST_UPDATES = 100
 PROFILED_SECONDS = 2.0
 
-DOPAMINE = {"BattleZone": 20_209, "NameThisGame": 8_604, "Phoenix": 4_830, "DoubleDunk": -18.9, "Qbert": 5_354}
-"""Mean score of the training games between 2.25 and 2.5 million steps of Dopamine's Rainbow (Castro et al. 2018), the
-mean of 5 seeds, from the curves in its repository."""
-LAST_STEPS = 250_000
-
 RAINBOW = {"recipe": "rainbow-lite", "num_envs": 16, "workers": 4, "threads": 1}
+LAPTOP = {"recipe": "laptop", "num_envs": 8, "workers": 4, "threads": 1}
 DESKTOP = {"recipe": "desktop", "num_envs": 64, "workers": 14, "threads": 1}
 VARIANTS: dict[str, dict[str, Any]] = {
     "rainbow-lite": RAINBOW,
     "rainbow-lite, ordinary launches": RAINBOW,
     "rainbow-lite, none ahead": RAINBOW,
+    "laptop": LAPTOP,
     "desktop": DESKTOP,
     "desktop, float32": {**DESKTOP, "precision": "float32"},
     "desktop, ordinary launches": DESKTOP,
@@ -72,27 +68,19 @@ def main() -> None:
     learn = commands.add_parser("learn")
     learn.add_argument("runs", type=Path, help="folder of the run folders")
     learn.add_argument("--games", nargs="+", default=ATARI_3)
+    learn.add_argument("--recipes", nargs="+", choices=ALONE, default=["rainbow-lite"])
     learn.add_argument("--minutes", type=float, default=9.0)
     learn.add_argument("--steps", type=int, default=STEPS)
-    learn.add_argument("--workers", type=int, default=4, help="worker processes for the environments of each game")
-    learn.add_argument("--out", type=Path, help="JSON of what the device did meanwhile")
-    summary = commands.add_parser("summary")
-    summary.add_argument("runs", type=Path, help="folder of the run folders")
-    summary.add_argument("parts", type=Path, nargs="+", help="what speed and learn wrote")
-    summary.add_argument("--out", type=Path, required=True)
+    learn.add_argument("--workers", type=int, default=4, help="worker processes for the environments of each run")
+    learn.add_argument("--out", type=Path, required=True, help="JSON of what the device did meanwhile")
     arguments = parser.parse_args()
-    if arguments.command == "summary":
-        write_result(arguments.out, summed_up(arguments.runs, arguments.parts))
-        return
     if not torch.cuda.is_available():
         parser.error("PyTorch finds no CUDA device on this machine: this benchmark needs one")
     if arguments.command == "speed":
         figures = {name: measure(name, arguments.game, arguments.seconds) for name in arguments.variants}
-        write_result(arguments.out, {"device": torch.cuda.get_device_name(), **figures})
     else:
         figures = learn_side_by_side(arguments)
-        if arguments.out:
-            write_result(arguments.out, {"device": torch.cuda.get_device_name(), **figures})
+    write_result(arguments.out, {"device": torch.cuda.get_device_name(), **figures})
 
 
 def measure(variant: str, game: str, seconds: float) -> dict[str, Any]:
@@ -170,7 +158,8 @@ def _update_ms(run: Run, count: int = 200) -> float:
 def learn_side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
     """Train the games for some minutes and return how busy the device was."""
     arguments.runs.mkdir(parents=True, exist_ok=True)
-    processes = [_train_game(arguments, game) for game in arguments.games]
+    runs = list(itertools.product(arguments.recipes, arguments.games))
+    processes = [_train_game(arguments, recipe, game) for recipe, game in runs]
     ends = time.monotonic() + 60 * arguments.minutes
     busy: list[float] = []
     try:
@@ -182,40 +171,26 @@ def learn_side_by_side(arguments: argparse.Namespace) -> dict[str, Any]:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)  # saves a checkpoint
         codes = [process.wait() for process in processes]
-    print("exit codes", dict(zip(arguments.games, codes, strict=True)))
-    return {"minutes": arguments.minutes, "device_busy_by_nvidia_smi": statistics.mean(busy) if busy else None}
+    print("exit codes", dict(zip(runs, codes, strict=True)))
+    return {
+        "minutes": arguments.minutes,
+        "runs": [f"{recipe} on {game}" for recipe, game in runs],
+        "device_busy_by_nvidia_smi": statistics.mean(busy) if busy else None,
+    }
 
 
-def _train_game(arguments: argparse.Namespace, game: str) -> subprocess.Popen[bytes]:
-    folder: Path = arguments.runs / game
+def _train_game(arguments: argparse.Namespace, recipe: str, game: str) -> subprocess.Popen[bytes]:
+    folder: Path = arguments.runs / f"{recipe}-{game}"
     if (folder / "settings.json").exists():
         options = ["--resume", str(folder)]
     else:
-        settings = {**RAINBOW, "workers": arguments.workers, "steps": arguments.steps, "checkpoint_every": 500_000}
+        settings = {"preset": "dopamine", "steps": arguments.steps, "checkpoint_every": 500_000, **VARIANTS[recipe]}
         options = [game, "--run-dir", str(folder)]
-        for name, value in settings.items():
+        for name, value in (settings | {"workers": arguments.workers}).items():
             options += [f"--{name.replace('_', '-')}", str(value)]
-    log = (arguments.runs / f"{game}.log").open("ab")
+    log = (arguments.runs / f"{recipe}-{game}.log").open("ab")
     command = [sys.executable, "-m", "framestow.cli", "train", *options]
     return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
-
-
-def summed_up(runs: Path, parts: list[Path]) -> dict[str, Any]:
-    """Return the parts, and for each run the score of its last steps beside Dopamine's."""
-    measured = [json.loads(part.read_text()) for part in parts]
-    scores = {}
-    for folder in sorted(path.parent for path in runs.glob("*/settings.json")):
-        run = RunRecord.read(folder)
-        recent = run.scores[run.game_steps > run.agent_steps - LAST_STEPS]
-        scores[run.settings.game] = {
-            "agent_steps": run.agent_steps,
-            "mean_score_of_the_last_250,000_steps": round(float(recent.mean()), 1),
-            "games": len(recent),
-            "random_play": RANDOM_AND_HUMAN[run.settings.game][0],
-            "dopamine_rainbow_at_2,500,000_steps": DOPAMINE[run.settings.game],
-            "hours_on_the_clock": round((run.last("wall_s") or 0.0) / 3_600, 3),
-        }
-    return {**{name: measured[0][name] for name in ("machine", "device")}, "parts": measured, "scores": scores}
 
 
 def _nvidia_smi_utilisation() -> float:
