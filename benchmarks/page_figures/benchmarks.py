@@ -20,7 +20,6 @@ priorities = result("priorities")["microseconds"]
 loading = result("loading")["settings"]
 trained_play = result("trained_play")["runs"]
 rates = result("recipe_rates")
-gpu = result("gpu_training")
 environments = result("environments")["games"]
 vector_environments = result("vector_environments")["games"]
 make_train = result("learning/make_train")["seeds"]
@@ -180,38 +179,6 @@ def recipe_rows() -> Iterator[list[str]]:
     ):
         row = rates[key]
         yield [name, f"{row['steps_a_second']:.0f}", f"{row['update_ms']:.1f}", f"{row['busy_steps_a_second']:.0f}"]
-
-
-def gpu_rows() -> Iterator[list[str]]:
-    speed, *learnt = gpu["parts"]
-    together = sum(row["agent_steps"] / (3600 * row["hours_on_the_clock"]) for row in gpu["scores"].values())
-    waits = 1 - sum(part["device_busy_by_nvidia_smi"] for part in learnt) / len(learnt)
-    lite, desktop = speed["rainbow-lite"], speed["desktop"]
-    for name, rate, update, share in (
-        (f"`rainbow-lite`, one game, {at(lite)}", lite["steps_a_second"], lite["update_ms"], lite["device_waits"]),
-        ("`rainbow-lite`, three games side by side", together, lite["update_ms"], waits),
-        (
-            f"`desktop`, bfloat16, {at(desktop)}",
-            desktop["steps_a_second"],
-            desktop["update_ms"],
-            desktop["device_waits"],
-        ),
-    ):
-        yield [name, f"{rate:,.0f}", f"{update:.{2 if update < 10 else 1}f}", f"{100 * share:.0f} %"]
-
-
-def at(row: Mapping[str, Any]) -> str:
-    return f"{row['settings']['num_envs']} environments, {row['settings']['workers']} workers"
-
-
-def score_rows() -> Iterator[list[str]]:
-    for game, row in gpu["scores"].items():
-        scores = (
-            row["mean_score_of_the_last_250,000_steps"],
-            row["random_play"],
-            row["dopamine_rainbow_at_2,500,000_steps"],
-        )
-        yield [game, f"{row['agent_steps']:,}", *(f"{score:,.0f}" for score in scores)]
 
 
 def seed_rows() -> Iterator[list[str]]:
@@ -376,18 +343,6 @@ PAGES: Pages = {
         f"So `layernorm` makes "
         f"{figure(rates['laptop']['steps_a_second'] / rates['laptop, network nature']['steps_a_second'], '.1f')} "
         f"times the steps on one thread",
-        table(["training", "steps a second", "one update, ms", "the device waits"], gpu_rows()),
-        f"side by side for {figure(sum(part['minutes'] for part in gpu['parts'][1:]))} minutes",
-        table(
-            [
-                "game",
-                "agent steps",
-                "score of the last 250,000 steps",
-                "random play",
-                "Dopamine's Rainbow at 2.5 million",
-            ],
-            score_rows(),
-        ),
         table(["one environment, one core", *environments], rate_rows(environments, "framestow AtariEnv")),
         table(
             ["eight environments, two cores", *vector_environments],

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from figures import RESULTS, Pages, figure, result, spread, table
+from framestow.training.scores import RANDOM_AND_HUMAN
 
 make_train = result("learning/make_train")
 ten_games = result("learning/ten_games")["games"]
 pong_dopamine = result("learning/pong_dopamine")["seeds"]
 pong_18 = result("learning/pong_18_actions")
 breakout = result("learning/breakout_dopamine")["seeds"]["0"]
+gpu_speed, side_by_side = result("gpu_speed"), result("gpu_side_by_side")
 published = json.loads((RESULTS.parent / "dopamine_curves.json").read_text(encoding="utf-8"))
 
 
@@ -49,6 +51,52 @@ def ten_games_rows() -> Iterator[list[str]]:
         ours = f"{row['mean_of_last_point']:,.1f}"
         scores = [f"**{ours}**" if row["is_best"] else ours, f"{row['published'][best]:,.1f} ({best})"]
         yield [game, f"{row['random_play']:,.1f}", *scores, f"{60 * row['core_hours']:.0f}"]
+
+
+def gpu_speed_rows() -> Iterator[list[str]]:
+    def cells(update_ms: str, rate: float, waits: float) -> list[str]:
+        return [f"{rate:,.0f}", update_ms, f"{100 * waits:.0f} %"]
+
+    for name in ("rainbow-lite", "laptop", "desktop"):
+        row = gpu_speed[name]
+        at = f"{row['settings']['num_envs']} environments, {row['settings']['workers']} workers"
+        update = f"{row['update_ms']:.{2 if row['update_ms'] < 10 else 1}f}"
+        yield [f"`{name}`, one game, {at}", *cells(update, row["steps_a_second"], row["device_waits"])]
+    runs = [gpu_run(*run.split(" on "))[1] for run in side_by_side["runs"]]
+    together = sum(run["agent_steps"] / (3600 * run["hours_on_the_clock"]) for run in runs)
+    waits = 1 - side_by_side["device_busy_by_nvidia_smi"]
+    yield ["`rainbow-lite` and `laptop`, two games each, side by side", *cells("", together, waits)]
+
+
+def gpu_run(recipe: str, game: str) -> tuple[str, dict[str, float]]:
+    """Return the name of a run's files and the figures of its one seed."""
+    name = f"gpu_{recipe.replace('-', '_')}_{game.lower()}"
+    return name, result(f"learning/{name}")["seeds"]["0"]
+
+
+def gpu_minutes(recipe: str, game: str) -> str:
+    return figure(60 * gpu_run(recipe, game)[1]["hours_on_the_clock"])
+
+
+def gpu_score_rows() -> Iterator[list[str]]:
+    for game in ("BattleZone", "DoubleDunk", "NameThisGame", "Phoenix", "Qbert"):
+        for recipe in ("rainbow-lite", "laptop") if game in ("DoubleDunk", "Qbert") else ("rainbow-lite",):
+            name, run = gpu_run(recipe, game)
+            ours, theirs, steps = at_the_last_point(game, curve(name), run["agent_steps"])
+            best = max(theirs, key=theirs.__getitem__)
+            scores = [RANDOM_AND_HUMAN[game][0], ours, theirs["Rainbow"]]
+            cells = [*(f"{score:,.1f}" for score in scores), f"{theirs[best]:,.1f} ({best})"]
+            yield [game, f"`{recipe}`", f"{steps:,}", *cells, f"{60 * run['hours_on_the_clock']:.0f}"]
+
+
+def at_the_last_point(
+    game: str, games: list[dict[str, float]], agent_steps: float
+) -> tuple[float, dict[str, float], int]:
+    """Return the mean score at the last point of the published curves that a run reached, each of theirs, its steps."""
+    point = published["steps_a_point"]
+    number = int(agent_steps // point)
+    theirs = {agent: scores[number - 1] for agent, scores in published["games"][game].items()}
+    return mean_score(between(games, (number - 1) * point, number * point)), theirs, number * point
 
 
 def breakout_rows() -> Iterator[list[str]]:
@@ -87,6 +135,22 @@ PAGES: Pages = {
         f"then rising to a median of {spread(scores)} for every seed",
         f"Random play scores {figure(make_train['random_play'], '.1f')}, a human tester "
         f"{figure(make_train['human'], '.1f')}",
+        table(["training", "steps a second", "one update, ms", "the device waits"], gpu_speed_rows()),
+        table(
+            [
+                "game",
+                "recipe",
+                "agent steps",
+                "random play",
+                "score",
+                "Dopamine's Rainbow",
+                "best of Dopamine's",
+                "minutes",
+            ],
+            gpu_score_rows(),
+        ),
+        f"side by side for {gpu_minutes('rainbow-lite', 'Phoenix')} minutes, then the other two with both recipes for "
+        f"{gpu_minutes('laptop', 'Qbert')}",
         TEN_GAMES,
         f"`laptop` is ahead of all six in {AHEAD_OF_ALL} of the ten games",
         table(["of Dopamine's", *ahead_of], [["games of ten with `laptop` ahead", *map(str, ahead_of.values())]]),
