@@ -38,22 +38,21 @@ from framestow.training.run import Run
 
 ATARI_3 = ("BattleZone", "NameThisGame", "Phoenix")
 STEPS = 2_500_000  # 10 million frames
-ALONE = ("rainbow-lite", "laptop")
 FIRST_UPDATES = 100
 PROFILED_SECONDS = 2.0
 
-RAINBOW = {"recipe": "rainbow-lite", "num_envs": 16, "workers": 4, "threads": 1}
-LAPTOP = {"recipe": "laptop", "num_envs": 8, "workers": 4, "threads": 1}
-DESKTOP = {"recipe": "desktop", "num_envs": 64, "workers": 14, "threads": 1}
-VARIANTS: dict[str, dict[str, Any]] = {
-    "rainbow-lite": RAINBOW,
-    "rainbow-lite, ordinary launches": RAINBOW,
-    "rainbow-lite, none ahead": RAINBOW,
-    "laptop": LAPTOP,
-    "desktop": DESKTOP,
-    "desktop, float32": {**DESKTOP, "precision": "float32"},
-    "desktop, ordinary launches": DESKTOP,
-    "desktop, none ahead": DESKTOP,
+RECIPES: dict[str, dict[str, Any]] = {
+    "rainbow-lite": {"recipe": "rainbow-lite", "num_envs": 16, "workers": 4, "threads": 1},
+    "laptop": {"recipe": "laptop", "num_envs": 8, "workers": 4, "threads": 1},
+    "desktop": {"recipe": "desktop", "num_envs": 64, "workers": 14, "threads": 1},
+}
+VARIANTS = {
+    **RECIPES,
+    "rainbow-lite, ordinary launches": RECIPES["rainbow-lite"],
+    "rainbow-lite, none ahead": RECIPES["rainbow-lite"],
+    "desktop, float32": {**RECIPES["desktop"], "precision": "float32"},
+    "desktop, ordinary launches": RECIPES["desktop"],
+    "desktop, none ahead": RECIPES["desktop"],
 }
 
 
@@ -68,7 +67,7 @@ def main() -> None:
     learn = commands.add_parser("learn")
     learn.add_argument("runs", type=Path, help="folder of the run folders")
     learn.add_argument("--games", nargs="+", default=ATARI_3)
-    learn.add_argument("--recipes", nargs="+", choices=ALONE, default=["rainbow-lite"])
+    learn.add_argument("--recipes", nargs="+", choices=RECIPES, default=["rainbow-lite"])
     learn.add_argument("--minutes", type=float, default=9.0)
     learn.add_argument("--steps", type=int, default=STEPS)
     learn.add_argument("--workers", type=int, default=4, help="worker processes for the environments of each run")
@@ -184,7 +183,7 @@ def _train_game(arguments: argparse.Namespace, recipe: str, game: str) -> subpro
     if (folder / "settings.json").exists():
         options = ["--resume", str(folder)]
     else:
-        settings = {"preset": "dopamine", "steps": arguments.steps, "checkpoint_every": 500_000, **VARIANTS[recipe]}
+        settings = {"preset": "dopamine", "steps": arguments.steps, "checkpoint_every": 500_000, **RECIPES[recipe]}
         options = [game, "--run-dir", str(folder)]
         for name, value in (settings | {"workers": arguments.workers}).items():
             options += [f"--{name.replace('_', '-')}", str(value)]

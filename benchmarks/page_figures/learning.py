@@ -126,6 +126,7 @@ ahead_of = {
 }
 
 PAGES: Pages = {
+    "docs/training.md": [f"four runs made a million steps each in {gpu_minutes('laptop', 'Qbert')} minutes"],
     "README.md": [
         TEN_GAMES,
         f"Together they took {figure(sum(row['core_hours'] for row in ten_games.values()), '.1f')} core-hours",
