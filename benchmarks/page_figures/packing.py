@@ -1,13 +1,15 @@
-"""docs/packing.md, and the bytes of scripted players in docs/saving.md."""
+"""docs/packing.md, the tables of docs/decisions/core.md, and the bytes of scripted players in docs/saving.md."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from statistics import geometric_mean
 
 from figures import Pages, figure, result, spread, table
 
 packing = result("packing")
 segments = result("segment_lengths")["frames_per_segment"]
+compressed = result("entropy_coding")["rows"]
 frames, sets = packing["frames"], packing["sets"]
 
 
@@ -46,6 +48,29 @@ def set_rows(names: list[str], mean_of: str = "", mean: str = "geometric mean") 
         yield [f"*{mean}*", *cells(sets[mean_of]["geometric_mean"], is_mean=True)]
 
 
+def segment_rows() -> Iterator[list[str]]:
+    for length, row in segments.items():
+        times = [f"{row['mean_window_us']:.1f} µs", f"{row['mean_window_from_file_us']:.1f} µs"]
+        yield [f"{int(length):,}", f"{row['mean_bytes']:.0f}", *times, f"{row['seal_us'] / 1000:.1f} ms"]
+
+
+def compressed_rows() -> Iterator[list[str]]:
+    def mean(key: str, length: int) -> float:
+        return geometric_mean(row[key] for name, row in compressed.items() if name.endswith(f", {length}"))
+
+    for name, key in (
+        ("packed", "packed"),
+        ("whole segments", "whole"),
+        ("blocks of 1.5 KB, each with the segment's own front as prefix", "alone"),
+        ("the same with a dictionary for the game", "dictionary"),
+    ):
+        cells = []
+        for length in (320, 1_280):
+            read = "1" if key == "packed" else f"{mean(f'{key}_read', length):.1f}"
+            cells += [f"{mean(key, length):.0f}", read]
+        yield [name, *cells]
+
+
 HEADS = [
     "frames",
     "bytes a frame",
@@ -71,6 +96,13 @@ _more = {
 }
 
 PAGES: Pages = {
+    "docs/decisions/core.md": [
+        table(
+            ["frames in a segment", "bytes a frame", "window from RAM", "from a file", "append that ends a segment"],
+            segment_rows(),
+        ),
+        table(["", "320 frames a segment", "", "1,280 frames", ""], compressed_rows()),
+    ],
     "docs/packing.md": [
         table(HEADS, set_rows(_ten, "the ten")),
         table(HEADS, set_rows(_rest, "Atari-100k", "geometric mean of all 26")),
