@@ -31,7 +31,7 @@ KINDS = {
     "on disk, random retention, two environments": dataclasses.replace(
         _PACKED, memory_on_disk=True, retention="random", num_envs=2
     ),
-    "laptop, two environments": Settings("Breakout", num_envs=2, **_SHORT),
+    "laptop, two environments": Settings("Breakout", num_envs=2, learning_rate_falls_after=300, **_SHORT),
     # Without the budget it would take 10 MiB.
     "raw, a budget": dataclasses.replace(_PACKED, storage="raw", memory=1_500, memory_bytes="6 MiB"),
 }
