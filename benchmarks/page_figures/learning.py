@@ -17,6 +17,16 @@ pong_18 = result("learning/pong_18_actions")
 breakout = result("learning/breakout_dopamine")["seeds"]["0"]
 gpu_speed, side_by_side = result("gpu_speed"), result("gpu_side_by_side")
 published = json.loads((RESULTS.parent / "dopamine_curves.json").read_text(encoding="utf-8"))
+POINT = published["steps_a_point"]
+GPU_RUNS = (
+    ("BattleZone", "rainbow-lite"),
+    ("DoubleDunk", "rainbow-lite"),
+    ("DoubleDunk", "laptop"),
+    ("NameThisGame", "rainbow-lite"),
+    ("Phoenix", "rainbow-lite"),
+    ("Qbert", "rainbow-lite"),
+    ("Qbert", "laptop"),
+)
 
 
 def curve(name: str, seed: int = 0) -> list[dict[str, float]]:
@@ -79,33 +89,26 @@ def gpu_minutes(recipe: str, game: str) -> str:
 
 
 def gpu_score_rows() -> Iterator[list[str]]:
-    for game in ("BattleZone", "DoubleDunk", "NameThisGame", "Phoenix", "Qbert"):
-        for recipe in ("rainbow-lite", "laptop") if game in ("DoubleDunk", "Qbert") else ("rainbow-lite",):
-            name, run = gpu_run(recipe, game)
-            ours, theirs, steps = at_the_last_point(game, curve(name), run["agent_steps"])
-            best = max(theirs, key=theirs.__getitem__)
-            scores = [RANDOM_AND_HUMAN[game][0], ours, theirs["Rainbow"]]
-            cells = [*(f"{score:,.1f}" for score in scores), f"{theirs[best]:,.1f} ({best})"]
-            yield [game, f"`{recipe}`", f"{steps:,}", *cells, f"{60 * run['hours_on_the_clock']:.0f}"]
-
-
-def at_the_last_point(
-    game: str, games: list[dict[str, float]], agent_steps: float
-) -> tuple[float, dict[str, float], int]:
-    """Return the mean score at the last point of the published curves that a run reached, each of theirs, its steps."""
-    point = published["steps_a_point"]
-    number = int(agent_steps // point)
-    theirs = {agent: scores[number - 1] for agent, scores in published["games"][game].items()}
-    return mean_score(between(games, (number - 1) * point, number * point)), theirs, number * point
+    for game, recipe in GPU_RUNS:
+        name, run = gpu_run(recipe, game)
+        number = int(run["agent_steps"] // POINT)
+        ours, theirs = at_point(number, game, curve(name))
+        best = max(theirs, key=theirs.__getitem__)
+        scores = [RANDOM_AND_HUMAN[game][0], ours, theirs["Rainbow"]]
+        cells = [*(f"{score:,.1f}" for score in scores), f"{theirs[best]:,.1f} ({best})"]
+        yield [game, f"`{recipe}`", f"{number * POINT:,}", *cells, f"{60 * run['hours_on_the_clock']:.0f}"]
 
 
 def breakout_rows() -> Iterator[list[str]]:
-    point = published["steps_a_point"]
-    for number in range(breakout["agent_steps"] // point):
-        steps = (number + 1) * point
-        ours = mean_score(between(breakout_games, steps - point, steps))
-        theirs = [scores[number] for scores in published["games"]["Breakout"].values()]
-        yield [f"{steps:,}", *(f"{score:.1f}" for score in (ours, *theirs))]
+    for number in range(1, breakout["agent_steps"] // POINT + 1):
+        ours, theirs = at_point(number, "Breakout", breakout_games)
+        yield [f"{number * POINT:,}", *(f"{score:.1f}" for score in (ours, *theirs.values()))]
+
+
+def at_point(number: int, game: str, games: list[dict[str, float]]) -> tuple[float, dict[str, float]]:
+    """Return the mean score of our games up to a point of the published curves, the first is 1, and theirs there."""
+    ours = mean_score(between(games, (number - 1) * POINT, number * POINT))
+    return ours, {agent: scores[number - 1] for agent, scores in published["games"][game].items()}
 
 
 scores = [seed["median_of_last_20_games"] for seed in make_train["seeds"].values()]
