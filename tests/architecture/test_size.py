@@ -1,0 +1,92 @@
+"""framestow gets no larger unseen: the lines and files of each package, of tests, benchmarks and pages may only fall.
+
+Whoever takes lines away writes the new numbers here. Whoever must raise a number writes the reason beside it, in the
+same commit. A limit is no target: no line gets denser, and no comment goes, to stay below one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = ROOT / "src" / "framestow"
+CODE = {".py", ".pyi", ".cpp", ".hpp", ".js", ".css", ".html"}
+SLACK = 40  # lines, or words of pages in tens, that a part may lie below its limit before the limit has to fall
+
+LIMITS = {  # lines, files
+    "(root)": (1_066, 11),
+    "_core": (15_662, 88),
+    "agents": (1_111, 7),
+    "benchmarking": (1_634, 8),
+    "cli": (3_005, 23),
+    "distributed": (3_089, 19),
+    "envs": (5_519, 34),
+    "frames": (1_226, 7),
+    "integrations": (4_563, 23),
+    "offline": (1_707, 5),
+    "replay": (10_591, 44),
+    "storage": (1_865, 10),
+    "torch": (902, 4),
+    "training": (4_447, 21),
+    "viewer": (2_656, 20),
+    "tests": (55_363, 408),
+    "benchmarks": (11_822, 75),
+}
+WORDS_OF_PAGES = 81_001  # of docs, README and CONTRIBUTING
+
+
+def size_of(files: Iterable[Path]) -> tuple[int, int]:
+    """Return the lines and the number of some files."""
+    counts = [len(file.read_text(encoding="utf-8").splitlines()) for file in files]
+    return sum(counts), len(counts)
+
+
+def part_of(file: Path) -> str:
+    """Return the package of a source file; those beside the packages are one part."""
+    folders = file.relative_to(SOURCES).parts[:-1]
+    return folders[0] if folders else "(root)"
+
+
+def sizes() -> dict[str, tuple[int, int]]:
+    """Return lines and files of each part."""
+    parts: dict[str, list[Path]] = {}
+    for file in SOURCES.rglob("*"):
+        if file.suffix in CODE:
+            parts.setdefault(part_of(file), []).append(file)
+    parts |= {name: list((ROOT / name).rglob("*.py")) for name in ("tests", "benchmarks")}
+    return {name: size_of(files) for name, files in parts.items()}
+
+
+def words_of_pages() -> int:
+    """Return the words of all pages that a person reads."""
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
+    return sum(len(page.read_text(encoding="utf-8").split()) for page in pages)
+
+
+def test_every_part_has_a_limit():
+    assert sizes().keys() == LIMITS.keys()
+
+
+@pytest.mark.parametrize("part", LIMITS)
+def test_a_part_is_no_larger_than_its_limit(part):
+    (lines, files), (most_lines, most_files) = sizes()[part], LIMITS[part]
+
+    assert lines <= most_lines, f"{part} has {lines} lines: take some away, or raise the limit and say why"
+    assert files <= most_files, f"{part} has {files} files: take some away, or raise the limit and say why"
+
+
+@pytest.mark.parametrize("part", LIMITS)
+def test_a_limit_falls_with_its_part(part):
+    (lines, files), (most_lines, most_files) = sizes()[part], LIMITS[part]
+
+    assert lines >= most_lines - SLACK, f'write "{part}": ({lines:_}, {files}) into LIMITS'
+    assert files == most_files, f'write "{part}": ({lines:_}, {files}) into LIMITS'
+
+
+def test_the_pages_are_no_longer_than_their_limit_and_it_falls_with_them():
+    words = words_of_pages()
+
+    assert WORDS_OF_PAGES - 10 * SLACK <= words <= WORDS_OF_PAGES, f"the pages have {words:_} words"
