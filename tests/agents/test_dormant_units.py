@@ -26,7 +26,7 @@ def test_all_units_of_a_layer_that_is_never_active_are_dormant() -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "num_layers"), [("nature", 4), ("small", 3), ("layernorm", 4), ("layernorm-nature", 4), ("impala", 14)]
+    ("network", "num_layers"), [("nature", 4), ("layernorm", 4), ("layernorm-nature", 4), ("impala", 14)]
 )
 def test_every_layer_with_a_relu_is_measured(network: str, num_layers: int) -> None:
     agent = build_agent(network=network, shape=ATARI)

@@ -65,14 +65,6 @@ def test_frames_that_are_not_grey_are_refused() -> None:
         _network((4, 84, 84, 3), num_actions=4)
 
 
-def test_the_small_network_has_the_published_layers() -> None:
-    network = _network((4, 84, 84), num_actions=6, num_outputs=51, network="small")
-
-    # van Hasselt et al. 2019: 32 kernels of 5x5 by 5, then 64. Padding makes 4x4x64 features of 3x3x64.
-    expected = (4 * 25 * 32 + 32) + (32 * 25 * 64 + 64) + (1_024 * 256 + 256) + (256 * 6 * 51 + 6 * 51)
-    assert expected == sum(parameter.numel() for parameter in network.parameters())
-
-
 def test_the_network_with_layer_normalisation_has_half_of_natures_kernels_and_a_scale_and_shift_for_each() -> None:
     network = _network((4, 84, 84), num_actions=6, network="layernorm")
 

@@ -148,7 +148,7 @@ def _optimize(parameter: nn.Parameter, settings: Settings) -> None:
 
 @pytest.mark.parametrize(
     ("recipe", "others"),
-    [*((recipe, {}) for recipe in RECIPES), ("laptop", {"network": "small", "distribution": "qr"})],
+    [*((recipe, {}) for recipe in RECIPES), ("laptop", {"network": "layernorm-nature", "distribution": "qr"})],
 )
 def test_an_update_equals_one_written_out_plainly(recipe: str, others: dict[str, Any]) -> None:
     settings = Settings("Pong", recipe=recipe, **others)

@@ -1,9 +1,8 @@
-"""What ``repr`` prints of batches as tensors, and of augmentations."""
+"""What ``repr`` prints of batches as tensors, loaders and shifts."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from framestow import FrameSpec, ReplayMemory
 from framestow import torch as face
@@ -29,16 +28,5 @@ def test_a_loader_says_where_its_batches_are_and_what_prepares_them():
         assert "SequenceLoader(batches on cpu, 1 ahead, 2 threads)" == repr(other)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        "RandomShift(pad=4, channels_last=False)",
-        "RandomCrop(height=84, width=84, channels_last=True)",
-        "CenterCrop(height=84, width=84, channels_last=False)",
-        "Intensity(scale=0.1)",
-        "HorizontalFlip(probability=0.2, channels_last=False)",
-        "Cutout(smallest=10, largest=30, fill=0.0, channels_last=False)",
-    ],
-)
-def test_an_augmentation_is_shown_as_the_call_that_builds_it(call):
-    assert call == repr(eval(call, vars(face)))
+def test_a_random_shift_is_shown_as_the_call_that_builds_it():
+    assert "RandomShift(pad=4, channels_last=False)" == repr(face.RandomShift())

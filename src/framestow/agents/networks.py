@@ -35,9 +35,6 @@ class Architecture:
 ARCHITECTURES = {
     # Mnih et al. 2015.
     "nature": Architecture(((32, 8, 4, 0), (64, 4, 2, 0), (64, 3, 1, 0)), hidden=512),
-    # van Hasselt et al. 2019: a quarter of nature's multiplications. Padded by 1 and 2: without, it does not see the
-    # last 9 rows, and Breakout's paddle is in them.
-    "small": Architecture(((32, 5, 5, 1), (64, 5, 5, 2)), hidden=256),
     # Half of nature's kernels. Layer normalisation holds the values of a mean head where they grew without bound
     # (Gallici et al. 2024).
     "layernorm": Architecture(((16, 8, 4, 0), (32, 4, 2, 0), (32, 3, 1, 0)), hidden=256, layer_norm=True),

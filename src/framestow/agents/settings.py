@@ -96,7 +96,7 @@ class EpsilonGreedy:
         self._generator.bit_generator.state = state["generator"]
 
 
-Network: TypeAlias = Literal["nature", "small", "layernorm", "layernorm-nature", "impala"]
+Network: TypeAlias = Literal["nature", "layernorm", "layernorm-nature", "impala"]
 Distribution: TypeAlias = Literal["none", "hl-gauss", "c51", "qr", "iqn"]
 Optimizer: TypeAlias = Literal["adam", "rmsprop"]
 Precision: TypeAlias = Literal["float32", "bfloat16"]

@@ -1,4 +1,4 @@
-"""Batches as PyTorch tensors, loaded on background threads, and image augmentations.
+"""Batches as PyTorch tensors, loaded on background threads, and DrQ's random shift.
 
 Needs the extra ``framestow[torch]``. docs/sampling.md has examples and figures.
 
@@ -8,11 +8,6 @@ Needs the extra ``framestow[torch]``. docs/sampling.md has examples and figures.
 ``to_tensors``         converts one batch to a ``TensorBatch`` or ``TensorSequenceBatch``
 ``scale_pixels``       converts ``uint8`` pixels to floats from 0 to 1
 ``RandomShift``        shifts images at random, as DrQ does
-``RandomCrop``         crops images at random, as CURL and RAD do
-``CenterCrop``         crops the middle of images, to act with a ``RandomCrop`` learner
-``Intensity``          scales the brightness at random, as DrQ does
-``HorizontalFlip``     mirrors images at random
-``Cutout``             fills a random box, as RAD does
 =====================  ==========================================================================
 """
 
@@ -24,24 +19,11 @@ except ModuleNotFoundError as missing:
     raise missing_extra(__name__, missing.name, "torch") from missing
 
 from framestow.torch.batch_loader import BatchLoader, SequenceLoader
-from framestow.torch.pixel_augmentation import (
-    CenterCrop,
-    Cutout,
-    HorizontalFlip,
-    Intensity,
-    RandomCrop,
-    RandomShift,
-    scale_pixels,
-)
+from framestow.torch.pixel_augmentation import RandomShift, scale_pixels
 from framestow.torch.tensor_batch import TensorBatch, TensorSequenceBatch, to_tensors
 
 __all__ = [
     "BatchLoader",
-    "CenterCrop",
-    "Cutout",
-    "HorizontalFlip",
-    "Intensity",
-    "RandomCrop",
     "RandomShift",
     "SequenceLoader",
     "TensorBatch",
