@@ -14,8 +14,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from framestow import FrameSpec
-from framestow.frames.codec import SegmentCodec
+from framestow._core import pack_segment
 
 FOLDER = Path(__file__).parent / "drawings"
 WIDTH = 520  # of every drawing, so that its text can be read on a phone
@@ -133,7 +132,7 @@ def patch_drawing() -> str:
 def segment_drawing() -> str:
     """A packed segment to scale, with one group enlarged."""
     frames = frame_sequence(320, 84)
-    segment = SegmentCodec(FrameSpec((84, 84))).pack(frames)
+    segment = pack_segment(frames.reshape(len(frames), -1), 84, 84, 1)
     num_groups = math.ceil(len(frames) / GROUP_FRAMES)
     starts = struct.unpack_from(f"<{num_groups}I", segment, HEADER_BYTES)
     head = HEADER_BYTES + OFFSET_BYTES * num_groups

@@ -11,12 +11,12 @@ import pytest
 from distributed.env_steps import SHAPE, NumberedSteps, memory
 from framestow import FrameSpec, ReplayMemory
 from framestow.errors import DamagedDataError, InvalidStepError
-from framestow.frames.codec import SegmentCodec
 from framestow.frames.stacking import BY_SETTING
 from framestow.replay.added_steps import RunStarts
 from framestow.replay.step_checks import BEGINS, BEGINS_RUN, SegmentSteps
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from oracles.ctrl_c import ctrl_c_at_line
+from oracles.segment_codec import SegmentCodec
 
 LENGTH = 8  # frames of a segment
 

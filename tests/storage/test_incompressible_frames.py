@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
+from oracles.segment_codec import SegmentCodec
 
 CONTENTS = {
     "noise": lambda random, shape: random.integers(0, 256, shape),

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from framestow._core import checksum
 from framestow.errors import DamagedDataError
-from framestow.frames.codec import SegmentCodec, checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import STACK_PADDINGS
 from framestow.storage.frame_storage import STORAGES, FrameStorage
+from oracles.segment_codec import SegmentCodec
 
 HEADER = struct.Struct("<I4sII")  # checksum, mark, bytes of the pixels, number of other floats
 MAGIC = b"sca1"

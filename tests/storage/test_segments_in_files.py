@@ -14,9 +14,9 @@ import pytest
 
 from contracts.storage_contract import PIXELS, StorageContract
 from framestow.errors import DamagedDataError, DamagedSegmentError
-from framestow.frames.codec import SegmentCodec
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
+from oracles.segment_codec import SegmentCodec
 
 FRAMES, ENV_ID = 8, 0  # frames per segment
 SHIFT = 5  # bytes before the first segment of a file

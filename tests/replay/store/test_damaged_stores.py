@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from framestow._core import checksum
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError, InvalidSettingsError
-from framestow.frames.codec import checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.format import pack_arrays, unpack_arrays

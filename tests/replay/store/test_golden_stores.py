@@ -14,8 +14,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from framestow._core import checksum
 from framestow.errors import IncompatibleError
-from framestow.frames.codec import checksum
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.inspection import inspect_memory
 from framestow.replay.memory import ReplayMemory

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from framestow import Mixture, Prioritized, ReplayMemory, Uniform
+from framestow._core import checksum
 from framestow.errors import DamagedDataError, NothingToSampleError
-from framestow.frames.codec import checksum
 from framestow.replay.store.format import pack_arrays, unpack_arrays
 from framestow.replay.store.repair import repair_store
 from oracles.ctrl_c import ctrl_c_at_line

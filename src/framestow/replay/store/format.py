@@ -30,8 +30,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import checksum
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
-from framestow.frames.codec import checksum
 from framestow.storage.files.block_format import INDEX, LOG, LOG_FILE, LogState, file_name, index_bytes, repair_hint
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import (

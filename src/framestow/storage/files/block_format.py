@@ -33,8 +33,8 @@ from typing import Final, NamedTuple, TypedDict
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import checksum
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
-from framestow.frames.codec import checksum
 
 FORMAT_VERSION: Final = 1  # of logs and indices; a file of another version is refused
 LOG, INDEX = "log", "index"  # endings of the names of files

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import checksum
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError
-from framestow.frames.codec import checksum
 from framestow.storage.files.block_format import (
     BLOCK_HEADER_BYTES,
     ENTRY,

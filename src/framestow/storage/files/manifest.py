@@ -21,8 +21,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from framestow._core import checksum
 from framestow.errors import DamagedDataError, IncompatibleError
-from framestow.frames.codec import checksum
 from framestow.storage.files.file_system import DISK, FileSystem, remove_if_possible, write_durably
 
 MANIFEST = "MANIFEST"
