@@ -10,8 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from framestow._core import FrameStore, verify_segment
-from framestow.errors import DamagedDataError
+from framestow._core import FrameStore
 from oracles import pixel_envs
 
 ROWS, ROW_BYTES = 6, 20
@@ -47,11 +46,6 @@ def expected_window(frames, last, count, length, padding="first_frame"):
     window = [frames[position] for position in range(last - count + 1, last + 1)]
     before = np.zeros_like(window[0]) if padding == "zeros" else window[0]
     return np.stack([before] * (length - count) + window)
-
-
-def numbers(store, env_id):
-    """Return the numbers of the segments with frames, if none was evicted among them."""
-    return range(store.first_position(env_id) // SEGMENT, -(-store.next_position(env_id) // SEGMENT))
 
 
 class AgainstLists(RuleBasedStateMachine):
@@ -141,15 +135,6 @@ AgainstLists.TestCase.settings = settings(max_examples=60, stateful_step_count=3
 TestAgainstLists = AgainstLists.TestCase
 
 
-def test_windows_cross_segment_borders_anywhere():
-    store, (frames,) = filled(23)
-
-    for count in range(1, 13):
-        for last in range(count - 1, 23):
-            out = read_windows(store, [(0, last, count)], 12)
-            np.testing.assert_array_equal(out[0], expected_window(frames, last, count, 12))
-
-
 @pytest.mark.parametrize("num_pairs", [1, 2, 40])
 @pytest.mark.parametrize("where", ["in RAM", "in files"])
 def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(where, num_pairs, tmp_path):
@@ -171,17 +156,6 @@ def test_windows_that_lie_a_few_frames_apart_are_what_each_alone_is(where, num_p
         ]
         for window, found in zip(windows, read_windows(store, windows, 4), strict=True):
             np.testing.assert_array_equal(found, expected_window(frames[1], window[1], window[2], 4), str(window))
-
-
-def test_a_short_window_is_padded_with_its_first_frame_or_with_zeros():
-    store, (frames,) = filled(8)
-
-    repeated = read_windows(store, [(0, 6, 2)], 4)
-    zeros = read_windows(store, [(0, 6, 2)], 4, padding="zeros")
-
-    np.testing.assert_array_equal(repeated[0], frames[[5, 5, 5, 6]])
-    np.testing.assert_array_equal(zeros[0, :2], np.zeros((2, FRAME)))
-    np.testing.assert_array_equal(zeros[0, 2:], frames[5:7])
 
 
 def test_an_unknown_padding_is_refused_before_anything_is_written():
@@ -251,14 +225,6 @@ def test_the_first_window_that_is_not_wholly_stored_is_found():
     assert len(found) == len(windows)
 
 
-def test_an_evicted_frame_is_refused():
-    store, _ = filled(12)
-
-    assert store.evict(0, 7) == SEGMENT
-    with pytest.raises(IndexError, match=re.escape("stored are 5 to 11")):
-        read_windows(store, [(0, 5, 2)], 4)
-
-
 @pytest.mark.parametrize(
     ("env_ids", "frames", "error", "fault"),
     [
@@ -313,95 +279,3 @@ def test_a_read_only_output_is_refused():
 def test_an_impossible_geometry_is_refused(arguments, fault):
     with pytest.raises(ValueError, match=re.escape(fault)):
         FrameStore(*arguments)
-
-
-def test_appending_continues_after_a_restore_as_without_one():
-    frames = frames_of("sprites", 14, seed=3)
-    never_saved, restored = new_store(1), new_store(1)
-    one = np.zeros(1, np.int32)
-    for frame in frames[:8]:
-        never_saved.append(one, frame[None])
-    for number in numbers(never_saved, 0):
-        restored.restore(0, number, never_saved.segment(0, number))
-    for frame in frames[8:]:
-        never_saved.append(one, frame[None])
-        restored.append(one, frame[None])
-
-    assert [restored.segment(0, number) for number in range(3)] == [
-        never_saved.segment(0, number) for number in range(3)
-    ]
-
-
-def test_an_environment_restored_in_its_middle_keeps_its_positions():
-    store, (frames,) = filled(18)
-    store.evict(0, 11)
-    restored = new_store(1)
-    for number in numbers(store, 0):
-        restored.restore(0, number, store.segment(0, number))
-
-    assert (restored.first_position(0), restored.next_position(0)) == (10, 18)
-    np.testing.assert_array_equal(read_windows(restored, [(0, 17, 8)], 8)[0], frames[10:18])
-
-
-def test_segments_are_restored_in_order_only():
-    store, _ = filled(12)
-    restored = new_store(1)
-    restored.restore(0, 0, store.segment(0, 0))
-
-    with pytest.raises(ValueError, match="segment 0 of environment 0 does not follow"):
-        restored.restore(0, 0, store.segment(0, 1))
-    restored.restore(0, 1, store.segment(0, 2))  # not full, so it becomes the open one
-    with pytest.raises(ValueError, match="nothing after one that is not full"):
-        restored.restore(0, 2, store.segment(0, 0))
-
-
-def test_a_damaged_or_foreign_segment_is_not_restored():
-    store, _ = filled(6)
-    segment = bytearray(store.segment(0, 0))
-    other = FrameStore(1, [(ROW_BYTES, ROWS, 1)], SEGMENT)
-    restored = new_store(1)
-    segment[40] ^= 4
-
-    with pytest.raises(DamagedDataError, match="does not match its checksum"):
-        restored.restore(0, 0, segment)
-    with pytest.raises(DamagedDataError, match=re.escape("expected 20 rows of 6 bytes")):
-        other.restore(0, 0, store.segment(0, 0))
-    assert restored.num_frames_of(0)[0] == 0
-    assert restored.next_position(0) == 0
-
-
-def test_frames_that_do_not_shrink_are_stored_raw_and_read_the_same():
-    store, (frames,) = filled(12, kind="noise")
-    segment = store.segment(0, 0)
-
-    verify_segment(segment)
-    assert len(segment) == 24 + SEGMENT * FRAME
-    np.testing.assert_array_equal(read_windows(store, [(0, 11, 12)], 12)[0], frames)
-
-
-def test_memory_of_evicted_segments_is_freed():
-    store = FrameStore(1, [(84, 84, 1)], 64)
-    noise = np.random.default_rng(0).integers(0, 256, (64, 84 * 84), dtype=np.uint8)
-    zeros = np.zeros(64, np.int32)
-    sizes = []
-    for round_number in range(40):
-        store.append(zeros, noise)
-        store.evict(0, 64 * (round_number - 3))
-        sizes.append(store.sealed_nbytes)
-
-    assert max(sizes) <= 8 * (noise.nbytes + 4096)
-    assert store.evict(0, 2**40) > 0
-    assert store.sealed_nbytes <= 2 * 2**20
-
-
-def test_nbytes_counts_the_stored_bytes():
-    store = FrameStore(3, [(84, 84, 1)], 64)
-    empty = store.sealed_nbytes, store.open_nbytes
-    frames = pixel_envs.sprites(np.random.default_rng(1), 200, (84, 84))
-    store.append(np.zeros(200, np.int32), frames)
-    stored_bytes = sum(len(store.segment(0, number)) for number in range(3))
-
-    assert empty[0] == 0
-    assert stored_bytes <= store.sealed_nbytes <= stored_bytes + 2 * 4096
-    assert store.open_nbytes >= empty[1] >= 3 * 2 * 84 * 84
-    assert store.index_nbytes > 0
