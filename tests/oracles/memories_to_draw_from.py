@@ -121,7 +121,7 @@ def damaged(folder: Path, make_sampler: MakeSampler, num_changed: int) -> Replay
     content = np.fromfile(log, np.uint8)
     content[np.random.default_rng(4).choice(len(content), num_changed, replace=False)] ^= 1
     content.tofile(log)
-    memory = ReplayMemory.open(folder, on_damage="skip", sampler=make_sampler())
+    memory = ReplayMemory.open(folder, on_damage="skip", sampler=make_sampler(), seed=0)
     while True:
         try:
             memory.get(memory.sampleable_indices())

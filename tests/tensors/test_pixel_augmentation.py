@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 
 from framestow.errors import InvalidSettingsError
 from framestow.torch.pixel_augmentation import RandomShift, scale_pixels
+from oracles.readers import assert_forked_processes_draw_differently
 
 HEIGHT, WIDTH = 11, 13
 SHAPES = {
@@ -92,6 +94,17 @@ def test_the_same_seed_gives_the_same_shifts_and_each_call_new_ones():
     assert torch.equal(first, again(observation))
     assert not torch.equal(first, second)
     assert not torch.equal(shift(next_observation), RandomShift(4, generator(3))(next_observation))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_each_forked_process_shifts_pixels_differently_by_a_given_generator():
+    rows = torch.arange(64.0).view(8, 8).expand(16, 1, 8, 8)
+
+    def make():
+        shift = RandomShift(2, generator())
+        return lambda: shift(rows)
+
+    assert_forked_processes_draw_differently({"shift": make})
 
 
 def test_without_a_generator_torchs_default_generator_is_used():

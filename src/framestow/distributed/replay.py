@@ -26,6 +26,7 @@ from framestow.one_line import one_line, plural
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.eviction import Retention
+from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory import check_batch_size
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings
@@ -296,9 +297,9 @@ def _derive_seed(seed: int | None, number: int) -> int | None:
     return int(np.random.SeedSequence(seed, spawn_key=(number - 1,)).generate_state(1, np.uint32)[0])
 
 
-def _make_generator(seed: int | None, state: Any) -> np.random.Generator:
+def _make_generator(seed: int | None, state: Any) -> ForkedGenerator:
     """Return a generator for the draws over shards, in a saved ``state`` if there is one."""
-    generator = np.random.default_rng(None if seed is None else [seed, 1])
+    generator = ForkedGenerator(None if seed is None else [seed, 1])
     if state is not None:
         generator.bit_generator.state = state
     return generator

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from framestow.argument_checks import one_of
 from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
+from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage
 
@@ -91,8 +92,11 @@ class RandomRetention:
     """
 
     def __init__(self, seed: int | None = None) -> None:
-        # A spawned generator, so that evictions and samples are independent: the memory samples by default_rng(seed).
-        self._generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
+        self._generator = ForkedGenerator(_spawned(seed))
+
+    def restart(self, seed: int | None) -> None:
+        """Choose as a new object with this seed from now on; ``None`` takes fresh entropy."""
+        self._generator.restart(_spawned(seed))
 
     def choose(self, num_sealed: int) -> int:
         """Return a random number from 0 to ``num_sealed`` - 1."""
@@ -105,6 +109,11 @@ class RandomRetention:
     def restore(self, state: npt.NDArray[np.uint8]) -> None:
         """Set the generator to what ``state`` returned."""
         self._generator.bit_generator.state = json.loads(state.tobytes())
+
+
+def _spawned(seed: int | None) -> np.random.SeedSequence:
+    """Return another sequence than that of ``seed``, which batches are drawn by: evictions are independent of them."""
+    return np.random.SeedSequence(seed).spawn(1)[0]
 
 
 OnDamage: TypeAlias = Literal["raise", "skip"]

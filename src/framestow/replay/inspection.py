@@ -291,7 +291,7 @@ def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspect
 def _read_inspection(folder: Path, generation: int | None) -> tuple[Inspection, ReplayMemory]:
     files = find_files(folder, generation)
     sampler = Uniform()  # the saved sampler may be a class that is not installed here
-    memory = ReplayMemory.open(folder, generation=files.generation, sampler=sampler)
+    memory = ReplayMemory.open(folder, generation=files.generation, sampler=sampler, seed=0)
     inspection = Inspection(
         folder=folder,
         version=files.version,

@@ -664,6 +664,7 @@ class ReplayMemory(Closing):
         threads: int = 1,
         generation: int | None = None,
         max_bytes: int | str | None = None,
+        seed: int | None = None,
     ) -> Self:
         """Load the memory in the folder ``path`` into RAM: the same transitions, generator and open episodes.
 
@@ -681,18 +682,23 @@ class ReplayMemory(Closing):
             threads: As for a new memory.
             generation: Number of an earlier generation that was kept; the newest by default.
             max_bytes: Another budget than the saved one. Transitions are evicted until the memory fits.
+            seed: Replaces the saved random generator. ``None`` goes on with it, so two memories that are loaded from
+                one generation draw the same.
 
         Every byte is verified. Raises ``DamagedDataError``, with the name of the file, for a byte that differs from
         what was written. Raises ``FileNotFoundError`` if nothing was saved there, ``IncompatibleError`` if the saved
         sampler is not framestow's and ``sampler`` is ``None``, and ``InvalidSettingsError`` for a budget below the
         memory's minimum.
         """
+        seed = check_seed(seed)
         folder, generation = _check_folder_and_generation(path, generation)
         any_memory: Callable[..., Self] = cls
         with StoredMemory.open(folder, generation) as stored:
-            memory = stored.build(partial(any_memory, sampler=sampler, threads=threads), max_bytes)
+            memory = stored.build(partial(any_memory, sampler=sampler, threads=threads, seed=seed), max_bytes)
             with memory.inner.parts.notified_sampler.release_on_error():
                 stored.fill(memory.inner.parts)
+                if seed is not None:
+                    memory.inner.parts.restart_draws(seed)
                 memory.inner.parts.evict_to_fit()
                 memory.inner.store_in(folder, stored.manifest.commit)
         return memory
@@ -708,6 +714,7 @@ class ReplayMemory(Closing):
         threads: int = 1,
         flush_every: float | None = 5.0,
         on_damage: OnDamage = "raise",
+        seed: int | None = None,
     ) -> Self:
         """Open the memory in the folder ``path`` without loading its frames; segments are read when needed.
 
@@ -731,15 +738,18 @@ class ReplayMemory(Closing):
             threads: As for a new memory.
             flush_every: As for a new memory; has no effect with ``read_only``.
             on_damage: As for a new memory.
+            seed: Seed of the random generator. ``None`` takes fresh entropy with ``read_only``, so two readers draw
+                differently; otherwise it goes on with the saved generator.
 
         Raises what ``load`` raises, and ``IncompatibleError`` if another process writes to the folder and ``read_only``
         is ``False``.
         """
         check_flush_every(flush_every)
+        seed = check_seed(seed)
         folder, generation = _check_folder_and_generation(path, generation)
         folder = folder.resolve()
         any_memory: Callable[..., Self] = cls
-        make = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage)
+        make = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage, seed=seed)
         is_read_only = truth_value("read_only", read_only)
         while True:
             with StoredMemory.open(folder, generation) as stored:
@@ -747,9 +757,12 @@ class ReplayMemory(Closing):
                 with memory.inner.parts.notified_sampler.release_on_error():
                     if not is_read_only:
                         directory = OpenStore.resume(memory.inner.parts, folder, generation)
+                        if seed is not None:
+                            memory.inner.parts.restart_draws(seed)
                         memory.inner.live_in(directory, flush_every, memory)
                         return memory
                     if stored.fill_read_only(memory.inner.parts):
+                        memory.inner.parts.restart_draws(seed)
                         return memory
                 memory.inner.parts.notified_sampler.release()
 

@@ -19,6 +19,7 @@ from framestow.frames.stacking import LEAD_INS, FrameStacker
 from framestow.replay.budget import Budget
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction import DamagedSegments, OnDamage
+from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
@@ -63,7 +64,7 @@ class MemoryParts:
         self._check_room_for(sampler)
         self.notified_sampler = NotifiedSampler(sampler, self.steps)
         # Draws the batches. Evictions at random have a generator of their own (``RandomRetention``).
-        self.generator = np.random.default_rng(seed)
+        self.generator = ForkedGenerator(seed)
         # Held for every change of the parts, and for every draw. Unpacking a batch happens without it.
         self.lock = threading.RLock()
         self.has_borders = False
@@ -165,6 +166,12 @@ class MemoryParts:
                 without_block = self.steps.without_block(tracks.env_of(track), self._segments_of(track))
                 self._loaded_without_block[track] = without_block
         self._restack(np.flatnonzero(self.steps.newest_positions >= 0).astype(np.int32))
+
+    def restart_draws(self, seed: int | None) -> None:
+        """Draw batches and evictions as a new memory with this seed does; ``None`` takes fresh entropy."""
+        self.generator.restart(seed)
+        if isinstance(self.steps, BlockSteps):
+            self.steps.retention.restart(seed)
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if step store and storage contradict each other; for tests."""

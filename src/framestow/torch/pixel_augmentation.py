@@ -5,16 +5,21 @@ Other augmentations are what kornia and torchvision are for: both take tensors a
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from framestow.argument_checks import truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.one_line import one_line, plain_arguments
+from framestow.replay.forked_draws import lineage
 
 _LARGEST_PIXEL = 255  # of uint8 pixels; floats are 0 to 1
+# The process that each given generator draws for.
+_lineages: weakref.WeakKeyDictionary[Generator, tuple[int, ...]] = weakref.WeakKeyDictionary()
 
 
 def scale_pixels(pixels: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -48,8 +53,8 @@ class RandomShift:
 
     Arguments:
         pad: Largest shift in pixels; 4 in DrQ.
-        generator: A ``torch.Generator``. A CPU generator gives the same numbers for every device. ``None`` uses
-            PyTorch's default generator of the pixels' device.
+        generator: A ``torch.Generator``. A CPU generator gives the same numbers for every device, and others in
+            every forked process. ``None`` uses PyTorch's default generator of the pixels' device.
         channels_last: Whether images are ``(batch, ..., height, width, channels)`` instead of
             ``(batch, ..., height, width)``.
     """
@@ -62,6 +67,8 @@ class RandomShift:
                 "None"
             )
         self.generator = generator
+        if generator is not None:
+            _lineages.setdefault(generator, lineage())
         self.channels_last = truth_value("channels_last", channels_last)
 
     def __call__(self, pixels: Tensor) -> Tensor:
@@ -87,10 +94,22 @@ class RandomShift:
 
     def _shifted(self, size: int, pixels: Tensor) -> Tensor:
         """Return which positions along an axis of this size each row shows, ``(batch, size)``."""
+        if self.generator is not None:
+            _enter_process(self.generator)
         device = pixels.device if self.generator is None else self.generator.device
         drawn = torch.randint(-self.pad, self.pad + 1, (len(pixels),), generator=self.generator, device=device)
         shifts = drawn.to(pixels.device, non_blocking=True)
         return (shifts[:, None] + torch.arange(size, device=pixels.device)).clamp_(0, size - 1)
+
+
+def _enter_process(generator: Generator) -> None:
+    """Seed ``generator`` if it comes from before a fork; not in the fork, because PyTorch locks it."""
+    seeded, here = _lineages[generator], lineage()
+    if seeded != here:
+        _lineages[generator] = here
+        state = generator.get_state().numpy().view(np.uint32)
+        seed = np.random.SeedSequence(state, spawn_key=here[len(seeded) :]).generate_state(1, np.uint64)
+        generator.manual_seed(int(seed[0]))
 
 
 def _check_pixels(pixels: Any) -> Tensor:

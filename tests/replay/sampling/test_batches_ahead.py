@@ -123,7 +123,7 @@ def test_a_batch_with_a_skipped_segment_is_redrawn_in_its_place_for_any_timing_o
     runs = []
 
     for threads in (1, 1, 3):
-        memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
+        memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip", seed=0)
         with loader_of(memory, threads=threads, batch_size=200) as loader:
             runs.append([copied(next(loader)) for _ in range(8)])
         assert 1 == memory.report().skipped_segments
@@ -141,7 +141,7 @@ def test_sequences_are_drawn_ahead_as_batches_are_damage_and_all(tmp_path):
     runs = []
 
     for threads in (1, 3):
-        memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
+        memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip", seed=0)
         draw = partial(memory.draw_sequences_ahead, 200, 6, burn_in=1)
         with BatchesAhead(draw, lambda batch: batch, threads=threads) as loader:
             runs.append([copied(next(loader)) for _ in range(4)])
@@ -156,7 +156,7 @@ def test_sequences_are_drawn_ahead_as_batches_are_damage_and_all(tmp_path):
 def test_a_writer_beside_damaged_batches_does_not_wait(tmp_path):
     recorded(1700, capacity=10_000, directory=tmp_path / "memory", flush_every=None)[0].close()
     damage_a_segment(tmp_path / "memory")
-    memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
+    memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip", seed=0)
     sizes = []
 
     def learn() -> None:
@@ -185,7 +185,7 @@ def wait_until_all_are_prepared(loader: BatchesAhead) -> None:
 def test_damage_is_raised_at_its_batch_and_the_next_call_returns_the_one_after_it(tmp_path):
     recorded(1700, capacity=10_000, directory=tmp_path / "memory", flush_every=None)[0].close()
     damage_a_segment(tmp_path / "memory")
-    loaded, sampled = ReplayMemory.open(tmp_path / "memory"), ReplayMemory.open(tmp_path / "memory")
+    loaded, sampled = ReplayMemory.open(tmp_path / "memory", seed=0), ReplayMemory.open(tmp_path / "memory", seed=0)
     outcomes = []
 
     with loader_of(loaded) as loader:
@@ -267,7 +267,7 @@ def test_ctrl_c_at_any_line_loses_no_reading_and_the_loader_continues(tmp_path):
     number, is_interrupted = 0, True
     while is_interrupted:
         number += 1
-        memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
+        memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip", seed=0)
         with loader_of(memory, ahead=1, batch_size=200) as loader:
             is_interrupted, interrupts = False, []
             try:

@@ -226,7 +226,7 @@ def test_opening_a_missing_folder_does_not_create_it(tmp_path):
 def test_sampling_a_damaged_segment_raises_with_file_and_offset(tmp_path):
     recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)[0].close()
     damage_a_segment(tmp_path / "memory")
-    memory = ReplayMemory.open(tmp_path / "memory")
+    memory = ReplayMemory.open(tmp_path / "memory", seed=0)
 
     with pytest.raises(DamagedSegmentError, match=r"frames\.000001\.log.*offset"):
         memory.get(memory.sampleable_indices())
@@ -238,7 +238,7 @@ def test_a_skipped_segment_is_counted_and_the_rest_is_sampled_uniformly(tmp_path
     memory, oracle = recorded(1700, capacity=10_000, directory=tmp_path / "memory", **BY_HAND)
     memory.close()
     damage_a_segment(tmp_path / "memory")
-    memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
+    memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip", seed=0)
 
     batches = [memory.sample(1000) for _ in range(40)]
 

@@ -115,7 +115,7 @@ def test_each_flush_saves_priorities_and_resuming_uses_the_saved_sampler(tmp_pat
         assert expected == weights_of(again)
         play_on(again, 50, 60)
         assert weights_of(again)[int(again.sampleable_indices()[-1])] == 64.0
-    opened = ReplayMemory.open(tmp_path / "memory")
+    opened = ReplayMemory.open(tmp_path / "memory", seed=0)
     assert isinstance(opened.sampler, Prioritized)
     assert len(opened.sample(10).index) == 10
 
@@ -135,7 +135,7 @@ def test_the_intact_transitions_of_a_damaged_store_keep_their_priorities(retenti
     with played(directory=tmp_path / "memory", flush_every=None, retention=retention):
         pass
     damage_frames(tmp_path / "memory")
-    opened = ReplayMemory.open(tmp_path / "memory", on_damage="skip")
+    opened = ReplayMemory.open(tmp_path / "memory", on_damage="skip", seed=0)
     before = len(opened)
     for _ in range(300):
         opened.sample(8)

@@ -17,6 +17,7 @@ from framestow.integrations.classic.one_step import check_action, check_flag, ch
 from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes, num_steps_taken
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.forked_draws import ForkedRandom
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.memory_settings import check_unpacking
 from framestow.replay.observation_layout import MAX_STACK
@@ -95,7 +96,7 @@ class ReplayBuffer:
         check_unpacking(storage, threads)
         self._storage, self._threads = storage, threads
         # Draws the batches; None draws from Python's ``random``.
-        self._generator = None if seed is None else random.Random(seed)
+        self._generator = None if seed is None else ForkedRandom(seed)
         # Created with the first frame, whose shape it has.
         self._memory: ReplayMemory | None = None
         self._frame_shape: tuple[int, ...] | None = None  # of every frame; None before the first one

@@ -21,6 +21,7 @@ from framestow.integrations.classic.one_step import check_flag, check_reward
 from framestow.integrations.drop_in.paired_steps import PairedSteps
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory import ReplayMemory, describe_memory
 from framestow.replay.memory_settings import check_unpacking
 from framestow.replay.observation_layout import MAX_STACK
@@ -117,7 +118,7 @@ class MemoryEfficientAtariBuffer:
         check_unpacking(storage, threads)
         self._storage, self._threads = storage, threads
         # Draws the batches; None draws from nnabla-rl's generator.
-        self._generator = None if seed is None and "nnabla_rl" in sys.modules else np.random.default_rng(seed)
+        self._generator = None if seed is None and "nnabla_rl" in sys.modules else ForkedGenerator(seed)
         self._steps: PairedSteps | None = None  # created with the first experience
         self._action = ActionSpec((), "int64")
         self._has_plain_actions = True  # the first experience's action is a Python number
