@@ -48,7 +48,7 @@ def main() -> None:
 
     if options.steps:
         record(options.game, options.archive, options.steps)
-    archive = ReplayMemory.open(options.archive)  # read-only: frames stay in the files
+    archive = ReplayMemory.open(options.archive, seed=0)  # read-only: frames stay in the files
     print(f"{len(archive):,} transitions, {archive.report().disk_bytes / max(len(archive), 1):.0f} bytes each on disk")
 
     num_actions = 18  # machado2018 plays with all actions

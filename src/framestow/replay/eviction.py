@@ -112,7 +112,7 @@ class RandomRetention:
 
 
 def _spawned(seed: int | None) -> np.random.SeedSequence:
-    """Return another sequence than that of ``seed``, which batches are drawn by: evictions are independent of them."""
+    """Return a seed for evictions that are independent of batches, which the memory draws by ``seed`` itself."""
     return np.random.SeedSequence(seed).spawn(1)[0]
 
 
