@@ -359,6 +359,20 @@ def test_a_value_that_is_no_observation_space_is_refused(space):
         made(observation_space=space)
 
 
+@pytest.mark.parametrize("convert", [np.asarray, pytest.importorskip("torch").as_tensor], ids=["array", "tensor"])
+def test_an_array_is_no_space_and_the_error_gives_the_frame_spec_to_write(convert):
+    array = convert(np.zeros((84, 84), np.uint8))
+
+    for space, name in ((array, ""), ({"camera": array}, r"\['camera'\]"), ((array,), r"\[0\]")):
+        message = rf"^observation_space{name} is an array of shape \(84, 84\) and dtype uint8: a space describes arrays"
+        with pytest.raises(InvalidSettingsError, match=message + r".*; give FrameSpec\(\(84, 84\), np.uint8\)"):
+            made(observation_space=space)
+
+
+def test_a_number_of_actions_may_be_numpys():
+    assert made(action_space=np.int64(6)).inner.settings == made(action_space=6).inner.settings
+
+
 @pytest.mark.parametrize("dtype", [None, "pixels", 5, [1]], ids=repr)
 def test_a_value_that_is_no_dtype_is_refused_for_frames_and_extras(dtype):
     for name, make in (
@@ -396,7 +410,7 @@ ADDED = {
         ("observation", RAGGED, "observation cannot be converted to an array ("),
         ("next_observation", RAGGED, "next_observation cannot be converted to an array ("),
         ("env_ids", RAGGED, "env_ids cannot be converted to an array ("),
-        ("env_ids", "a", "env_ids is ['a']: it must be a list of environment numbers"),
+        ("env_ids", "a", "env_ids is 'a': it must be a list of environment numbers"),
         ("extras", [1], "extras is [1]: it must map names to arrays; give a dict"),
         ("extras", 5, "extras is 5: it must map names to arrays; give a dict"),
         ("extras", {"log_prob": RAGGED}, "extra 'log_prob' cannot be converted to an array ("),

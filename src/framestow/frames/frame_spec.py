@@ -81,6 +81,7 @@ class FrameSpec:
         if isinstance(space, cls):
             return space
         shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
+        refuse_array("observation_space", space)
         if shape is None or dtype is None or isinstance(space, type):
             raise InvalidSettingsError(
                 f"observation_space is {space!r}: it must have the shape and dtype of one frame; "
@@ -199,6 +200,11 @@ class ArraySpec:
         """Shape as it is observed: a scalar has no axis."""
         return self.frame.shape if self.has_axes else self.frame.shape[:-1]
 
+    @cached_property
+    def num_axes(self) -> int:
+        """Number of axes as it is observed."""
+        return len(self.observed_shape)
+
     def as_stored(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return observed frames, ``(n, *shape)``, as they are stored: scalars get an axis."""
         return frames if self.has_axes else frames.reshape(*frames.shape, 1)
@@ -216,6 +222,16 @@ class ArraySpec:
     def as_observed(self, frames: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return a view of stored frames as they were observed: scalars lose their axis."""
         return frames if self.has_axes else frames[..., 0]
+
+
+def refuse_array(name: str, space: Any) -> None:
+    """Raise ``InvalidSettingsError`` if ``space`` is an array or a tensor; the message calls it ``name``."""
+    if hasattr(space, "__array__") and not isinstance(space, type):
+        shape, dtype = tuple(space.shape), str(space.dtype).removeprefix("torch.")
+        raise InvalidSettingsError(
+            f"{name} is an array of shape {shape} and dtype {dtype}: a space describes arrays, and is none; give "
+            f"FrameSpec({shape}, np.{dtype}), or a Box of this shape and dtype"
+        )
 
 
 def _check_shape(given: tuple[int, ...]) -> tuple[int, ...]:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.frames.frame_spec import ArraySpec, FrameSpec
+from framestow.frames.frame_spec import ArraySpec, FrameSpec, refuse_array
 
 
 def map_arrays(change: Callable[..., Any], arrays: Any, *others: Any) -> Any:
@@ -186,6 +186,7 @@ def _structure(space: Any, path: tuple[str | int, ...], arrays: list[ArraySpec])
 def _array(space: Any, path: tuple[str | int, ...]) -> ArraySpec:
     if isinstance(space, FrameSpec):
         return ArraySpec(path, space)
+    refuse_array(_name(path), space)
     shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
     try:
         if shape is None or dtype is None or np.dtype(dtype).kind not in NUMBERS:

@@ -20,9 +20,13 @@ UNITS = {
     "mb": 10**6,
     "gb": 10**9,
     "tb": 10**12,
+    "k": 10**3,
+    "m": 10**6,
+    "g": 10**9,
+    "t": 10**12,
 }  # by lower-case name
 
-FORMS = "give bytes such as 2_000_000_000, or a number with a unit such as '1 GiB', '512 MiB' or '1.5 GB'"
+FORMS = "give bytes such as 2_000_000_000, or a number with a unit such as '1 GiB', '512 MiB', '1.5 GB' or '2G'"
 
 # A number, such as 1.5 or 2_000_000, and a unit or none.
 _WRITTEN = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)")
@@ -43,10 +47,11 @@ def format_bytes(num_bytes: float) -> str:
 def parse_bytes(amount: int | str, name: str = "max_bytes") -> int:
     """Return the number of bytes, at least 1, that ``amount`` means; errors call it ``name``.
 
-    >>> parse_bytes("1 GiB"), parse_bytes("1.5 MB"), parse_bytes(65_536)
-    (1073741824, 1500000, 65536)
+    >>> parse_bytes("1 GiB"), parse_bytes("1.5 MB"), parse_bytes("2G"), parse_bytes(65_536)
+    (1073741824, 1500000, 2000000000, 65536)
 
-    Units are binary (KiB, MiB, GiB, TiB) or decimal (kB, MB, GB, TB), in any case. Fractions of a byte are dropped.
+    Units are binary (KiB, MiB, GiB, TiB) or decimal (kB, MB, GB, TB, or k, M, G, T), in any case. Fractions of a byte
+    are dropped.
 
     Raises:
         InvalidSettingsError: anything else.

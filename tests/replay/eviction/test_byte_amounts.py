@@ -27,6 +27,11 @@ from framestow.replay.byte_amounts import format_bytes, parse_bytes
         ("1_000_000", 10**6),
         ("1,000,000", 10**6),
         (".5 KiB", 512),
+        ("1G", 10**9),
+        ("2 g", 2 * 10**9),
+        ("500M", 500 * 10**6),
+        ("1.5t", 1_500 * 10**9),
+        ("7k", 7_000),
         ("9007199254740993", 2**53 + 1),
         ("9007199.254740993 GB", 9_007_199_254_740_993),
         (7056, 7056),
@@ -38,7 +43,7 @@ def test_parse_bytes_accepts_a_number_or_a_unit(written, num_bytes):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["", "much", "1 G", "1 GiBi", "GiB", "1 2 GiB", "-1 GiB", "1e9", 1e9, True, None, b"1"]
+    "wrong", ["", "much", "1 Gi", "1 GiBi", "GiB", "1 2 GiB", "-1 GiB", "1e9", 1e9, True, None, b"1"]
 )
 def test_other_amounts_are_refused_with_the_accepted_forms(wrong):
     with pytest.raises(InvalidSettingsError) as refused:
@@ -46,7 +51,7 @@ def test_other_amounts_are_refused_with_the_accepted_forms(wrong):
 
     assert str(refused.value) == (
         f"max_bytes is {wrong!r}: it must be a number of bytes; give bytes such as 2_000_000_000, or a number with a "
-        "unit such as '1 GiB', '512 MiB' or '1.5 GB'"
+        "unit such as '1 GiB', '512 MiB', '1.5 GB' or '2G'"
     )
 
 
