@@ -25,6 +25,15 @@ def plural(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def clause(number: int, noun: str, verb: str) -> str:
+    """Return a number with its noun and verb.
+
+    >>> clause(1, "environment", "take"), clause(2, "environment", "take")
+    ('1 environment takes', '2 environments take')
+    """
+    return f"{plural(number, noun)} {verb}{'s' if number == 1 else ''}"
+
+
 def shapes(arrays: Any) -> str:
     """Return shape and dtype of an array or a tensor, or of each in dicts and tuples.
 

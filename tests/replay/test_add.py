@@ -104,10 +104,14 @@ def test_the_first_step_may_be_in_the_middle_of_an_episode():
         (
             {"observation_space": FrameSpec(FRAME), "stack": 4},
             (3, *FRAME),
-            r"has shape \(1, 3, 32, 33\): 1 environments take \(1, 4, 32, 33\)",
+            r"has shape \(3, 32, 33\): one environment takes \(4, 32, 33\), and n environments \(n, 4, 32, 33\)",
         ),
-        ({"observation_space": STACKS}, FRAME, r"has shape \(1, 32, 33\): 1 environments take \(1, 4, 32, 33\)"),
-        ({"observation_space": STACKS}, (7, 7), r"has shape \(1, 7, 7\): 1 environments take"),
+        ({"observation_space": STACKS}, FRAME, r"has shape \(32, 33\): one environment takes \(4, 32, 33\)"),
+        (
+            {"observation_space": STACKS},
+            (7, 7),
+            r"has shape \(7, 7\): one environment takes \(4, 32, 33\), and n .*several environments along a first axis",
+        ),
     ],
 )
 def test_observations_of_another_shape_are_refused(settings, given, message):
@@ -120,7 +124,7 @@ def test_observations_of_another_shape_are_refused(settings, given, message):
 REFUSED = {
     "action is not in its space": {"action": [0, 7]},
     "reward is nan": {"reward": [0.0, np.nan]},
-    "terminated": {"terminated": [0, 1]},
+    "terminated is 2": {"terminated": [0, 2]},
     "truncated": {"truncated": [False]},
     "observation has shape": {"observation": np.zeros((3, 2, *FRAME), np.uint8)},
     "next_observation has dtype": {"next_observation": np.zeros((2, 2, *FRAME), np.int64)},

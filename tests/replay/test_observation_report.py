@@ -373,6 +373,84 @@ def test_screens_that_never_change_are_warned_of_nothing(mode, stacks):
     play(careless_loop, mode, stacks, changes=False)
 
 
+class OwnArray:
+    """Film whose screens an environment writes into one array, which every step returns."""
+
+    def __init__(self, kind, changes=True):
+        self.kind, self.changes = kind, changes
+        self.buffer = np.zeros((5, SIDE, SIDE), np.uint8)
+        self.films = film(300)
+
+    @property
+    def space(self):
+        spaces = {
+            "one frame": FrameSpec((SIDE, SIDE)),
+            "stack": STACKS,
+            "channels last": FrameSpec((SIDE, SIDE, 4)),
+            "Dict": {"camera": STACKS, "goal": FrameSpec((3,))},
+            "Tuple": (STACKS, FrameSpec((3,))),
+        }
+        return spaces.get(self.kind, STACKS)
+
+    def step(self, t):
+        """Return the observation after step ``t``."""
+        if self.changes:
+            self.buffer[:] = self.films[t : t + 5]
+        stacked, goal = self.buffer[:4], np.full(3, 7, np.uint8)
+        made = {
+            "one frame": lambda: self.buffer[0],
+            "channels last": lambda: np.moveaxis(stacked, 0, -1),
+            "Dict": lambda: {"camera": stacked, "goal": goal},
+            "Tuple": lambda: (stacked, goal),
+            "tensor": lambda: pytest.importorskip("torch").from_numpy(stacked),
+            "several": lambda: stacked[None],
+        }
+        return made.get(self.kind, lambda: stacked)()
+
+
+KINDS_OF_ARRAYS = ["one frame", "stack", "channels last", "Dict", "Tuple", "tensor", "several"]
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_ARRAYS)
+def test_an_environment_that_writes_into_its_own_array_is_warned_of_once(kind):
+    env = OwnArray(kind)
+    memory = ReplayMemory(1000, env.space, 4)
+
+    def play():
+        observation = env.step(0)
+        for t in range(1, 100):
+            following = env.step(t)
+            memory.add(observation, 0, 0.0, following, t % 10 == 0, False)
+            observation = following
+
+    with pytest.warns(ObservationWarning, match=r"one array in 3 steps.* env\.step\(action\)\[0\]\.copy\(\)") as warned:
+        play()
+
+    assert [__file__] == [each.filename for each in warned]
+    report = memory.report()
+    assert 89 == report.observations.in_one_array  # all but the first of each of 10 episodes
+    assert "89 steps have their next observation in the array of their observation" in str(report)
+
+
+@pytest.mark.parametrize("kind", KINDS_OF_ARRAYS)
+def test_one_array_that_stays_the_same_is_warned_of_nothing(kind):
+    env = OwnArray(kind, changes=False)
+    memory = ReplayMemory(1000, env.space, 4)
+    for t in range(40):
+        memory.add(env.step(t), 0, 0.0, env.step(t), t % 10 == 0, False)
+    assert 0 == memory.report().observations.in_one_array
+
+
+def test_views_of_one_array_and_a_goal_that_stays_are_warned_of_nothing():
+    memory = ReplayMemory(1000, {"camera": STACKS, "goal": FrameSpec((3,))}, 4)
+    frames, goals = film(60), film(6, (3,))
+    for t in range(0, 50, 2):  # every other step is left out, so each begins an episode
+        camera, following = stack(frames, t), stack(frames, t + 1)
+        goal = goals[t // 10]
+        memory.add({"camera": camera, "goal": goal}, 0, 0.0, {"camera": following, "goal": goal}, t % 10 == 8, False)
+    assert 0 == memory.report().observations.in_one_array
+
+
 def test_a_task_that_goes_on_after_a_truncation_is_warned_of_nothing():
     memory = ReplayMemory(1000, STACKS, 4)
     frames = film(104)

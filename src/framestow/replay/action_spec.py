@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.one_line import clause
 
 Bound = int | tuple[int, ...] | None
 INT64 = np.iinfo(np.int64)
@@ -44,7 +45,7 @@ class ActionSpec:
     def from_space(cls, space: Any) -> ActionSpec:
         """Return the spec of a Gymnasium space, read from its attributes without importing Gymnasium.
 
-        Accepts ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` and ``Box``. An ``int`` n means ``Discrete(n)``. Raises
+        Accepts ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` and ``Box``. An integer n means ``Discrete(n)``. Raises
         ``InvalidSettingsError`` for any other space.
 
         >>> ActionSpec.from_space(18).stored_dtype
@@ -52,8 +53,8 @@ class ActionSpec:
         """
         if isinstance(space, cls):
             return space
-        if isinstance(space, int) and not isinstance(space, bool):
-            return cls._make_counted((), space, 0)
+        if isinstance(space, (int, np.integer)) and not isinstance(space, bool):
+            return cls._make_counted((), int(space), 0)
         if hasattr(space, "nvec"):
             counts = np.asarray(space.nvec)
             starts = np.broadcast_to(getattr(space, "start", 0), counts.shape)
@@ -161,9 +162,11 @@ class ActionSpec:
         """Return ``actions`` as stored, ``(num_steps, *shape)``; raise ``InvalidStepError`` if they break the spec."""
         array = as_array("actions", actions, InvalidStepError)
         if array.shape != (num_steps, *self.shape):
+            is_of_all = array.shape == self.shape and self.shape[:1] == (num_steps,)
+            way_out = "build the memory with env.single_action_space, " if is_of_all else ""
             raise InvalidStepError(
-                f"actions have shape {array.shape}: {num_steps} environments need {(num_steps, *self.shape)}; "
-                "give one action for each environment"
+                f"actions have shape {array.shape}: {clause(num_steps, 'environment', 'need')} "
+                f"{(num_steps, *self.shape)}; {way_out}give one action for each environment"
             )
         return self._check_integers(array) if self.is_counted else self._check_elements(array)
 

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from framestow._core import Unstacker
-from framestow.argument_checks import as_array
+from framestow.argument_checks import as_array, as_flags
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import BY_SETTING, LEAD_INS, ZEROS, FrameStacker, StackPadding
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.observation_layout import Arrays, ObservationLayout
+from framestow.replay.observation_layout import ONE_ENVIRONMENT_S, Arrays, ObservationLayout
 from framestow.replay.step_checks import (
     GivenStep,
     check_env_ids,
@@ -34,11 +34,6 @@ CONTINUES, SHIFTED = 1, 2
 AddedStep: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
 """The arguments of ``ReplayMemory.add``: observation, action, reward, next observation, terminated, truncated,
 environments, extras."""
-
-
-def _of_one_env(name: str, value: Any) -> npt.NDArray[Any]:
-    array: npt.NDArray[Any] = value if type(value) is np.ndarray else as_array(name, value, InvalidStepError)
-    return array[None]
 
 
 class CurrentStacks:
@@ -107,6 +102,8 @@ class UnusualStep(NamedTuple):
     is_border: npt.NDArray[np.bool_]
     episodes: RunStarts
     runs: RunStarts
+    are_one: tuple[bool, ...]
+    """Of each array, whether the observation and the next observation are one place in memory."""
 
 
 class StepTarget(Protocol):
@@ -138,18 +135,64 @@ def add_step(target: StepTarget, step: AddedStep) -> None:
     observation, action, reward, next_observation, terminated, truncated, env_ids, extras = step
     observations: Sequence[Any] = layout.spec.flatten(observation, "observation")
     next_observations: Sequence[Any] = layout.spec.flatten(next_observation, "next_observation")
-    if isinstance(terminated, (bool, np.bool_)):  # of one environment, without an axis of environments
-        observations = [_of_one_env("observation", part) for part in observations]
-        next_observations = [_of_one_env("next_observation", part) for part in next_observations]
-        action = action[None] if type(action) is np.ndarray else [action]
-        reward, terminated, truncated = [reward], [terminated], [truncated]
-        env_ids = None if env_ids is None else [env_ids]
-        if isinstance(extras, Mapping):
-            extras = {name: _of_one_env(f"extra {name!r}", value) for name, value in extras.items()}
+    observations, next_observations, is_one = layout.as_rows(observations, next_observations)
+    all_envs = target.current_stacks.all_envs
     if env_ids is not None:
-        env_ids = check_env_ids(env_ids, target.current_stacks.all_envs)
+        is_number = type(env_ids) is int or getattr(env_ids, "ndim", 1) == 0
+        env_ids = check_env_ids([env_ids] if is_number else env_ids, all_envs)
+    num_envs = len(all_envs if env_ids is None else env_ids)
+    if is_one and num_envs != 1:
+        _refuse_one(layout, observations[0].shape[1:], env_ids, num_envs)
+    if num_envs == 1:
+        shape = target.settings.action.shape
+        action = [action] if type(action) is int and not shape else _as_row(layout, "action", action, shape)
+        reward = [reward] if isinstance(reward, float) else _as_row(layout, "reward", reward)
+        terminated = [terminated] if type(terminated) is bool else _as_flag(layout, "terminated", terminated)
+        truncated = [truncated] if type(truncated) is bool else _as_flag(layout, "truncated", truncated)
+        if extras is not None and isinstance(extras, Mapping):
+            shapes = {spec.name: spec.shape for spec in target.settings.extras.extras}
+            extras = {
+                name: _as_row(layout, f"extra {name!r}", value, shapes[name]) if name in shapes else value
+                for name, value in extras.items()
+            }
+    else:
+        terminated, truncated = as_flags("terminated", terminated), as_flags("truncated", truncated)
     given = env_ids, action, reward, terminated, truncated, None, extras
-    _store_observations(target, given, observations, next_observations)
+    _store_observations(target, given, observations, next_observations, has_env_axis=not is_one)
+
+
+def _as_row(layout: ObservationLayout, name: str, value: Any, shape: tuple[int, ...] = ()) -> npt.NDArray[Any]:
+    """Return a value of one environment, given with the axis of environments or without, as a row ``(1, *shape)``."""
+    array: npt.NDArray[Any] = value if type(value) is np.ndarray else as_array(name, value, InvalidStepError)
+    if array.shape == shape:
+        return array[None]
+    if array.shape == (1, *shape):
+        return array
+    way_out = ONE_ENVIRONMENT_S if array.ndim and layout.has_axis_of(len(array)) else "give that of one environment"
+    raise InvalidStepError(
+        f"{name} has shape {array.shape}: the observation is of one environment, which takes {shape} or {(1, *shape)}; "
+        f"{way_out}"
+    )
+
+
+def _as_flag(layout: ObservationLayout, name: str, value: Any) -> Any:
+    """Return a boolean, or a number equal to 0 or 1, as a row."""
+    return _as_row(layout, name, as_flags(name, value))
+
+
+def _refuse_one(layout: ObservationLayout, shape: tuple[int, ...], env_ids: Any, num_envs: int) -> NoReturn:
+    """Raise the error about an observation of one environment in a step of several, or of none."""
+    subscript = layout.arrays[0].subscript
+    if env_ids is not None:
+        raise InvalidStepError(
+            f"env_ids is {env_ids.tolist()}: the observation{subscript} of shape {shape} is of one environment; give "
+            "its number alone, or the observations of all these along a first axis"
+        )
+    way_out = "give env_ids=i, the number of that environment, or the observations of all along a first axis"
+    raise InvalidStepError(
+        f"observation{subscript} has shape {shape}: it is of one environment, and this memory has {num_envs}; "
+        f"{ONE_ENVIRONMENT_S if layout.has_axis_of(num_envs) else way_out}"
+    )
 
 
 def append_observations(target: StepTarget, step: GivenStep) -> None:
@@ -167,7 +210,11 @@ def append_observations(target: StepTarget, step: GivenStep) -> None:
 
 
 def _store_observations(
-    target: StepTarget, step: GivenStep, observations: Sequence[Any] | None, next_observations: Sequence[Any]
+    target: StepTarget,
+    step: GivenStep,
+    observations: Sequence[Any] | None,
+    next_observations: Sequence[Any],
+    has_env_axis: bool = True,
 ) -> None:
     """Store a step that has no frames yet; ``None`` for the observations: the current ones.
 
@@ -183,9 +230,11 @@ def _store_observations(
         target.store_step((env_ids, actions, rewards, terminated, truncated, unstacked[0], extras))
         return
     env_ids = stacks.all_envs if env_ids is None else env_ids
+    are_one: tuple[bool, ...] = ()
     if observations is not None:
-        observations = layout.check(observations, len(env_ids), "observation")
-    next_observations = layout.check(next_observations, len(env_ids), "next_observation")
+        are_one = tuple(map(_lie_in_one_place, observations, next_observations))
+        observations = layout.check(observations, len(env_ids), "observation", has_env_axis=has_env_axis)
+    next_observations = layout.check(next_observations, len(env_ids), "next_observation", has_env_axis=has_env_axis)
     unstacked = stacks.unstack(env_ids, observations, next_observations)
     assert unstacked is not None, "observations are checked"
     frames, flags = unstacked
@@ -202,7 +251,7 @@ def _store_observations(
         episodes = RunStarts.of_stacks(first, settings.stack_padding)
     if is_border.any():
         runs = RunStarts.of_stacks(layout.split(next_observations), settings.stack_padding, is_border)
-    target.look_at(UnusualStep(env_ids, observations, next_observations, begins, is_border, episodes, runs))
+    target.look_at(UnusualStep(env_ids, observations, next_observations, begins, is_border, episodes, runs, are_one))
     if first:
         target.start_episodes(_newest_frames(first), env_ids[begins], episodes)
     target.store_step(step, runs)
@@ -221,6 +270,12 @@ def begin_episodes(target: StepTarget, observations: Any, env_ids: npt.NDArray[n
 
 def _newest_frames(stacks: Arrays) -> Frames:
     return tuple(np.ascontiguousarray(part[:, -1]) for part in stacks)
+
+
+def _lie_in_one_place(one: npt.NDArray[Any], other: npt.NDArray[Any]) -> bool:
+    """Return whether two arrays have the same elements in memory; those that only overlap do not."""
+    starts = (array.__array_interface__["data"][0] for array in (one, other))
+    return one.shape == other.shape and one.strides == other.strides and next(starts) == next(starts)
 
 
 def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

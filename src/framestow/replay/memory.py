@@ -104,6 +104,7 @@ class ReplayMemory(Closing):
             works too), nested to any depth. With a ``Dict`` or ``Tuple``, frames and observations are dicts or tuples
             of arrays. Any dtype is stored bit for bit (docs/observations.md).
         action_space: Gymnasium ``Discrete``, ``MultiDiscrete``, ``MultiBinary`` or ``Box``, or the number of actions.
+            Of a vector environment, both spaces are those of one environment: ``env.single_observation_space``.
         stack: Number of frames in an observation, 1 to 256, if the space is that of one frame. ``None`` if the space is
             that of whole observations.
         stack_padding: Fills the stack before an episode's first frame f0. ``"first_frame"`` repeats it, as Gymnasium
@@ -122,8 +123,8 @@ class ReplayMemory(Closing):
             some old experience stays. docs/saving.md has the minimum capacity.
         seed: Seed of the memory's random generator; ``None`` takes fresh entropy.
         threads: Number of threads that unpack a batch, 1 to 64. Small batches use one. ``save`` does not store it.
-        max_bytes: Maximum size in RAM and files, as a number of bytes or as ``"1 GiB"``. Transitions are evicted to
-            stay below it, even with fewer than ``capacity`` stored (docs/saving.md).
+        max_bytes: Maximum size in RAM and files, as a number of bytes, or as ``"1 GiB"`` or ``"2G"``. Transitions are
+            evicted to stay below it, even with fewer than ``capacity`` stored (docs/saving.md).
         label: Name of what feeds the memory, such as a game's, or one name for each environment. Only reported.
         frames_per_segment: Number of frames of one environment that are compressed, and later evicted, together.
             ``None`` chooses what compresses best within ``capacity``, ``retention`` and ``max_bytes``. More frames
@@ -295,19 +296,23 @@ class ReplayMemory(Closing):
         ([[0, 0, 0, 0], [0, 0, 1, 2]], [[0, 0, 0, 1], [0, 1, 2, 3]])
 
         ====================  ===================================================================================
-        argument              of n environments; for a single one the same without the first axis
+        argument              of n environments
         ====================  ===================================================================================
         observation           ``(n, *space.shape)`` of the space's dtype. With a ``Dict`` or ``Tuple`` space a dict or
                               tuple of such arrays. ``(n, stack, *frame)`` if the memory was built with ``stack``.
                               Frames are stacked oldest first. Copied.
-        action, reward        ``(n, *action)``, ``(n,)``, as in ``append``
+        action, reward        ``(n, *action)``, ``(n,)``: numbers; booleans are no rewards
         next_observation      as ``observation``; the true last one where an episode ended. Where it *terminated*, the
                               first one of the next episode works too, since no target uses it.
-        terminated            ``(n,)`` booleans; a single Python or NumPy boolean means a single environment
+        terminated            ``(n,)`` booleans, or numbers equal to 0 or 1
         truncated             the same
         env_ids               numbers of the environments, ``(n,)``; ``None`` means all
         extras                as in ``append``
         ====================  ===================================================================================
+
+        **One environment** needs no first axis: then all arrays of both observations have the axes of the space. With
+        ``num_envs`` above 1, ``env_ids=i`` says which it is. Its action, reward, flags and extras may have the first
+        axis or not, whether the observation has it or not.
 
         **Any observation is stored**, and comes back bit for bit in the shape in which it was given. As a rule the next
         observation is the observation, shifted by one frame: then only its newest frame is stored. Any other next

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +18,17 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import ArraySpec, FrameSpec
 from framestow.frames.observation_spec import AnySpec, as_native, observation_spec
 from framestow.frames.stacking import join_channels
+from framestow.one_line import clause
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte
 PICTURE_SIDE = 32  # pixels; a picture has two axes of at least as many
 MOST_DETECTED = 16  # entries of an axis that is taken for a stack without ``stack_axis``
 COLOURS = 3  # entries of an axis that is taken for one colour picture
+
+ONE_ENVIRONMENT_S = (
+    "build the memory with the spaces of one environment, env.single_observation_space and env.single_action_space"
+)
+"""The way out of a memory that was built with the spaces of a vector environment."""
 
 Arrays: TypeAlias = "list[npt.NDArray[Any]]"
 """One array per array of an observation, in the order of ``ObservationSpec``."""
@@ -199,16 +205,51 @@ class ObservationLayout:
         """Return the arrays of observations; raise ``InvalidStepError`` for missing or extra ones."""
         return self.spec.flatten(observations, name)
 
-    def check(self, parts: Sequence[Any], num_envs: int, name: str = "observation") -> Arrays:
+    def as_rows(self, observations: Sequence[Any], next_observations: Sequence[Any]) -> tuple[Arrays, Arrays, bool]:
+        """Return arrays of both with the axis of environments, and whether it is new: they are of one environment.
+
+        The number of axes says whether they have it, never their sizes. The arrays are views if possible; ``check`` has
+        the other rules.
+
+        Raises:
+            InvalidStepError: another number of axes, or only some of the arrays have the axis.
+        """
+        rows: Arrays = []
+        next_rows: Arrays = []
+        num_more = -1
+        for array_spec, part, next_part in zip(self.arrays, observations, next_observations, strict=True):
+            array = part if type(part) is np.ndarray else _as_array("observation", array_spec, part)
+            following = (
+                next_part if type(next_part) is np.ndarray else _as_array("next_observation", array_spec, next_part)
+            )
+            num_axes = array_spec.num_axes
+            more = array.ndim - num_axes
+            if num_more < 0:
+                num_more = more
+            if not 0 <= more <= 1 or more != num_more or following.ndim - num_axes != more:
+                self._refuse_axes(array_spec, {"observation": array, "next_observation": following}, num_more)
+            rows.append(array if more else array[None])
+            next_rows.append(following if more else following[None])
+        return rows, next_rows, num_more == 0
+
+    def check(
+        self, parts: Sequence[Any], num_envs: int, name: str = "observation", *, has_env_axis: bool = True
+    ) -> Arrays:
         """Return the arrays of observations in C order, ``(num_envs, *shape)``, copied only if necessary.
+
+        ``has_env_axis``: whether the caller gave the axis of environments, for messages.
 
         Raises:
             InvalidStepError: wrong shapes or dtypes.
         """
         return [
-            self._check_array(part, num_envs, array_spec, name)
+            self._check_array(part, num_envs, array_spec, name, has_env_axis)
             for part, array_spec in zip(parts, self.arrays, strict=True)
         ]
+
+    def has_axis_of(self, num_envs: int) -> bool:
+        """Return whether the first axis of each array could be one of ``num_envs`` environments, 2 or more."""
+        return num_envs > 1 and all(array.observed_shape[:1] == (num_envs,) for array in self.arrays)
 
     def split(self, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
         """Return views of n observations as frames, ``(n, depth, *frame)`` per array."""
@@ -227,25 +268,55 @@ class ObservationLayout:
         ]
         return self.spec.rebuild(parts)
 
-    def _check_array(self, given: Any, num_envs: int, array_spec: ArraySpec, name: str) -> npt.NDArray[Any]:
+    def _check_array(
+        self, given: Any, num_envs: int, array_spec: ArraySpec, name: str, has_env_axis: bool
+    ) -> npt.NDArray[Any]:
         frame = array_spec.frame
-        array = as_array(f"{name}{array_spec.subscript}", given, InvalidStepError)
+        array = _as_array(name, array_spec, given)
         observed = num_envs, *array_spec.observed_shape
         if array.shape not in (observed, (num_envs, *frame.shape)):
-            way_out = "with the environments as the first axis; give one observation per environment"
-            if self.takes_frames and array.shape == (num_envs, *frame.shape[1:]):
-                way_out = "stacks of frames; give whole stacks, leave out stack= (it stacks frames of that space), or "
-                way_out += "give single frames to begin and append"
-            raise InvalidStepError(
-                f"{name}{array_spec.subscript} has shape {array.shape}: {num_envs} environments take {observed}, "
-                f"{way_out}"
-            )
+            shape = array.shape if has_env_axis else array.shape[1:]
+            self._refuse_shape(array_spec, f"{name}{array_spec.subscript}", shape, num_envs if has_env_axis else None)
         if array.dtype != frame.dtype:
             raise InvalidStepError(
                 f"{name}{array_spec.subscript} has dtype {array.dtype}: the observation space requires {frame.dtype}, "
                 "and nothing is cast; convert it"
             )
         return as_native(array, frame.dtype).reshape(observed)
+
+    def _refuse_axes(self, array_spec: ArraySpec, arrays: Mapping[str, npt.NDArray[Any]], num_more: int) -> NoReturn:
+        """Raise the error about two arrays by name, of which one has another number of axes than those before."""
+        for name, array in arrays.items():
+            more = array.ndim - array_spec.num_axes
+            if more not in (0, 1):
+                self._refuse_shape(array_spec, f"{name}{array_spec.subscript}", array.shape)
+            if more != num_more:
+                kinds = ("several environments", "one") if more else ("one environment", "several")
+                raise InvalidStepError(
+                    f"{name}{array_spec.subscript} has shape {array.shape}: it is of {kinds[0]}, and what stands "
+                    f"before it is of {kinds[1]}; give all arrays with the axis of environments, or none"
+                )
+        raise AssertionError("all arrays have the axes of those before")
+
+    def _refuse_shape(
+        self, array_spec: ArraySpec, name: str, shape: tuple[int, ...], num_envs: int | None = None
+    ) -> NoReturn:
+        """Raise the error about an array; ``num_envs``: of so many environments, ``None`` if that is not known."""
+        observed = array_spec.observed_shape
+        takes = f"one environment takes {observed}, and n environments (n, {str(observed)[1:]}"
+        if num_envs is not None:
+            takes = f"{clause(num_envs, 'environment', 'take')} {(num_envs, *observed)}"
+        way_out = "give observations of the observation_space, of several environments along a first axis"
+        if self.takes_frames and observed[1:] in (shape, shape[1:]):
+            way_out = "give whole stacks, leave out stack= (it stacks frames of that space), or give single frames to "
+            way_out += "begin and append"
+        elif num_envs is not None and shape == observed and self.has_axis_of(num_envs):
+            way_out = ONE_ENVIRONMENT_S
+        raise InvalidStepError(f"{name} has shape {shape}: {takes}; {way_out}")
+
+
+def _as_array(name: str, array_spec: ArraySpec, given: Any) -> npt.NDArray[Any]:
+    return as_array(f"{name}{array_spec.subscript}", given, InvalidStepError)
 
 
 def find_stack(shape: tuple[int, ...]) -> Stacks | None:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from framestow.errors import ObservationWarning
 from framestow.frames.frame_spec import ArraySpec
+from framestow.one_line import plural
 from framestow.replay.added_steps import UnusualStep, equal_rows
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_layout import MOST_DETECTED, Arrays, Stacks, stacks_on
@@ -40,9 +41,10 @@ class ObservationReport:
     bordered_sequences      number of sampled sequences that had a border (docs/observations.md)
     wrong_last              number of truncated steps whose next observation is the next episode's first one
     resets                  number of steps that lead from the end of an episode to the beginning of the next one
+    in_one_array            number of steps whose observation and next observation are one array that was written into
     ======================  ========================================================================================
 
-    ``wrong_last`` and ``resets`` count what was added since the memory was built or loaded.
+    The last three count what was added since the memory was built or loaded.
 
     >>> from framestow.replay.observation_report import ObservationReport
     >>> print(ObservationReport({"": (4, 0)}, observations=1000, whole=20))
@@ -55,6 +57,7 @@ class ObservationReport:
     bordered_sequences: int = 0
     wrong_last: int = 0
     resets: int = 0
+    in_one_array: int = 0
 
     @property
     def share_whole(self) -> float:
@@ -74,6 +77,7 @@ class ObservationReport:
             "sampled sequences had a border": self.bordered_sequences,
             "truncated steps have the next episode's first observation": self.wrong_last,
             "steps lead from an episode's end to the next one": self.resets,
+            "steps have their next observation in the array of their observation": self.in_one_array,
         }
         return lines + [f"{count:,} {what}" for what, count in counts.items() if count]
 
@@ -91,6 +95,7 @@ class ObservationReport:
 
 WINDOW = 64  # observations of each environment, at least, of which half have to be whole for a warning
 FEWEST_ENDS = 3  # of episodes that a warning is about
+FEWEST_IN_ONE_ARRAY = 3  # steps that a warning is about
 MOST_LOOKED_AT = 1024  # steps of a memory in which another axis is looked for
 FEWEST_SHIFTED = 8  # of them, for a warning
 SMALLEST_ARRAY = 1024  # bytes; smaller ones are not worth another axis
@@ -107,10 +112,12 @@ class ObservationWatch:
     the next episode begins with a truncated one's last    at least 3 times, and after most truncated episodes
     next observation
     a step is recorded that resets the environment         at least 3 times, and after most episodes
+    observation and next observation are one array         at least 3 times, written into after the step before
     =====================================================  ==========================================================
 
-    The last two need an observation that is not the next one too, and has more than one value. Where observations are
-    stacks, such a next observation is not its observation shifted by a frame, and a step that resets is a border.
+    The third and the fourth need an observation that is not the next one too, and has more than one value. Where
+    observations are stacks, such a next observation is not its observation shifted by a frame, and a step that resets
+    is a border.
     """
 
     def __init__(self, parts: MemoryParts, batches: BatchBuilder) -> None:
@@ -119,7 +126,7 @@ class ObservationWatch:
         self._num_looked_at = 0
         # How many of the last observations are whole, counted from the number of observations that were stored then.
         self._num_whole, self._counted_from = 0, -1
-        self._num_ends = self._num_truncated = self._num_wrong_last = self._num_resets = 0
+        self._num_ends = self._num_truncated = self._num_wrong_last = self._num_resets = self._num_in_one_array = 0
         self._warned: set[str] = set()
 
     def report(self) -> ObservationReport:
@@ -135,13 +142,39 @@ class ObservationWatch:
             self._batches.num_bordered_sequences,
             self._num_wrong_last,
             self._num_resets,
+            self._num_in_one_array,
         )
 
     def look_at(self, step: UnusualStep) -> None:
         """Count a step that is about to be stored; warn with an ``ObservationWarning``."""
+        if any(step.are_one) and self._look_at_arrays(step):
+            return  # whatever else is unusual comes from it
         self._look_at_ends(step)
         self._look_at_axes(step)
         self._count_whole(step)
+
+    def _look_at_arrays(self, step: UnusualStep) -> bool:
+        """Count the steps of running episodes whose observation changed with the next observation of the step before.
+
+        Return whether there are any. An array that both arguments share, and that stays as it is, is none that an
+        environment writes into.
+        """
+        assert step.observations is not None, "only add gives two arrays"
+        newest = self._parts.stacker.newest_frames(step.env_ids.astype(np.int64))
+        is_changed = np.zeros(len(step.env_ids), np.bool_)
+        for is_one, stacks, frames in zip(step.are_one, self._layout.split(step.observations), newest, strict=True):
+            if is_one:
+                is_changed |= ~equal_rows(stacks[:, -1], frames)
+        num_changed = int(np.count_nonzero(is_changed & self._parts.steps.is_open[step.env_ids]))
+        self._num_in_one_array += num_changed
+        if self._num_in_one_array >= FEWEST_IN_ONE_ARRAY:
+            self._warn(
+                "one array",
+                f"observation and next_observation are one array in {plural(self._num_in_one_array, 'step')}, which "
+                "the environment writes into: each next observation equals its observation; give copies, such as "
+                "observation = env.step(action)[0].copy()",
+            )
+        return num_changed > 0
 
     def _look_at_ends(self, step: UnusualStep) -> None:
         """Count the steps that follow the end of an episode."""

@@ -30,6 +30,7 @@ from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import FRAMES, AnySpec, Frames, as_native
+from framestow.one_line import clause
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from framestow.replay.steps.ring_steps import RingSteps
@@ -135,8 +136,8 @@ def _check_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -
     shape = num_steps, *array_spec.observed_shape
     if array.shape != shape:
         raise InvalidStepError(
-            f"{FRAMES}{array_spec.subscript} have shape {array.shape}: {num_steps} environments take {shape}; "
-            "give one frame (not a stack) for each environment, along the first axis"
+            f"{FRAMES}{array_spec.subscript} have shape {array.shape}: {clause(num_steps, 'environment', 'take')} "
+            f"{shape}; give one frame (not a stack) for each environment, along the first axis"
         )
     return as_native(array, array_spec.frame.dtype)
 
@@ -144,10 +145,15 @@ def _check_array(frames: npt.ArrayLike, num_steps: int, array_spec: ArraySpec) -
 def check_rewards(rewards: npt.ArrayLike, num_steps: int) -> npt.NDArray[np.float32]:
     """Return ``rewards`` as ``float32`` of shape ``(num_steps,)``; raise if one is not finite."""
     array = as_array("rewards", rewards, InvalidStepError)
-    if array.shape != (num_steps,) or array.dtype.kind not in "fiu":
+    if array.shape != (num_steps,):
         raise InvalidStepError(
-            f"rewards have shape {array.shape} and dtype {array.dtype}: {num_steps} environments take numbers of shape "
+            f"rewards have shape {array.shape}: {clause(num_steps, 'environment', 'take')} numbers of shape "
             f"({num_steps},); give one number for each environment"
+        )
+    if array.dtype.kind not in "fiu":
+        raise InvalidStepError(
+            f"reward is {(array.tolist() or [None])[0]!r}, of dtype {array.dtype}: rewards are numbers; convert them, "
+            "or check the order of the arguments, since flags come after the rewards"
         )
     is_storable = np.abs(array) <= LARGEST_REWARD  # False for NaN
     if not is_storable.all():
@@ -164,8 +170,8 @@ def check_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[
     array = as_array(name, flags, InvalidStepError)
     if array.dtype != np.bool_ or array.shape != (num_steps,):
         raise InvalidStepError(
-            f"{name} has shape {array.shape} and dtype {array.dtype}: {num_steps} environments take booleans of shape "
-            f"({num_steps},); give one boolean for each environment"
+            f"{name} has shape {array.shape} and dtype {array.dtype}: {clause(num_steps, 'environment', 'take')} "
+            f"booleans of shape ({num_steps},); give one boolean for each environment"
         )
     return np.ascontiguousarray(array)
 

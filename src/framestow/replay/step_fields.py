@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from framestow.argument_checks import as_array, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.one_line import clause
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
 
@@ -194,8 +195,8 @@ def _check_values(spec: ExtraSpec, values: npt.ArrayLike, num_steps: int) -> npt
     array = as_array(f"extra {spec.name!r}", values, InvalidStepError)
     if array.shape != (num_steps, *spec.shape):
         raise InvalidStepError(
-            f"extra {spec.name!r} has shape {array.shape}: {num_steps} environments need {(num_steps, *spec.shape)}; "
-            "give one value for each environment"
+            f"extra {spec.name!r} has shape {array.shape}: {clause(num_steps, 'environment', 'need')} "
+            f"{(num_steps, *spec.shape)}; give one value for each environment"
         )
     dtype = np.dtype(spec.dtype)
     are_integers = array.dtype.kind in "iu" and dtype.kind in "iu"

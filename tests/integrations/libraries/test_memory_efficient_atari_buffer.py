@@ -239,7 +239,7 @@ def test_a_buffer_pickled_in_mid_episode_resumes():
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({0: stacks_of(1, 1, 1)}, r"observation has shape \(1, 3, 2, 2\): 1 environments take \(1, 2, 2, 2\)"),
+        ({0: stacks_of(1, 1, 1)}, r"observation has shape \(1, 3, 2, 2\): 1 environment takes \(1, 2, 2, 2\)"),
         (
             {0: np.full((2, 2, 2), 0.3)},
             r"s has dtype float64: it must be uint8, float32, or floats of the form k / 255",
