@@ -121,7 +121,7 @@ class MissingExtraError(FramestowError, ImportError):
 
 
 class ObservationWarning(UserWarning):
-    """Many steps of a memory are unusual: they take more bytes, or do not follow the environment. Warned once each."""
+    """Steps or a space are unusual: they take more bytes, or do not follow the environment. Warned once each."""
 
 
 class UntestedVersionWarning(UserWarning):

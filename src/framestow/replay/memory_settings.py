@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from functools import cached_property
@@ -11,12 +12,12 @@ from typing import Any
 import numpy.typing as npt
 
 from framestow.argument_checks import one_of, real_number, whole_number
-from framestow.errors import InvalidSettingsError
+from framestow.errors import InvalidSettingsError, ObservationWarning
 from framestow.frames.observation_spec import AnySpec, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.budget import SegmentNeeds
-from framestow.replay.byte_amounts import parse_bytes
+from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.eviction import (
     MIN_SEALED_SEGMENTS,
     Retention,
@@ -25,7 +26,7 @@ from framestow.replay.eviction import (
     min_segment_frames,
     segment_frames,
 )
-from framestow.replay.observation_layout import MAX_STACK, AxisChoice, ObservationLayout, Stacks
+from framestow.replay.observation_layout import MAX_STACK, ONE_ENVIRONMENT_S, AxisChoice, ObservationLayout, Stacks
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec
 from framestow.storage.frame_storage import STORAGES, Storage, check_frames_per_segment, usual_frames_per_segment
 from framestow.storage.tracks import Tracks
@@ -33,6 +34,7 @@ from framestow.storage.tracks import Tracks
 MAX_THREADS = 64
 MAX_CAPACITY = 2**62  # transitions; indices are int64
 MAX_N_STEP = 255  # steps
+LONG_VECTOR = 4096  # numbers, from which on a vector of floats is warned of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +79,7 @@ class MemorySettings:
     ) -> MemorySettings:
         """Return the settings that arguments of ``ReplayMemory`` mean; those in ``same`` are fields of this class."""
         layout = ObservationLayout.of_arguments(observation_space, stack, stack_axis)
-        return cls(
+        settings = cls(
             frame=layout.frame_space,
             action=ActionSpec.from_space(action_space),
             stack=layout.depth,
@@ -88,6 +90,11 @@ class MemorySettings:
             extras=ExtrasSpec.from_declared(extras),
             **same,
         )
+        if not isinstance(action_space, ActionSpec):  # that of a saved memory
+            if stack_axis is None:
+                settings._refuse_vector_spaces(observation_space, action_space)
+            settings._warn_of_long_vectors()
+        return settings
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -112,6 +119,34 @@ class MemorySettings:
             )
 
         object.__setattr__(self, "frames_per_segment", self._frames_per_segment())
+
+    def _refuse_vector_spaces(self, observation_space: Any, action_space: Any) -> None:
+        """Raise ``InvalidSettingsError`` if both spaces are those of a vector environment of ``num_envs``."""
+        arrays, action = (self.frame if self.layout.takes_frames else self.layout.spec).arrays, self.action
+        is_vector = action.shape == (self.num_envs,) and isinstance(action.high, tuple) and len(set(action.ranges)) == 1
+        if is_vector and self.num_envs > 1 and all(one.observed_shape[:1] == (self.num_envs,) for one in arrays):
+            raise InvalidSettingsError(
+                f"observation_space is {observation_space!r} and action_space {action_space!r}: they are those of all "
+                f"{self.num_envs} environments together; {ONE_ENVIRONMENT_S} (or give stack_axis= too, if one "
+                "environment has these spaces)"
+            )
+
+    def _warn_of_long_vectors(self) -> None:
+        """Warn of each long vector of floats: most are pictures, which could be packed."""
+        for array in self.frame.arrays:
+            frame, (size, *more) = array.frame, array.frame.shape
+            if self.storage == "packed" and not more and frame.dtype.kind == "f" and size >= LONG_VECTOR:
+                full_bytes = min(self.capacity * frame.nbytes, self.max_bytes or math.inf)
+                side = math.isqrt(size)
+                shape = (side, side) if side * side == size else "(height, width)"
+                warnings.warn(
+                    f"observation_space{array.subscript} is a vector of {size:,} {frame.dtype}: vectors are stored "
+                    f"uncompressed, {format_bytes(frame.nbytes)} a step, and {format_bytes(full_bytes)} in a full "
+                    "memory. A picture of the same numbers takes about a twentieth. If it is one, give its space and "
+                    f'observations the shape {shape}; otherwise storage="raw" says that you mean it',
+                    ObservationWarning,
+                    stacklevel=4,  # where the memory is built
+                )
 
     def _check_numbers(self) -> None:
         """Convert each number to ``int`` or ``float``; raise ``InvalidSettingsError`` if one is out of range."""
