@@ -1,4 +1,4 @@
-"""Import and list the public names of a package, and name the extra that a missing library belongs to."""
+"""Import and list the public names of packages and objects, and name the extra that a missing library belongs to."""
 
 from __future__ import annotations
 
@@ -6,9 +6,20 @@ import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, ClassVar
 
 from framestow.errors import MissingExtraError
+
+
+class HidesNames:
+    """An object whose ``dir``, and so completion, leaves out what only framestow's own modules use."""
+
+    __slots__ = ()
+    _hidden_names: ClassVar[frozenset[str]] = frozenset()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in self._hidden_names]
+
 
 NO_PACKAGES: Mapping[str, str] = {}
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import importlib
+import inspect
+import re
 import subprocess
 import sys
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 
+import numpy as np
 import pytest
 
 import framestow
+from framestow import distributed, torch
+from framestow.integrations.gymnasium import LazyFrames
 
 SOURCE = Path(__file__).parents[2] / "src" / "framestow"
 
 
-def public_names_of(module: ModuleType | type) -> set[str]:
-    """What completion offers after a module or a class and a dot: names without an underscore."""
+def public_names_of(module: object) -> set[str]:
+    """What completion offers after a module, a class or an object and a dot: names without an underscore."""
     return {name for name in dir(module) if not name.startswith("_")}
 
 
@@ -28,6 +33,55 @@ def test_dir_has_the_public_names_and_the_packages_whose_library_is_installed_an
     assert all(hasattr(framestow, name) for name in framestow.__all__)
     assert {*framestow.__all__, *packages} == public_names_of(framestow)
     assert {"__version__", "__doc__", "__path__"} <= set(dir(framestow))
+
+
+def public_objects() -> dict[str, object]:
+    """Return an object of each public class that a program completes on, by name."""
+    frames = np.zeros((1, 2, 2), np.uint8)
+    memory = framestow.ReplayMemory(100, framestow.FrameSpec((2, 2)), 4, stack=2)
+    memory.begin(frames)
+    memory.append([0], [0.0], [False], [True], frames)
+    replay = distributed.ShardedReplay(
+        100, framestow.FrameSpec((2, 2)), 4, num_envs=2, start=distributed.start_local_shards
+    )
+    objects = [
+        memory,
+        memory.report(),
+        memory.report().observations,
+        memory.sample(1),
+        memory.sample_sequences(1, 1),
+        memory.steps_from([0]),
+        memory.batches(1),
+        memory.draw_ahead(1),
+        memory.draw_sequences_ahead(1, 1),
+        next(memory.episodes()),
+        framestow.FrameSpec((2, 2)),
+        framestow.Uniform(),
+        framestow.Prioritized(),
+        framestow.EmphasizeRecent(),
+        framestow.ByAge(10),
+        framestow.Mixture((framestow.Uniform(), 1.0)),
+        framestow.Draw(np.zeros(1, np.int64), np.ones(1, np.float32)),
+        torch.BatchLoader(memory, 1),
+        torch.SequenceLoader(memory, 1, 1),
+        LazyFrames([frames[0], frames[0]]),
+        replay,
+        replay.writer([0]),
+    ]
+    return {type(each).__name__: each for each in objects}
+
+
+def test_every_name_that_completion_offers_of_an_object_is_documented():
+    undocumented = []
+    for kind, each in public_objects().items():
+        texts = " ".join(part.__doc__ or "" for part in type(each).__mro__[:-1])
+        for name in public_names_of(each):
+            member = inspect.getattr_static(type(each), name, None)
+            is_call = inspect.isroutine(member) or isinstance(member, (property, cached_property))
+            has_own_text = is_call and bool(member.__doc__)
+            if not has_own_text and not re.search(rf"\b{name}\b", texts):
+                undocumented.append(f"{kind}.{name}")
+    assert [] == undocumented
 
 
 LIBRARIES = {

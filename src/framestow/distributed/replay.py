@@ -72,8 +72,12 @@ class ShardedReplay(ChunkedSteps, Closing):
         max_bytes: Budget of all shards together.
         saved: Folder and generation of a ``save`` that the shards start with.
 
-    The other arguments are those of ``ReplayMemory``. One thread samples, and a loader's threads unpack.
+    The other arguments are those of ``ReplayMemory``. One thread samples, and a loader's threads unpack. The attributes
+    ``capacity``, ``num_envs``, ``num_shards`` and ``stack`` are those of the whole replay, and ``counts`` has what was
+    inserted, sampled and ignored.
     """
+
+    _hidden_names = frozenset({"group", "limiter", "settings"})
 
     def __init__(
         self,

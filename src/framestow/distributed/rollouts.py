@@ -28,11 +28,14 @@ if TYPE_CHECKING:
 
 
 class PolicyStep(NamedTuple):
-    """Actions of all environments, ``(n, *action)``, and optionally the values that give initial priorities."""
+    """``actions`` of all environments, ``(n, *action)``, and optionally the values that give initial priorities.
+
+    ``chosen`` is the value of each action, and ``best`` the largest value of any action.
+    """
 
     actions: npt.NDArray[Any]
-    chosen: npt.NDArray[np.float32] | None = None  # value of each action
-    best: npt.NDArray[np.float32] | None = None  # largest value of any action
+    chosen: npt.NDArray[np.float32] | None = None
+    best: npt.NDArray[np.float32] | None = None
 
 
 class Policy(Protocol):

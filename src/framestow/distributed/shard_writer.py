@@ -17,6 +17,7 @@ from framestow.distributed.open_chunk import OpenChunk
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import BY_SETTING, FrameStacker
+from framestow.lazy_names import HidesNames
 from framestow.one_line import one_line, plural
 from framestow.replay.added_steps import (
     NO_RUN,
@@ -39,7 +40,7 @@ from framestow.replay.step_checks import (
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
 
 
-class StepCalls(ABC):
+class StepCalls(HidesNames, ABC):
     """The calls of a memory that store steps: of a writer, and of a replay that has one."""
 
     @property
@@ -120,8 +121,11 @@ class ShardWriter(StepCalls):
     repeated until the shard is back; chunks that it has already are dropped there. A shard that came back without the
     steps before a chunk gets the observation before it, so that every sampled stack is one that the policy saw.
 
-    Environments are numbered from 0 within the writer. A copy that is sent to another process starts empty.
+    Environments are numbered from 0 within the writer, up to ``num_envs`` - 1. A copy that is sent to another process
+    starts empty.
     """
+
+    _hidden_names = frozenset({"counts", "current_stacks", "look_at", "settings", "start_episodes", "store_step"})
 
     def __init__(self, shards: Calls, settings: WriterSettings) -> None:
         self._shards, self._writer_settings = shards, settings

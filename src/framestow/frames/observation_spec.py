@@ -102,16 +102,16 @@ AnySpec: TypeAlias = "FrameSpec | ObservationSpec"
 def observation_spec(space: Any) -> AnySpec:
     """Return the spec of a Gymnasium space, or of a dict or tuple of spaces, without importing Gymnasium.
 
-    =======================================================  ==============================================
-    space                                                    result
-    =======================================================  ==============================================
-    ``Box`` or ``FrameSpec``                                 ``FrameSpec``
-    ``Dict``, or a mapping with string keys                  ``ObservationSpec`` of dicts
-    ``Tuple``, or a tuple or list                            ``ObservationSpec`` of tuples
-    in these: ``Box``, ``MultiDiscrete``, ``MultiBinary``    an array
-    in these: ``Discrete``, or a ``Box`` of shape ``()``     an array of scalars
-    ``Text``, ``Graph``, ``Sequence``, ``OneOf``, others     ``InvalidSettingsError`` that names the key
-    =======================================================  ==============================================
+    ==========================================================  ==============================================
+    space                                                       result
+    ==========================================================  ==============================================
+    ``Box`` or ``FrameSpec``                                    ``FrameSpec``
+    ``Dict``, or a mapping with string keys                     ``ObservationSpec`` of dicts
+    ``Tuple``, or a tuple or list                               ``ObservationSpec`` of tuples
+    in these: ``Box``, ``MultiDiscrete``, ``MultiBinary``       an array
+    in these: ``Discrete``, ``Box`` of shape ``()``, ``dtype``  an array of scalars
+    ``Text``, ``Graph``, ``Sequence``, ``OneOf``, others        ``InvalidSettingsError`` that names the key
+    ==========================================================  ==============================================
     """
     parts = _parts_of(space)
     if isinstance(space, ObservationSpec):
@@ -123,6 +123,19 @@ def observation_spec(space: Any) -> AnySpec:
     if not arrays:
         raise InvalidSettingsError(f"{SPACE} is {space!r}: it must have at least one part; give a Dict with a Box")
     return ObservationSpec(structure, tuple(arrays))
+
+
+def space_of(spec: AnySpec) -> Any:
+    """Return a space that ``observation_spec`` makes ``spec`` of: a ``FrameSpec``, or a dict or tuple of them.
+
+    A number in a dict or tuple is its NumPy dtype.
+
+    >>> space_of(observation_spec({"joints": FrameSpec((7,), np.float32), "lives": np.dtype(np.int64)}))["lives"]
+    dtype('int64')
+    """
+    if isinstance(spec, FrameSpec):
+        return spec
+    return spec.arrange([array.frame if array.has_axes else array.frame.dtype for array in spec.arrays])
 
 
 def spec_from_state(state: dict[str, Any]) -> AnySpec:
@@ -187,7 +200,10 @@ def _array(space: Any, path: tuple[str | int, ...]) -> ArraySpec:
     if isinstance(space, FrameSpec):
         return ArraySpec(path, space)
     refuse_array(_name(path), space)
-    shape, dtype = getattr(space, "shape", None), getattr(space, "dtype", None)
+    shape, dtype = (
+        getattr(space, "shape", None),
+        getattr(space, "dtype", space if isinstance(space, np.dtype) else None),
+    )
     try:
         if shape is None or dtype is None or np.dtype(dtype).kind not in NUMBERS:
             raise InvalidSettingsError("a part of an observation is one array of numbers of a fixed shape")

@@ -103,6 +103,11 @@ class ActionSpec:
         return cls((), "int64", firsts[0], lasts[0])
 
     @property
+    def space(self) -> int | ActionSpec:
+        """A space that ``from_space`` makes this spec of: the number of actions, or the spec itself."""
+        return self.num_actions if self.shape == () and self.low == 0 else self
+
+    @property
     def is_counted(self) -> bool:
         """Whether an action consists of bounded integers: True for all spaces but ``Box``."""
         return self.low is not None

@@ -1,13 +1,19 @@
-"""``InnerMemory``: what framestow's own modules use of a ``ReplayMemory``, below its checked public methods."""
+"""What is below the checked public methods of a ``ReplayMemory``.
+
+``InnerMemory`` is what framestow's own modules use, ``MemoryProperties`` what a memory says of its settings.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import Frames
+from framestow.frames.observation_spec import Frames, ObservationSpec, space_of
+from framestow.lazy_names import HidesNames
+from framestow.replay.action_spec import ActionSpec
 from framestow.replay.added_steps import NO_RUN, CurrentStacks, RunStarts
-from framestow.replay.eviction import evict_unreferenced_frames
+from framestow.replay.eviction import Retention, evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_report import ObservationWatch
 from framestow.replay.sampling import BatchBuilder
@@ -15,6 +21,83 @@ from framestow.replay.sequences import SequenceBuilder
 from framestow.replay.step_checks import EnvIds, GivenStep, SegmentSteps, stage_segment, stage_step
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.store.open_store import OpenStore
+from framestow.storage.frame_storage import Storage
+
+
+class MemoryProperties(HidesNames):
+    """The settings of a ``ReplayMemory`` as read-only properties."""
+
+    inner: InnerMemory
+    _spaces: tuple[Any, Any]
+    _hidden_names = frozenset({"inner"})
+
+    @property
+    def capacity(self) -> int:
+        """Maximum number of transitions."""
+        return self.inner.settings.capacity
+
+    @property
+    def observation_space(self) -> Any:
+        """The space that was given; of a loaded memory a ``FrameSpec``, or a dict or tuple of them.
+
+        A number in such a dict or tuple is its NumPy dtype. Each form builds an equal memory.
+        """
+        space = self._spaces[0]
+        return space_of(space) if isinstance(space, ObservationSpec) else space
+
+    @property
+    def action_space(self) -> Any:
+        """The space that was given; of a loaded memory the number of actions, or an object with shape and dtype.
+
+        Each form builds an equal memory.
+        """
+        space = self._spaces[1]
+        return space.space if isinstance(space, ActionSpec) else space
+
+    @property
+    def stack(self) -> int:
+        """Number of frames in an observation; of several arrays, in the largest stack."""
+        return self.inner.settings.stack
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments that feed the memory."""
+        return self.inner.settings.num_envs
+
+    @property
+    def n_step(self) -> int:
+        """Number of rewards in a transition's return."""
+        return self.inner.settings.n_step
+
+    @property
+    def discount(self) -> float:
+        """γ of the returns."""
+        return self.inner.settings.discount
+
+    @property
+    def storage(self) -> Storage:
+        """How frames are stored: ``"packed"`` or ``"raw"``."""
+        return self.inner.settings.storage
+
+    @property
+    def retention(self) -> Retention:
+        """Which transitions are evicted: ``"fifo"`` or ``"random"``."""
+        return self.inner.settings.retention
+
+    @property
+    def seed(self) -> int | None:
+        """Seed of the random generator, given or drawn; ``None`` for a generator that was loaded."""
+        return self.inner.parts.seed
+
+    @property
+    def max_bytes(self) -> int | None:
+        """Maximum size in bytes; ``None`` without one."""
+        return self.inner.settings.max_bytes
+
+    @property
+    def directory(self) -> Path | None:
+        """Folder that the memory lives in and writes to; ``None`` for any other memory."""
+        return None if self.inner.directory is None else self.inner.directory.path
 
 
 class InnerMemory:

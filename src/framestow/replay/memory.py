@@ -26,7 +26,7 @@ from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.episodes import StoredEpisode, iterate_episodes
 from framestow.replay.eviction import OnDamage, Retention
-from framestow.replay.inner_memory import InnerMemory
+from framestow.replay.inner_memory import InnerMemory, MemoryProperties
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings
@@ -57,7 +57,7 @@ REPR_WAIT_S = 0.1  # for the lock, which a thread holds for microseconds as a ru
 GENERATION_RULE = "it is the number that save() or flush() returned"
 
 
-class ReplayMemory(Closing):
+class ReplayMemory(MemoryProperties, Closing):
     """Replay memory of transitions from ``num_envs`` environments; stores each frame once, losslessly.
 
     >>> import numpy as np
@@ -197,13 +197,13 @@ class ReplayMemory(Closing):
             frames_per_segment=frames_per_segment,
             extras=extras,
         )
+        self._spaces = observation_space, action_space
         # What framestow's own modules use of the memory.
         self.inner = inner = InnerMemory(MemoryParts(settings, sampler, seed, on_damage))
         with inner.parts.notified_sampler.release_on_error():
             check_flush_every(flush_every)
             if folder is not None:
                 inner.live_in(OpenStore.create_or_resume(inner.parts, folder.resolve()), flush_every, self)
-        self.capacity, self.stack, self.num_envs = settings.capacity, settings.stack, settings.num_envs
         # Whether ``begin`` and ``append`` take what is stored, and whether that is one array; every step asks for both.
         self._stores_as_given = settings.layout.stores_as_given
         self._takes_one_array = isinstance(settings.frame, FrameSpec)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import secrets
 import threading
 from collections.abc import Mapping
 from typing import Any
@@ -50,6 +51,8 @@ class MemoryParts:
         on_damage: OnDamage = "raise",
     ) -> None:
         self.settings = settings
+        self.seed: int | None = secrets.randbits(128) if seed is None else seed
+        """Seed of the generators; ``None`` once they are those of a saved memory."""
         self.storage = _make_storage(settings)
         # The newest stack of every environment, for the policy.
         self.stacker = FrameStacker(
@@ -58,13 +61,13 @@ class MemoryParts:
         # Bytes that evicting steps does not free.
         fixed_bytes = self.stacker.nbytes + _open_extras_bytes(settings, self.storage.frames_per_segment)
         self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
-        self.steps: StepStore = make_step_store(settings, self.storage.frames_per_segment, seed)
+        self.steps: StepStore = make_step_store(settings, self.storage.frames_per_segment, self.seed)
         # Counts and evicts damaged segments, or raises their errors.
         self.damage = DamagedSegments(on_damage, self.steps, self.storage)
         self._check_room_for(sampler)
         self.notified_sampler = NotifiedSampler(sampler, self.steps)
         # Draws the batches. Evictions at random have a generator of their own (``RandomRetention``).
-        self.generator = ForkedGenerator(seed)
+        self.generator = ForkedGenerator(self.seed)
         # Held for every change of the parts, and for every draw. Unpacking a batch happens without it.
         self.lock = threading.RLock()
         self.has_borders = False
@@ -156,7 +159,7 @@ class MemoryParts:
         self.notified_sampler.restore(state["sampler"], arrays)
         self._check_room_for(self.notified_sampler.sampler)
         self._charge_sampler()
-        self.generator.bit_generator.state = state["generator"]
+        self.generator.bit_generator.state, self.seed = state["generator"], None
         self.budget.reserve_output(state.get("output_bytes", 0))
         if self.settings.max_bytes is not None:
             self.has_borders = bool((self.steps.flags_of(self.steps.sampleable_indices()) & BORDER).any())

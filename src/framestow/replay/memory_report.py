@@ -21,6 +21,7 @@ class MemoryReport:
     ======================  ========================================================================================
     field                   meaning
     ======================  ========================================================================================
+    transitions, capacity   number of stored transitions, and their maximum
     parts                   bytes in RAM, by part (see below)
     disk_bytes              bytes in the files of a memory with a ``directory``
     frame_bytes             bytes of one uncompressed frame

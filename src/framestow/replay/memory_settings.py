@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from framestow.argument_checks import one_of, real_number, whole_number
 from framestow.errors import InvalidSettingsError, ObservationWarning
-from framestow.frames.observation_spec import AnySpec, spec_from_state
+from framestow.frames.observation_spec import AnySpec, space_of, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.budget import SegmentNeeds
@@ -205,6 +205,14 @@ class MemorySettings:
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of a ``ReplayMemory`` with these settings, without ``threads``."""
         return self.arguments_of(self.state())
+
+    def described(self) -> dict[str, Any]:
+        """Return the arguments of a ``ReplayMemory`` by name, as a caller may give them, without ``threads``."""
+        layout, values = self.layout, self.arguments()
+        values |= {"action_space": self.action.space, "extras": self.extras.description}
+        if layout.takes_frames:
+            return values | {"observation_space": space_of(self.frame), "stack": self.stack}
+        return values | {"observation_space": space_of(layout.spec), "stack_axis": layout.stack_axis}
 
     @staticmethod
     def arguments_of(state: dict[str, Any]) -> dict[str, Any]:

@@ -201,6 +201,13 @@ class ObservationLayout:
             )
         )
 
+    @property
+    def stack_axis(self) -> Any:
+        """The argument that gives these stacks to the arrays of the space: one choice, or a dict by key."""
+        choices = ["none" if stacks is None else (stacks.axis, stacks.depth) for stacks in self.stacks]
+        keys = [array.key for array in self.arrays]
+        return dict(zip(keys, choices, strict=True)) if any(keys) else choices[0]
+
     def flatten(self, observations: Any, name: str = "observation") -> tuple[Any, ...]:
         """Return the arrays of observations; raise ``InvalidStepError`` for missing or extra ones."""
         return self.spec.flatten(observations, name)

@@ -23,6 +23,7 @@ from framestow.argument_checks import whole_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import Frames
+from framestow.lazy_names import HidesNames
 from framestow.one_line import one_line
 from framestow.replay.batch import Batch, describe_batch
 from framestow.replay.budget import OUTPUT_ARRAYS
@@ -106,7 +107,7 @@ class OutputPool:
 BatchOrSequences = TypeVar("BatchOrSequences")
 
 
-class PendingFrames(ABC, Generic[BatchOrSequences]):
+class PendingFrames(HidesNames, ABC, Generic[BatchOrSequences]):
     """Steps that are drawn and looked up, but whose frames are not unpacked yet.
 
     New steps and evictions do not change what ``read`` returns. Call ``read`` once, from any thread, or ``stop``.
@@ -115,6 +116,7 @@ class PendingFrames(ABC, Generic[BatchOrSequences]):
     """
 
     __slots__ = ("_parts", "fields", "frames", "snapshot", "windows")
+    _hidden_names = frozenset({"draw", "fields", "frames", "look_up", "read", "redraw", "snapshot", "windows"})
 
     windows: Windows
     fields: StepFields

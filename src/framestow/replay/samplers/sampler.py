@@ -18,7 +18,7 @@ Slots = npt.NDArray[np.int64]
 
 
 class Draw(NamedTuple):
-    """Indices and importance weights of the drawn transitions, both ``(batch,)``."""
+    """The ``indices`` and importance ``weights`` of the drawn transitions, both ``(batch,)``."""
 
     indices: Indices
     weights: npt.NDArray[np.float32]
@@ -104,12 +104,12 @@ class Sampler(Protocol):
     ...         ranks = np.full(batch_size, len(transitions) - 1)
     ...         return Draw(transitions.sampleable_at(ranks), np.ones(batch_size, np.float32))
 
-    The memory calls all methods under its lock, one at a time, so a sampler needs no locks. An interrupt (Ctrl-C) can
+    The memory calls all methods under its lock, one at a time, so a sampler needs no locks. It calls ``slots_changed``
+    of a class with ``watches_slots = True`` alone. An interrupt (Ctrl-C) can
     end any call between two of its lines.
     """
 
     watches_slots: bool = False
-    """Whether the memory calls ``slots_changed``; a constant of the class."""
 
     @property
     def nbytes(self) -> int:

@@ -325,29 +325,18 @@ def start_over(path: str | PathLike[str], *, keeps_pinned: bool, files: FileSyst
         writer.keep_only(None)
 
 
-NOT_COMPARED = {"labels", "max_bytes"}  # labels are informative; a smaller budget evicts transitions
+NOT_COMPARED = {"label", "max_bytes"}  # labels are informative; a smaller budget evicts transitions
 
 
 def _check_settings(asked: MemorySettings, stored: MemorySettings, folder: Path) -> None:
-    wanted, there = _flat(asked.state()), _flat(stored.state())
-    for name in there | wanted:
+    """Raise ``IncompatibleError`` about the first argument that differs; the spaces come first."""
+    wanted, there = asked.described(), stored.described()
+    for name in {"observation_space": None, "action_space": None} | wanted | there:
         if wanted.get(name) != there.get(name) and name not in NOT_COMPARED:
             raise IncompatibleError(
                 f"{name} is {wanted.get(name)!r}: the memory in {folder} has {there.get(name)!r}; give the same value "
                 "or another directory"
             )
-
-
-def _flat(state: dict[str, Any]) -> dict[str, Any]:
-    """Return settings with dotted names.
-
-    >>> _flat({"capacity": 7, "frame": {"shape": [84, 84]}})
-    {'capacity': 7, 'frame.shape': [84, 84]}
-    """
-    flat: dict[str, Any] = {}
-    for name, value in state.items():
-        flat |= {f"{name}.{inner}": one for inner, one in value.items()} if isinstance(value, dict) else {name: value}
-    return flat
 
 
 def _warn_of_crash(writer: StoreWriter, base: Manifest) -> None:
