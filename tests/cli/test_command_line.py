@@ -58,7 +58,7 @@ def test_train_without_a_game_says_how_to_give_one(capsys: pytest.CaptureFixture
         ),
         (["--preset", "naturre"], "did you mean 'nature'?"),
         (["--steps", "0"], "error: --steps is 0: it must be at least 1"),
-        (["--memory", "4"], "--memory is 4: one transition of each of the 8 environments must fit"),
+        (["--memory", "4"], "--memory is 4: one transition of each of 8 environments must fit"),
         (["--memory", str(10**19)], "--memory is 10000000000000000000: a memory stores 1 to 2**62 transitions"),
         (
             ["--memory", str(2**60), "--steps", "99", "--storage", "raw", "--recipe", "dqn", "--num-envs", "1"],

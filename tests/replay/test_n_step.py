@@ -139,7 +139,7 @@ def test_another_number_of_steps_is_refused(n_step, message):
 
 
 def test_a_capacity_below_one_whole_return_of_every_environment_is_refused():
-    with pytest.raises(InvalidSettingsError, match="capacity is 14: 5 steps of each of the 3 environments must fit"):
+    with pytest.raises(InvalidSettingsError, match="capacity is 14: 5 steps of each of 3 environments must fit"):
         numbered_memory(14, num_envs=3, n_step=5)
     memory = shadowed(15, n_step=5, num_envs=3)
     memory.begin(np.stack([numbered_frame(env_id, 0, 0) for env_id in range(3)]))

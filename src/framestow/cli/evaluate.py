@@ -12,6 +12,7 @@ from rich.console import Console
 from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
+from framestow.one_line import plural
 
 if TYPE_CHECKING:
     from framestow.training.playing import Evaluation, EvaluationProtocol
@@ -120,7 +121,7 @@ def _score_lines(evaluation: Evaluation) -> str:
     from framestow.training.scores import human_normalized, random_and_human_scores  # noqa: PLC0415
 
     played, error, game = evaluation.played_preset, evaluation.standard_error, evaluation.game
-    num_games = "1 game" if len(evaluation.scores) == 1 else f"{len(evaluation.scores):,} games"
+    num_games = plural(len(evaluation.scores), "game")
     lines = [
         f"{game}, trained with preset {evaluation.preset} for {evaluation.agent_steps:,} agent steps; "
         f"{num_games} played{f' with preset {played}' if played != evaluation.preset else ''} "
@@ -130,7 +131,8 @@ def _score_lines(evaluation: Evaluation) -> str:
     ]
     if evaluation.training_mean is not None:
         lines.append(
-            f"mean {evaluation.training_mean:.2f} of the last {len(evaluation.training_scores)} training games: the "
+            f"mean {evaluation.training_mean:.2f} of the last "
+            f"{plural(len(evaluation.training_scores), 'training game')}: the "
             "paper reports the mean of the last 100"
         )
     normalized = human_normalized(game, evaluation.mean)

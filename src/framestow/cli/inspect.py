@@ -18,6 +18,7 @@ from framestow.cli.printing import print_line
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec
+from framestow.one_line import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection, LabelInspection
@@ -74,7 +75,7 @@ def show_shards(shards: Sequence[Inspection], console: Console) -> None:
         table.add_row(shard.folder.name, f"{shard.transitions:,}", format_bytes(shard.nbytes))
     total = sum(shard.nbytes for shard in shards)
     table.add_row("total", f"{sum(shard.transitions for shard in shards):,}", format_bytes(total), style="bold")
-    print_line(console, f"{first.parent}\nmemory of {len(shards)} shards")
+    print_line(console, f"{first.parent}\nmemory of {plural(len(shards), 'shard')}")
     console.print()
     console.print(table)
     print_line(console, f"below: {first.name}; for another one: framestow inspect {second}\n")

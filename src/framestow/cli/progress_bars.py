@@ -19,6 +19,7 @@ from rich.table import Table
 
 from framestow.cli.printing import print_line
 from framestow.offline.transfer import Transferred
+from framestow.one_line import plural
 from framestow.replay.byte_amounts import format_bytes
 
 
@@ -63,7 +64,9 @@ class ProgressDisplay(Progress):
 def show_transfer(console: Console, transferred: Transferred, seconds: float) -> None:
     """Print how much was transferred, which steps were skipped and why, and the notes about the format."""
     print_line(
-        console, f"{transferred.transitions:,} transitions of {transferred.episodes:,} episodes in {seconds:,.1f} s"
+        console,
+        f"{plural(transferred.transitions, 'transition')} of {plural(transferred.episodes, 'episode')} in "
+        f"{seconds:,.1f} s",
     )
     for reason, steps in transferred.left_out.items():
         print_line(console, f"left out: {reason}: {steps:,}")

@@ -22,6 +22,7 @@ from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.machine_limits import num_cores
+from framestow.one_line import plural
 from framestow.process_memory import resident_bytes
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.training import loop
@@ -226,13 +227,13 @@ def _closing_lines(run: TrainingRun, folder: RunFolder, is_stopped: bool) -> dic
     more = "" if is_stopped else f" --steps {2 * run.settings.steps:_}"
     score = "no game finished yet"
     if tally.mean_recent_score is not None:
-        last = f"last {len(tally.recent_scores)} games"
+        last = f"last {plural(len(tally.recent_scores), 'game')}"
         score = f"mean {tally.mean_recent_score:.2f} over the {last}, best {tally.best_score:g}"
         beside = random_and_human_scores(run.settings.game)
         score += f" ({beside})" if beside else ""
     return {
         "run folder": str(folder.path),
-        "steps": f"{tally.agent_steps:,} agent steps, {tally.episodes:,} games, saved",
+        "steps": f"{tally.agent_steps:,} agent steps, {plural(tally.episodes, 'game')}, saved",
         "score": score,
         "memory": f"{report.transitions:,} of {report.capacity:,} transitions in {format_bytes(report.nbytes)}, "
         f"{report.bytes_per_transition:,.1f} bytes each",

@@ -14,6 +14,7 @@ from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.cli.saved_memory import RUN_SETTINGS, SavedMemory, find_memory
 from framestow.errors import FramestowError, InvalidSettingsError
+from framestow.one_line import plural
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class View:
             view = MemoryView.open(*found, find_agent=lambda memory: self._find_agent(found, memory, console))
         with ProgressDisplay(console, "writing the page", "bytes") as progress:
             num_episodes = write_page(view, output, max_bytes, progress)
-        shown = f"{num_episodes:,} of {len(view.table):,} episodes in {format_bytes(output.stat().st_size)}"
+        shown = f"{num_episodes:,} of {plural(len(view.table), 'episode')} in {format_bytes(output.stat().st_size)}"
         print_line(console, f"{shown} written to {output}")
         if self.open:
             webbrowser.open(output.resolve().as_uri())

@@ -192,7 +192,8 @@ class Rollouts(Closing):
         envs, rest = divmod(replay.num_envs, num_actors)
         if rest or not envs:
             raise InvalidSettingsError(
-                f"num_actors is {num_actors}: each actor has an equal part of the {replay.num_envs} environments; give "
+                f"num_actors is {num_actors}: each actor has an equal part of the "
+                f"{plural(replay.num_envs, 'environment')}; give "
                 "a number that divides them, or build the replay with another num_envs"
             )
         self._replay, self._steps, self._silent_s = replay, steps_per_call, silent_s

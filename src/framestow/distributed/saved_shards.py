@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from framestow.errors import DamagedDataError, IncompatibleError
+from framestow.one_line import plural
 from framestow.replay.store.open_store import keep_only as keep_only_generation
 from framestow.replay.store.open_store import start_over as start_over_in_store
 from framestow.storage.files.file_system import DISK
@@ -68,7 +69,8 @@ def read_generation(folder: Path, generation: int, num_shards: int | None = None
     saved = SavedReplay(tuple(content["shards"]), content["state"])
     if num_shards not in (None, len(saved.generations)):
         raise IncompatibleError(
-            f"{folder} has the save of a replay with {len(saved.generations)} shards: this one has {num_shards}; give "
+            f"{folder} has the save of a replay with {plural(len(saved.generations), 'shard')}: this one has "
+            f"{num_shards}; give "
             "the same number"
         )
     return saved

@@ -201,7 +201,8 @@ class ShardWriter(StepCalls):
         pair = np.asarray(chosen, np.float32), np.asarray(best, np.float32)
         if pair[0].shape != (self.num_envs,) or pair[1].shape != (self.num_envs,):
             raise InvalidStepError(
-                f"values have shapes {pair[0].shape} and {pair[1].shape}: the writer has {self.num_envs} environments; "
+                f"values have shapes {pair[0].shape} and {pair[1].shape}: the writer has "
+                f"{plural(self.num_envs, 'environment')}; "
                 "give one number for each"
             )
         self._values = np.stack(pair)

@@ -8,6 +8,7 @@ import numpy as np
 
 from framestow.argument_checks import check_seed
 from framestow.errors import InvalidSettingsError
+from framestow.one_line import clause
 
 
 def spawn_seeds(seed: int | None, num_envs: int) -> list[int]:
@@ -39,7 +40,8 @@ def seed_of_each(seed: int | Sequence[int | None] | None, num_envs: int) -> list
     seeds = list(seed)
     if len(seeds) != num_envs:
         raise InvalidSettingsError(
-            f"seed has {len(seeds)} entries: {num_envs} environments need one each; give that many, or one number"
+            f"seed has {len(seeds)} entries: {clause(num_envs, 'environment', 'need')} one each; give that many, or "
+            "one number"
         )
     return [check_seed(each) for each in seeds]
 

@@ -533,7 +533,7 @@ def _notes(memory: ReplayMemory, planned: list[_EpisodeSlots], cut_ends: CutEnds
     if memory.stack > 1 and settings.stack_padding == "first_frame":
         notes.append("the memory pads stacks with an episode's first frame, Dopamine pads with black frames")
     if memory.num_envs > 1:
-        notes.append(f"the {memory.num_envs} environments follow one after the other, without their numbers")
+        notes.append(f"the {plural(memory.num_envs, 'environment')} follow one after the other, without their numbers")
     if settings.extras:
         notes.append(f"the layout does not store extras: {settings.extras.description}")
     return notes

@@ -27,7 +27,7 @@ from framestow.offline.transfer import (
     fill_folder,
     no_progress,
 )
-from framestow.one_line import one_line, plural
+from framestow.one_line import clause, one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.added_steps import equal_rows
 from framestow.replay.episodes import StoredEpisode
@@ -517,7 +517,8 @@ def _buffers(
         )
     if num_unpadded:
         transferred.notes.append(
-            f"{num_unpadded:,} episodes begin with an observation that is not padded: its older frames are not in the "
+            f"{clause(num_unpadded, 'episode', 'begin')} with an observation that is not padded: its older frames "
+            "are not in the "
             "dataset"
         )
 

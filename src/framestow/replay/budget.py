@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import AnySpec
+from framestow.one_line import plural
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.steps.step_store import StepStore
@@ -118,7 +119,8 @@ class SegmentNeeds:
         least = self._least_bytes(frames)
         if max_bytes < least:
             raise InvalidSettingsError(
-                f"max_bytes is {format_bytes(max_bytes)}: {self.num_envs} environments of {self._bytes_a_frame:,} "
+                f"max_bytes is {format_bytes(max_bytes)}: {plural(self.num_envs, 'environment')} of "
+                f"{self._bytes_a_frame:,} "
                 f"bytes per frame, in segments of {frames} frames, may need {format_bytes(least)} for their open "
                 f"segments and {self.num_sealed} sealed ones; give at least {least:_}"
             )

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from framestow.argument_checks import one_of
 from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
 from framestow.replay.forked_draws import ForkedGenerator
+from framestow.one_line import plural
 from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage
 
@@ -43,7 +44,7 @@ def check_retention(
         if frames_per_segment is not None:
             segments, way_out = f" and segments of {frames} frames", "raise it, give a smaller frames_per_segment"
         raise InvalidSettingsError(
-            f"capacity is {capacity}: retention='random' with {num_envs} environments and a stack of {stack}"
+            f"capacity is {capacity}: retention='random' with {plural(num_envs, 'environment')} and a stack of {stack}"
             f"{segments} needs at least {fewest} transitions, to choose from {MIN_SEALED_SEGMENTS} segments; {way_out} "
             "or use 'fifo'"
         )

@@ -172,9 +172,10 @@ class MemoryParts:
 
     def restart_draws(self, seed: int | None) -> None:
         """Draw batches and evictions as a new memory with this seed does; ``None`` takes fresh entropy."""
-        self.generator.restart(seed)
+        self.seed = secrets.randbits(128) if seed is None else seed
+        self.generator.restart(self.seed)
         if isinstance(self.steps, BlockSteps):
-            self.steps.retention.restart(seed)
+            self.steps.retention.restart(self.seed)
 
     def check(self) -> None:
         """Raise ``AssertionError`` with the broken rule if step store and storage contradict each other; for tests."""

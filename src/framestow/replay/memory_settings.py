@@ -15,6 +15,7 @@ from framestow.argument_checks import one_of, real_number, whole_number
 from framestow.errors import InvalidSettingsError, ObservationWarning
 from framestow.frames.observation_spec import AnySpec, space_of, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
+from framestow.one_line import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.budget import SegmentNeeds
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
@@ -100,13 +101,15 @@ class MemorySettings:
         self._check_numbers()
         if self.capacity < self.num_envs:
             raise InvalidSettingsError(
-                f"capacity is {self.capacity}: one transition of each of the {self.num_envs} environments must fit; "
+                f"capacity is {self.capacity}: one transition of each of {plural(self.num_envs, 'environment')} must "
+                "fit; "
                 f"raise it to {self.num_envs}"
             )
         one_of("stack_padding", self.stack_padding, STACK_PADDINGS, "take 'first_frame'")
         if self.capacity < self.n_step * self.num_envs:
             raise InvalidSettingsError(
-                f"capacity is {self.capacity}: {self.n_step} steps of each of the {self.num_envs} environments must "
+                f"capacity is {self.capacity}: {plural(self.n_step, 'step')} of each of "
+                f"{plural(self.num_envs, 'environment')} must "
                 f"fit to complete a return of {self.n_step} rewards; raise it to {self.n_step * self.num_envs}"
             )
         if self.frames_per_segment is not None:
@@ -114,7 +117,8 @@ class MemorySettings:
         check_retention(self.retention, self.capacity, self.num_envs, self.stack, self.frames_per_segment)
         if self.labels and len(self.labels) != self.num_envs:
             raise InvalidSettingsError(
-                f"label has {len(self.labels)} names: the memory has {self.num_envs} environments; give one name for "
+                f"label has {plural(len(self.labels), 'name')}: the memory has "
+                f"{plural(self.num_envs, 'environment')}; give one name for "
                 "all, or one for each"
             )
 
@@ -127,7 +131,7 @@ class MemorySettings:
         if is_vector and self.num_envs > 1 and all(one.observed_shape[:1] == (self.num_envs,) for one in arrays):
             raise InvalidSettingsError(
                 f"observation_space is {observation_space!r} and action_space {action_space!r}: they are those of all "
-                f"{self.num_envs} environments together; {ONE_ENVIRONMENT_S} (or give stack_axis= too, if one "
+                f"{plural(self.num_envs, 'environment')} together; {ONE_ENVIRONMENT_S} (or give stack_axis= too, if one "
                 "environment has these spaces)"
             )
 

@@ -29,6 +29,7 @@ from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, 
 from framestow.distributed.shard import StartShards
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import observation_spec
+from framestow.one_line import plural
 from framestow.storage.frame_storage import usual_frames_per_segment
 from framestow.torch.tensor_batch import pixels_to_device
 from framestow.training.checkpoint import RunState, read_run_state, write_checkpoint
@@ -195,7 +196,8 @@ class DistributedRun:
     def describe_players(self) -> str:
         """Return the numbers of actors, of their environments, and of shards."""
         settings = self.settings
-        return f"{settings.actors} actors of {settings.num_envs} environments, {settings.shards} shards"
+        actors, envs = plural(settings.actors, "actor"), plural(settings.num_envs, "environment")
+        return f"{actors} of {envs}, {plural(settings.shards, 'shard')}"
 
     def parts(self) -> dict[str, str]:
         """Return how many actors and shards are alive, and who waits for whom, for the display of the progress."""

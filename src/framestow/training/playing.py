@@ -21,6 +21,7 @@ from framestow.envs import AtariEnv, FinishedGame, Recorder, finished_games
 from framestow.envs.atari.presets import PRESETS, Preset, differing_fields, find_preset
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
+from framestow.one_line import plural
 from framestow.replay.memory import ReplayMemory
 from framestow.training.checkpoint import read_agent, read_agent_steps
 from framestow.training.run import choose_device, num_actions_of
@@ -137,7 +138,8 @@ class EvaluationProtocol:
     def __str__(self) -> str:
         preset = self.preset
         return (
-            f"protocol {self.name} ({self.source}): {self.episodes} games of at most {preset.max_episode_frames:,} "
+            f"protocol {self.name} ({self.source}): {plural(self.episodes, 'game')} of at most "
+            f"{preset.max_episode_frames:,} "
             f"emulator frames, sticky actions {preset.sticky_probability:g}, up to {preset.max_noops} no-ops, "
             f"{preset.action_set} action set, lost lives {preset.life_loss}, epsilon {self.epsilon:g}"
         )

@@ -27,6 +27,7 @@ from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import list_games
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.memory_plot import plot_memory, require_matplotlib
+from framestow.one_line import plural
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection, inspect_memory
 from framestow.replay.memory import ReplayMemory
@@ -310,7 +311,7 @@ def _score_table(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
             rows.append((f"{run.name}, evaluated", *_evaluation_row(run.evaluation), skip))
         num_games = min(LAST, len(run.scores))
         preset = f"preset {run.settings.preset}, seed {run.settings.seed}"
-        how = f"mean of the last {num_games} training games, {preset}"
+        how = f"mean of the last {plural(num_games, 'training game')}, {preset}"
         rows.append((f"{run.name}, training", how, run.mean_of_last(LAST), run.agent_steps, skip))
     num_own = len(rows)
     if game in RANDOM_AND_HUMAN:
@@ -340,7 +341,7 @@ def _score_table(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
 def _evaluation_row(evaluation: dict[str, Any]) -> tuple[str, float, int]:
     error = evaluation["standard_error"]
     how = (
-        f"mean of {len(evaluation['scores'])} games"
+        f"mean of {plural(len(evaluation['scores']), 'game')}"
         + ("" if error is None else f", standard error {error:.2f}")
         + f", median {evaluation['median']:g}"
         + (f", protocol {evaluation['protocol']}" if evaluation.get("protocol") else "")

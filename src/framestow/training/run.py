@@ -236,7 +236,7 @@ def num_actions_of(env: VectorEnv[Any, Any, Any]) -> int:
 def _check_saved(memory: ReplayMemory, settings: Settings) -> None:
     if (memory.capacity, memory.num_envs) != (settings.memory, settings.num_envs):
         raise IncompatibleError(
-            f"the saved memory has capacity {memory.capacity:,} and {memory.num_envs} environments: "
+            f"the saved memory has capacity {memory.capacity:,} and {plural(memory.num_envs, 'environment')}: "
             f"the settings have {settings.memory:,} and {settings.num_envs}; restore settings.json"
         )
     retention = memory.inner.settings.retention
@@ -288,7 +288,7 @@ def memory_arguments(settings: Settings) -> dict[str, Any]:
 def _check_vector(env: VectorEnv[Any, Any, Any], settings: Settings) -> None:
     if env.num_envs != settings.num_envs:
         raise InvalidSettingsError(
-            f"num_envs is {settings.num_envs}: make_env returned {env.num_envs} environments; "
+            f"num_envs is {settings.num_envs}: make_env returned {plural(env.num_envs, 'environment')}; "
             "return settings.num_envs of them"
         )
     if env.metadata.get("autoreset_mode") not in (AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP):

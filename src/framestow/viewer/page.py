@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
+from framestow.one_line import plural
 from framestow.replay.byte_amounts import format_bytes
 from framestow.training.page_style import read_style
 from framestow.viewer.memory_view import ROWS_A_SPARK_BLOCK, MemoryView
@@ -175,6 +176,6 @@ def _describe(view: MemoryView, chosen: dict[int, str], max_bytes: int) -> str:
     rest = len(chosen) - sum(counts.values())
     parts += [f"{rest:,} in between"] if rest else []
     return (
-        f"This page has {len(chosen):,} of {total:,} episodes, to stay within {format_bytes(max_bytes)}: "
+        f"This page has {len(chosen):,} of {plural(total, 'episode')}, to stay within {format_bytes(max_bytes)}: "
         f"{', '.join(parts)}. A larger --max-size takes more of them, and --serve shows all."
     )

@@ -237,7 +237,7 @@ class TestRefusals:
         [
             (
                 np.zeros((2, 6, 5, 4), np.uint8),
-                r"^observations have shape \(2, 6, 5, 4\): 2 environments have ",
+                r"^observations have shape \(2, 6, 5, 4\): 2 environments take ",
             ),
             (np.full((2, 4, 6, 5), 0.5), "^observations have dtype float64: some values would change in uint8"),
             (np.full((2, 4, 6, 5), 256), "^observations have dtype int64: some values would change in uint8"),

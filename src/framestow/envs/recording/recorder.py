@@ -33,7 +33,7 @@ from framestow.envs.recording.step_recording import (
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.envs.vector.calls import ClosedError, VectorStep, check_timeout, split_options
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
-from framestow.one_line import one_line
+from framestow.one_line import clause, one_line, plural
 
 
 class PendingExtras:
@@ -131,7 +131,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         num_envs = getattr(memory, "num_envs", self.num_envs)
         if num_envs != self.num_envs:
             raise InvalidSettingsError(
-                f"memory has num_envs {num_envs}: the vector environment has {self.num_envs} environments; "
+                f"memory has num_envs {num_envs}: the vector environment has {plural(self.num_envs, 'environment')}; "
                 "make both with the same number"
             )
         self.autoreset_mode = find_mode(find_autoreset_mode(env) if autoreset_mode is None else autoreset_mode)
@@ -304,7 +304,7 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         mode = state.get("autoreset_mode", self.autoreset_mode.value)
         if has_ended.shape != (self.num_envs,) or mode != self.autoreset_mode.value:
             raise IncompatibleError(
-                f"state is of {has_ended.size} environments with {mode}: these are {self.num_envs} with "
+                f"state is of {plural(has_ended.size, 'environment')} with {mode}: these are {self.num_envs} with "
                 f"{self.autoreset_mode.value}; make the same ones"
             )
         load_state_dict = state_method(self.env, "load_state_dict")
@@ -337,7 +337,8 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         copied = as_array("actions", actions, InvalidStepError).copy()
         if copied.shape[:1] != (self.num_envs,):
             raise InvalidStepError(
-                f"actions have shape {copied.shape}: {self.num_envs} environments need one each; give exactly so many"
+                f"actions have shape {copied.shape}: {clause(self.num_envs, 'environment', 'need')} one each; give "
+                "exactly so many"
             )
         return copied
 

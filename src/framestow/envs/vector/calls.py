@@ -15,7 +15,7 @@ from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
 from framestow.argument_checks import as_array, check_callable, real_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.one_line import plural
+from framestow.one_line import clause, plural
 
 VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]
 """Observations, rewards, terminated, truncated and infos: the result of a vector environment's ``step``."""
@@ -129,7 +129,7 @@ def one_action_each(
         ) from error
     if len(each) != num_envs:
         raise InvalidStepError(
-            f"there are {len(each)} actions: {num_envs} environments need one each; give exactly so many"
+            f"there are {len(each)} actions: {clause(num_envs, 'environment', 'need')} one each; give exactly so many"
         )
     for number, action in enumerate(each):
         if not single_space.contains(action):
@@ -217,7 +217,7 @@ def one_value_each(values: Any, num_envs: int) -> list[Any]:
     each = list(values) if isinstance(values, (list, tuple)) else [values] * num_envs
     if len(each) != num_envs:
         raise InvalidStepError(
-            f"there are {len(each)} values: {num_envs} environments need one each; give exactly so many"
+            f"there are {len(each)} values: {clause(num_envs, 'environment', 'need')} one each; give exactly so many"
         )
     return each
 

@@ -19,6 +19,7 @@ from framestow.envs.seeding import replacement_seed, seed_of_each
 from framestow.envs.vector.autoreset import POLICIES
 from framestow.envs.vector.infos import batch_infos
 from framestow.errors import IncompatibleError, InvalidStepError
+from framestow.one_line import plural
 
 
 class PendingLosses:
@@ -184,7 +185,7 @@ class EpisodeStates:
             )
         if state["autoreset_mode"] != self.mode.value or len(state["envs"]) != self.num_envs:
             raise IncompatibleError(
-                f"state is of {len(state['envs'])} environments with {state['autoreset_mode']}: these are "
+                f"state is of {plural(len(state['envs']), 'environment')} with {state['autoreset_mode']}: these are "
                 f"{self.num_envs} with {self.mode.value}; use the same number and mode"
             )
 

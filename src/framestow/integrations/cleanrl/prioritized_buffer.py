@@ -17,7 +17,7 @@ from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSa
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack, steps_following
 from framestow.integrations.drop_in.row_buffer import as_rows_of
-from framestow.one_line import one_line
+from framestow.one_line import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.samplers.prioritized import Prioritized
@@ -394,6 +394,6 @@ def _each(name: str, values: Any, num_envs: int) -> Array:
     if array.shape == (num_envs,):
         return array
     if array.shape not in ((), (1,)):
-        there_are = "is 1 environment" if num_envs == 1 else f"are {num_envs} environments"
+        there_are = "is 1 environment" if num_envs == 1 else f"are {plural(num_envs, 'environment')}"
         raise InvalidStepError(f"{name} have shape {array.shape}: there {there_are}; give one value for each")
     return np.broadcast_to(array, num_envs)

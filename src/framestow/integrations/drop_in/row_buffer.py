@@ -19,7 +19,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack
-from framestow.one_line import one_line
+from framestow.one_line import clause, one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.storage.frame_storage import Storage
@@ -60,7 +60,8 @@ def as_rows_of(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
         return array
     if _longer_axes(array.shape) != _longer_axes(shape):
         raise InvalidStepError(
-            f"observations have shape {array.shape}: {num_envs} environments have {shape}; give one observation each"
+            f"observations have shape {array.shape}: {clause(num_envs, 'environment', 'take')} {shape}; give one "
+            "observation each"
         )
     return array.reshape(shape)
 
@@ -191,7 +192,7 @@ class RowBuffer:
         actions = as_array("actions", action, InvalidStepError)
         if actions.size != self.n_envs * self.action_dim:
             raise InvalidStepError(
-                f"actions have shape {actions.shape}: {self.n_envs} environments have "
+                f"actions have shape {actions.shape}: {clause(self.n_envs, 'environment', 'take')} "
                 f"{(self.n_envs, self.action_dim)}; give one action for each environment"
             )
         actions = actions.reshape(self.n_envs, self.action_dim)

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
 from framestow.frames.observation_spec import AnySpec
+from framestow.one_line import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.step_fields import BEGINS_EPISODE, NO_EXTRAS, ExtrasSpec, slot_record
 
@@ -347,7 +348,7 @@ def slots_from_arrays(arrays: Arrays, record: np.dtype[Any], num_envs: int) -> S
         field[...] = arrays[name]
     if (arrays["steps.env_id"] >= num_envs).any():
         raise DamagedDataError(
-            f"a slot has environment {arrays['steps.env_id'].max()}: the memory has {num_envs} environments; "
+            f"a slot has environment {arrays['steps.env_id'].max()}: the memory has {plural(num_envs, 'environment')}; "
             "load an older save"
         )
     return slots
@@ -372,7 +373,7 @@ def restore_env_arrays(steps: StepStore, arrays: Arrays) -> None:
     for name, values in saved.items():
         if values.shape != (steps.num_envs,):
             raise DamagedDataError(
-                f"steps.{name} has shape {values.shape}: this memory has {steps.num_envs} environments; "
+                f"steps.{name} has shape {values.shape}: this memory has {plural(steps.num_envs, 'environment')}; "
                 "load an older save"
             )
     for name, values in saved.items():
@@ -410,7 +411,7 @@ def restore_starts(steps: StepStore, arrays: Arrays) -> None:
     if not fits or len(oldest) != (counts > 0).sum():
         raise DamagedDataError(
             f"{EPISODE_KEYS[2]} has {len(num_frames)} entries and {EPISODE_KEYS[1]} {len(oldest)}: {counts.tolist()} "
-            f"episodes of {steps.num_envs} environments need other numbers; load an older save"
+            f"episodes of {plural(steps.num_envs, 'environment')} must have other numbers; load an older save"
         )
     firsts = (np.cumsum(counts) - counts)[counts > 0]
     behind = np.cumsum(num_frames)
