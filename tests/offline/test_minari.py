@@ -479,7 +479,7 @@ def test_an_episode_that_begins_in_its_middle_is_noted(tmp_path: Path):
 
     notes = export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0")).notes
 
-    assert notes[-1].startswith("1 episodes begin with an observation that is not padded")
+    assert notes[-1].startswith("1 episode begins with an observation that is not padded")
 
 
 def test_repr_of_a_dataset_has_its_id_and_counts_its_episodes_and_steps(tmp_path: Path):

@@ -161,7 +161,7 @@ WRONG_STEPS = {
     "a next observation with the axis": (
         {},
         {"next_observation": PICTURES[:1]},
-        "next_observation has shape (1, 6, 6): it is of several environments, and what stands before it is of one",
+        "next_observation has shape (1, 6, 6), of several environments, and observation (6, 6), of one: all arrays",
     ),
     "an axis too few": (
         {},
@@ -197,7 +197,9 @@ def test_the_part_of_an_observation_that_differs_is_named():
         {"camera": PICTURES[0], "joints": PICTURES[:1, 0, :3]},
     )
 
-    message = "next_observation['joints'] has shape (1, 3): it is of several environments, and what stands before it"
+    message = (
+        "next_observation['joints'] has shape (1, 3), of several environments, and observation['camera'] (6, 6), of one"
+    )
     with pytest.raises(InvalidStepError, match=re.escape(message)):
         memory.add(one, 0, 0.0, several, False, False)
 

@@ -131,7 +131,8 @@ class MemorySettings:
         if is_vector and self.num_envs > 1 and all(one.observed_shape[:1] == (self.num_envs,) for one in arrays):
             raise InvalidSettingsError(
                 f"observation_space is {observation_space!r} and action_space {action_space!r}: they are those of all "
-                f"{plural(self.num_envs, 'environment')} together; {ONE_ENVIRONMENT_S} (or give stack_axis= too, if one "
+                f"{plural(self.num_envs, 'environment')} together; {ONE_ENVIRONMENT_S} (or give stack_axis= too, if "
+                "one "
                 "environment has these spaces)"
             )
 

@@ -234,7 +234,8 @@ class ObservationLayout:
             if num_more < 0:
                 num_more = more
             if not 0 <= more <= 1 or more != num_more or following.ndim - num_axes != more:
-                self._refuse_axes(array_spec, {"observation": array, "next_observation": following}, num_more)
+                first = _as_array("observation", self.arrays[0], observations[0])
+                self._refuse_axes(array_spec, {"observation": array, "next_observation": following}, first, num_more)
             rows.append(array if more else array[None])
             next_rows.append(following if more else following[None])
         return rows, next_rows, num_more == 0
@@ -291,8 +292,10 @@ class ObservationLayout:
             )
         return as_native(array, frame.dtype).reshape(observed)
 
-    def _refuse_axes(self, array_spec: ArraySpec, arrays: Mapping[str, npt.NDArray[Any]], num_more: int) -> NoReturn:
-        """Raise the error about two arrays by name, of which one has another number of axes than those before."""
+    def _refuse_axes(
+        self, array_spec: ArraySpec, arrays: Mapping[str, npt.NDArray[Any]], first: npt.NDArray[Any], num_more: int
+    ) -> NoReturn:
+        """Raise the error about two arrays by name, of which one has the axis of environments unlike the first."""
         for name, array in arrays.items():
             more = array.ndim - array_spec.num_axes
             if more not in (0, 1):
@@ -300,10 +303,11 @@ class ObservationLayout:
             if more != num_more:
                 kinds = ("several environments", "one") if more else ("one environment", "several")
                 raise InvalidStepError(
-                    f"{name}{array_spec.subscript} has shape {array.shape}: it is of {kinds[0]}, and what stands "
-                    f"before it is of {kinds[1]}; give all arrays with the axis of environments, or none"
+                    f"{name}{array_spec.subscript} has shape {array.shape}, of {kinds[0]}, and "
+                    f"observation{self.arrays[0].subscript} {first.shape}, of {kinds[1]}: all arrays have the axis of "
+                    "environments, or none; add it with array[None]"
                 )
-        raise AssertionError("all arrays have the axes of those before")
+        raise AssertionError("all arrays have the axes of the first")
 
     def _refuse_shape(
         self, array_spec: ArraySpec, name: str, shape: tuple[int, ...], num_envs: int | None = None

@@ -50,7 +50,7 @@ def assert_holds(steps, rows):
 REFUSED = {
     "an action out of range": lambda row: (row[0], np.array([1, 5]), *row[2:]),
     "a reward that is no number": lambda row: (*row[:2], np.array([0.0, np.nan]), *row[3:]),
-    "flags that are no booleans": lambda row: (*row[:4], np.zeros(ENVS), row[5]),
+    "flags that are no booleans": lambda row: (*row[:4], np.full(ENVS, 0.5), row[5]),
     "observations of another dtype": lambda row: (row[0].astype(np.float32), *row[1:]),
     "observations of too many environments": lambda row: (np.concatenate([row[0], row[0]]), *row[1:]),
     "next observations of another dtype": lambda row: (*row[:3], row[3].astype(np.int64), *row[4:]),

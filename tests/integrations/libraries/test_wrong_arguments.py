@@ -153,9 +153,7 @@ def observed(first, second):
 
 STACKED = {"stack_size": 4, "padding_type": "reset", "axis": "first"}
 CALLS = {
-    "cleanrl.ReplayBuffer": Call(
-        cleanrl.ReplayBuffer, ROWS, ROWS_TAKE | {"observation_space": "array"}, ROWS_REFUSE | {"device": ["gpu"]}
-    ),
+    "cleanrl.ReplayBuffer": Call(cleanrl.ReplayBuffer, ROWS, ROWS_TAKE, ROWS_REFUSE | {"device": ["gpu"]}),
     "cleanrl.ReplayBuffer.add": Call(
         lambda **step: filled(cleanrl.ReplayBuffer, 1).add(**step), STEP, STEP_TAKES, STEP_REFUSES
     ),
