@@ -193,9 +193,12 @@ def test_a_folder_is_resumed_with_the_same_extras_only(tmp_path):
         pass
 
     for declared, message in (
-        (None, "extras.is_greedy is None: the memory in"),
-        (COLUMNS | {"more": np.int8}, "extras.more is ('int8', []): the memory in"),
-        (COLUMNS | {"visits": np.int32}, "extras.visits is ('int32', []): the memory in"),
+        (None, "extras is 'none': the memory in"),
+        (COLUMNS | {"more": np.int8}, "extras is 'is_greedy bool, log_prob float32, more int8, state float64 2x3"),
+        (
+            COLUMNS | {"visits": np.int32},
+            "extras is 'is_greedy bool, log_prob float32, state float64 2x3, visits int32'",
+        ),
     ):
         with pytest.raises(IncompatibleError, match=re.escape(message)):
             memory_with(declared, **folder)
