@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from framestow.argument_checks import one_of
 from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
-from framestow.replay.forked_draws import ForkedGenerator
 from framestow.one_line import plural
+from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage
 
