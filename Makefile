@@ -248,7 +248,7 @@ wheel: $(STAMPS)/build-tools  ## build a wheel and a source distribution in dist
 
 $(RELEASE)/ready: release/requirements.txt
 	$(PYTHON) -m venv $(RELEASE)
-	$(RELEASE)/bin/python -m pip --disable-pip-version-check install --quiet -r release/requirements.txt
+	$(RELEASE)/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r release/requirements.txt
 	@touch $@
 
 release-check: $(RELEASE)/ready $(STAMPS)/test-$(NAMES)  ## build, check and test what would be released, and print what is missing; ARGS=--quick

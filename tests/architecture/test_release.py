@@ -180,3 +180,24 @@ def test_instructions_beyond_sse2_are_found_in_a_disassembly():
     found = CHECK["functions_beyond_sse2"](disassembly)
 
     assert {"framestow::to_floats_by_eight(unsigned char const*)": 2, "framestow::wrong()": 3} == found
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / ".github/workflows").glob("*.yml")), ids=lambda path: path.name)
+def test_a_workflow_runs_only_what_a_hash_names(path):
+    text = path.read_text(encoding="utf-8")
+    uses = re.findall(r"^ *-? *uses: *(.*)$", text, re.MULTILINE)
+    installs = re.findall(r"\bpip3? install\b.*$", text, re.MULTILINE)
+
+    assert [] == [each for each in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}  # v\d+\.\d+\.\d+", each)]
+    assert [] == [each for each in installs if "--require-hashes -r release/requirements.txt" not in each]
+    assert uses
+
+
+def test_the_hashed_release_tools_are_those_that_are_asked_for():
+    asked, hashed = (
+        {match[1]: match[2] for match in re.finditer(r"^([\w-]+)==(\S+)", text, re.MULTILINE)}
+        for text in ((ROOT / f"release/requirements.{end}").read_text(encoding="utf-8") for end in ("in", "txt"))
+    )
+
+    assert asked
+    assert asked == {name: hashed.get(name) for name in asked}
