@@ -34,6 +34,19 @@ def clause(number: int, noun: str, verb: str) -> str:
     return f"{plural(number, noun)} {verb}{'s' if number == 1 else ''}"
 
 
+def printable(text: str) -> str:
+    r"""Return ``text`` with what a terminal obeys or hides as escapes: all that ``str.isprintable`` does not know.
+
+    These are control characters, line breaks, bidi overrides, invisible characters and lone surrogates.
+
+    >>> printable("a\x1b]0;b\x07\n\u202ec\udc80 \u00e9") == r"a\x1b]0;b\x07\n\u202ec\udc80 é"
+    True
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
 def shapes(arrays: Any) -> str:
     """Return shape and dtype of an array or a tensor, or of each in dicts and tuples.
 

@@ -14,6 +14,7 @@ from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SPACES, AnyPlay
 from oracles.damage import damage_a_block_of_steps, damage_a_segment
 from oracles.memories_to_draw_from import MEMORIES
 from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
+from oracles.resealed import reseal
 from oracles.shown_resources import ShownEpisode, assert_shows, read
 
 
@@ -225,3 +226,25 @@ def test_a_resource_that_does_not_exist_is_a_lookup_error(name, tmp_path):
 
     with pytest.raises(LookupError):
         view.resource(name)
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf])
+def test_a_reward_that_is_not_finite_is_said_and_everything_is_shown(wrong, tmp_path):
+    def put_wrong_reward(manifest, arrays):
+        arrays["columns.reward"][2] = wrong
+        return manifest
+
+    memory = numbered_memory(100)
+    for episode in range(2):
+        play_episode(memory, episode, 4, terminated=True)
+    memory.save(tmp_path / "shown")
+    reseal(tmp_path / "shown", put_wrong_reward)
+
+    view = MemoryView.open(tmp_path / "shown")
+
+    shown = read(view, "memory").values
+    assert ["1 episode with a reward that is not finite: verify names its place"] == shown["damage"]
+    assert shown["mean_return"] is None
+    assert [wrong, 6] == pytest.approx(read(view, "episodes").arrays["return"].tolist(), nan_ok=True)
+    assert [0, 1, wrong, 3] == pytest.approx(ShownEpisode(view, 0).steps["reward"].tolist(), nan_ok=True)
+    assert "<svg" in read(view, "distribution").values["charts"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import webbrowser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 import framestow.viewer.page
 from framestow import FrameSpec, ReplayMemory
 from framestow.cli import main
+from oracles.damage import damage_a_segment
 from oracles.numbered_steps import numbered_memory, play_episode
 from oracles.shown_resources import resources_of_page
 
@@ -96,6 +98,19 @@ def test_wrong_arguments_are_refused(noisy, capsys, arguments, message):
     assert 2 == main(["view", str(noisy), *arguments])
 
     assert message in capsys.readouterr().err
+
+
+def test_damage_that_is_found_while_the_page_is_written_is_printed_and_shown(noisy, tmp_path, capsys):
+    damaged = shutil.copytree(noisy, tmp_path / "damaged")
+    damage_a_segment(damaged)
+
+    assert 0 == main(["view", str(damaged), "--output", str(tmp_path / "page.html")])
+
+    printed = capsys.readouterr().out
+    [shown] = resources_of_page(tmp_path / "page.html")["memory"].values["damage"]
+    assert "frames.000001.log" in shown
+    assert f"warning: {shown}\n" in printed
+    assert f"framestow verify {damaged}\n" in printed
 
 
 def test_a_path_without_a_memory_is_refused(tmp_path, capsys):

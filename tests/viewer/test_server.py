@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import re
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from framestow.viewer import server as server_module
 from framestow.viewer.memory_view import MemoryView
-from framestow.viewer.server import ViewServer
+from framestow.viewer.server import MAX_CONNECTIONS, ViewServer
 from oracles.numbered_steps import numbered_memory, play_episode
 from oracles.shown_resources import unpack
 
@@ -130,3 +135,55 @@ def test_the_command_prints_the_address_and_stops_at_ctrl_c(folder):
     assert (0, "") == (process.returncode, err)
     assert out.endswith("stopped\n")
     assert not list(folder.parent.glob("*.html"))
+
+
+def connect(server: ViewServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", int(server.host.partition(":")[2])), timeout=10)
+
+
+def test_a_client_that_sends_a_byte_at_a_time_is_given_up_and_others_are_answered_meanwhile(server, monkeypatch):
+    monkeypatch.setattr(server_module, "REQUEST_S", 0.3)
+    with connect(server) as slow:
+        began = time.monotonic()
+        slow.sendall(b"GET / HTTP/1.0\r\n")
+        assert 200 == ask(server, "")[0]
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() - began < 5:
+                slow.sendall(b"x")
+                time.sleep(0.02)
+
+        assert 0.3 <= time.monotonic() - began < 5
+
+
+def test_clients_beyond_the_bound_get_no_thread(server, monkeypatch):
+    monkeypatch.setattr(server_module, "REQUEST_S", 2)
+    before = threading.active_count()
+    with contextlib.ExitStack() as connections:
+        for _ in range(MAX_CONNECTIONS + 20):
+            last = connections.enter_context(connect(server))
+        with contextlib.suppress(ConnectionError):
+            assert b"" == last.recv(1)
+
+        assert MAX_CONNECTIONS - 5 <= threading.active_count() - before <= MAX_CONNECTIONS  # five may be ending
+    deadline = time.monotonic() + 10
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert 200 == ask(server, "")[0]
+
+
+@pytest.mark.parametrize("kind", ["episode", "sparklines", "frames/0"])
+def test_a_number_of_5000_digits_names_nothing(server, kind, capfd):
+    assert 404 == ask(server, f"{source_of(ask(server, '')[1])}/{kind}/{'9' * 5_000}")[0]
+
+    assert "" == capfd.readouterr().err
+
+
+def test_a_client_that_leaves_ends_in_no_traceback(server, capfd):
+    for begun in (b"", b"GET", f"GET /{server.address.split('/')[3]}/ HTTP/1.0\r\nHost: {server.host}\r\n\r\n".encode()):
+        with connect(server) as connection:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset at once
+            connection.sendall(begun)
+    assert 200 == ask(server, "")[0]
+
+    server.close()
+    assert "" == capfd.readouterr().err

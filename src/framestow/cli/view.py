@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.console import Console
 
-from framestow.cli.printing import print_line
+from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.cli.saved_memory import RUN_SETTINGS, SavedMemory, find_memory
 from framestow.errors import FramestowError, InvalidSettingsError
@@ -20,6 +20,9 @@ from framestow.replay.byte_amounts import format_bytes, parse_bytes
 if TYPE_CHECKING:
     from framestow.replay.memory import ReplayMemory
     from framestow.viewer.agent_values import AgentValues
+
+
+MOST_MESSAGES = 3  # about damage; the page has more
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +78,10 @@ class View:
             num_episodes = write_page(view, output, max_bytes, progress)
         shown = f"{num_episodes:,} of {plural(len(view.table), 'episode')} in {format_bytes(output.stat().st_size)}"
         print_line(console, f"{shown} written to {output}")
+        for message in list(view.damage)[:MOST_MESSAGES]:
+            print_warning(console, message)
+        if view.damage:
+            print_warning(console, f"the memory is damaged; the places: framestow verify {found.folder}")
         if self.open:
             webbrowser.open(output.resolve().as_uri())
         return 0

@@ -6,6 +6,7 @@ the axes are part of the picture: titles and legends are HTML text, which stays 
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -66,7 +67,7 @@ class Key:
 
 def chart(title: str, layers: Sequence[Layer], caption: str, legend: Sequence[Key] = ()) -> str:
     """Return a chart as an HTML ``figure``. ``caption`` tells what the axes mean, with units. Texts are escaped."""
-    shown = [layer for layer in layers if len(layer.xs)]
+    shown = [finite for layer in layers if len((finite := _finite(layer)).xs)]
     picture = _picture(title, shown) if shown else "<p class='note'>nothing to show yet</p>"
     keys = "".join(f"<span>{_swatch(key)}{escape(key.text)}</span>" for key in legend)
     return (
@@ -114,6 +115,13 @@ def short_number(value: float) -> str:
         if abs(value) >= size:
             return f"{value / min(size, 1e3 if unit == 'k' else size):g}{unit}"
     return f"{value:.4g}"
+
+
+def _finite(layer: Layer) -> Layer:
+    """Return the points of a layer that can be drawn."""
+    is_finite = np.isfinite([layer.xs, *_heights(layer)]).all(axis=0)
+    arrays = {name: value[is_finite] for name, value in vars(layer).items() if isinstance(value, np.ndarray)}
+    return dataclasses.replace(layer, **arrays)
 
 
 def _picture(title: str, layers: Sequence[Layer]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def describe_distribution(memory: ReplayMemory, table: EpisodeTable, shown: npt.
                 drawn = memory.inner.parts.notified_sampler.draw_on_copies(NUM_DRAWS, memory.inner.parts.generator)
             charts = _draw_charts(memory, drawn) + charts
         except NothingToSampleError as error:
-            charts = f"<p class='alarm'>{error}</p>" + charts
+            charts = f"<p class='alarm'>{escape(str(error))}</p>" + charts
     best = _Best.of(memory, table, shown)
     key = _picture_key(memory)
     frames = np.zeros((len(best.indices), memory.inner.settings.frame.frame_specs[key].nbytes), np.uint8)

@@ -50,8 +50,12 @@ def steps_of_piece(memory: ReplayMemory, episode: StoredEpisode, number: int) ->
     return np.arange(max(start, 0), min(start + length, len(episode)))
 
 
-def read_piece(memory: ReplayMemory, episode: StoredEpisode, first_position: int, number: int) -> bytes:
+def read_piece(
+    memory: ReplayMemory, episode: StoredEpisode, first_position: int, number: int
+) -> tuple[bytes, list[Gap]]:
     """Return a piece of an episode: its frames from ``number`` times ``frames_per_piece`` on, and its observations.
+
+    Returns the frames too that it could not read.
 
     Frame 0 is the newest frame of the first observation; frames before it have negative numbers. The piece has, for
     each array k of an observation:
@@ -90,7 +94,7 @@ def read_piece(memory: ReplayMemory, episode: StoredEpisode, first_position: int
         "gaps": [list(gap) for gap in gaps if gap.first < stop and gap.first + gap.num_frames > start],
         "lost": reasons,
     }
-    return pack_columns(values, arrays)
+    return pack_columns(values, arrays), gaps
 
 
 def _read_frames(

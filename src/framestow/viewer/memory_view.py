@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from framestow.errors import IncompatibleError
 from framestow.frames.frame_spec import ArraySpec
+from framestow.one_line import plural
 from framestow.replay.inspection import find_files
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
@@ -37,6 +38,7 @@ FindAgent = Callable[[ReplayMemory], "AgentValues | None"]  # returns the agent 
 ROWS_A_SPARK_BLOCK = 16  # episodes whose sparklines are one resource
 MEMORY_OF_A_RUN = "memory"  # name of its folder
 MOST_MESSAGES = 20  # about damage
+MOST_DIGITS = 18  # of a number in a name
 DAMAGE_LOGGER = "framestow.replay.eviction"
 
 
@@ -70,7 +72,11 @@ class MemoryView:
     ) -> None:
         self.memory, self.agent, self.folder, self.generation = memory, agent, folder, generation
         self.table = EpisodeTable.of(memory.inner.parts)
-        self._damage, self._sampler_note = damage, sampler_note
+        self.damage = dict.fromkeys(damage)
+        """What is damaged, as far as it was read: messages, each once."""
+        self._sampler_note = sampler_note
+        if num_unknown := int((~np.isfinite(self.table.runs["total_reward"])).sum()):
+            self.damage[f"{plural(num_unknown, 'episode')} with a reward that is not finite: verify names its place"] = None
         # One resource is made at a time; charts, which take long, beside another one.
         self._lock, self._lock_of_charts = threading.Lock(), threading.Lock()
         self._kinds: dict[str, Callable[..., bytes]] = {
@@ -131,7 +137,7 @@ class MemoryView:
             LookupError: there is none of this name.
         """
         kind, *numbers = name.split("/")
-        if kind not in self._kinds or not all(number.isdecimal() for number in numbers):
+        if kind not in self._kinds or not all(number.isdecimal() and len(number) <= MOST_DIGITS for number in numbers):
             raise LookupError(f"{name!r} is no resource; ask for one of {', '.join(self._kinds)}")
         with self._lock_of_charts if kind == "distribution" else self._lock:
             try:
@@ -177,9 +183,9 @@ class MemoryView:
             "rows_a_spark_block": ROWS_A_SPARK_BLOCK,
             "episodes": len(self.table),
             "whole_episodes": int(is_whole.sum()),
-            "mean_return": float(returns.mean()) if len(returns) else None,
+            "mean_return": float(returns.mean()) if len(returns) and np.isfinite(returns).all() else None,
             "waiting": len(memory.inner.steps.pending),
-            "damage": self._damage[:MOST_MESSAGES],
+            "damage": list(self.damage)[:MOST_MESSAGES],
             "lost": report.skipped_transitions,
             "selection": self._selection,
             "agent_steps": self.agent.agent_steps if self.agent else None,
@@ -265,7 +271,9 @@ class MemoryView:
         if piece >= self.num_pieces(number):
             raise LookupError(f"episode {number} has {self.num_pieces(number)} pieces of frames; ask for one of them")
         episode = self.table.read(self.memory.inner.parts, number)
-        return read_piece(self.memory, episode, int(self.table.runs[number]["first"]), piece)
+        content, gaps = read_piece(self.memory, episode, int(self.table.runs[number]["first"]), piece)
+        self.damage.update(dict.fromkeys(gap.reason for gap in gaps))
+        return content
 
     def _values(self, number: int, piece: int) -> bytes:
         self._check_episode(number)

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
-from framestow.one_line import plural
+from framestow.one_line import plural, printable
 from framestow.replay.byte_amounts import format_bytes
 from framestow.training.page_style import read_style
 from framestow.viewer.memory_view import ROWS_A_SPARK_BLOCK, MemoryView
@@ -47,7 +47,7 @@ def page_html(view: MemoryView, *, source: str = "", resources: str = "") -> str
         resources: Their elements, for a page that has them.
     """
     values = {
-        "title": escape(f"Memory of {view.name}"),
+        "title": escape(printable(f"Memory of {view.name}")),
         "about": escape(f"generation {view.generation} · shown by framestow view"),
         "style": read_style() + (PAGES / "view.css").read_text(encoding="utf-8"),
         "script": _script(),

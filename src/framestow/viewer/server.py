@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import hmac
 import secrets
+import socket
+import sys
 import threading
+import time
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 from framestow.closing import Closing
-from framestow.errors import DamagedDataError, IncompatibleError
+from framestow.errors import FramestowError
 from framestow.replay.inspection import find_files
 from framestow.viewer.memory_view import FindAgent, MemoryView
 from framestow.viewer.page import page_html
 
 LOCALHOST = "127.0.0.1"
 POLL_S = 0.05  # for a call of ``close``
+REQUEST_S = 5  # for a whole request, however it comes
 TIMEOUT_S = 30  # for a browser that stops reading
+MAX_CONNECTIONS = 32  # each has a thread; a browser opens six
 HEADERS = {
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -33,6 +40,8 @@ class ViewServer(Closing):
     Its address has a random token, and requests for another host or without the token are refused, so that neither
     another user nor a page of another site reads the memory. It only reads. When the page is loaded again it shows the
     newest generation, unless it was opened with one.
+
+    A client has 5 seconds for its whole request and 30 to read an answer, and at most 32 clients are answered at a time.
 
     >>> import tempfile, urllib.request
     >>> from framestow import FrameSpec, ReplayMemory
@@ -52,8 +61,7 @@ class ViewServer(Closing):
         self._lock = threading.Lock()  # held while another generation is opened
         self._view = self._open_view()
         self._token = secrets.token_urlsafe(24)
-        self._server = ThreadingHTTPServer((LOCALHOST, 0), self._handler())
-        self._server.daemon_threads = True
+        self._server = _BoundedServer((LOCALHOST, 0), self._handler())
         self._is_serving = False
         self.host = f"{LOCALHOST}:{self._server.server_address[1]}"
 
@@ -110,9 +118,10 @@ class ViewServer(Closing):
 
             def do_GET(self) -> None:
                 """Answer with the page or a resource."""
+                self.server.unread.pop(self.connection, None)  # type: ignore[attr-defined]  # a `_BoundedServer`
                 try:
                     status, kind, content = server.answer(self.headers.get("Host"), self.path)
-                except (OSError, DamagedDataError, IncompatibleError) as error:
+                except (OSError, FramestowError, MemoryError) as error:
                     status, kind, content = _refuse(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
                 self.send_response(status)
                 for name, value in {**HEADERS, "Content-Type": kind, "Content-Length": str(len(content))}.items():
@@ -124,6 +133,46 @@ class ViewServer(Closing):
                 """Print nothing."""
 
         return Handler
+
+
+class _BoundedServer(ThreadingHTTPServer):
+    """Gives up clients that are slow with their request, and refuses those beyond ``MAX_CONNECTIONS``."""
+
+    daemon_threads = True
+    request_queue_size = 128  # waiting for the loop, which refuses them at once
+
+    def __init__(self, *arguments: Any) -> None:
+        self.unread: dict[Any, float] = {}  # connections whose request has not come whole, and until when it may
+        self._open: set[Any] = set()
+        super().__init__(*arguments)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a client in a thread of its own."""
+        if len(self._open) >= MAX_CONNECTIONS:
+            self.shutdown_request(request)
+            return
+        self._open.add(request)
+        self.unread[request] = time.monotonic() + REQUEST_S
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Give up the clients whose time is over; ``serve_forever`` calls it every ``POLL_S``."""
+        for request, deadline in list(self.unread.items()):
+            if time.monotonic() > deadline:
+                self.unread.pop(request, None)
+                with contextlib.suppress(OSError):  # its thread has closed it
+                    request.shutdown(socket.SHUT_RDWR)
+
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection."""
+        self.unread.pop(request, None)
+        self._open.discard(request)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the traceback of an error of ours; a client that left is none."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
 
 
 def _refuse(status: HTTPStatus, why: str) -> tuple[HTTPStatus, str, bytes]:
