@@ -188,7 +188,7 @@ def _train_game(arguments: argparse.Namespace, recipe: str, game: str) -> subpro
         for name, value in (settings | {"workers": arguments.workers}).items():
             options += [f"--{name.replace('_', '-')}", str(value)]
     log = (arguments.runs / f"{recipe}-{game}.log").open("ab")
-    command = [sys.executable, "-m", "framestow.cli", "train", *options]
+    command = [sys.executable, "-m", "framestow", "train", *options]
     return subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
 

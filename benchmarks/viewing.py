@@ -55,7 +55,7 @@ class Served:
 
 def measured(folder: Path) -> dict[str, object]:
     start = time.perf_counter()
-    command = [sys.executable, "-m", "framestow.cli", "view", str(folder), "--serve"]
+    command = [sys.executable, "-m", "framestow", "view", str(folder), "--serve"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None

@@ -148,7 +148,7 @@ def test_invalid_options_are_refused_in_one_line_and_nothing_is_written(
 def test_an_interrupted_bench_leaves_nothing_behind(tmp_path: Path) -> None:
     arguments = ["bench", "Pong", "--libraries", "none", "--frames", "1_000_000", "--out", str(tmp_path / "out")]
     bench = subprocess.Popen(
-        [sys.executable, "-u", "-m", "framestow.cli", *arguments],
+        [sys.executable, "-u", "-m", "framestow", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -39,7 +39,7 @@ class CommandInThisProcess:
     """Stands in for a child process: runs its command here, where PyTorch is loaded, at once to its end."""
 
     def __init__(self, command: list[str], **_: object) -> None:
-        assert command[:3] == [sys.executable, "-m", "framestow.cli"]
+        assert command[:3] == [sys.executable, "-m", "framestow"]
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(printed):
             self.returncode = main(command[3:])
@@ -92,7 +92,7 @@ def test_a_dead_child_is_named_and_ctrl_c_saves_the_other_seeds(tmp_path: Path) 
     long = ["--steps", "20_000", "--checkpoint-every", "1_000_000"]
     command = ["train", "Pong", *SHORT, *long, "--seeds", "2", "--parallel", "2", "--run-dir", str(parent)]
     training = subprocess.Popen(
-        [sys.executable, "-m", "framestow.cli", *command],
+        [sys.executable, "-m", "framestow", *command],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

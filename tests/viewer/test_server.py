@@ -123,7 +123,7 @@ def test_it_changes_no_file(server, folder):
 
 
 def test_the_command_prints_the_address_and_stops_at_ctrl_c(folder):
-    command = [sys.executable, "-m", "framestow.cli", "view", str(folder), "--serve"]
+    command = [sys.executable, "-m", "framestow", "view", str(folder), "--serve"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         address = process.stdout.readline().strip()
         with urllib.request.urlopen(address) as answer:

@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import IO
+
+from framestow.one_line import printable
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as of a shell
+UNREAD = 141  # exit code where the reader of a pipe has gone, as of a shell
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -20,10 +24,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from framestow.cli.command_line import run_command_line  # noqa: PLC0415 -- Ctrl-C during an import ends up here
 
-        return run_command_line(given)
+        code = run_command_line(given)
+        say("", end="")  # Python would print a traceback if what is left to write failed at the end of the process
+        return code
     except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)
+        say("stopped", sys.stderr)
         return INTERRUPTED
+    except OutputClosedError:
+        for file in sys.stdout, sys.stderr:  # Python writes at the end what they still hold
+            os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
+        return UNREAD
+
+
+class OutputClosedError(Exception):
+    """The program that read the output has ended."""
+
+
+def say(text: str, file: IO[str] | None = None, *, end: str = "\n") -> None:
+    """Print lines that no ``Terminal`` prints, such as an error, with control characters as escapes."""
+    try:
+        print("\n".join(map(printable, text.split("\n"))), file=file, end=end, flush=True)
+    except BrokenPipeError as error:
+        raise OutputClosedError from error
 
 
 def limit_spinning() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import inspect
 import os
@@ -11,21 +10,16 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from framestow import __version__
-from framestow.cli.commands import (
-    CommandEntry,
-    asks_for_help,
-    describe_commands,
-    describe_missing_package,
-    find_command,
-    is_group,
-    wrap,
-)
-from framestow.errors import CheckpointError, DivergedError, FramestowError
+from framestow.cli import say
+from framestow.cli.commands import CommandEntry, commands_of, describe_commands, find_command
+from framestow.errors import CheckpointError, DivergedError, FramestowError, MissingExtraError
+from framestow.one_line import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 FAILED, REFUSED = 1, 2  # exit codes: of an error, and of wrong arguments
+HELP = {"-h", "--help"}
 
 
 class Command(Protocol):
@@ -46,81 +40,71 @@ def run_command_line(arguments: list[str]) -> int:
          is damaged
     2    refused: no command, a wrong argument, setting or file, or a missing extra
     130  stopped by Ctrl-C; ``train`` saves the run first
+    141  stopped because the program that read the output has ended; ``train`` saves the run first
     143  stopped by SIGTERM; ``train`` saves the run first
     ==== ====================================================================
     """
     if arguments == ["--version"]:
-        print(f"framestow {__version__}")
+        say(f"framestow {__version__}")
         return 0
-    if not arguments or asks_for_help(arguments[:1]):
-        print(describe_commands(), file=sys.stdout if arguments else sys.stderr)
-        return 0 if arguments else REFUSED
-    if is_group(arguments):
-        is_help = len(arguments) > 1
-        print(describe_commands(arguments[0]), file=sys.stdout if is_help else sys.stderr)
-        return 0 if is_help else REFUSED
+    group = arguments[0] if arguments and commands_of(arguments[0]) else ""
+    named = arguments[1:] if group else arguments
+    if not named or named[0] in HELP:
+        say(describe_commands(group), sys.stdout if named else sys.stderr)
+        return 0 if named else REFUSED
     try:
         entry, given = find_command(arguments)
-    except FramestowError as error:
-        return _refuse(str(error))
-    try:
         return _run(entry, [_with_home_folder(argument) for argument in given])
     except ImportError as error:
-        missing = describe_missing_package(error, entry)
-        if missing is None and not isinstance(error, FramestowError):
-            raise
-        return _refuse(missing or str(error))
+        return _refuse(_describe_missing(error, entry))
+    except FramestowError as error:
+        return _refuse(str(error))
 
 
 def _run(entry: CommandEntry, arguments: list[str]) -> int:
     command_type: type[Any] = type(None)
     try:
         factory = entry.load()
-        command_type = factory if inspect.isclass(factory) else factory(arguments)
-        if asks_for_help(arguments):
-            _print_help(entry, command_type)
-            return 0
-        command = _parse(entry, command_type, arguments)
-        from rich.console import Console  # noqa: PLC0415 -- needs an extra
+        from framestow.cli.arguments import help_text, read_arguments  # noqa: PLC0415 -- needs an extra
+        from framestow.cli.printing import Terminal, library_messages  # noqa: PLC0415 -- likewise
 
-        return command.run(Console())
+        command_type = factory if inspect.isclass(factory) else factory(arguments)
+        name, terminal = f"framestow {entry.name}", Terminal()
+        if not HELP.isdisjoint(arguments):
+            say(help_text(name, command_type))
+            return 0
+        command: Command = read_arguments(name, command_type, arguments)
+        with library_messages(Terminal(stderr=True)):
+            return command.run(terminal)
     except ImportError:
         raise
     except (FramestowError, OSError, MemoryError) as error:
-        message = f"out of memory: {error}" if isinstance(error, MemoryError) else str(error)
-        code = _refuse(_with_option(message, command_type, arguments))
+        code = _refuse(_with_option(_message_of(error), command_type, arguments))
         is_refused = isinstance(error, FramestowError) and not isinstance(error, (CheckpointError, DivergedError))
         return code if is_refused else FAILED
 
 
-def _print_help(entry: CommandEntry, command_type: type[Any]) -> None:
-    """Print what the command does, with examples, then its options."""
-    try:
-        print(wrap(inspect.getdoc(command_type) or ""), end="\n\n", flush=True)
-        with contextlib.suppress(SystemExit):
-            _read(entry, command_type, ["--help"])
-        sys.stdout.flush()
-    except BrokenPipeError:  # `--help | head` has read enough
-        from framestow.cli.printing import discard_output  # noqa: PLC0415 -- needs an extra
-
-        discard_output(sys.stdout)
-
-
-def _parse(entry: CommandEntry, command_type: type[Any], arguments: list[str]) -> Command:
-    from framestow.cli.usage_errors import one_line_errors  # noqa: PLC0415 -- only where it is needed
-
-    with one_line_errors(f"framestow {entry.name}"):
-        return _read(entry, command_type, arguments)
+def _describe_missing(error: ImportError, entry: CommandEntry) -> str:
+    """Return which package a command lacks, with the extra that has all it needs; raise again what is no such error."""
+    is_named = isinstance(error, MissingExtraError)
+    if is_named and (entry.extra == "cli" or "framestow[" not in str(error)):  # of one option, such as a picture
+        return str(error)
+    missing = error.__cause__ if is_named else error
+    package = (getattr(missing, "name", None) or "").partition(".")[0]
+    if package in ("", "framestow"):
+        raise error
+    extra = f'pip install "framestow[{entry.extra}]"'
+    return f"framestow {entry.name} needs {package}, which is not installed; run: {extra}"
 
 
-def _read(entry: CommandEntry, command_type: type[Any], arguments: list[str]) -> Command:
-    import tyro  # noqa: PLC0415 -- needs an extra
-
-    from framestow.cli.numbers import NUMBERS  # noqa: PLC0415 -- likewise
-
-    with NUMBERS:
-        command: Command = tyro.cli(command_type, prog=f"framestow {entry.name}", description="", args=arguments)
-    return command
+def _message_of(error: Exception) -> str:
+    """Return what an error says; one of the system names its file first, and not as ``PosixPath('…')``."""
+    if isinstance(error, MemoryError):
+        return f"out of memory: {error}"
+    if isinstance(error, OSError) and error.strerror and not isinstance(error, FramestowError):
+        named = [os.fsdecode(name) for name in (error.filename, error.filename2) if name]
+        return ": ".join([" to ".join(named), error.strerror] if named else [error.strerror])
+    return str(error)
 
 
 def _with_home_folder(argument: str) -> str:
@@ -144,5 +128,5 @@ def _with_option(message: str, command_type: type[Any], arguments: list[str]) ->
 
 def _refuse(message: str) -> int:
     """Print ``message`` as one line and return the exit code of a refusal."""
-    print(f"error: {message}", file=sys.stderr)
+    say(f"error: {printable(message)}", sys.stderr)
     return REFUSED

@@ -5,16 +5,12 @@ This module needs no extra, so ``framestow --help`` works where only framestow a
 
 from __future__ import annotations
 
-import re
 import textwrap
 from importlib import import_module
+from shutil import get_terminal_size
 from typing import Any, NamedTuple
 
 from framestow.argument_checks import find_by_name
-from framestow.errors import MissingExtraError
-
-WIDTH = 80  # characters
-PURPOSE = "Deep Q-learning from pixels, with a million transitions in a few hundred megabytes."
 
 
 class CommandEntry(NamedTuple):
@@ -54,49 +50,7 @@ COMMANDS: dict[str, CommandEntry] = {
         CommandEntry("bench", "bench", "bench", "Bench", "compare replay libraries on this machine"),
     )
 }
-_PACKAGES = {  # by extra: the modules that it brings
-    "train": frozenset(
-        {"tyro", "rich", "torch", "tensorboard", "psutil", "imageio_ffmpeg", "gymnasium", "ale_py", "cv2", "PIL"}
-    ),
-    "cli": frozenset({"tyro", "rich"}),
-    "offline": frozenset({"tyro", "rich", "minari", "gymnasium", "h5py"}),
-    "bench": frozenset({"tyro", "rich", "gymnasium", "ale_py", "cv2", "matplotlib", "psutil"}),
-}
-
 EXAMPLE_RUN = "runs/Breakout-baselines-s0-20260131-174500"  # what `framestow train Breakout` would have written then
-EXAMPLES = f"""Train on Breakout for a few minutes. Then play games with the agent, record a video, and write a page
-with the learning curve:
-
-  framestow train Breakout
-  framestow evaluate {EXAMPLE_RUN}
-  framestow watch {EXAMPLE_RUN}
-  framestow report {EXAMPLE_RUN}
-
-Ctrl-C saves the run. Resume it and train up to a million agent steps:
-
-  framestow train --resume {EXAMPLE_RUN} --steps 1M
-
-Look into the replay memory of a run, in a browser:
-
-  framestow view {EXAMPLE_RUN}
-
-Print what it contains, check every byte of it, and repair it after disk damage:
-
-  framestow inspect {EXAMPLE_RUN}
-  framestow verify {EXAMPLE_RUN}
-  framestow repair {EXAMPLE_RUN}
-
-Convert the DQN Replay Dataset or a Minari dataset into a store, and a store into one of them:
-
-  framestow import dqn-replay dqn/Breakout/1 --to stores/breakout
-  framestow import minari atari/breakout/expert-v0 --to stores/expert
-  framestow export dqn-replay stores/expert --to dqn/expert
-
-Compare memory use and sampling speed with the other replay libraries on this machine:
-
-  framestow bench Breakout
-
-Options that count take 150_000, 150k, 1.5M or 1e6. framestow COMMAND --help explains a command."""
 
 
 def find_command(arguments: list[str]) -> tuple[CommandEntry, list[str]]:
@@ -108,60 +62,30 @@ def find_command(arguments: list[str]) -> tuple[CommandEntry, list[str]]:
     >>> find_command(["import", "minari", "--help"])[1], find_command(["verify", "runs"])[1]
     (['--help'], ['runs'])
     """
-    is_in_group = arguments[0] in _GROUPS
-    names = {name: entry for name, entry in COMMANDS.items() if not is_in_group or _group(name) == arguments[0]}
-    num_words = 2 if is_in_group else 1
-    return find_by_name("command", " ".join(arguments[:num_words]), names), arguments[num_words:]
+    in_group = commands_of(arguments[0])
+    num_words = 2 if in_group else 1
+    return find_by_name("command", " ".join(arguments[:num_words]), in_group or COMMANDS), arguments[num_words:]
 
 
-def _group(name: str) -> str:
-    return name.partition(" ")[0]
-
-
-_GROUPS = {_group(name) for name in COMMANDS if " " in name}
-
-
-def is_group(arguments: list[str]) -> bool:
-    """Return whether ``arguments`` name a group of commands, such as ``import``, and none of them."""
-    return arguments[0] in _GROUPS and (len(arguments) == 1 or asks_for_help(arguments[1:2]))
-
-
-def asks_for_help(arguments: list[str]) -> bool:
-    """Return whether ``-h`` or ``--help`` is among ``arguments``."""
-    return not {"-h", "--help"}.isdisjoint(arguments)
+def commands_of(group: str) -> dict[str, CommandEntry]:
+    """Return the commands of a group such as ``import``, by name; none for a command."""
+    return {name: entry for name, entry in COMMANDS.items() if name.startswith(f"{group} ")}
 
 
 def describe_commands(group: str = "") -> str:
-    """Return the help of ``framestow``, or of a group of commands: the commands by extra, and examples."""
-    entries = [entry for entry in COMMANDS.values() if not group or _group(entry.name) == group]
-    by_extra = {extra: [one for one in entries if one.extra == extra] for extra in _PACKAGES}
-    tables = [
-        f'pip install "framestow[{extra}]" installs what these need:\n'
-        + "\n".join(f"  {entry.name:<18} {entry.summary}" for entry in needing)
-        for extra, needing in by_extra.items()
-        if needing
-    ]
-    if group:
-        hint = f"framestow {entries[0].name} --help explains a command."
-        return "\n\n".join([f"usage: framestow {group} FORMAT", *tables, hint])
-    return "\n\n".join(["usage: framestow COMMAND", wrap(PURPOSE), *tables, wrap(EXAMPLES)])
-
-
-def wrap(text: str) -> str:
-    """Return ``text`` with its paragraphs wrapped to 80 columns; indented paragraphs stay as they are."""
-    paragraphs = re.split(r"\n{2,}", text.strip("\n"))
-    return "\n\n".join(one if one.startswith(" ") else textwrap.fill(one, WIDTH) for one in paragraphs)
-
-
-def describe_missing_package(error: ImportError, command: CommandEntry) -> str | None:
-    """Return which package the command lacks and how to install it; ``None`` if no extra of the command has it."""
-    if isinstance(error, MissingExtraError):
-        cause = error.__cause__
-        error = cause if isinstance(cause, ImportError) else error
-    package = (error.name or "").partition(".")[0]
-    if package not in _PACKAGES[command.extra]:
-        return None
-    return (
-        f"framestow {command.name} needs {package}, which is not installed; "
-        f'run: pip install "framestow[{command.extra}]"'
+    """Return the help of ``framestow``, or of a group of commands: a line for each."""
+    entries = commands_of(group) or COMMANDS
+    rows = "\n".join(f"  {name:<18} {entry.summary:<50} {entry.extra}" for name, entry in entries.items())
+    return fit(
+        f"usage: framestow {f'{group} FORMAT' if group else 'COMMAND'}\n\n"
+        f"Deep Q-learning from pixels, with a million transitions in a few hundred megabytes.\n\n{rows}\n\n"
+        'The last word is the extra that a command needs: pip install "framestow[train]"\n'
+        f"framestow {next(iter(entries))} --help explains a command, with examples. To begin: framestow train Breakout"
     )
+
+
+def fit(text: str) -> str:
+    """Return ``text`` with longer lines than the terminal (or ``COLUMNS``) broken between words."""
+    width = get_terminal_size().columns
+    lines = (line.rstrip() for line in text.splitlines())
+    return "\n".join("\n".join(textwrap.wrap(line, width)) if len(line) > width else line for line in lines)

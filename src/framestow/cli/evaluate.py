@@ -101,7 +101,8 @@ class Evaluate:
         evaluation.write(folder.evaluation)
         if protocol:
             print_line(console, str(protocol))
-        print_line(console, f"{_score_lines(evaluation)}\nwritten to {folder.evaluation}")
+        for line in [*_score_lines(evaluation), f"written to {folder.evaluation}"]:
+            print_line(console, line)
         return 0
 
     def _check_agrees(self, protocol: EvaluationProtocol) -> None:
@@ -117,7 +118,7 @@ class Evaluate:
                 )
 
 
-def _score_lines(evaluation: Evaluation) -> str:
+def _score_lines(evaluation: Evaluation) -> list[str]:
     from framestow.training.scores import human_normalized, random_and_human_scores  # noqa: PLC0415
 
     played, error, game = evaluation.played_preset, evaluation.standard_error, evaluation.game
@@ -140,4 +141,4 @@ def _score_lines(evaluation: Evaluation) -> str:
         lines.append(f"human-normalised -: {game} is not among the 57 games with a human score")
     else:
         lines.append(f"human-normalised mean {normalized:.3f} ({random_and_human_scores(game)})")
-    return "\n".join(lines)
+    return lines

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,10 +10,9 @@ from typing import TYPE_CHECKING
 import tyro
 from rich import box
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
-from framestow.cli.printing import print_line
+from framestow.cli.printing import print_json, print_line
 from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec
@@ -75,10 +73,12 @@ def show_shards(shards: Sequence[Inspection], console: Console) -> None:
         table.add_row(shard.folder.name, f"{shard.transitions:,}", format_bytes(shard.nbytes))
     total = sum(shard.nbytes for shard in shards)
     table.add_row("total", f"{sum(shard.transitions for shard in shards):,}", format_bytes(total), style="bold")
-    print_line(console, f"{first.parent}\nmemory of {plural(len(shards), 'shard')}")
+    print_line(console, f"{first.parent}")
+    print_line(console, f"memory of {plural(len(shards), 'shard')}")
     console.print()
     console.print(table)
-    print_line(console, f"below: {first.name}; for another one: framestow inspect {second}\n")
+    print_line(console, f"below: {first.name}; for another one: framestow inspect {second}")
+    console.print()
 
 
 def _header_lines(inspection: Inspection) -> Iterator[str]:
@@ -88,8 +88,9 @@ def _header_lines(inspection: Inspection) -> Iterator[str]:
     yield (
         f"replay memory, format version {inspection.version}, "
         f"generation {inspection.generation}, written {inspection.written:%Y-%m-%d %H:%M:%S}"
-        + (f"\nother generations in this folder: {', '.join(map(str, kept))}" if kept else "")
     )
+    if kept:
+        yield f"other generations in this folder: {', '.join(map(str, kept))}"
     yield " · ".join(
         (
             _describe_frames(settings.frame),
@@ -129,7 +130,7 @@ def _describe_actions(action: ActionSpec) -> str:
 def _labels_table(labels: Sequence[LabelInspection]) -> Table:
     """Return a table with one column per label; with many labels, one row per label and the main values."""
     if len(labels) <= MAX_COLUMNS:
-        table = _table("", *(escape(label.label) for label in labels))
+        table = _table("", *(label.label for label in labels))
         for name, _, value_of in FIELDS:
             values = [value_of(label) for label in labels]
             if name != WAITING or any(values):
@@ -138,7 +139,7 @@ def _labels_table(labels: Sequence[LabelInspection]) -> Table:
     shown = [(header, value_of) for _, header, value_of in FIELDS if header]
     table = _table("", *(header for header, _ in shown))
     for label in labels:
-        table.add_row(escape(label.label), *(_cell(value_of(label)) for _, value_of in shown))
+        table.add_row(label.label, *(_cell(value_of(label)) for _, value_of in shown))
     return table
 
 
@@ -274,7 +275,7 @@ class Inspect:
                 content["shards"] = [
                     {"folder": str(one.folder), "transitions": one.transitions, "bytes": one.nbytes} for one in shards
                 ]
-            print(json.dumps(content, indent=1))
+            print_json(console, content)
             return
         if len(shards) > 1:
             show_shards(shards, console)

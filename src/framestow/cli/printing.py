@@ -1,23 +1,54 @@
-"""Print lines of text as they are: without line breaks, colours of numbers, or ``[tags]`` that Rich would read.
+"""``Terminal``: what a command prints, whoever wrote it, reaches a terminal as text.
 
-``drop_failed_output`` lets a program go on whose output cannot be printed any more.
+Names and labels in files of others may have control characters, which a terminal obeys, and ``[tags]``, which rich
+reads. Every text, table, progress display and warning of a command passes here; an error is one line of
+``command_line``. ``drop_failed_output`` lets a program go on whose output cannot be printed any more.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
+import logging
 import os
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import IO, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
+
+from framestow.cli import OutputClosedError
+from framestow.one_line import printable
+
+
+class Terminal(Console):
+    """A console that shows control characters as escapes, and reads neither ``[tags]`` nor ``:names:`` in text."""
+
+    def __init__(self, *, stderr: bool = False) -> None:
+        super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Return a string, such as a cell of a table, as one line of text."""
+        options |= {"markup": False, "emoji": False, "highlight": False, "highlighter": None}
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Yield what is printed of anything, without a control character in its text but line breaks."""
+        for text, style, control in super().render(renderable, options):
+            shown = text if control or text.isprintable() else "\n".join(map(printable, text.split("\n")))
+            yield Segment(shown, style, control)
+
+    def on_broken_pipe(self) -> None:
+        """End the command."""
+        raise OutputClosedError
 
 
 def print_line(console: Console, line: str, style: str = "") -> None:
-    """Print ``line``. A terminal wraps it, so that a path can be copied."""
-    console.print(Text(line, style), soft_wrap=True)
+    """Print one line. A terminal wraps it, so that a path can be copied."""
+    console.print(Text(printable(line), style), soft_wrap=True)
 
 
 def print_warning(console: Console, message: str) -> None:
@@ -27,7 +58,33 @@ def print_warning(console: Console, message: str) -> None:
 
 def print_named(console: Console, name: str, text: str, width: int) -> None:
     """Print ``text`` after its name, which takes ``width`` characters."""
-    console.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", text), soft_wrap=True)
+    console.print(Text.assemble((f"{name:<{width}}", "bold"), "  ", printable(text)), soft_wrap=True)
+
+
+def print_json(console: Console, content: object) -> None:
+    """Print ``content`` as JSON, whose text has no control characters."""
+    console.print(Text(json.dumps(content, indent=1)), soft_wrap=True)
+
+
+@contextlib.contextmanager
+def library_messages(console: Console) -> Iterator[None]:
+    """Within its ``with`` block, print warnings and logged messages, which may name files, on ``console``."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            print_warning(console, record.getMessage())
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        print_warning(console, str(message))
+
+    handler, logger, show_before = Handler(logging.WARNING), logging.getLogger("framestow"), warnings.showwarning
+    logger.addHandler(handler)
+    warnings.showwarning = show
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        warnings.showwarning = show_before
 
 
 @contextlib.contextmanager

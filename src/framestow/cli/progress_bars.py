@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import (
     BarColumn,
     DownloadColumn,
@@ -43,7 +42,7 @@ class ProgressDisplay(Progress):
         *,
         is_shown: bool = True,
     ) -> None:
-        columns: list[ProgressColumn] = [TextColumn("{task.description}"), BarColumn()]
+        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
         if unit:
             amount = DownloadColumn(binary_units=True) if unit == "bytes" else MofNCompleteColumn()
             columns += [amount, TimeRemainingColumn()]
@@ -83,7 +82,7 @@ def show_bytes(console: Console, before: tuple[str, int, int], after: tuple[str,
     for column in table.columns[1:]:
         column.justify = "right"
     for name, on_disk, in_ram in (before, after):
-        table.add_row(escape(name), format_bytes(on_disk), format_bytes(in_ram))
+        table.add_row(name, format_bytes(on_disk), format_bytes(in_ram))
     table.add_row("ratio", *(_ratio(one, other) for one, other in zip(before[1:], after[1:], strict=True)))
     console.print(table)
 

@@ -16,7 +16,7 @@ import torch
 from rich.console import Console
 
 from framestow.agents.dqn import estimate_state_bytes
-from framestow.cli.printing import drop_failed_output, print_named, print_warning
+from framestow.cli.printing import drop_failed_output, print_line, print_named, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
@@ -139,7 +139,7 @@ def train(options: TrainOptions, console: Console) -> int:
         try:
             expected = expected or expect_for_resumed_run(run, folder, console)
             for line in _opening_line(run, folder), f"memory: {expected}":
-                console.print(line, soft_wrap=not console.is_terminal, highlight=False, markup=False)
+                print_line(console, line)
             signal_number = _train_until_stopped(run, folder, console, options.wandb)
             for name, text in _closing_lines(run, folder, is_stopped=signal_number is not None).items():
                 print_named(console, name, text, NAME_WIDTH)

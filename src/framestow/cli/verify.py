@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 from rich.console import Console
 
-from framestow.cli.printing import print_line
+from framestow.cli.printing import print_json, print_line
 
 if TYPE_CHECKING:
     from framestow.replay.store.verify import Verification
@@ -52,7 +51,7 @@ class Verify:
                 show_verification(verifications[-1], console)
         if self.json:
             contents = [as_json(verification) for verification in verifications]
-            print(json.dumps(contents[0] if len(contents) == 1 else {"shards": contents}, indent=1))
+            print_json(console, contents[0] if len(contents) == 1 else {"shards": contents})
         return WHOLE if all(verification.is_intact for verification in verifications) else DAMAGED
 
 

@@ -108,7 +108,8 @@ class View:
 
         with ProgressDisplay(console, "reading the memory"):
             server = ViewServer(*found, find_agent=lambda memory: self._find_agent(found, memory, console))
-        print_line(console, f"{server.address}\nserved until Ctrl-C")
+        for line in server.address, "served until Ctrl-C":
+            print_line(console, line)
         if self.open:
             webbrowser.open(server.address)
         try:

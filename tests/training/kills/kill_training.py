@@ -4,7 +4,7 @@
     python tests/training/kills/kill_training.py --kills 20 --seed 7
 
 Each run is a short one of Breakout. It is killed and resumed until it is done, and compared with an uninterrupted run
-(rounds.py). Some trainings are new processes (``python -m framestow.cli``), the others are forks of this process, which
+(rounds.py). Some trainings are new processes (``python -m framestow``), the others are forks of this process, which
 has PyTorch loaded. The seed determines moments, delays and kinds of runs.
 """
 

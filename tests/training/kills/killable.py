@@ -114,7 +114,7 @@ def _become(arguments: Sequence[str], run: Path, is_forked: bool, die_before: in
         os.dup2(writing, 2)
         os.environ["COLUMNS"] = "300"
         if not is_forked:
-            os.execv(sys.executable, [sys.executable, "-m", "framestow.cli", *arguments])
+            os.execv(sys.executable, [sys.executable, "-m", "framestow", *arguments])
         sys.stdout = os.fdopen(1, "w", buffering=1, closefd=False, encoding="utf-8")
         sys.stderr = os.fdopen(2, "w", buffering=1, closefd=False, encoding="utf-8")
         if die_before is not None:
