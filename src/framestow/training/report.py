@@ -121,7 +121,8 @@ def write_report(paths: Sequence[Path], output: Path, with_clip: bool = True) ->
     if len(by_game) > 1:
         named = " and ".join(f"{game} ({run.folder.path})" for game, run in by_game.items())
         raise InvalidSettingsError(f"the runs are of {named}: a report is about one game; write a report for each game")
-    replace_text(output, _page(runs, with_clip, output.resolve().parent))
+    page = _page(runs, with_clip, output.resolve().parent)
+    replace_text(output, page.encode("utf-8", "backslashreplace").decode())  # a folder's name may be no UTF-8
 
 
 def rolling_mean(scores: Numbers, window: int = ROLLING) -> Numbers:
