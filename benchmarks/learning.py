@@ -1,6 +1,6 @@
 """Write the learning curves of finished training runs as CSV, PNG and JSON.
 
-    framestow train Breakout --seeds 5 --run-dir runs/make-train
+    for seed in 0 1 2 3 4; do framestow train Breakout --seed $seed --run-dir runs/make-train/seed-$seed; done
     python benchmarks/learning.py make_train runs/make-train/seed-*
 
 The runs are of one game and differ only in their seed. NAME.csv has a line for each finished game: seed, agent steps,
@@ -68,8 +68,9 @@ def command(runs: list[RunRecord]) -> str:
     for name, value in RECIPES[settings.recipe].values_for(num_cores()).items():
         if getattr(settings, name) != value:
             given[name] = getattr(settings, name)
-    seeds = f"--seeds {len(runs)}" if len(runs) > 1 else f"--seed {settings.seed}"
-    return f"framestow train {settings.game} {' '.join(option(*each) for each in given.items())} {seeds}"
+    options = " ".join(option(*each) for each in given.items())
+    commands = (f"framestow train {settings.game} {options} --seed {run.settings.seed}" for run in runs)
+    return "; ".join(commands)
 
 
 def option(name: str, value: Any) -> str:

@@ -19,7 +19,6 @@ loop = result("training_loop")
 rates = result("recipe_rates")
 disk = result("disk_reading")["figures"]
 fifty_million = result("fifty_million")
-expectation = result("memory_expectation")["games"]
 saving, verifying, flushing = result("saving"), result("verifying"), result("flushing")
 checkpoints = result("checkpoints")
 budgets = result("budgets")["microseconds"]
@@ -49,12 +48,6 @@ def times_bare(kind: str) -> list[float]:
         for name, value in sequences.items()
         if name.startswith(f"{kind},")
     ]
-
-
-def expectation_rows() -> Iterator[list[str]]:
-    for game, row in expectation.items():
-        errors = [f"{100 * row[key]:+.1f}" for key in ("first_play", "lightest_play", "heaviest_play")]
-        yield [game, f"{row['bytes_a_transition']:.1f}", f"{errors[0]} %", f"{errors[1]} to {errors[2]} %"]
 
 
 def fifty_million_rows() -> Iterator[list[str]]:
@@ -178,11 +171,6 @@ PAGES: Pages = {
         f"took a median of {figure(_cached[0], '.1f')} and {figure(_cached[1], '.1f')} ms in the next two",
         f"takes {figure(_at_budget[0])} % (one environment) to {figure(_at_budget[1])} % (eight) longer than at "
         "its capacity",
-        f"a whole million of Breakout takes {figure(million['bytes_a_transition'], '.1f')} bytes each",
-        table(
-            ["game", "bytes a transition", "error of the measured play", "error of any other 6,400 frames"],
-            expectation_rows(),
-        ),
         f"{figure(100 * retention['320']['drawable'], '.1f')} % can be sampled with segments of 320 frames, and "
         f"{figure(100 * retention['40']['drawable'], '.1f')} % with 40",
         f"A store of a million transitions of Breakout, {figure(verifying['store_bytes'] / 1e6, '.1f')} MB",

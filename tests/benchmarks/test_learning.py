@@ -37,7 +37,8 @@ def test_curves_and_figures_of_each_seed_are_written(tmp_path, monkeypatch):
         ["0", "300", "0", "-10.00"],
     ]
     figures = json.loads((tmp_path / "results" / "pong.json").read_text())
-    assert figures["command"] == "framestow train Pong --recipe laptop --preset baselines --steps 1_000 --seeds 2"
+    command = "framestow train Pong --recipe laptop --preset baselines --steps 1_000 --seed"
+    assert figures["command"] == f"{command} 0; {command} 1"
     assert figures["commit"] == "commit of HEAD"
     assert figures["seeds"]["1"]["mean_of_last_20_games"] == pytest.approx(-29 / 3)
     assert (figures["seeds"]["1"]["core_hours"], figures["seeds"]["1"]["hours_on_the_clock"]) == (0.5, 2.0)

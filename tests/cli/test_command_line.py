@@ -314,7 +314,6 @@ def test_a_count_may_be_written_with_a_unit_or_an_exponent(
         "train Pong --steps",
         "train Pong --memory",
         "train Pong --epsilon-steps",  # a count or None
-        "train Pong --seeds",
         "evaluate run --episodes",
         "watch run --max-steps",
         "bench Pong --transitions",
@@ -440,25 +439,89 @@ def test_output_into_a_pipe_that_has_been_closed_ends_the_command_silently(argum
     numbered_memory(10).save(tmp_path / "memory")
     read_end, write_end = os.pipe()
     os.close(read_end)
-    finished = subprocess.run(
-        _command(*arguments.split()), stdout=write_end, stderr=subprocess.PIPE, text=True, cwd=tmp_path, timeout=60
-    )
+    command, where = _command(*arguments.split()), {"stdout": write_end, "stderr": subprocess.PIPE, "cwd": tmp_path}
+    finished = subprocess.run(command, **where, text=True, check=False, timeout=60)
 
     os.close(write_end)
     assert (finished.returncode, finished.stderr) == (141, "")
 
 
-def test_help_does_not_wait_for_pytorch_to_load() -> None:
+def test_help_and_a_wrong_game_do_not_wait_for_pytorch_and_tables_not_for_the_emulator(tmp_path: Path) -> None:
+    numbered_memory(10).save(tmp_path / "memory")
     script = (
         "import sys; from framestow.cli import main\n"
-        "try: main(['train', '--help'])\n"
-        "finally: assert 'torch' not in sys.modules"
+        "for command in (['--help'], *([*name.split(), '--help'] for name in sys.argv[1:]), ['verify', 'memory']):\n"
+        "    assert 0 == main(command), command\n"
+        "assert {'torch', 'ale_py', 'matplotlib'}.isdisjoint(sys.modules)\n"
+        "assert 2 == main(['train', 'Brekout']) == main(['bench', 'Brekout'])\n"
+        "assert {'torch', 'matplotlib'}.isdisjoint(sys.modules)\n"
     )
 
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
+    command = [sys.executable, "-c", script, *COMMANDS]
+    finished = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path, timeout=60)
 
     assert finished.returncode == 0, finished.stderr
-    assert "--learning-rate" in finished.stdout
+    assert finished.stderr.count("did you mean Breakout") == 2
+
+
+@pytest.mark.parametrize("arguments", ["--help", "import --help", "verify --help"])
+def test_help_is_as_wide_as_the_terminal(
+    arguments: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    longest = {}
+    for columns in (50, 120):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        assert main(arguments.split()) == 0
+        longest[columns] = max(map(len, capsys.readouterr().out.splitlines()))
+
+    assert longest[50] <= 50 < longest[120] <= 120
+
+
+WRITING = {  # by command: what it writes, where {} is a folder that cannot be written
+    "view memory --output {}/page.html": "output",
+    "report run --output {}/page.html": "output",
+    "watch run --output {}/game.mp4": "output",
+    "train Pong --run-dir {}/run": "run-dir",
+    "import dqn-replay nothing --to {}/store": "to",
+    "import minari nothing --to {}/store": "to",
+    "export dqn-replay nothing --to {}/logs": "to",
+    "export minari nothing --to {}/data --dataset-id a-v0": "to",
+    "bench Pong --out {}/bench": "out",
+}
+
+
+@pytest.mark.parametrize("command", WRITING)
+def test_an_output_that_cannot_be_written_is_refused_before_the_work(
+    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    numbered_memory(10).save(tmp_path / "memory")
+    RunFolder.create(tmp_path / "run", Settings("Pong"))
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    access = os.access  # root may write everywhere
+    monkeypatch.setattr(os, "access", lambda path, mode, **rest: Path(path) != closed and access(path, mode, **rest))
+
+    error = _refusal(command.format(closed).split(), capsys)
+
+    option = WRITING[command]
+    assert re.fullmatch(
+        rf"error: (--)?{option} is {closed}/\S+: the folder {closed} cannot be written; give another --{option}\n",
+        error,
+    )
+    assert list(closed.iterdir()) == []
+
+
+def test_an_error_of_the_system_names_its_file_as_a_path(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        (tmp_path / "missing").open()
+
+    monkeypatch.setattr(COMMANDS["verify"].load(), "run", fail)
+
+    assert main(["verify", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"error: {tmp_path}/missing: No such file or directory\n"
 
 
 @pytest.mark.parametrize("command", ["evaluate", "watch"])
@@ -566,7 +629,7 @@ def test_a_run_is_trained_resumed_evaluated_and_watched(capsys: pytest.CaptureFi
     assert re.search(
         r"memory: about .* in RAM .* for 120 transitions: .*, measured on 640 frames of random play", first
     )
-    assert "120 of 1,000 transitions in" in first
+    assert re.search(r"memory +120 of 1,000 transitions in .*; work space [\d.]+ [KM]iB", first)
     assert f"report      {run}/report.html has the learning curve" in first
     assert "<svg" in (tmp_path / "run" / "report.html").read_text()
     assert "resuming Breakout at step 120 (recipe dqn, preset machado2018) to 160 agent steps" in second

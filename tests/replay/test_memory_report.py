@@ -46,16 +46,16 @@ def test_a_printed_report_lists_every_part_and_fits_80_columns():
     assert (
         str(report)
         == """\
-12,345,678 of 50,000,000 transitions in 1.1 GiB, 97.6 bytes each
-72 times smaller than frames, 578 times smaller than stacked pairs
+12,345,678 of 50,000,000 transitions in 1.1 GiB, 97.3 bytes each
+72 times smaller than frames, 580 times smaller than stacked pairs
 12,300,000 frames k/255, as uint8
 100,000 frames other floats, exact
-  frames          400.0 MiB  34.8%
-  open segments     3.0 MiB   0.3%
+  frames          400.0 MiB  34.9%
   index             5.0 MiB   0.4%
   steps           141.0 MiB  12.3%
-  stacks            8.8 KiB   0.0%
-  in files        600.0 MiB  52.2%
+  in files        600.0 MiB  52.4%
+  open segments     3.0 MiB  work space
+  stacks            8.8 KiB  work space
 when full, about 22,446,687 transitions in 2.0 GiB
 budget 2.0 GiB"""
     )
@@ -87,8 +87,17 @@ def test_open_segments_do_not_count_in_the_size_of_later_transitions():
 
     assert 60 == report.sealed_frames
     assert 1_800 / 60 == pytest.approx(report.sealed_bytes_per_transition)
-    assert 1_800 / 60 + 12 == pytest.approx(report.growing_bytes_per_transition)
+    assert 1_800 / 60 + 12 == pytest.approx(report.bytes_per_transition)
+    assert 40_000 == report.work_space_bytes
     assert "when full" in str(report)
+
+
+def test_a_ratio_below_two_is_not_printed():
+    report = MemoryReport(100, 1000, {"frames": 60_000, "open segments": 10**6}, 1_000, 8_000)
+
+    assert "100 of 1,000 transitions in 58.6 KiB, 600.0 bytes each\n" in str(report)
+    assert "13 times smaller than stacked pairs" in str(report).splitlines()
+    assert "than frames" not in str(report)
 
 
 def test_a_report_has_no_expected_size_before_a_segment_is_sealed():

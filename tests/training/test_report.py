@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from framestow.cli import main
 from framestow.errors import InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS
@@ -19,6 +20,7 @@ from framestow.training.loop import start_run, train
 from framestow.training.report import MAX_CLIP_BYTES, RunRecord, write_report
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
+from framestow.training.svg_charts import BOTTOM, HEIGHT, TOP, Line, chart
 from training.catch_runs import catch_settings, make_catch
 
 UNCLOSED = {"meta", "img", "br"}
@@ -150,6 +152,39 @@ def test_several_seeds_are_thin_lines_with_their_mean_and_spread(tmp_path: Path)
     thin = [float(height) for height in re.findall(r"class='thin c0' d='M[\d.]+ ([\d.]+)L", curve)]
     assert heights.pop() == pytest.approx(sorted(thin)[1], abs=0.1)  # scores 0, 1, 2: their mean is 1
     assert "1.00 score of the last 20 games, mean of 3 runs" in page.text
+
+
+def test_runs_that_differ_in_the_seed_have_their_averages_on_the_page_and_in_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [_run(tmp_path / str(seed), [score] * 30, seed=seed) for seed, score in enumerate((1.0, 2.0, 3.0, 30.0))]
+
+    assert main(["report", *map(str, runs), "--output", str(tmp_path / "all.html"), "--no-clip"]) == 0
+
+    rows = re.findall(r"^ *(mean|median|interquartile mean) {2,}(.+)$", capsys.readouterr().out, re.MULTILINE)
+    shown = {name: re.findall(r"-?[\d.]+", rest) for name, rest in rows}
+    assert {name: numbers[:2] for name, numbers in shown.items()} == {
+        "mean": ["4", "9.00"],
+        "median": ["4", "2.50"],
+        "interquartile mean": ["4", "2.50"],
+    }
+    assert all(1 <= float(low) < float(value) < float(high) <= 30 for _, value, low, high, *_ in shown.values())
+    assert float(shown["mean"][4]) == pytest.approx((9 - 1.7) / 28.8, abs=1e-3)  # random play 1.7, human 30.5
+    page = (tmp_path / "all.html").read_text()
+    assert f"<th>mean</th><td>4</td><td>9.00</td><td>{shown['mean'][2]} to {shown['mean'][3]}</td>" in page
+
+
+def test_one_run_has_no_averages(tmp_path: Path) -> None:
+    assert write_report([_run(tmp_path / "run", [1.0] * 30)], tmp_path / "page.html", with_clip=False) == []
+
+
+@pytest.mark.parametrize("value", [2.5e-4, -0.01, 200.0, 0.0])
+def test_a_constant_is_drawn_in_the_middle_of_axes_near_it(value: float) -> None:
+    drawn = chart("Learning rate", [Line(np.arange(3.0), np.full(3, value))], "over steps")
+
+    ticks = [float(tick) for tick in re.findall(r"text-anchor='end'>([^<]+)</text>", drawn)][:-1]
+    assert {float(y) for y in re.findall(r"[ML][\d.]+ ([\d.]+)", drawn)} == {(TOP + HEIGHT - BOTTOM) / 2}
+    assert all(abs(tick - value) <= (0.53 * abs(value) or 0.53) for tick in ticks)
 
 
 def test_runs_with_other_settings_are_apart_and_named_by_what_differs(tmp_path: Path) -> None:

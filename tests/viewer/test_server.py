@@ -179,7 +179,11 @@ def test_a_number_of_5000_digits_names_nothing(server, kind, capfd):
 
 
 def test_a_client_that_leaves_ends_in_no_traceback(server, capfd):
-    for begun in (b"", b"GET", f"GET /{server.address.split('/')[3]}/ HTTP/1.0\r\nHost: {server.host}\r\n\r\n".encode()):
+    for begun in (
+        b"",
+        b"GET",
+        f"GET /{server.address.split('/')[3]}/ HTTP/1.0\r\nHost: {server.host}\r\n\r\n".encode(),
+    ):
         with connect(server) as connection:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset at once
             connection.sendall(begun)

@@ -305,15 +305,6 @@ def _of_actions(outputs: Tensor, actions: Tensor) -> Tensor:
     return outputs[torch.arange(len(outputs), device=outputs.device), actions]
 
 
-def estimate_state_bytes(observation_shape: Sequence[int], num_actions: int, settings: AgentSettings) -> int:
-    """Return about the bytes of a trained agent's ``state_dict``: two networks and the two moments of Adam."""
-    with torch.device("meta"):  # shapes without storage
-        network = build_network(
-            observation_shape, num_actions, returns_of(settings, torch.device("cpu")).num_outputs, settings
-        )
-    return 4 * sum(parameter.nbytes for parameter in network.parameters())
-
-
 def _check_same_shapes(agent: dict[str, Tensor], saved: dict[str, Tensor]) -> None:
     agent_shapes = {name: tuple(tensor.shape) for name, tensor in agent.items()}
     saved_shapes = {name: tuple(tensor.shape) for name, tensor in saved.items()}

@@ -145,20 +145,26 @@ def number_option(option: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | 
 def check_output(option: str, path: Path, *, is_folder: bool = False) -> None:
     """Check that a command can write ``path``, a file or a new folder, before it does its work.
 
+    Arguments:
+        option: The option that names it; empty if none does.
+        path: What is to be written.
+        is_folder: Whether it is a folder, which is made with those above it.
+
     Raises:
-        InvalidSettingsError: it cannot; the message names ``option`` and the folder.
+        InvalidSettingsError: it cannot; the message names the folder.
     """
-    above = path.absolute() if is_folder else path.absolute().parent
+    above = path if is_folder else path.parent
     while is_folder and not os.path.lexists(above) and above != above.parent:
         above = above.parent
+    way_out = f"give another --{option}" if option else "give yourself the right to write there"
     problem = ""
     if path.is_dir() and not is_folder:
         problem = f"it is a folder; give the name of a file with --{option}"
     elif above.exists() and not above.is_dir():
-        problem = f"{above} is a file; give another --{option}"
+        problem = f"{above} is a file; {way_out}"
     elif not above.is_dir():
-        problem = f"the folder {above} does not exist; create it, or give another --{option}"
+        problem = f"the folder {above} does not exist; create it, or {way_out}"
     elif not os.access(above, os.W_OK | os.X_OK):
-        problem = f"the folder {above} cannot be written; give another --{option}"
+        problem = f"the folder {above} cannot be written; {way_out}"
     if problem:
-        raise InvalidSettingsError(f"{option} is {path}: {problem}")
+        raise InvalidSettingsError(f"{f'{option} is ' if option else ''}{path}: {problem}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from rich.console import Console
 
+from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
@@ -71,24 +72,24 @@ class Bench:
 
     def run(self, console: Console) -> int:
         """Run the benchmark, print the table, write both files and return the exit code."""
-        # Imported here: --help must not load the emulator.
+        if not self.games:
+            raise InvalidSettingsError(
+                f"games is {self.games}: a benchmark needs at least 1; give an Atari game's name"
+            )
+        from framestow.envs.atari.games import find_rom, title  # noqa: PLC0415 -- --help must not load the emulator
+
+        games = list(dict.fromkeys(title(find_rom(game)) for game in self.games))
+        folder = self.out or Path(f"bench-{games[0]}" if len(games) == 1 else f"bench-{len(games)}-games")
+        check_output("out", folder, is_folder=True)
+        # The rest after it, so that a wrong name is told at once.
         from framestow.benchmarking.libraries import choose_libraries  # noqa: PLC0415
         from framestow.benchmarking.measurement import measure  # noqa: PLC0415
         from framestow.benchmarking.play import record_play  # noqa: PLC0415
         from framestow.benchmarking.report import table, write_plot  # noqa: PLC0415
         from framestow.benchmarking.result_files import write_result  # noqa: PLC0415
-        from framestow.envs.atari.games import find_rom, title  # noqa: PLC0415
         from framestow.memory_plot import require_matplotlib  # noqa: PLC0415
 
         require_matplotlib("framestow bench")
-        if self.out is not None and self.out.is_file():
-            raise InvalidSettingsError(f"out is {self.out}: it is a file; give a folder with --out")
-        if not self.games:
-            raise InvalidSettingsError(
-                f"games is {self.games}: a benchmark needs at least 1; give an Atari game's name"
-            )
-        games = list(dict.fromkeys(title(find_rom(game)) for game in self.games))
-        folder = self.out or Path(f"bench-{games[0]}" if len(games) == 1 else f"bench-{len(games)}-games")
         settings = self._settings()
         with ProgressDisplay(console, "loading the libraries"):
             libraries, missing = choose_libraries(self.libraries)

@@ -80,7 +80,8 @@ def describe_commands(group: str = "") -> str:
         f"usage: framestow {f'{group} FORMAT' if group else 'COMMAND'}\n\n"
         f"Deep Q-learning from pixels, with a million transitions in a few hundred megabytes.\n\n{rows}\n\n"
         'The last word is the extra that a command needs: pip install "framestow[train]"\n'
-        f"framestow {next(iter(entries))} --help explains a command, with examples. To begin: framestow train Breakout"
+        f"framestow {next(iter(entries))} --help explains a command, with examples.\n"
+        "To begin: framestow train Breakout"
     )
 
 

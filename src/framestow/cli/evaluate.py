@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.console import Console
 
+from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
@@ -69,6 +70,7 @@ class Evaluate:
             from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
         folder = RunFolder.open(self.run_folder)
+        check_output("", folder.evaluation)
         trained = folder.settings()
         protocol = None if self.protocol is None else find_protocol(self.protocol)
         if protocol:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 from rich.console import Console
 
+from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
 from framestow.errors import InvalidSettingsError
@@ -156,6 +157,7 @@ def _export(
     from framestow.offline.transfer import bytes_of_folder  # noqa: PLC0415
 
     start = time.monotonic()
+    check_output("to", to, is_folder=True)
     saved = find_memory(store)
     # The export samples nothing, so the sampler does not matter.
     with ProgressDisplay(console, "opening the store"):

@@ -12,6 +12,7 @@ import tyro
 from rich.console import Console
 
 from framestow.argument_checks import whole_number
+from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
 from framestow.errors import InvalidSettingsError
@@ -88,6 +89,7 @@ class ImportDqnReplay:
         from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
         from framestow.offline.dqn_replay import DqnReplay  # noqa: PLC0415
 
+        check_output("to", self.to, is_folder=True)
         if self.blank_slots is not None:
             whole_number("blank_slots", self.blank_slots, 0, rule="it must be at least 0; leave it out to count them")
         with ProgressDisplay(console, "reading how the files begin"):
@@ -153,6 +155,7 @@ class ImportMinari:
         """Import the dataset, print the sizes before and after, and return the exit code."""
         from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
 
+        check_output("to", self.to, is_folder=True)
         with ProgressDisplay(console, "opening the dataset"):
             from framestow.offline.minari import MinariData  # noqa: PLC0415 -- slow import
 

@@ -6,8 +6,11 @@ import dataclasses
 from pathlib import Path
 
 import tyro
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.table import Table
 
+from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
@@ -20,8 +23,9 @@ class Report:
       framestow report runs/Breakout-baselines-s0-20260131-174500
       framestow report runs/Pong-baselines-* --output pong.html
 
-    Several runs of one game are compared. Those that differ only in the seed are averaged. The page is one file
-    without scripts, which needs no network. Works while the runs are still training.
+    Several runs of one game are compared. Of those that differ only in the seed it prints mean, median and
+    interquartile mean, each with a 95 % interval. The page is one file without scripts, which needs no network. Works
+    while the runs are still training.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
@@ -38,12 +42,16 @@ class Report:
         if not self.runs:
             raise InvalidSettingsError("there are no runs: a report needs at least 1; give the folder of a run")
         output = self.output or (self.runs[0] if len(self.runs) == 1 else Path()) / "report.html"
-        if output.is_dir() or (self.output and not output.parent.is_dir()):
-            problem = "it is a folder" if output.is_dir() else f"the folder {output.parent} does not exist"
-            raise InvalidSettingsError(f"output is {output}: {problem}; give the name of an HTML file with --output")
+        if self.output or output.parent.is_dir():  # else it is no run, which is the better reason
+            check_output("output", output)
         with ProgressDisplay(console, "writing the report"):
-            from framestow.training.report import write_report  # noqa: PLC0415 -- imports PyTorch
+            from framestow.training.report import AVERAGE_COLUMNS, write_report  # noqa: PLC0415 -- imports PyTorch
 
-            write_report(self.runs, output, self.clip)
+            averages = write_report(self.runs, output, self.clip)
+        if averages:
+            table = Table(*AVERAGE_COLUMNS, box=SIMPLE_HEAD, show_edge=False)
+            for row in averages:
+                table.add_row(*row)
+            console.print(table)
         print_line(console, f"report written to {output}")
         return 0

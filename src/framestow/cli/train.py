@@ -11,6 +11,7 @@ from typing import Annotated, Any, Protocol
 import tyro
 from rich.console import Console
 
+from framestow.cli.arguments import check_output
 from framestow.cli.commands import EXAMPLE_RUN
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
@@ -27,14 +28,6 @@ Ctrl-C or SIGTERM finishes the step, saves the run and prints the command that r
 saving. The run is also saved when the terminal or the SSH connection closes, or the program that reads the output
 ends. Options that count (N) take 150_000, 150k, 1.5M or 1e6."""
 
-SEEDS_HELP = (
-    "Train this many runs with consecutive seeds from --seed, each in its own folder, and print the averages of their "
-    "scores. --resume of the common folder resumes all that are unfinished."
-)
-PARALLEL_HELP = (
-    "Runs of --seeds that train at the same time, each with one thread unless --threads is given; None takes as many "
-    "as the cores have room for."
-)
 DEFAULT_ACTORS = 2
 DISTRIBUTED_HELP = (
     "Train on a Ray cluster: actors play, shards store, this process learns. --actors and --shards set their numbers, "
@@ -65,8 +58,6 @@ def train_command(arguments: list[str]) -> type[Any]:
     fields += [
         ("run_dir", _argument(Path | None, "Folder of a new run; None takes runs/GAME-PRESET-sSEED-DATE-TIME."), None),
         ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
-        ("seeds", _argument(int | None, SEEDS_HELP), None),
-        ("parallel", _argument(int | None, PARALLEL_HELP), None),
         ("distributed", _argument(bool, DISTRIBUTED_HELP), False),
         ("address", _argument(str | None, ADDRESS_HELP), None),
         ("wandb", _argument(bool, "Send the curves to Weights & Biases too; needs the library wandb."), False),
@@ -79,40 +70,32 @@ class _Arguments(Protocol):
 
     run_dir: Path | None
     resume: Path | None
-    seeds: int | None
-    parallel: int | None
     distributed: bool
     address: str | None
     wandb: bool
 
 
 def _run(arguments: _Arguments, console: Console) -> int:
-    with ProgressDisplay(console, "loading PyTorch"):
-        from framestow.cli.train_seeds import train_seeds  # noqa: PLC0415
-        from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415
-        from framestow.training.run_folder import seed_runs  # noqa: PLC0415
-
     values = {field.name: getattr(arguments, field.name) for field in dataclasses.fields(Settings)}
+    if not values["game"]:
+        raise InvalidSettingsError("game is missing: a new run needs a game; try: framestow train Breakout")
+    from framestow.envs.atari.games import find_rom, title  # noqa: PLC0415 -- --help must not load the emulator
+
+    values["game"] = title(find_rom(values["game"]))  # a wrong name is told before PyTorch is loaded
     if arguments.distributed and not values["actors"]:
         values["actors"] = DEFAULT_ACTORS
     if arguments.address is not None and not values["actors"]:
         raise InvalidSettingsError(
             f"address is {arguments.address}: only a distributed run uses a cluster; give --distributed too"
         )
-    options = TrainOptions(arguments.resume, arguments.run_dir, Settings(**values), arguments.wandb, arguments.address)
-    if arguments.seeds is None and arguments.parallel is None and not (options.resume and seed_runs(options.resume)):
-        return train(options, console)
-    if options.settings.actors:
-        raise InvalidSettingsError(
-            f"actors is {options.settings.actors} and there are several seeds: each distributed run has a cluster of "
-            "its own; train each seed by itself"
-        )
-    if options.wandb:
-        raise InvalidSettingsError(
-            "wandb is on and there are several seeds: Weights & Biases gets one run of a process; leave out --wandb, "
-            "or train each seed by itself"
-        )
-    return train_seeds(options, arguments.seeds, arguments.parallel, console)
+    settings = Settings(**values)
+    if arguments.run_dir and not arguments.resume:
+        check_output("run-dir", arguments.run_dir, is_folder=True)
+    with ProgressDisplay(console, "loading PyTorch"):
+        from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415
+
+    options = TrainOptions(arguments.resume, arguments.run_dir, settings, arguments.wandb, arguments.address)
+    return train(options, console)
 
 
 def _read_resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str]:
@@ -124,10 +107,9 @@ def _read_resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str
     recipe = given.recipe or DEFAULT_RECIPE  # a missing value is tyro's to refuse
     if given.resume is None:
         return None, recipe
-    from framestow.training.run_folder import RunFolder, seed_runs  # noqa: PLC0415 -- imports PyTorch
+    from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
 
-    [first, *_] = seed_runs(given.resume) or [RunFolder.open(given.resume)]
-    return first.settings(), recipe
+    return RunFolder.open(given.resume).settings(), recipe
 
 
 def _argument(kind: Any, help_line: str) -> Any:

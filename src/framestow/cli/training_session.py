@@ -15,16 +15,14 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from framestow.agents.dqn import estimate_state_bytes
 from framestow.cli.printing import drop_failed_output, print_line, print_named, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
-from framestow.envs.atari.games import find_rom, title
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.machine_limits import num_cores
 from framestow.one_line import plural
 from framestow.process_memory import resident_bytes
-from framestow.replay.byte_amounts import format_bytes, parse_bytes
+from framestow.replay.byte_amounts import format_bytes
 from framestow.training import loop
 from framestow.training.events import Listener
 from framestow.training.listeners import (
@@ -39,16 +37,7 @@ from framestow.training.listeners import (
     import_wandb,
 )
 from framestow.training.loop import Interruption
-from framestow.training.memory_expectation import (
-    PLAYED_FRAMES,
-    FreeSpace,
-    MemoryExpectation,
-    WantedMemory,
-    check_memory_fits,
-    describe_expectation,
-    expect_from_memory,
-    expect_from_play,
-)
+from framestow.training.memory_expectation import MIN_FRAMES, expect_memory, measure_play
 from framestow.training.report import write_report
 from framestow.training.run import check_memory, choose_device
 from framestow.training.run_folder import RunFolder, default_run_path
@@ -57,59 +46,6 @@ from framestow.training.settings import Settings
 from framestow.training.training_run import TrainingRun
 
 NAME_WIDTH = 10  # characters of the names of the closing lines
-MIN_FRAMES = 640  # two segments; fewer frames give no estimate
-
-
-def expect_for_new_run(
-    settings: Settings, path: Path, console: Console, num_at_once: int = 1, num_runs: int = 1
-) -> str:
-    """Return a line about the expected size of a new run's memory, measured by a short random play.
-
-    Arguments:
-        settings: The settings of the run.
-        path: The run folder; it need not exist yet.
-        console: Shows a status while the game is played.
-        num_at_once: Number of equal runs that share the RAM.
-        num_runs: Number of equal runs that share the disk.
-
-    Raises:
-        InvalidSettingsError: the memory would not fit; the message names a size that does.
-    """
-    space = FreeSpace.for_run(path).share(num_at_once, num_runs)
-    return _describe_if_it_fits(_measure(settings, console), settings, path, space)
-
-
-def expect_for_resumed_run(run: TrainingRun, folder: RunFolder, console: Console) -> str:
-    """Return a line about the expected size of a resumed run's memory, estimated from its stored transitions.
-
-    With too few sealed frames the game is played as for a new run. Raises as ``expect_for_new_run``.
-    """
-    report = run.memory.report()
-    if report.sealed_frames < MIN_FRAMES:
-        expectation = _measure(run.settings, console)
-    else:
-        agent = run.agent
-        checkpoint_bytes = estimate_state_bytes(agent.observation_shape, agent.num_actions, agent.settings)
-        expectation = expect_from_memory(report, checkpoint_bytes)
-    space = FreeSpace.for_run(folder.path, report.nbytes, folder.count_saved_bytes())
-    return _describe_if_it_fits(expectation, run.settings, folder.path, space)
-
-
-def _measure(settings: Settings, console: Console) -> MemoryExpectation:
-    num_frames = min(PLAYED_FRAMES, max(MIN_FRAMES, settings.steps // 10))
-    with ProgressDisplay(console, "playing to measure a transition", "items") as progress:
-        return expect_from_play(settings, num_frames, progress)
-
-
-def _describe_if_it_fits(expectation: MemoryExpectation, settings: Settings, path: Path, space: FreeSpace) -> str:
-    wanted = _make_wanted_memory(settings, path)
-    check_memory_fits(expectation, wanted, space)
-    return describe_expectation(expectation, wanted, space)
-
-
-def _make_wanted_memory(settings: Settings, path: Path) -> WantedMemory:
-    max_bytes = None if settings.memory_bytes is None else parse_bytes(settings.memory_bytes, "memory_bytes")
-    return WantedMemory(settings.memory, settings.steps, path, max_bytes, settings.memory_on_disk)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,9 +61,10 @@ class TrainOptions:
 
 def train(options: TrainOptions, console: Console) -> int:
     """Start or resume a run, train it, print the result and return the exit code."""
-    settings = check_options(options)
+    check_options(options)
+    settings = options.settings
     new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
-    expected = "" if options.resume else expect_for_new_run(settings, new_path, console)
+    expected = "" if options.resume else _expect_from_play(settings, new_path, console)
     folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
     with contextlib.ExitStack() as unless_started, folder.lock():
         if options.resume:
@@ -137,7 +74,7 @@ def train(options: TrainOptions, console: Console) -> int:
         run = _start(folder, options.address, console)
         unless_started.pop_all()
         try:
-            expected = expected or expect_for_resumed_run(run, folder, console)
+            expected = expected or _expect_for_resumed_run(run, folder, console)
             for line in _opening_line(run, folder), f"memory: {expected}":
                 print_line(console, line)
             signal_number = _train_until_stopped(run, folder, console, options.wandb)
@@ -152,6 +89,21 @@ def train(options: TrainOptions, console: Console) -> int:
     return 0 if signal_number is None else 128 + signal_number
 
 
+def _expect_from_play(settings: Settings, path: Path, console: Console, stored: int = 0) -> str:
+    with ProgressDisplay(console, "playing to measure a transition", "items") as progress:
+        report = measure_play(settings, progress)
+    basis = f"{sum(report.frames.values()):,} frames of random play"
+    return expect_memory(settings, report, basis, path, stored)
+
+
+def _expect_for_resumed_run(run: TrainingRun, folder: RunFolder, console: Console) -> str:
+    report = run.memory.report()
+    if report.sealed_frames < MIN_FRAMES:
+        return _expect_from_play(run.settings, folder.path, console, report.transitions)
+    basis = f"{report.transitions:,} stored transitions"
+    return expect_memory(run.settings, report, basis, folder.path, report.transitions)
+
+
 def _start(folder: RunFolder, address: str | None, console: Console) -> TrainingRun:
     what = "starting the environments and the agent"
     if folder.settings().actors:
@@ -161,11 +113,9 @@ def _start(folder: RunFolder, address: str | None, console: Console) -> Training
         return loop.start_run(folder, address=address)
 
 
-def check_options(options: TrainOptions) -> Settings:
-    """Return the settings with the usual name of the game. Raise for invalid options before anything is written."""
+def check_options(options: TrainOptions) -> None:
+    """Raise for invalid options, before anything is written."""
     settings = options.settings
-    if not settings.game:
-        raise InvalidSettingsError("game is missing: a new run needs a game; try: framestow train Breakout")
     if options.resume and options.run_dir:
         raise InvalidSettingsError(
             f"run_dir is {options.run_dir}: a resumed run stays in its folder {options.resume}; leave out --run-dir"
@@ -178,7 +128,6 @@ def check_options(options: TrainOptions) -> Settings:
         check_memory(settings)
         if options.run_dir:
             RunFolder.check_new(options.run_dir)
-    return dataclasses.replace(settings, game=title(find_rom(settings.game)))
 
 
 def _train_until_stopped(run: TrainingRun, folder: RunFolder, console: Console, wandb: bool) -> int | None:
@@ -235,8 +184,7 @@ def _closing_lines(run: TrainingRun, folder: RunFolder, is_stopped: bool) -> dic
         "run folder": str(folder.path),
         "steps": f"{tally.agent_steps:,} agent steps, {plural(tally.episodes, 'game')}, saved",
         "score": score,
-        "memory": f"{report.transitions:,} of {report.capacity:,} transitions in {format_bytes(report.nbytes)}, "
-        f"{report.bytes_per_transition:,.1f} bytes each",
+        "memory": f"{str(report).splitlines()[0]}; work space {format_bytes(report.work_space_bytes)}",
         "process": f"{format_bytes(resident_bytes())} of RAM",
         "resume": f"{command} train --resume {name}{more}",
         "evaluate": f"{command} evaluate {name}",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.console import Console
 
+from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.cli.saved_memory import RUN_SETTINGS, SavedMemory, find_memory
@@ -69,9 +70,7 @@ class View:
 
         folder = found.folder.resolve()
         output = self.output or folder.with_name(f"{folder.name}.html")
-        if output.is_dir() or not output.parent.is_dir():
-            problem = "it is a folder" if output.is_dir() else f"the folder {output.parent} does not exist"
-            raise InvalidSettingsError(f"output is {output}: {problem}; give the name of an HTML file with --output")
+        check_output("output", output)
         with ProgressDisplay(console, "reading the memory"):
             view = MemoryView.open(*found, find_agent=lambda memory: self._find_agent(found, memory, console))
         with ProgressDisplay(console, "writing the page", "bytes") as progress:

@@ -8,6 +8,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
+from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
@@ -70,6 +71,7 @@ class Watch:
         if self.output is not None:
             check_video_path(self.output)
         folder = RunFolder.open(self.run_folder)
+        check_output("output", self.output or folder.path / "video.mp4")
         settings = folder.settings()
         preset = find_preset(self.preset or settings.preset)
         warning = preset_warning(settings.game, find_preset(settings.preset), preset)

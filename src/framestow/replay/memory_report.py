@@ -1,4 +1,4 @@
-"""Report the size of a memory: its bytes by part, and the compression ratio."""
+"""Report the size of a memory: the bytes that grow with it by part, its work space, and the compression ratio."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.observation_report import ObservationReport
 
 SEALED_PARTS = ("frames", "other floats")  # whose size per frame predicts that of later frames
-PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")  # with every transition; the others are constant
+PARTS_THAT_GROW = (*SEALED_PARTS, "index", "steps", "priorities")  # with every transition; the others are work space
+LEAST_RATIO = 2  # that is printed
 
 
 @dataclass(frozen=True)
@@ -78,18 +79,29 @@ class MemoryReport:
 
     @property
     def bytes_per_transition(self) -> float:
-        """Bytes in RAM and in files per stored transition; 0 for an empty memory."""
-        return self.all_bytes / self.transitions if self.transitions else 0.0
+        """Bytes in RAM and in files that each further transition takes, at the ratio so far; 0 for an empty memory.
+
+        Work space is not counted: it stays as large.
+        """
+        if not self.transitions:
+            return 0.0
+        others = sum(self.parts.get(part, 0) for part in PARTS_THAT_GROW if part not in SEALED_PARTS)
+        return self.sealed_bytes_per_transition + others / self.transitions
+
+    @property
+    def work_space_bytes(self) -> int:
+        """Bytes in RAM that do not grow with the memory: open segments, current observations, output arrays."""
+        return sum(size for part, size in self.parts.items() if part not in PARTS_THAT_GROW)
 
     @property
     def times_smaller_than_frames(self) -> float:
-        """Size of one uncompressed frame per transition, divided by ``all_bytes``."""
-        return self.frame_bytes * self.transitions / self.all_bytes
+        """Size of one uncompressed frame, divided by ``bytes_per_transition``; 0 for an empty memory."""
+        return self.frame_bytes / self.bytes_per_transition if self.transitions else 0.0
 
     @property
     def times_smaller_than_stacked_pairs(self) -> float:
-        """Size of two uncompressed stacks per transition, divided by ``all_bytes``."""
-        return self.stacked_pair_bytes * self.transitions / self.all_bytes
+        """Size of two uncompressed stacks, divided by ``bytes_per_transition``; 0 for an empty memory."""
+        return self.stacked_pair_bytes / self.bytes_per_transition if self.transitions else 0.0
 
     @property
     def sealed_frames(self) -> int:
@@ -104,14 +116,6 @@ class MemoryReport:
         return sealed_bytes / (self.transitions * sealed_share) if self.transitions and sealed_share else 0.0
 
     @property
-    def growing_bytes_per_transition(self) -> float:
-        """Expected bytes of each further transition, at the ratio so far; 0 for an empty memory."""
-        if not self.transitions:
-            return 0.0
-        others = sum(self.parts.get(part, 0) for part in PARTS_THAT_GROW if part not in SEALED_PARTS)
-        return self.sealed_bytes_per_transition + others / self.transitions
-
-    @property
     def expected_capacity(self) -> int:
         """Expected number of transitions of the full memory, at the ratio so far."""
         if self.max_bytes is None or not self.transitions:
@@ -122,7 +126,7 @@ class MemoryReport:
     @property
     def expected_bytes(self) -> int:
         """Expected bytes of the full memory in RAM and in files, at the ratio so far."""
-        more = (self.expected_capacity - self.transitions) * self.growing_bytes_per_transition
+        more = (self.expected_capacity - self.transitions) * self.bytes_per_transition
         return self.all_bytes + int(more)
 
     @property
@@ -144,23 +148,24 @@ class MemoryReport:
 
     def _repr_html_(self) -> str:
         """Return the report as HTML, which a notebook shows."""
-        whole = max(self.all_bytes, 1)
         rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{format_bytes(size)}</td><td>{size / whole:.1%}</td></tr>"
-            for name, size in self._rows().items()
+            f"<tr><td>{escape(name)}</td><td>{format_bytes(size)}</td><td>{share}</td></tr>"
+            for name, size, share in self._rows()
         )
         above, below = ("<br>".join(map(escape, lines)) for lines in (self._summary(), self._outlook()))
         head = "<tr><th>part</th><th>size</th><th>share</th></tr>"
         return f"<div>{above}<table>{head}{rows}</table>{below}</div>"
 
     def _summary(self) -> list[str]:
-        lines = [f"{self.transitions:,} of {self.capacity:,} transitions in {format_bytes(self.all_bytes)}"]
+        growing = format_bytes(self.all_bytes - self.work_space_bytes)
+        lines = [f"{self.transitions:,} of {self.capacity:,} transitions in {growing}"]
         if self._has_typical_size:
             lines[0] += f", {self.bytes_per_transition:,.1f} bytes each"
-            lines.append(
-                f"{self.times_smaller_than_frames:,.0f} times smaller than frames, "
-                f"{self.times_smaller_than_stacked_pairs:,.0f} times smaller than stacked pairs"
-            )
+            ratios = {"frames": self.times_smaller_than_frames, "stacked pairs": self.times_smaller_than_stacked_pairs}
+            shown = [
+                f"{ratio:,.0f} times smaller than {what}" for what, ratio in ratios.items() if ratio >= LEAST_RATIO
+            ]
+            lines += [", ".join(shown)] if shown else []
         lines += [f"{count:,} frames {how}" for how, count in self.frames.items()]
         return lines + (self.observations.lines() if self.observations else [])
 
@@ -179,15 +184,18 @@ class MemoryReport:
             lines.append(f"budget {format_bytes(self.max_bytes)}")
         return lines
 
-    def _rows(self) -> dict[str, int]:
-        """Return the bytes of each part, those in files among them."""
-        return dict(self.parts) | ({"in files": self.disk_bytes} if self.disk_bytes else {})
+    def _rows(self) -> list[tuple[str, int, str]]:
+        """Return name, bytes and share of each part, those in files among them; of the work space no share."""
+        growing = {part: size for part, size in self.parts.items() if part in PARTS_THAT_GROW}
+        growing |= {"in files": self.disk_bytes} if self.disk_bytes else {}
+        whole = max(sum(growing.values()), 1)
+        constant = [(part, size, "work space") for part, size in self.parts.items() if part not in growing]
+        return [(part, size, f"{size / whole:.1%}") for part, size in growing.items()] + constant
 
     def _table(self) -> list[str]:
         rows = self._rows()
-        width = max(map(len, rows), default=0)
-        whole = max(self.all_bytes, 1)
-        table = [f"  {name:<{width}}  {format_bytes(size):>10}  {size / whole:>5.1%}" for name, size in rows.items()]
+        width = max((len(name) for name, *_ in rows), default=0)
+        table = [f"  {name:<{width}}  {format_bytes(size):>10}  {share:>5}" for name, size, share in rows]
         if self.frame_bytes_by_key:
             width = max(map(len, self.frame_bytes_by_key))
             table.append("of which the frames of")

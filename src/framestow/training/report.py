@@ -37,12 +37,13 @@ from framestow.training.page_style import read_style
 from framestow.training.playing import Player, action_names, record_game
 from framestow.training.run import NUM_MEASURED
 from framestow.training.run_folder import RunFolder, replace_text
-from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized, published_scores
+from framestow.training.scores import RANDOM_AND_HUMAN, averages_of_runs, human_normalized, published_scores
 from framestow.training.settings import Change, Settings, learning_settings
 from framestow.training.svg_charts import Band, Dots, Key, Layer, Line, bin_points, chart
 
 ROLLING = 20  # games in a rolling mean
 LAST = 100  # games in the score of a training (Machado et al. 2018)
+AVERAGE_COLUMNS = ["", "runs", "score", "95 % interval", "human-normalised"]
 GRID = 200  # points of a mean over seeds
 MAX_DOTS = 1_500  # of one chart, about: then only every n-th game has one
 MAX_CLIP_BYTES = 3_000_000  # a larger video is left out of the page
@@ -105,8 +106,10 @@ class RunRecord:
         return float(self.scores[-num_games:].mean()) if len(self.scores) else None
 
 
-def write_report(paths: Sequence[Path], output: Path, with_clip: bool = True) -> None:
-    """Write the report of one or several runs of the same game. The file appears when it is complete.
+def write_report(paths: Sequence[Path], output: Path, with_clip: bool = True) -> list[list[str]]:
+    """Write the report of one or several runs of the same game; return the rows of its averages over runs.
+
+    The file appears when it is complete.
 
     Arguments:
         paths: The run folders. Runs that differ only in their seed are averaged.
@@ -123,6 +126,7 @@ def write_report(paths: Sequence[Path], output: Path, with_clip: bool = True) ->
         raise InvalidSettingsError(f"the runs are of {named}: a report is about one game; write a report for each game")
     page = _page(runs, with_clip, output.resolve().parent)
     replace_text(output, page.encode("utf-8", "backslashreplace").decode())  # a folder's name may be no UTF-8
+    return average_rows(runs)
 
 
 def rolling_mean(scores: Numbers, window: int = ROLLING) -> Numbers:
@@ -300,6 +304,34 @@ def _run_table(runs: Sequence[RunRecord]) -> str:
         for change in run.changes
     ]
     return _table(columns, rows) + "".join(f"<p class='note'>{escape(text)}</p>" for text in (note, *changes))
+
+
+def average_rows(runs: Sequence[RunRecord]) -> list[list[str]]:
+    """Return a row of ``AVERAGE_COLUMNS`` for each average over runs that differ in their seed alone."""
+    rows, game = [], runs[0].settings.game
+    for label, group in runs_by_settings(runs).items():
+        scores = [score for run in group if (score := run.mean_of_last(ROLLING)) is not None]
+        for name, values in (averages_of_runs(scores) if len(scores) > 1 else {}).items():
+            shares = [share for value in values if (share := human_normalized(game, value)) is not None]
+            rows.append(
+                [
+                    f"{label}: {name}" if label else name,
+                    str(len(scores)),
+                    f"{values[0]:.2f}",
+                    "{:.2f} to {:.2f}".format(*values[1:]),
+                    "{:.3f}, {:.3f} to {:.3f}".format(*shares) if shares else "-",
+                ]
+            )
+    return rows
+
+
+def _average_table(runs: Sequence[RunRecord]) -> str:
+    rows = average_rows(runs)
+    note = (
+        f"Averages over the runs of the mean of the last {ROLLING} games of each. The interval is a bootstrap over the "
+        "runs (Agarwal et al. 2021); with few runs it is too narrow."
+    )
+    return _table(AVERAGE_COLUMNS, rows) + f"<p class='note'>{escape(note)}</p>" if rows else ""
 
 
 def _score_table(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
@@ -535,7 +567,7 @@ def _page(runs: Sequence[RunRecord], with_clip: bool, beside: Path) -> str:
     what = f"{len(runs)} runs" if len(runs) > 1 else f"run {first.name}"
     sections = {
         "Runs" if len(runs) > 1 else "Run": _run_table(runs),
-        "Scores": _score_table(runs, frame_skip),
+        "Scores": _average_table(runs) + _score_table(runs, frame_skip),
         "Learner and process": _state_charts(runs, unit),
     }
     if with_clip and is_atari:

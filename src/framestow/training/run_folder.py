@@ -92,11 +92,6 @@ class RunFolder:
     def open(cls, path: Path) -> RunFolder:
         """Return the folder of an existing run; raises ``InvalidSettingsError`` otherwise."""
         if not (path / FILE_NAME).is_file():
-            if seeds := seed_runs(path):
-                raise InvalidSettingsError(
-                    f"{path} is not a run folder: it has the runs of {len(seeds)} seeds; give one of them, such as "
-                    f"{seeds[0].path}"
-                )
             raise InvalidSettingsError(f"{path} is not a run folder: it has no {FILE_NAME}; check the path")
         return cls(path)
 
@@ -142,11 +137,6 @@ class RunFolder:
             )
         return newest
 
-    def count_saved_bytes(self) -> int:
-        """Return the bytes of the memory and the checkpoints on disk."""
-        files = (file for part in (self.checkpoints, self.memory) for file in part.rglob("*"))
-        return sum(file.stat().st_size for file in files if file.is_file())
-
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         """Lock the folder for this process while the ``with`` block runs. A dead process keeps no lock.
@@ -173,17 +163,10 @@ def replace_text(path: Path, text: str) -> None:
         new.unlink(missing_ok=True)
 
 
-def seed_runs(path: Path) -> list[RunFolder]:
-    """Return the runs in a folder of ``framestow train --seeds``, by seed; for any other folder an empty list."""
-    folders = [RunFolder(file.parent) for file in path.glob(f"seed-*/{FILE_NAME}")]
-    return sorted(folders, key=lambda folder: folder.settings().seed)
-
-
-def default_run_path(settings: Settings, now: datetime.datetime, num_seeds: int = 1) -> Path:
-    """Return the default run folder: game, preset, seed or seeds, and the start time ``now``.
+def default_run_path(settings: Settings, now: datetime.datetime) -> Path:
+    """Return the default run folder: game, preset, seed and the start time ``now``.
 
     >>> default_run_path(Settings("Pong", seed=3), datetime.datetime(2026, 1, 31, 17, 45)).as_posix()
     'runs/Pong-baselines-s3-20260131-174500'
     """
-    seeds = f"s{settings.seed}" + (f"to{settings.seed + num_seeds - 1}" if num_seeds > 1 else "")
-    return Path("runs") / f"{settings.game}-{settings.preset}-{seeds}-{now:%Y%m%d-%H%M%S}"
+    return Path("runs") / f"{settings.game}-{settings.preset}-s{settings.seed}-{now:%Y%m%d-%H%M%S}"

@@ -153,6 +153,16 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+def averages_of_runs(scores: Sequence[float]) -> dict[str, tuple[float, float, float]]:
+    """Return mean, median and interquartile mean of the runs of one game, each with the ends of its 95 % interval."""
+    averages: dict[str, Callable[[Sequence[ArrayLike]], float]] = {
+        "mean": mean_of_games,
+        "median": lambda rows: float(np.median(np.concatenate(_rows(rows)))),
+        "interquartile mean": interquartile_mean,
+    }
+    return {name: (average([scores]), *bootstrap_interval(average, [scores])) for name, average in averages.items()}
+
+
 def _rows(scores: Sequence[ArrayLike]) -> list[NDArray[np.float64]]:
     rows = [np.asarray(row, np.float64) for row in scores]
     if not rows or any(row.ndim != 1 or row.size == 0 or not np.isfinite(row).all() for row in rows):

@@ -119,9 +119,10 @@ def short_number(value: float) -> str:
 
 def _finite(layer: Layer) -> Layer:
     """Return the points of a layer that can be drawn."""
-    is_finite = np.isfinite([layer.xs, *_heights(layer)]).all(axis=0)
-    arrays = {name: value[is_finite] for name, value in vars(layer).items() if isinstance(value, np.ndarray)}
-    return dataclasses.replace(layer, **arrays)
+    known = np.isfinite([layer.xs, *_heights(layer)]).all(axis=0)
+    if isinstance(layer, Band):
+        return dataclasses.replace(layer, xs=layer.xs[known], low=layer.low[known], high=layer.high[known])
+    return dataclasses.replace(layer, xs=layer.xs[known], ys=layer.ys[known])
 
 
 def _picture(title: str, layers: Sequence[Layer]) -> str:
@@ -177,7 +178,8 @@ def _range(arrays: Sequence[Points], margin: float = 0.0) -> tuple[float, float]
     low, high = min(float(array.min()) for array in arrays), max(float(array.max()) for array in arrays)
     low = 0.0 if 0.0 < low < 0.6 * high else low
     if high - low < 1e-9 * max(abs(high), 1e-6):
-        low, high = low - max(abs(low), 1.0) / 2, high + max(abs(high), 1.0) / 2
+        half = abs(high) / 2 or 0.5
+        low, high = low - half, high + half
     extra = margin * (high - low)
     return (low if low == 0.0 else low - extra), high + extra
 

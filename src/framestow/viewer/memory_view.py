@@ -76,7 +76,8 @@ class MemoryView:
         """What is damaged, as far as it was read: messages, each once."""
         self._sampler_note = sampler_note
         if num_unknown := int((~np.isfinite(self.table.runs["total_reward"])).sum()):
-            self.damage[f"{plural(num_unknown, 'episode')} with a reward that is not finite: verify names its place"] = None
+            what = f"{plural(num_unknown, 'episode')} with a reward that is not finite: verify names its place"
+            self.damage[what] = None
         # One resource is made at a time; charts, which take long, beside another one.
         self._lock, self._lock_of_charts = threading.Lock(), threading.Lock()
         self._kinds: dict[str, Callable[..., bytes]] = {

@@ -41,7 +41,7 @@ class ViewServer(Closing):
     another user nor a page of another site reads the memory. It only reads. When the page is loaded again it shows the
     newest generation, unless it was opened with one.
 
-    A client has 5 seconds for its whole request and 30 to read an answer, and at most 32 clients are answered at a time.
+    A client has 5 seconds for its whole request and 30 to read an answer. At most 32 are answered at a time.
 
     >>> import tempfile, urllib.request
     >>> from framestow import FrameSpec, ReplayMemory
