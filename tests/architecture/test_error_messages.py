@@ -40,7 +40,6 @@ STATES = {
     "the sampler was given to another memory",
     "there are no pictures",
     "there are no runs",
-    "wandb is on and there are several seeds",
 }
 
 # Whole messages from elsewhere, whose own parts are checked where they are built, or have no semicolon.
@@ -49,7 +48,7 @@ PASSED_ON = {
     "{self._replacer.broken}",
     "{self.dataset.id}: episode {number}: {error}",
     "{refusals[0]}",
-    "{shorten(printed.getvalue(), command)}",
+    "{_shorten(printed.getvalue(), command)}",
     "{str(error)}",
     "{text}",
     "{why}",

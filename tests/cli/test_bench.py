@@ -121,7 +121,7 @@ def test_several_games_are_measured_once_each_and_share_a_picture(
         ),
         (["Pong", "--rounds", "0"], "rounds is 0: it must be above 0; give a larger one"),
         (["Pong", "--max-gib", "0"], "--max-gib is 0: it must be above 0; give a larger --max-gib"),
-        (["Pong", "--out", __file__], f"out is {__file__}: is a file; give another --out"),
+        (["Pong", "--out", __file__], f"{__file__} is a file; give another --out"),
         (["Pong", "--preset", "naturre"], "did you mean 'nature'?"),
         (["Pong", "--frames", "1"], "frames is 1: a transition needs 2; give a larger number"),
     ],

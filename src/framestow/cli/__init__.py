@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import IO
 
-from framestow.one_line import printable
+from framestow.cli.output import OutputClosedError, say
 
 INTERRUPTED = 130  # exit code after Ctrl-C, as of a shell
 UNREAD = 141  # exit code where the reader of a pipe has gone, as of a shell
@@ -34,18 +33,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for file in sys.stdout, sys.stderr:  # Python writes at the end what they still hold
             os.dup2(os.open(os.devnull, os.O_WRONLY), file.fileno())
         return UNREAD
-
-
-class OutputClosedError(Exception):
-    """The program that read the output has ended."""
-
-
-def say(text: str, file: IO[str] | None = None, *, end: str = "\n") -> None:
-    """Print lines that no ``Terminal`` prints, such as an error, with control characters as escapes."""
-    try:
-        print("\n".join(map(printable, text.split("\n"))), file=file, end=end, flush=True)
-    except BrokenPipeError as error:
-        raise OutputClosedError from error
 
 
 def limit_spinning() -> None:

@@ -156,15 +156,13 @@ def check_output(option: str, path: Path, *, is_folder: bool = False) -> None:
     above = path if is_folder else path.parent
     while is_folder and not os.path.lexists(above) and above != above.parent:
         above = above.parent
-    way_out = f"give another --{option}" if option else "give yourself the right to write there"
-    problem = ""
+    what = f"{option} is {path}" if option else f"{path}"
+    way_out = f"give another --{option}" if option else "take the right to write there"
     if path.is_dir() and not is_folder:
-        problem = f"it is a folder; give the name of a file with --{option}"
-    elif above.exists() and not above.is_dir():
-        problem = f"{above} is a file; {way_out}"
-    elif not above.is_dir():
-        problem = f"the folder {above} does not exist; create it, or {way_out}"
-    elif not os.access(above, os.W_OK | os.X_OK):
-        problem = f"the folder {above} cannot be written; {way_out}"
-    if problem:
-        raise InvalidSettingsError(f"{f'{option} is ' if option else ''}{path}: {problem}")
+        raise InvalidSettingsError(f"{what}: it is a folder; give the name of a file with --{option}")
+    if above.exists() and not above.is_dir():
+        raise InvalidSettingsError(f"{what}: {above} is a file; {way_out}")
+    if not above.is_dir():
+        raise InvalidSettingsError(f"{what}: the folder {above} does not exist; create it, or {way_out}")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise InvalidSettingsError(f"{what}: the folder {above} cannot be written; {way_out}")

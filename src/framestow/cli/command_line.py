@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from framestow import __version__
-from framestow.cli import say
 from framestow.cli.commands import CommandEntry, commands_of, describe_commands, find_command
+from framestow.cli.output import say
 from framestow.errors import CheckpointError, DivergedError, FramestowError, MissingExtraError
 from framestow.one_line import printable
 

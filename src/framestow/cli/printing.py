@@ -2,7 +2,7 @@
 
 Names and labels in files of others may have control characters, which a terminal obeys, and ``[tags]``, which rich
 reads. Every text, table, progress display and warning of a command passes here; an error is one line of
-``command_line``. ``drop_failed_output`` lets a program go on whose output cannot be printed any more.
+``output``. ``drop_failed_output`` lets a program go on whose output cannot be printed any more.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from framestow.cli import OutputClosedError
+from framestow.cli.output import OutputClosedError
 from framestow.one_line import printable
 
 
 class Terminal(Console):
-    """A console that shows control characters as escapes, and reads neither ``[tags]`` nor ``:names:`` in text."""
+    """A console that shows control characters as escapes, and reads no ``[tags]`` and names of emoji."""
 
     def __init__(self, *, stderr: bool = False) -> None:
         super().__init__(stderr=stderr, markup=False, emoji=False, highlight=False)

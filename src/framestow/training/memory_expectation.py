@@ -35,7 +35,7 @@ def measure_play(settings: Settings, show: Callable[[int, int], object]) -> Memo
     recorder, random = Recorder(env, memory), np.random.default_rng(settings.seed)
     try:
         recorder.reset()
-        for done in range(num_frames):
+        for done in range(1, num_frames):  # the first frame is that of the reset
             recorder.step(random.integers(0, num_actions, 1))
             show(done + 1, num_frames)
     finally:
