@@ -77,11 +77,9 @@ class PlayedDisk:
         """Replay an operation."""
         path = operation.path
         match operation.name:
-            case "create" if path not in self.now:
+            case "create":  # exclusive: a file of that name was removed before
                 file = self.now[path] = _File()
                 self.new_names.append((path.parent, lambda names: names.__setitem__(path, file)))
-            case "create":
-                self.now[path].changes.append(Operation("cut", path))
             case "write" | "cut":
                 self.now[path].changes.append(operation)
             case "sync":

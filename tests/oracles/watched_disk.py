@@ -33,17 +33,11 @@ class WatchedDisk(FileSystem):
     def perform(self, operation: Operation, act: Callable[[Operation], Result]) -> Result:
         return act(operation)
 
-    def create(self, path: Path) -> AppendFile:
-        return self.perform(Operation("create", path), lambda _: _WatchedFile(self.stands_in or self, path, 0, "wb"))
-
-    def open_at(self, path: Path, size: int) -> AppendFile:
-        file = _WatchedFile(self.stands_in or self, path, size, "rb+")
-        try:
-            file.cut(size)
-        except BaseException:
-            file.close()
-            raise
-        return file
+    def _open(self, path: Path, size: int, mode: str) -> AppendFile:
+        disk = self.stands_in or self
+        if mode == "rb+":
+            return _WatchedFile(disk, path, size, mode)
+        return self.perform(Operation("create", path), lambda _: _WatchedFile(disk, path, size, mode))
 
     def replace(self, old: Path, new: Path) -> None:
         self.perform(Operation("replace", old, new_path=new), lambda _: FileSystem.replace(self, old, new))
