@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import shutil
+from contextlib import nullcontext
 
 import gymnasium
 import numpy as np
@@ -30,6 +31,7 @@ from framestow.distributed.shard import Shard, ShardSettings
 from framestow.distributed.shard_writer import ShardWriter
 from framestow.errors import ActorLostError, DamagedDataError, InvalidStepError
 from framestow.replay.memory_settings import MemorySettings
+from oracles.hostile_folders import KINDS, Outside, bounded
 
 LENGTH = 8  # frames of a segment
 
@@ -296,6 +298,21 @@ def test_a_log_of_chunks_that_was_cut_off_is_read_up_to_its_last_record(tmp_path
     rewards = check_all(calls.objects[0])
     assert rewards[-40:] == list(range(40, 80))
     calls.objects[0].close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_log_of_chunks_is_read_and_written_only_if_it_is_a_file(kind, tmp_path):
+    outside, log = Outside(tmp_path / "home"), chunk_log_path(tmp_path / "0" / "shard-0")
+    log.parent.mkdir()
+    outside.plant(kind, log)
+
+    refused = pytest.raises(DamagedDataError, match=f"{log}: it is a ")
+    with bounded(), nullcontext() if kind == "second name" else refused:
+        calls, writer = shard_and_writer(tmp_path)
+        NumberedSteps().play(writer, 0, 40)
+        calls.objects[0].close()
+
+    outside.check()
 
 
 def test_the_episode_of_a_replaced_writer_ends_as_truncated():

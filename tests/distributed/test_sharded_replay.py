@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from functools import partial
 
@@ -11,11 +12,11 @@ import pytest
 from distributed.env_steps import NumberedSteps, arguments, local_replay, memory
 from distributed.test_any_observation_in_shards import KINDS_OF_REPLAY
 from framestow import EmphasizeRecent, Prioritized, Uniform
-from framestow.distributed import SampleToInsertRatio, ShardedReplay, shard_group, start_local_shards
+from framestow.distributed import SampleToInsertRatio, ShardedReplay, saved_shards, shard_group, start_local_shards
 from framestow.distributed.calls import LocalCalls
 from framestow.distributed.merging import split_rows
 from framestow.distributed.shard import Shard
-from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.torch import BatchLoader
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, AnyPlay
 from oracles.chi_square import chi_square, chi_square_bound
@@ -320,6 +321,29 @@ def test_a_resumed_replay_gives_the_batches_of_the_saved_one(tmp_path):
 
     assert expected == [resumed.sample(32).reward.tolist() for _ in range(3)]
     assert (120, 1) == (resumed.counts.inserted, generation)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a link needs rights on Windows")
+def test_a_shard_behind_a_link_is_neither_read_nor_written(tmp_path):
+    saved, elsewhere = tmp_path / "saved", tmp_path / "elsewhere"
+    replay = local_replay(shards=2, num_envs=2)
+    generation = replay.save(saved)
+    (saved / "shard-1").rename(elsewhere)
+    (saved / "shard-1").symlink_to(elsewhere)
+    before = {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+
+    for operation in (
+        lambda: local_replay(shards=2, num_envs=2, saved=(saved, generation)),
+        lambda: local_replay(shards=2, num_envs=2, directory=saved),
+        lambda: replay.save(saved),
+        lambda: saved_shards.memory_folders(saved),
+        lambda: saved_shards.keep_only(saved, generation),
+        lambda: saved_shards.start_over(saved, keeps_pinned=False),
+    ):
+        with pytest.raises(DamagedDataError, match=f"shard-1: it is a link to '{elsewhere}'"):
+            operation()
+
+    assert before == {path.name: path.read_bytes() for path in elsewhere.iterdir()}
 
 
 def test_the_saved_counts_are_those_of_the_saved_steps_though_shards_take_more_meanwhile(tmp_path):

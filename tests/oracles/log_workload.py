@@ -12,13 +12,14 @@ import numpy as np
 from framestow.storage.files.block_format import BlockKey, LogState, unpack_keys
 from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.block_log_reader import BlockLogReader
-from framestow.storage.files.file_system import DISK, FileSystem
+from framestow.storage.files.file_system import DISK, FileSystem, remove_unfinished
 from framestow.storage.files.manifest import (
     Begun,
     ManifestNames,
     begin_generation,
     end_generation,
     generations,
+    manifest_path,
     read_manifest,
     remove_superseded,
     supersede_manifest,
@@ -54,10 +55,10 @@ def make_commits(folder: Path, files: FileSystem, num_commits: int, committed: C
         for number in ManifestNames.read(folder, files).superseded
     ]
     for begun in ManifestNames.read(folder, files).begun:
-        (folder / begun.unfinished_manifest).unlink(missing_ok=True)
         states = [one["log"] for one in manifests]
         for name in leftover_files(files.names(folder), *begun.first_files, states):
             files.remove(folder / name)
+        remove_unfinished(manifest_path(folder, begun.generation), files)
     if manifests:
         state, *others = [one["log"] for one in (*manifests[::-1], *old)]
         first = manifests[-1]["commit"] + 1

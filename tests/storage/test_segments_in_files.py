@@ -16,6 +16,7 @@ from contracts.storage_contract import PIXELS, StorageContract
 from framestow.errors import DamagedDataError, DamagedSegmentError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
+from oracles.hostile_folders import NO_FILES, Outside, bounded
 from oracles.segment_codec import SegmentCodec
 
 FRAMES, ENV_ID = 8, 0  # frames per segment
@@ -175,6 +176,22 @@ def test_a_snapshot_still_sees_evicted_segments_in_ram_and_in_files(tmp_path):
     snapshot.windows(np.zeros(1, np.int32), np.array([79]), np.array([80], np.int32), out)
 
     np.testing.assert_array_equal(frames, out[0])
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_native_code_opens_files_only_and_follows_no_link(kind, tmp_path):
+    storage, outside, path = filled(frame_sequence(8)), Outside(tmp_path / "home"), tmp_path / "log"
+    segment = storage.segment(ENV_ID, 0)
+    outside.plant("second name", path, segment)
+    outside.plant(kind, path)
+
+    with bounded(), pytest.raises(DamagedDataError, match=f"^{path}: it is a link, or no file: put the file itself"):
+        storage.move_to_file(ENV_ID, 0, path, 0, len(segment))
+    with bounded(), pytest.raises(DamagedDataError, match=f"^{path}: it is a link, or no file: put the file itself"):
+        FrameStorage(PIXELS, 1, frames_per_segment=FRAMES).restore_in_file(ENV_ID, 0, path, 0, len(segment), FRAMES)
+
+    outside.check()
+    np.testing.assert_array_equal(frame_sequence(8), window(storage, 7, 8))
 
 
 def test_a_file_is_opened_once_and_closed_with_its_last_segment(tmp_path):

@@ -13,6 +13,7 @@
 #include <windows.h>
 #else
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -86,9 +87,20 @@ std::size_t read_some(int descriptor, std::uint64_t offset, std::uint8_t* target
 
 }  // namespace
 
-SegmentFile::SegmentFile(const std::string& path) : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
-    if (descriptor_ < 0) {
-        throw FileNotOpened(path, errno);
+SegmentFile::SegmentFile(const std::string& path)
+    // As file_system.py opens files: a link is not followed, and a pipe does not wait for its other end.
+    : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {
+    struct stat opened {};
+    if (descriptor_ < 0 || fstat(descriptor_, &opened) != 0 || !S_ISREG(opened.st_mode)) {
+        const int error = errno;
+        const bool is_no_file = descriptor_ < 0 ? error == ELOOP : !S_ISREG(opened.st_mode);
+        if (descriptor_ >= 0) {
+            close(descriptor_);
+        }
+        if (is_no_file) {
+            throw DamagedSegment(path + ": it is a link, or no file: put the file itself there");
+        }
+        throw FileNotOpened(path, error);
     }
 #ifdef POSIX_FADV_RANDOM
     // Segments are read whole and in random order, so reading ahead would fetch unused bytes.

@@ -43,7 +43,8 @@ private:
 // Ownership: closes the file that it opened. Both processes may read after a fork.
 class SegmentFile {
 public:
-    // `path`: the bytes that the system expects, UTF-8 on Windows. Throws FileNotOpened.
+    // `path`: the bytes that the system expects, UTF-8 on Windows. Throws FileNotOpened, and DamagedSegment for a link
+    // or what is no regular file; on Windows file_system.py alone looks for these, when a log is opened.
     explicit SegmentFile(const std::string& path);
     ~SegmentFile();
     SegmentFile(const SegmentFile&) = delete;

@@ -6,7 +6,9 @@ import contextlib
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO
+
+from framestow.closing import Closing
+from framestow.storage.files.file_system import DISK, AppendFile, remove_unfinished, write_atomically
 
 # Of a chunk: env_id, writer, number of the frame after it, position of its newest frame in the memory.
 _RECORD = struct.Struct("<4q")
@@ -18,7 +20,7 @@ def chunk_log_path(directory: Path) -> Path:
     return directory.with_name(directory.name + ".chunks")
 
 
-class ChunkLog:
+class ChunkLog(Closing):
     """A file with a record for each stored chunk.
 
     After a crash, the last record of an environment whose position was flushed is the last chunk that the memory has. A
@@ -32,10 +34,13 @@ class ChunkLog:
     def __init__(self, path: Path, newest_positions: Sequence[int]) -> None:
         self._path = path
         self._last: dict[int, tuple[int, ...]] = {}  # by environment: the record of its last chunk
-        stored = path.read_bytes() if path.exists() else b""
+        stored = b""
+        with contextlib.suppress(FileNotFoundError):
+            stored = DISK.read(path)
+        remove_unfinished(path)
         for record in _RECORD.iter_unpack(stored[: len(stored) // _RECORD.size * _RECORD.size]):
             env_id, _, _, position = record
-            if env_id < len(newest_positions) and position <= newest_positions[env_id]:
+            if 0 <= env_id < len(newest_positions) and position <= newest_positions[env_id]:
                 self._last[env_id] = record
         self.found = {
             env_id: (writer, next_frame)
@@ -50,23 +55,20 @@ class ChunkLog:
     def append(self, env_id: int, writer: int, next_frame: int, position: int) -> None:
         """Add a chunk."""
         self._last[env_id] = env_id, writer, next_frame, position
-        self._file.write(_RECORD.pack(*self._last[env_id]))
-        self._file.flush()
+        self._file.append(_RECORD.pack(*self._last[env_id]))
 
     def shorten(self) -> None:
         """Keep only the last record of each environment, if the log is long; call it after a flush."""
-        if self._file.tell() > MAX_LOG_BYTES:
+        if self._file.size > MAX_LOG_BYTES:
             self.close()
             self._file = self._write_last()
 
-    def _write_last(self) -> BinaryIO:
+    def _write_last(self) -> AppendFile:
         """Replace the file by one with the last records, and open that."""
-        new = self._path.with_name(self._path.name + ".new")
-        new.write_bytes(b"".join(_RECORD.pack(*record) for record in self._last.values()))
-        new.replace(self._path)
-        return self._path.open("ab")
+        records = b"".join(_RECORD.pack(*record) for record in self._last.values())
+        write_atomically(self._path, records, is_durable=False)
+        return DISK.open_at(self._path, len(records))
 
     def close(self) -> None:
         """Close the file."""
-        with contextlib.suppress(OSError):
-            self._file.close()
+        self._file.close()

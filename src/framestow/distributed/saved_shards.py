@@ -20,6 +20,7 @@ from typing import Any
 
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.one_line import plural
+from framestow.replay.store.format import COUNTS, check_fields
 from framestow.replay.store.open_store import keep_only as keep_only_generation
 from framestow.replay.store.open_store import start_over as start_over_in_store
 from framestow.storage.files.file_system import DISK
@@ -35,8 +36,10 @@ KIND, VERSION = "framestow sharded replay", 1
 
 
 def shard_folder(folder: Path, number: int) -> Path:
-    """Return the folder of a shard's memory."""
-    return folder / f"shard-{number}"
+    """Return the folder of a shard's memory; raise ``DamagedDataError`` if a link or a file has its name."""
+    path = folder / f"shard-{number}"
+    DISK.is_folder(path)
+    return path
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,13 @@ def read_generation(folder: Path, generation: int, num_shards: int | None = None
 
     Raises:
         IncompatibleError: it has another number of shards than ``num_shards``.
+        DamagedDataError: a shard is missing, or its folder is a link.
     """
     content = read_manifest(folder, KIND, VERSION, generation=generation)
+    check_fields(content, {"shards": COUNTS, "state": {}}, str(manifest_path(folder, generation)))
+    for number in range(len(content["shards"])):
+        if not DISK.is_folder(shard := shard_folder(folder, number)):
+            raise DamagedDataError(f"{shard}: the folder of a shard is missing; load an older save")
     saved = SavedReplay(tuple(content["shards"]), content["state"])
     if num_shards not in (None, len(saved.generations)):
         raise IncompatibleError(
@@ -83,13 +91,13 @@ def prune_before(folder: Path, generation: int) -> None:
 
 def is_sharded(folder: Path) -> bool:
     """Return whether ``folder`` has the memory of a ``ShardedReplay``."""
-    return shard_folder(folder, 0).is_dir()
+    return DISK.is_folder(shard_folder(folder, 0))
 
 
 def memory_folders(folder: Path) -> list[Path]:
     """Return the folders of all shards if ``folder`` has the memory of a ``ShardedReplay``, otherwise ``folder``."""
     shards = (shard_folder(folder, number) for number in itertools.count())
-    return list(itertools.takewhile(Path.is_dir, shards)) or [folder]
+    return list(itertools.takewhile(DISK.is_folder, shards)) or [folder]
 
 
 def keep_only(folder: Path, generation: int) -> None:

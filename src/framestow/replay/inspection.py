@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import NothingToSampleError
+from framestow.errors import DamagedDataError, NothingToSampleError
 from framestow.replay.batch import Batch
 from framestow.replay.episodes import EpisodeRuns
 from framestow.replay.memory import ReplayMemory
@@ -94,8 +94,8 @@ def _sizes(folder: Path, files: FileSystem) -> dict[str, int]:
     """Return the size of each file of the memory in ``folder``."""
     sizes = {}
     for name in files.names(folder):
-        if name.partition(".")[0] in PARTS and (folder / name).is_file():
-            with suppress(FileNotFoundError):  # a writer may remove a file meanwhile
+        if name.partition(".")[0] in PARTS:
+            with suppress(FileNotFoundError, DamagedDataError):  # removed by a writer meanwhile, or no file
                 sizes[name] = files.size(folder / name)
     return sizes
 
@@ -297,7 +297,7 @@ def _read_inspection(folder: Path, generation: int | None) -> tuple[Inspection, 
         version=files.version,
         generation=files.generation,
         kept_generations=files.kept_generations,
-        written=datetime.datetime.fromtimestamp(files.manifest.stat().st_mtime).astimezone(),
+        written=datetime.datetime.fromtimestamp(DISK.status(files.manifest).st_mtime).astimezone(),
         settings=memory.inner.settings,
         labels=inspect_labels(memory.inner.parts),
         file_bytes=files.bytes_by_part,

@@ -145,7 +145,7 @@ class FrameStorage(FrameStore):
 
         The file has the ``size`` bytes that ``segment`` returns at ``offset``. The segment may be in another file
         already. Raises ``IndexError`` for a segment that is not stored or not sealed, ``ValueError`` for another size
-        and ``OSError`` for a file that cannot be opened; all change nothing.
+        and ``OSError`` for a file that cannot be opened, ``DamagedDataError`` for what is no file; all change nothing.
         """
         super().move_to_file(track, number, os.fsencode(path), offset, size)
 

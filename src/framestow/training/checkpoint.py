@@ -37,10 +37,9 @@ from framestow.errors import CheckpointError, DivergedError, InvalidSettingsErro
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.format import pack_arrays
 from framestow.replay.store.open_store import keep_only, start_over
-from framestow.storage.files.file_system import DISK
+from framestow.storage.files.file_system import DISK, finished_name
 from framestow.storage.files.manifest import (
     MANIFEST,
-    NEW,
     read_checked,
     read_manifest,
     write_checked,
@@ -176,8 +175,9 @@ def remove_unfinished(folder: Path) -> list[Path]:
 def _remove(checkpoint: Path) -> None:
     """Remove the files of a checkpoint, and its folder unless it has others."""
     with contextlib.suppress(OSError):  # the next call tries again
-        for name in (AGENT, STATE, f"{MANIFEST}{NEW}", MANIFEST):
-            (checkpoint / name).unlink(missing_ok=True)
+        for name in reversed(DISK.names(checkpoint)):  # the manifest last
+            if (finished_name(name) or name) in (AGENT, STATE, MANIFEST):
+                DISK.remove(checkpoint / name)
         checkpoint.rmdir()
 
 

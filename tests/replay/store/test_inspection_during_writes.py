@@ -34,11 +34,11 @@ class CommittingDisk(FileSystem):
     def __init__(self, commit, num_commits):
         self.commit, self.num_commits = commit, num_commits
 
-    def read(self, path):
+    def read(self, path, *most):
         if self.num_commits and path.name.startswith("MANIFEST."):
             self.num_commits -= 1
             self.commit()
-        return super().read(path)
+        return super().read(path, *most)
 
 
 @pytest.mark.parametrize("num_commits", [0, 1, 3])
@@ -58,7 +58,7 @@ def test_a_missing_manifest_without_a_successor_is_an_error(tmp_path):
     [manifest] = tmp_path.glob("MANIFEST.*")
 
     class Thief(FileSystem):
-        def read(self, path):
+        def read(self, path, *most):
             raise FileNotFoundError(path)
 
     with pytest.raises(FileNotFoundError, match=manifest.name):

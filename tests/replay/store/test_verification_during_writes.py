@@ -46,14 +46,14 @@ class CommittingDisk(FileSystem):
     def __init__(self, commit, num_manifests):
         self.commit, self.num_manifests, self.is_begun = commit, num_manifests, False
 
-    def read(self, path):
+    def read(self, path, *most):
         if not self.is_begun and path.name.startswith("state."):
             self.is_begun = True
             self.commit()
         elif self.is_begun and self.num_manifests and path.name.startswith("MANIFEST."):
             self.num_manifests -= 1
             self.commit()
-        return super().read(path)
+        return super().read(path, *most)
 
 
 @pytest.mark.parametrize("num_manifests", [0, 1, 2, 5])

@@ -33,9 +33,11 @@ import numpy.typing as npt
 from framestow._core import checksum
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
 from framestow.storage.files.block_format import INDEX, LOG, LOG_FILE, LogState, file_name, index_bytes, repair_hint
-from framestow.storage.files.file_system import DISK, FileSystem
+from framestow.storage.files.file_system import DISK, FileSystem, finished_name
 from framestow.storage.files.manifest import (
+    MANIFEST,
     ManifestNames,
+    is_file_name,
     manifest_path,
     read_checked,
     read_manifest,
@@ -104,17 +106,11 @@ def read_checked_manifest(
         DamagedDataError: the file is damaged or a field is invalid; the message names both.
         IncompatibleError: another version wrote it.
     """
-    file = str(manifest_path(folder, generation))
     way_out = repair_hint(folder)
-    try:
-        content = read_manifest(
-            folder, KIND, VERSION, generation=generation, is_superseded=is_superseded, files=files, way_out=way_out
-        )
-    except FramestowError:
-        raise
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise DamagedDataError(f"{file}: the file is not a valid manifest ({error}); {way_out}") from error
-    return _manifest_of(content, file, generation)
+    content = read_manifest(
+        folder, KIND, VERSION, generation=generation, is_superseded=is_superseded, files=files, way_out=way_out
+    )
+    return _manifest_of(content, str(manifest_path(folder, generation)), generation)
 
 
 def _manifest_of(content: Mapping[str, Any], file: str, generation: int) -> Manifest:
@@ -135,10 +131,6 @@ def _is_count(value: Any, low: int = 0) -> bool:
     return type(value) is int and low <= value <= MOST
 
 
-def _is_file_name(value: Any) -> bool:
-    return isinstance(value, str) and value not in ("", ".", "..") and not set(value) & set("/\\\0")
-
-
 def _is_list_of(is_one: Callable[[Any], bool], value: Any) -> bool:
     return isinstance(value, list) and all(map(is_one, value))
 
@@ -148,7 +140,7 @@ COUNT = Rule(f"an integer from 0 to {MOST}", _is_count)
 NUMBER = Rule(f"an integer from 1 to {MOST}", lambda value: _is_count(value, 1))
 TEXT = Rule("a string", lambda value: isinstance(value, str))
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))
-FILE_NAME = Rule("the name of a file in the same folder", _is_file_name)
+FILE_NAME = Rule("the name of a file in the same folder", is_file_name)
 COUNTS = Rule("a list of integers >= 0", lambda value: _is_list_of(_is_count, value))
 TEXTS = Rule("a list of strings", lambda value: _is_list_of(lambda one: isinstance(one, str), value))
 LOG_FIELDS = {"files": [{"number": NUMBER, "bytes": COUNT, "blocks": COUNT}], "next_file": NUMBER}
@@ -224,6 +216,7 @@ def convert_settings(folder: Path, manifest: Manifest, convert: Callable[[dict[s
 
 # Its group is the number of the generation.
 STATE_FILE = re.compile(r"state\.(\d{6,})(?:\.repaired)?\.npz")
+MOST_STATE_BYTES = 2**32  # of a state file whose manifest is lost
 STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|{STATE_FILE.pattern}")
 """Logs, their indices, and state files."""
 # Array with the manifest's JSON, without the entry of the state file and without the name of the commit.
@@ -263,7 +256,7 @@ def manifest_in_state(folder: Path, generation: int, files: FileSystem = DISK) -
         name = state_name(generation, is_repaired=is_repaired)
         path = str(folder / name)
         try:
-            content = files.read(folder / name)
+            content = files.read(folder / name, MOST_STATE_BYTES)
             fields = json.loads(unpack_arrays(content, path)[MANIFEST_ARRAY].tobytes())
             entry = {"name": name, "bytes": len(content), "checksum": checksum(content)}
             if fields["generation"] == generation:
@@ -400,12 +393,12 @@ class FolderContents:
         return sorted(names)
 
     def list_leftovers(self, manifests: Iterable[Manifest]) -> set[str]:
-        """Return the files that the writers of begun generations created and none of ``manifests`` names."""
-        found: set[str] = set()
+        """Return the files that dead writers left: of begun generations, those that none of ``manifests`` names."""
+        found = {name for name in self.names if _is_of_store(finished_name(name))}
         for begun in self.manifests.begun:
             first_files = dict(zip((FRAMES, STEPS), begun.first_files, strict=False))
             found |= {match[0] for match in self._log_files if int(match[2]) >= first_files.get(match[1], math.inf)}
-            found |= {begun.unfinished_manifest, state_name(begun.generation)}
+            found.add(state_name(begun.generation))
         return (found - named_files(manifests)) & set(self.names) if found else found
 
     def list_lost(self) -> list[int]:
@@ -426,6 +419,10 @@ class FolderContents:
             if manifest is not None and (not numbers or any(_are_of_one_memory(manifest, other) for other in known)):
                 lost.append(number)
         return lost
+
+
+def _is_of_store(name: str | None) -> bool:
+    return name is not None and bool(STORE_FILE.fullmatch(name) or name.startswith(f"{MANIFEST}."))
 
 
 def _are_of_one_memory(manifest: Manifest, other: Manifest) -> bool:

@@ -143,7 +143,8 @@ class _Repair:
                 num_lost = len({damage.key for damage in log.damages if damage.file == path and damage.key})
                 left_out = "1 block is" if num_lost == 1 else f"{num_lost:,} blocks are"
                 if path in log.missing:
-                    yield f"{path.name} is missing, and no generation names it any more"
+                    why = "no file" if path.name in self._names else "missing"
+                    yield f"{path.name} is {why}, and no generation names it any more"
                 else:
                     yield f"{path.name}: {left_out} dropped, and no generation names the file any more"
         for path in self._indices:
@@ -249,9 +250,14 @@ class _Repair:
         self._disk.replace(path, self.moved_to / path.name)
 
     def _preserve(self, path: Path) -> None:
-        """Copy a file that is about to be replaced."""
+        """Copy a file that is about to be replaced. Move what is no file, such as a link, or far too large for one."""
         if path.name in self._names:
-            write_durably(self.moved_to / path.name, self._disk.read(path), self._disk)
+            try:
+                content = self._disk.read(path)
+            except DamagedDataError:
+                self._move(path)
+            else:
+                write_durably(self.moved_to / path.name, content, self._disk)
 
 
 def _new_path(path: Path, names: list[str]) -> Path:

@@ -114,8 +114,8 @@ def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, fi
     def list_needed(contents: FolderContents) -> set[str]:
         return named_files(read_checked_manifest(folder, number, files) for number in contents.manifests.generations)
 
-    needed = read_while_written(folder, list_needed, files)
-    findings = [one for one in verification.findings if one.file.exists() or one.file.name in needed]
+    there = read_while_written(folder, list_needed, files) | set(files.names(folder))
+    findings = [one for one in verification.findings if one.file.name in there]
     return replace(verification, findings=findings)
 
 

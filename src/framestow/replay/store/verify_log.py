@@ -34,18 +34,24 @@ class VerifiedLog(Closing):
         ends = find_committed(states.values())
         self.num_bytes = sum(end.bytes for end in ends.values())
         """Bytes of the files that the generations name."""
-        names = {number: file_name(name, number, LOG) for number in sorted(ends)}
-        there = set(files.names(folder))
-        self.missing = [folder / file for file in names.values() if file not in there]
-        """Files that do not exist."""
-        self.damages = [Damage(path, 0, None, f"{path}: the file is missing") for path in self.missing]
+        self.missing: dict[Path, str] = {}
+        """Files that do not exist, or that are none, and what a message says of each."""
+        paths = {number: folder / file_name(name, number, LOG) for number in sorted(ends)}
+        for path in paths.values():
+            try:
+                files.size(path)
+            except FileNotFoundError:
+                self.missing[path] = f"{path}: the file is missing"
+            except DamagedDataError as error:
+                self.missing[path] = str(error)
+        self.damages = [Damage(path, 0, None, message) for path, message in self.missing.items()]
         """All damage, once ``verify`` was called."""
 
         def open_existing(state: LogState) -> BlockLogReader:
-            existing = [file for file in state["files"] if names[file["number"]] in there]
+            existing = [file for file in state["files"] if paths[file["number"]] not in self.missing]
             return BlockLogReader.open(folder, name, LogState(files=existing, next_file=state["next_file"]), files)
 
-        union = [FileState(number=number, bytes=ends[number].bytes, blocks=ends[number].blocks) for number in names]
+        union = [FileState(number=number, bytes=ends[number].bytes, blocks=ends[number].blocks) for number in paths]
         self._reader = open_existing(LogState(files=union, next_file=1))
         self.blocks = {generation: open_existing(state) for generation, state in states.items()}
         """By generation, the blocks that it names; after ``verify`` the intact ones."""

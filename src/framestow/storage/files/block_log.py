@@ -116,9 +116,10 @@ class BlockLogWriter(Closing):
         ``others`` are the states of the other generations. Their files stay until ``remove_unneeded`` gets no state
         that names them. Every block of ``state`` is needed until ``drop``. What stands behind the named bytes of a
         file remains from a crash: it is cut off and listed in ``left_over``. Other damage is found when it is read.
+        A file with several names stays as it is, and the log goes on in a new file.
 
         Raises:
-            DamagedDataError: a log file is missing.
+            DamagedDataError: a log file is missing, or no file.
         """
         writer = cls(folder, name, file_bytes, files)
         states = [*([] if state is None else [state]), *others]
@@ -128,7 +129,7 @@ class BlockLogWriter(Closing):
             writer._cut_left_over(ends)
             is_intact = writer._load_files(state)
             last = next(reversed(writer._files.values()), None)
-            if last is not None and is_intact[last.number] and ends[last.number] == last.end:
+            if last is not None and is_intact[last.number] and ends[last.number] == last.end and writer._is_ours(last):
                 writer._tail = LogTail.reopen(folder, name, last, files)
         return writer
 
@@ -287,10 +288,8 @@ class BlockLogWriter(Closing):
         for number, end in ends.items():
             for ending, committed in ((LOG, end.bytes), (INDEX, end.index_bytes)):
                 path = self._path(number, ending)
-                with suppress(FileNotFoundError):  # `_load_files` names a missing log; an index is rebuilt
-                    if (size := self._disk.size(path)) > committed:
-                        self._disk.open_at(path, committed).close()
-                        self.left_over[path] = size - committed
+                if num_bytes := self._cut(path, committed):
+                    self.left_over[path] = num_bytes
 
     def _cut_unnamed(self, ends: dict[int, FileEnd]) -> None:
         """Cut off data that was named when the log was opened, and that neither ``ends`` nor this log name now."""
@@ -298,9 +297,21 @@ class BlockLogWriter(Closing):
             file = self._files.get(number)
             end = max(ends.get(number, NO_BLOCKS), NO_BLOCKS if file is None else file.end)
             if number in ends and end < end_at_open:
-                self._disk.open_at(self._path(number, LOG), end.bytes).close()
-                self._disk.open_at(self._path(number, INDEX), end.index_bytes).close()
+                self._cut(self._path(number, LOG), end.bytes)
+                self._cut(self._path(number, INDEX), end.index_bytes)
                 self._ends_at_open[number] = end
+
+    def _cut(self, path: Path, end: int) -> int:
+        """Cut off what stands behind ``end`` and return its bytes; leave a file that has several names."""
+        with suppress(FileNotFoundError, DamagedDataError):  # `_load_files` names such a log; an index is rebuilt
+            if (size := self._disk.size(path)) > end and self._disk.has_one_name(path):
+                self._disk.open_at(path, end).close()
+                return size - end
+        return 0
+
+    def _is_ours(self, file: LogFile) -> bool:
+        """Return whether nothing else, such as a backup by ``cp -al``, has this file too."""
+        return all(self._disk.has_one_name(self._path(file.number, ending)) for ending in (LOG, INDEX))
 
     def _needed_bytes(self) -> dict[int, int]:
         """Return the bytes of needed blocks of each file that has any, and of the one that grows.

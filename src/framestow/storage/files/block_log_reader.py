@@ -41,7 +41,7 @@ from framestow.storage.files.block_format import (
     repair_hint,
     unpack_block_header,
 )
-from framestow.storage.files.file_system import DISK, FileSystem, ReadFile, write_durably
+from framestow.storage.files.file_system import DISK, FileSystem, ReadFile, write_atomically
 
 
 class BlockLogReader(Closing):
@@ -210,11 +210,15 @@ def find_entries(
     damaged header it continues at the next intact entry, so only blocks without header and entry are lost.
     """
     path = folder / file_name(name, state["number"], INDEX)
+    content, unreadable = b"", None
     try:
-        content, unreadable = files.read(path), None
+        with files.open_to_read(path) as index:
+            content = index.read_at(0, index_bytes(state["blocks"]))
+    except DamagedDataError as error:
+        unreadable = Damage(path, 0, None, str(error))
     except OSError as error:
-        content, unreadable = b"", Damage(path, 0, None, f"{path}: the file cannot be read ({error.strerror})")
-    stored = content[FILE_HEADER_BYTES : index_bytes(state["blocks"])]
+        unreadable = Damage(path, 0, None, f"{path}: the file cannot be read ({error.strerror})")
+    stored = content[FILE_HEADER_BYTES:]
     found = np.frombuffer(stored, ENTRY, len(stored) // ENTRY_BYTES)
     is_intact = are_intact(found)
     entries = found[is_intact]
@@ -275,7 +279,4 @@ def _tiles(entries: Entries, num_bytes: int) -> bool:
 def write_index(folder: Path, name: str, number: int, entries: Entries, files: FileSystem = DISK) -> None:
     """Replace a damaged or lost index atomically."""
     path = folder / file_name(name, number, INDEX)
-    new = path.with_name(path.name + ".new")
-    write_durably(new, pack_file_header(name, number, INDEX) + entries.tobytes(), files)
-    files.replace(new, path)
-    files.sync_folder(folder)
+    write_atomically(path, pack_file_header(name, number, INDEX) + entries.tobytes(), files)

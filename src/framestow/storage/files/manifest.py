@@ -4,7 +4,7 @@
 
     MANIFEST                       of a folder that is written once
     MANIFEST.000007                of generation 7 of a folder that is written repeatedly; the newest one is current
-    MANIFEST….new                  a manifest being written
+    MANIFEST….0f3a….new            a manifest being written; nobody can guess its name
     MANIFEST.000008.begun.5.3      empty: a writer began generation 8, and creates files with these numbers and above
     MANIFEST.000006.old            of a superseded generation, while its files are removed
 
@@ -19,14 +19,15 @@ import json
 import re
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from framestow._core import checksum
 from framestow.errors import DamagedDataError, IncompatibleError
-from framestow.storage.files.file_system import DISK, FileSystem, remove_if_possible, write_durably
+from framestow.storage.files.file_system import DISK, FileSystem, write_atomically, write_durably
 
 MANIFEST = "MANIFEST"
-NEW, _OLD = ".new", ".old"  # endings: of a manifest that is being written, and of a superseded one
+MOST_MANIFEST_BYTES = 8 * 2**20  # it names some 100,000 files of 64 MiB
+_OLD = ".old"  # ending of a superseded manifest
 # Groups: the number of the generation and the ending; of the ending, the number of the first new file of each log.
 _NUMBERED = re.compile(rf"{MANIFEST}\.(\d{{6,}})(.*)", re.DOTALL)
 _BEGUN = re.compile(r"\.begun((?:\.\d+)*)")
@@ -42,15 +43,29 @@ def write_checked(path: Path, content: bytes, files: FileSystem = DISK) -> dict[
 def read_checked(
     folder: Path, entry: dict[str, Any], files: FileSystem = DISK, *, way_out: str = LOAD_AN_OLDER_SAVE
 ) -> bytes:
-    """Read the file of a manifest's ``entry``; raise ``DamagedDataError`` naming it if it is damaged."""
-    path = folder / entry["name"]
+    """Read the file of a manifest's ``entry``, of its bytes; raise ``DamagedDataError`` naming it if it is damaged."""
+    name, size = entry.get("name"), entry.get("bytes")
+    if not is_file_name(name) or type(size) is not int:
+        raise DamagedDataError(f"{folder}: its manifest names {name!r} of {size!r} bytes, which is no file; {way_out}")
+    path = folder / name
     try:
-        content = files.read(path)
+        content = files.read(path, size) if files.size(path) == size else None
+    except DamagedDataError:
+        raise
     except OSError as error:
         raise DamagedDataError(f"{path}: the file cannot be read ({error.strerror}); {way_out}") from error
-    if (len(content), checksum(content)) != (entry["bytes"], entry["checksum"]):
+    if content is None or checksum(content) != entry.get("checksum"):
         raise DamagedDataError(f"{path}: its checksum is wrong; {way_out}")
     return content
+
+
+def is_file_name(value: Any) -> TypeGuard[str]:
+    """Return whether a value is the name of a file in the same folder, without a path.
+
+    >>> is_file_name("state.000007.npz"), is_file_name("../state"), is_file_name("C:state"), is_file_name(7)
+    (True, False, False, False)
+    """
+    return isinstance(value, str) and value not in ("", ".", "..") and not set(value) & set("/\\:\0")
 
 
 def manifest_path(folder: Path, generation: int | None = None) -> Path:
@@ -80,11 +95,6 @@ class Begun(NamedTuple):
         'MANIFEST.000008.begun.5.3'
         """
         return ".".join([f"{MANIFEST}.{self.generation:06d}.begun", *map(str, self.first_files)])
-
-    @property
-    def unfinished_manifest(self) -> str:
-        """Name of its manifest while that is being written."""
-        return f"{MANIFEST}.{self.generation:06d}{NEW}"
 
 
 class ManifestNames(NamedTuple):
@@ -140,16 +150,7 @@ def write_manifest(
     """
     numbered = {} if generation is None else {"generation": generation}
     body = json.dumps({"format": kind, "version": version, **numbered, **content}, indent=1).encode()
-    path = manifest_path(folder, generation)
-    new = path.with_name(path.name + NEW)
-    write_durably(new, b"%08x\n" % checksum(body) + body, files)
-    try:
-        files.sync_folder(folder)  # makes the named files durable before the manifest
-        files.replace(new, path)
-    except OSError:
-        remove_if_possible(new, files)
-        raise
-    files.sync_folder(folder)
+    write_atomically(manifest_path(folder, generation), b"%08x\n" % checksum(body) + body, files)
 
 
 def read_manifest(
@@ -175,15 +176,19 @@ def read_manifest(
     if is_superseded:
         path = path.with_name(path.name + _OLD)
     try:
-        stored_checksum, _, body = files.read(path).partition(b"\n")
+        stored_checksum, _, body = files.read(path, MOST_MANIFEST_BYTES).partition(b"\n")
     except (FileNotFoundError, NotADirectoryError) as error:
         raise FileNotFoundError(
             f"{path}: no {kind} was saved in this folder; give the folder that it was saved to"
         ) from error
     if stored_checksum != b"%08x" % checksum(body):
         raise DamagedDataError(f"{path}: its checksum is wrong; {way_out}")
-    manifest: dict[str, Any] = json.loads(body)
-    if (manifest["format"], manifest["version"]) != (kind, version):
+    try:
+        manifest: dict[str, Any] = json.loads(body)
+        found = manifest["format"], manifest["version"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise DamagedDataError(f"{path}: the file is not a valid manifest ({error}); {way_out}") from error
+    if found != (kind, version):
         raise IncompatibleError(
             f"{path}: it is version {manifest['version']} of a {manifest['format']!r} and this framestow reads "
             f"version {version} of a {kind!r}; use the version of framestow that wrote it"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from framestow.closing import Closing
 from framestow.errors import IncompatibleError
+from framestow.storage.files.file_system import open_file
 
 if sys.platform == "win32":
     import msvcrt
@@ -37,9 +38,11 @@ class WriterLock(Closing):
 
         Raises:
             IncompatibleError: another process, or another object of this one, has the lock. The message is
-                ``{what} is being written by process … on …: one process may write at a time; {way_out}``.
+                ``{what} is being written by process … on …: one process may write at a time; {way_out}``. Or the
+                file has several names; nothing is written to it.
+            DamagedDataError: something else than a file has its name.
         """
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        self._descriptor = open_file(path, os.O_RDWR | os.O_CREAT)
         with ExitStack() as on_error:
             on_error.callback(self.close)
             try:
