@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from pathlib import Path
 
@@ -12,13 +13,14 @@ import pytest
 from framestow.cli import main
 from framestow.cli.saved_memory import SavedMemory, find_memory
 from framestow.distributed import ShardedReplay, start_local_shards
-from framestow.errors import InvalidSettingsError
+from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.memory_plot import plot_memory
 from framestow.replay.inspection import draw_transition, inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.sampler import Draw, Sampler
 from framestow.storage.files.manifest import write_manifest
+from oracles.hostile_folders import NO_FILES, Outside, bounded
 from oracles.numbered_steps import numbered_memory, play_episode
 
 
@@ -337,3 +339,23 @@ def test_commands_that_take_one_memory_name_the_shards_of_a_distributed_run(run_
     folders = ", ".join(str(run_of_shards / "memory" / f"shard-{number}") for number in (0, 1))
     error = capsys.readouterr().err
     assert f"has a memory of 2 shards: this command takes one memory; give one of {folders}" in error
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a link needs rights on Windows")
+@pytest.mark.parametrize("name", ["memory", "checkpoints"])
+def test_a_folder_of_a_run_behind_a_link_is_refused_with_its_target(name, tmp_path):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / name).symlink_to(tmp_path)
+
+    with pytest.raises(DamagedDataError, match=f"{name}: it is a link to '{tmp_path}'.*; give that folder itself"):
+        find_memory(tmp_path / "run")
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+def test_the_manifest_of_a_checkpoint_is_read_only_if_it_is_a_file(kind, tmp_path):
+    checkpoint = tmp_path / "run" / "checkpoints" / "step-000000000100"
+    checkpoint.mkdir(parents=True)
+    Outside(tmp_path / "home").plant(kind, checkpoint / "MANIFEST")
+
+    with bounded(), pytest.raises(InvalidSettingsError, match="its MANIFEST cannot be read"):
+        find_memory(checkpoint)

@@ -10,8 +10,11 @@ from typing import Any, NamedTuple
 from framestow.distributed.saved_shards import is_sharded, memory_folders, read_generation
 from framestow.errors import InvalidSettingsError
 from framestow.replay.store.format import STORE_FILE
+from framestow.storage.files.file_system import DISK
+from framestow.storage.files.manifest import MOST_MANIFEST_BYTES
 
 MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in a run folder
+NAME_IT = "give that folder itself"  # the way out where a run has a link
 _MANIFEST = re.compile(r"MANIFEST\.\d{6,}")
 _CHECKPOINT = re.compile(r"step-\d{12}")
 
@@ -62,8 +65,9 @@ def _find(path: Path) -> SavedMemory:
         return _memory_of_checkpoint(path)
     if _has_memory(path):
         return SavedMemory(path)
-    if _has_memory(path / MEMORY):
+    if DISK.is_folder(path / MEMORY, way_out=NAME_IT) and _has_memory(path / MEMORY):
         return SavedMemory(path / MEMORY)
+    DISK.is_folder(path / CHECKPOINTS, way_out=NAME_IT)
     checkpoints = [folder for folder in (path / CHECKPOINTS).glob("step-*") if _CHECKPOINT.fullmatch(folder.name)]
     if checkpoints:
         return _memory_of_checkpoint(max(checkpoints))
@@ -78,7 +82,7 @@ def _find(path: Path) -> SavedMemory:
 def _memory_of_checkpoint(checkpoint: Path) -> SavedMemory:
     generation = _read_unchecked(checkpoint / "MANIFEST").get("memory_generation")
     folder = checkpoint.resolve().parent.parent / MEMORY
-    if not isinstance(generation, int) or not _has_memory(folder):
+    if not isinstance(generation, int) or not (DISK.is_folder(folder, way_out=NAME_IT) and _has_memory(folder)):
         raise InvalidSettingsError(
             f"{checkpoint} has no memory: its MANIFEST cannot be read, or {folder} is missing; "
             "give the folder of the memory"
@@ -96,7 +100,7 @@ def _has_memory(folder: Path) -> bool:
 def _read_unchecked(manifest: Path) -> dict[str, Any]:
     """Return the content of a manifest without checking it; an empty dict if it cannot be read."""
     try:
-        content = json.loads(manifest.read_bytes().partition(b"\n")[2])
-    except (OSError, ValueError):
+        content = json.loads(DISK.read(manifest, MOST_MANIFEST_BYTES).partition(b"\n")[2])
+    except (OSError, ValueError, RecursionError):
         return {}
     return content if isinstance(content, dict) else {}
