@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.offline.transfer import bytes_of_folder, fill_folder
 
 WRITES_AND_DIES = """
@@ -107,3 +108,14 @@ def test_two_processes_cannot_write_the_same_folder(tmp_path: Path):
             pass
 
     assert (tmp_path / "final" / "below" / "whole").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="a link needs rights on Windows")
+def test_remains_behind_a_link_are_not_removed(tmp_path: Path):
+    fill(tmp_path / "elsewhere" / "final")
+    (tmp_path / ".final.unfinished").symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(DamagedDataError, match="unfinished: it is a link to"), fill_folder(tmp_path / "final"):
+        pass
+
+    assert "whole" == (tmp_path / "elsewhere" / "final" / "below" / "whole").read_text()

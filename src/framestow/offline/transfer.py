@@ -81,12 +81,14 @@ def fill_folder(path: str | Path) -> Iterator[Path]:
     Raises:
         InvalidSettingsError: ``path`` exists.
         IncompatibleError: while another process writes it.
+        DamagedDataError: ``.NAME.unfinished`` is a link, or no folder.
     """
     final = folder_path("folder", path).resolve()
     _check_is_free(final)
     made_above = [folder for folder in final.parents if not folder.exists()]
     work = final.with_name(f".{final.name}.unfinished")
     content = work / final.name
+    DISK.is_folder(work)  # raises for a link: what a killed process left there is removed
     try:
         DISK.make_folder(work)
         with WriterLock(work / LOCK, str(final), "wait for it, or use another folder"):
