@@ -1,4 +1,4 @@
-"""What Linux's control groups leave to this process, and how many cores it may use.
+"""What the system and Linux's control groups leave to this process: memory, and cores.
 
 Containers and batch systems set the limits of control groups, of version 1 or 2. ``groups_file`` is
 ``/proc/self/cgroup``, and ``mounts`` the folder where the groups are mounted.
@@ -7,8 +7,14 @@ Containers and batch systems set the limits of control groups, of version 1 or 2
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 GROUPS_FILE, MOUNTS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")
 _NO_LIMIT = 2**60  # bytes; without a limit, control groups of version 1 report a number near 2**63
@@ -37,6 +43,23 @@ def group_cores(groups_file: Path, mounts: Path) -> Iterator[float]:
             continue
         if quota not in ("max", "-1"):
             yield int(quota) / int(period)
+
+
+def free_memory(groups_file: Path = GROUPS_FILE, mounts: Path = MOUNTS) -> int:
+    """Return how many more bytes this process can allocate before it swaps, fails or is killed.
+
+    This is the minimum of three values: the machine's free memory, the rest of each control group of the process, and
+    the rest of ``ulimit -v``. Elsewhere than on Linux nothing is known, and it is ``sys.maxsize``.
+    """
+    if sys.platform != "linux":
+        return sys.maxsize
+    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    free = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        num_pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+        free.append(limit - num_pages * resource.getpagesize())
+    return max(min([sys.maxsize, *free, *group_headrooms(groups_file, mounts)]), 0)
 
 
 def group_headrooms(groups_file: Path, mounts: Path) -> Iterator[int]:

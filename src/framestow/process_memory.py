@@ -6,18 +6,12 @@ import contextlib
 import ctypes
 import gc
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import psutil  # type: ignore[import-untyped]
 
-from framestow.machine_limits import GROUPS_FILE, MOUNTS, group_headrooms
-
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
+from framestow.machine_limits import free_memory
 
 
 def resident_bytes() -> int:
@@ -80,13 +74,7 @@ def available_bytes() -> int:
     This is the minimum of three values: the machine's free memory, the rest of each control group of the process
     (versions 1 and 2; containers and batch systems set them), and the rest of ``ulimit -v``.
     """
-    available = int(psutil.virtual_memory().available)
-    available = min([available, *group_headrooms(GROUPS_FILE, MOUNTS)])
-    if resource is not None and sys.platform == "linux":
-        soft_limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        if soft_limit != resource.RLIM_INFINITY:
-            available = min(available, soft_limit - int(psutil.Process().memory_info().vms))
-    return max(available, 0)
+    return min(int(psutil.virtual_memory().available), free_memory())
 
 
 def available_disk_bytes(path: Path) -> int:

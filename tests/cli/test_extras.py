@@ -101,40 +101,7 @@ def test_with_the_extra_cli_the_commands_on_a_memory_run_and_the_others_name_the
             assert re.fullmatch(needs(command.name, command.extra), err)
 
 
-def test_inspect_without_pillow_and_matplotlib_prints_and_says_what_is_missing(folder: Path) -> None:
-    usual, as_json, asked = run_without(
-        ("PIL", "matplotlib"),
-        [
-            ["inspect", "memory"],
-            ["inspect", "memory", "--json"],
-            ["inspect", "memory", "--filmstrip", "strip.png", "--plot", "plot.png"],
-        ],
-        folder,
-    )
-
-    way_out = 'which is not installed; run: pip install "framestow[pictures]"\n'
-    assert "transitions" in usual[1]
-    assert usual[::2] == (0, "")
-    assert usual[1].endswith(
-        f"no picture: the picture of a transition needs PIL: it is part of the extra 'pictures', {way_out}"
-    )
-    assert (as_json[0], json.loads(as_json[1])["filmstrip"]) == (0, None)
-    assert "transitions" in asked[1]
-    assert asked[0] == 2
-    assert asked[2].startswith("error: ")
-    assert asked[2].endswith(way_out)
-    assert sorted(file.name for file in folder.iterdir()) == ["memory"]
-
-
-def test_inspect_with_pillow_alone_draws_the_transition_and_misses_the_plot(folder: Path) -> None:
-    [(code, out, err)] = run_without(("matplotlib",), [["inspect", "memory", "--plot", "plot.png"]], folder)
-
-    assert code == 2
-    assert "picture of one transition: memory-filmstrip.png\n" in out
-    assert err.startswith("error: the plot of a memory needs matplotlib: ")
-
-
 def test_every_extra_that_a_command_names_exists() -> None:
-    assert {command.extra for command in COMMANDS.values()} | {"pictures"} <= set(
+    assert {command.extra for command in COMMANDS.values()} <= set(
         metadata("framestow").get_all("Provides-Extra") or []
     )

@@ -63,7 +63,7 @@ def test_every_command_on_a_store_shows_what_it_does_meanwhile(tmp_path: Path) -
     SmallPlay(((5, "terminated"), (5, "terminated"))).recorded().memory.save(tmp_path / "store")
     store, logs = tmp_path / "store", tmp_path / "logs"
     commands = {
-        "reading the memory": Inspect(store, filmstrip=tmp_path / "strip.png"),
+        "reading the memory": Inspect(store),
         "verifying": Verify(store),
         "verifying ": Repair(store),
         "exporting": ExportDqnReplay(store, logs),

@@ -82,7 +82,7 @@ def test_each_label_has_its_episodes_returns_and_ages():
     play_episode(memory, 0, 5, env_id=1)
     play_episode(memory, 1, 1, env_id=1, terminated=True)  # its reset cuts off the previous episode
 
-    pong, qbert = inspect_labels(memory.inner.parts)
+    pong, qbert = inspect_labels(memory.inner.settings, memory.inner.steps)
 
     assert ("Pong", 2, 9, 12) == (pong.label, pong.num_envs, pong.transitions, pong.frames)
     assert (2, 0, 1) == (pong.whole_episodes, pong.cut_episodes, pong.open_episodes)
@@ -102,7 +102,7 @@ def test_transitions_that_wait_for_their_return_are_counted_apart():
     play_episode(memory, 0, 2, env_id=1)
     play_episode(memory, 0, 5, env_id=2, truncated=True)
 
-    pong, qbert = inspect_labels(memory.inner.parts)
+    pong, qbert = inspect_labels(memory.inner.settings, memory.inner.steps)
 
     assert (6 + 5, 3) == (pong.transitions, pong.waiting)
     assert (0, 2) == (qbert.transitions, qbert.waiting)
@@ -110,7 +110,8 @@ def test_transitions_that_wait_for_their_return_are_counted_apart():
 
 
 def test_an_empty_memory_has_no_returns_and_no_ages():
-    (inspected,) = inspect_labels(numbered_memory(10).inner.parts)
+    inner = numbered_memory(10).inner
+    (inspected,) = inspect_labels(inner.settings, inner.steps)
 
     assert ("(not named)", 0, 0) == (inspected.label, inspected.transitions, inspected.frames)
     assert (None, None, None) == (inspected.returns, inspected.lengths, inspected.ages)
@@ -123,6 +124,6 @@ def test_the_median_age_is_the_median_over_all_transitions():
     env_ids, last_positions, _ = steps.resolve_steps(memory.sampleable_indices(), with_extras=False)[0]
     ages = np.sort(steps.newest_positions[env_ids] - last_positions)
 
-    (inspected,) = inspect_labels(memory.inner.parts)
+    (inspected,) = inspect_labels(memory.inner.settings, memory.inner.steps)
 
     assert Ages(int(ages[-1]), int(ages[(len(ages) - 1) // 2])) == inspected.ages

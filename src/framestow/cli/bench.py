@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,9 +88,8 @@ class Bench:
         from framestow.benchmarking.play import record_play  # noqa: PLC0415
         from framestow.benchmarking.report import table, write_plot  # noqa: PLC0415
         from framestow.benchmarking.result_files import write_result  # noqa: PLC0415
-        from framestow.memory_plot import require_matplotlib  # noqa: PLC0415
 
-        require_matplotlib("framestow bench")
+        import_module("matplotlib")  # a missing package is named before anything is measured
         settings = self._settings()
         with ProgressDisplay(console, "loading the libraries"):
             libraries, missing = choose_libraries(self.libraries)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import tyro
 from rich import box
@@ -13,16 +12,12 @@ from rich.console import Console
 from rich.table import Table
 
 from framestow.cli.printing import print_json, print_line
-from framestow.errors import InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec
 from framestow.one_line import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection, LabelInspection
-
-if TYPE_CHECKING:
-    from framestow.replay.memory import ReplayMemory
 
 NOTHING = "-"  # shown where a label has no value
 WAITING = "  others wait for their return"  # row of a label whose steps wait for their n-step return
@@ -191,114 +186,38 @@ class Inspect:
     """Print what a saved replay memory contains: episodes, returns and ages per game, and the size of its files.
 
       framestow inspect runs/Breakout-baselines-s0-20260131-174500
-      framestow inspect my.memory --plot charts.png --filmstrip transition.png
+      framestow inspect my.memory --json
 
     Takes the folder of a memory (written by save() or directory=), of a run or of a checkpoint. It only reads there,
-    so it works while another process is writing. It draws one transition into a PNG picture. Of a distributed run it
-    lists all shards, and shows the first one.
+    so it works while another process is writing. It unpacks no frame; framestow view shows them. Of a distributed run
+    it lists all shards, and shows the first one.
     """
 
     folder: tyro.conf.Positional[Path]
     """Folder of a memory, a run or a checkpoint."""
 
-    filmstrip: Path | None = None
-    """PNG file for the picture. None writes NAME-filmstrip.png into the current folder; with --json, no picture."""
-
-    plot: Path | None = None
-    """PNG, SVG or PDF file for charts of bytes, returns and lengths of episodes, and ages. None draws no charts."""
-
-    key: str = ""
-    """Array to draw if an observation has several, such as camera or arm.0. Empty: the largest picture."""
-
-    seed: int = 0
-    """Seed that selects the transition to draw; each transition is equally likely."""
-
     json: bool = False
     """Print one JSON object instead of the tables."""
 
     def run(self, console: Console) -> int:
-        """Read the memory, print its contents, draw the transition and return the exit code."""
+        """Read the memory, print its contents and return the exit code."""
         # Imported here: --help must not wait for them.
         from framestow.cli.progress_bars import ProgressDisplay  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memories  # noqa: PLC0415
         from framestow.replay.inspection import inspect_memory  # noqa: PLC0415
 
-        if self.seed < 0:
-            raise InvalidSettingsError(f"seed is {self.seed}: it must be at least 0; give another --seed")
-        if self.plot:
-            _check_plot(self.plot)
         found = find_memories(self.folder)
         with ProgressDisplay(console, "reading the memory", is_shown=not self.json):
-            inspection, memory = inspect_memory(*found[0])
-            shards = [inspection, *(inspect_memory(*other)[0] for other in found[1:])]
-        pictures: dict[str, Path | None] = {
-            "filmstrip": self._picture() if len(memory) else None,
-            "plot": self.plot,
-        }
-        with ProgressDisplay(console, "drawing", is_shown=not self.json):
-            lacking = self._draw(pictures, inspection, memory)
-        self._show(pictures, inspection, shards, console)
-        for error in lacking:
-            if self.filmstrip or self.plot:
-                raise error
-            print_line(console, f"no picture: {error}", "yellow")
-        return 0
-
-    def _draw(
-        self, pictures: dict[str, Path | None], inspection: Inspection, memory: ReplayMemory
-    ) -> list[MissingExtraError]:
-        """Write the pictures; return the errors of those that lack a package, and set their paths to ``None``."""
-        lacking = []
-        for name, draw in (("filmstrip", self._draw_filmstrip), ("plot", _draw_charts)):
-            path = pictures[name]
-            try:
-                if path:
-                    draw(path, inspection, memory)
-            except MissingExtraError as error:
-                lacking.append(error)
-                pictures[name] = None
-        return lacking
-
-    def _draw_filmstrip(self, path: Path, inspection: Inspection, memory: ReplayMemory) -> None:
-        from framestow.cli.filmstrip import write_filmstrip  # noqa: PLC0415 -- needs an extra
-        from framestow.replay.inspection import draw_transition  # noqa: PLC0415
-
-        drawn = draw_transition(memory, self.seed)
-        write_filmstrip(path, drawn, memory.inner.settings.frame, inspection.label_of(drawn.env_id), self.key)
-
-    def _show(
-        self, pictures: dict[str, Path | None], inspection: Inspection, shards: Sequence[Inspection], console: Console
-    ) -> None:
+            shards = [inspect_memory(*one) for one in found]
         if self.json:
-            content = inspection.to_dict() | {name: path and str(path) for name, path in pictures.items()}
+            content = shards[0].to_dict()
             if len(shards) > 1:
                 content["shards"] = [
                     {"folder": str(one.folder), "transitions": one.transitions, "bytes": one.nbytes} for one in shards
                 ]
             print_json(console, content)
-            return
+            return 0
         if len(shards) > 1:
             show_shards(shards, console)
-        show_inspection(inspection, console)
-        for name, shown in (("filmstrip", "picture of one transition"), ("plot", "charts")):
-            if path := pictures[name]:
-                print_line(console, f"{shown}: {path}")
-
-    def _picture(self) -> Path | None:
-        if self.filmstrip is None and not self.json:
-            return Path(f"{self.folder.resolve().name}-filmstrip.png")
-        return self.filmstrip
-
-
-def _draw_charts(path: Path, inspection: Inspection, memory: ReplayMemory) -> None:
-    from framestow.memory_plot import plot_memory, require_matplotlib  # noqa: PLC0415 -- slow import
-
-    require_matplotlib("the plot of a memory")
-    plot_memory(inspection, memory).savefig(path)
-
-
-def _check_plot(path: Path) -> None:
-    if path.suffix not in (".png", ".svg", ".pdf"):
-        raise InvalidSettingsError(f"plot is {path}: its suffix chooses the format; end it with .png, .svg or .pdf")
-    if not path.parent.is_dir():
-        raise InvalidSettingsError(f"plot is {path}: the folder {path.parent} does not exist; make it first")
+        show_inspection(shards[0], console)
+        return 0

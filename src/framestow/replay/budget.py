@@ -81,14 +81,18 @@ class Budget:
             return 0.0
         return (storage.charged_bytes - self._empty_charge) / (self.max_charged_bytes - self._empty_charge)
 
-    def evict_to_fit(self, storage: FrameStorage, steps: StepStore) -> None:
-        """Evict transitions, as the retention says, until the rest fits the budget or nothing more can be evicted."""
-        charged_before = storage.charged_bytes
+    def evict_to_fit(self, storage: FrameStorage, steps: StepStore) -> list[tuple[int, int, int]]:
+        """Evict transitions, as the retention says, until the rest fits the budget or nothing more can be evicted.
+
+        Returns the evicted frames: environment, first, before.
+        """
+        charged_before, evicted = storage.charged_bytes, []
         while storage.charged_bytes > self.max_charged_bytes:
             if not steps.evict_next():
                 break
-            evict_unreferenced_frames(storage, steps)
+            evicted += evict_unreferenced_frames(storage, steps)
         self.evicted_bytes += charged_before - storage.charged_bytes
+        return evicted
 
 
 @dataclass(frozen=True)

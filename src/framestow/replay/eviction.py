@@ -167,11 +167,13 @@ class DamagedSegments:
             _log.warning("a damaged block of steps is skipped: %s", error.args[0])
 
 
-def evict_unreferenced_frames(storage: FrameStorage, steps: StepStore) -> None:
-    """Evict the frames that no transition references any more.
+def evict_unreferenced_frames(storage: FrameStorage, steps: StepStore) -> list[tuple[int, int, int]]:
+    """Evict the frames that no transition references any more; return them: environment, first, before.
 
     The step store's list is cleared last, so the next call repeats what a Ctrl-C interrupted.
     """
-    for env_id, first, before in steps.unreferenced_frames:
+    unreferenced = list(steps.unreferenced_frames)
+    for env_id, first, before in unreferenced:
         storage.evict(env_id, before, first)
     steps.clear_unreferenced_frames()
+    return unreferenced

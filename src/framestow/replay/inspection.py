@@ -10,18 +10,15 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow.errors import DamagedDataError, NothingToSampleError
-from framestow.replay.batch import Batch
+from framestow.errors import DamagedDataError
 from framestow.replay.episodes import EpisodeRuns
-from framestow.replay.memory import ReplayMemory
-from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.steps.step_store import StepStore
 from framestow.replay.store.format import (
     FRAMES,
     STEPS,
@@ -30,6 +27,7 @@ from framestow.replay.store.format import (
     read_checked_manifest,
     read_while_written,
 )
+from framestow.replay.store.reader import StoredMemory
 from framestow.storage.files.block_format import INDEX
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import MANIFEST, manifest_path
@@ -147,39 +145,21 @@ class LabelInspection:
     ages: Ages | None
 
 
-class LabelRuns(NamedTuple):
-    """Episodes of one label, and the age of each run's first step in frames appended to its environment since."""
+def inspect_labels(settings: MemorySettings, steps: StepStore) -> list[LabelInspection]:
+    """Return an inspection of each label, in the order of the environments.
 
-    label: str
-    num_envs: int
-    episodes: EpisodeRuns
-    oldest_ages: npt.NDArray[np.int64]  # of each run
-    num_waiting: int  # steps whose n-step return is not complete
-
-
-def runs_by_label(parts: MemoryParts) -> list[LabelRuns]:
-    """Return the episodes of each label, in the order of the environments.
-
-    Reads all steps in pieces of bounded size, and no frames. Takes 40 bytes for each episode.
+    Reads all steps in pieces of bounded size. Takes 40 bytes for each episode.
     """
-    settings = parts.settings
     labels = settings.labels or (UNNAMED,) * settings.num_envs
-    with parts.lock:
-        episodes = EpisodeRuns.of(parts.steps)
-        newest_positions = parts.steps.newest_positions.copy()
-        waiting = parts.steps.resolve_steps(parts.steps.pending, with_extras=False)[0].env_ids
+    episodes = EpisodeRuns.of(steps)
+    waiting = steps.resolve_steps(steps.pending, with_extras=False)[0].env_ids
     found = []
     for label in dict.fromkeys(labels):
         env_ids = [env_id for env_id, its_label in enumerate(labels) if its_label == label]
         own = episodes.of_envs(env_ids)
-        oldest_ages = newest_positions[own.runs["env_id"]] - own.runs["first"] - 1  # 0 for the newest step
-        found.append(LabelRuns(label, len(env_ids), own, oldest_ages, int(np.isin(waiting, env_ids).sum())))
+        ages = steps.newest_positions[own.runs["env_id"]] - own.runs["first"] - 1  # of each run's first step
+        found.append(_inspect_label(label, len(env_ids), own, ages, int(np.isin(waiting, env_ids).sum())))
     return found
-
-
-def inspect_labels(parts: MemoryParts) -> list[LabelInspection]:
-    """Return an inspection of each label, in the order of the environments."""
-    return [_inspect_label(*runs) for runs in runs_by_label(parts)]
 
 
 def _inspect_label(
@@ -210,16 +190,12 @@ def _ages(oldest: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> Ages
     low, high = int((oldest - lengths + 1).min()), int(oldest.max())
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if num_not_older(middle, oldest, lengths) >= wanted else (middle + 1, high)
+        low, high = (low, middle) if _num_not_older(middle, oldest, lengths) >= wanted else (middle + 1, high)
     return Ages(int(oldest.max()), low)
 
 
-def num_not_older(age: int, oldest: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> int:
-    """Return how many steps of runs with these oldest ages and lengths are at most ``age`` old.
-
-    >>> num_not_older(4, np.array([9, 5]), np.array([10, 2]))  # ages 0 to 9, and 4 and 5
-    6
-    """
+def _num_not_older(age: int, oldest: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]) -> int:
+    """Return how many steps of runs with these oldest ages and lengths are at most ``age`` old."""
     return int(np.clip(age - (oldest - lengths), 0, lengths).sum())
 
 
@@ -267,10 +243,6 @@ class Inspection:
         """Size of two uncompressed stacks per transition, divided by the size of the files."""
         return 2 * self.settings.stack * self.settings.frame.nbytes * self.transitions / max(1, self.nbytes)
 
-    def label_of(self, env_id: int) -> str:
-        """Return the label of environment ``env_id``."""
-        return self.settings.labels[env_id] if self.settings.labels else UNNAMED
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything as JSON-able values."""
         values = asdict(self) | {"settings": self.settings.state(), "folder": str(self.folder)}
@@ -279,56 +251,27 @@ class Inspection:
         return values | {name: getattr(self, name) for name in names}
 
 
-def inspect_memory(folder: Path, generation: int | None = None) -> tuple[Inspection, ReplayMemory]:
-    """Open the memory in ``folder`` and return its inspection and the open memory.
+def inspect_memory(folder: Path, generation: int | None = None) -> Inspection:
+    """Return what the memory in ``folder`` contains: its newest generation unless ``generation`` is given.
 
-    Opens the newest generation unless ``generation`` is given; its segments stay in their files. While another process
-    writes, the result is a consistent snapshot of one commit. Raises the errors of ``ReplayMemory.open``.
+    Reads the steps and unpacks no frame. While another process writes, the result is a consistent snapshot of one
+    commit. Raises the errors of ``ReplayMemory.open``.
     """
     return read_while_written(folder, lambda _: _read_inspection(folder, generation))
 
 
-def _read_inspection(folder: Path, generation: int | None) -> tuple[Inspection, ReplayMemory]:
+def _read_inspection(folder: Path, generation: int | None) -> Inspection:
     files = find_files(folder, generation)
-    sampler = Uniform()  # the saved sampler may be a class that is not installed here
-    memory = ReplayMemory.open(folder, generation=files.generation, sampler=sampler, seed=0)
-    inspection = Inspection(
+    with StoredMemory.open(folder, files.generation) as stored:
+        steps, settings = stored.read_steps(), stored.settings
+    return Inspection(
         folder=folder,
         version=files.version,
         generation=files.generation,
         kept_generations=files.kept_generations,
         written=datetime.datetime.fromtimestamp(DISK.status(files.manifest).st_mtime).astimezone(),
-        settings=memory.inner.settings,
-        labels=inspect_labels(memory.inner.parts),
+        settings=settings,
+        labels=inspect_labels(settings, steps),
         file_bytes=files.bytes_by_part,
         left_over=files.left_over,
     )
-    return inspection, memory
-
-
-class DrawnTransition(NamedTuple):
-    """One sampled transition: a batch of one, and details of its frames."""
-
-    batch: Batch
-    env_id: int
-    num_padded: int
-    """Number of padding frames in its observation."""
-    num_steps: int
-    """Number of its steps: ``n_step``, or fewer at the end of an episode."""
-
-
-def draw_transition(memory: ReplayMemory, seed: int) -> DrawnTransition:
-    """Return a uniformly sampled transition; raise ``NothingToSampleError`` for an empty memory.
-
-    Uses a generator seeded with ``seed``, so the memory's own generator does not advance.
-    """
-    steps = memory.inner.steps
-    if not len(memory):
-        raise NothingToSampleError("the memory has no transitions: there is nothing to sample; append steps first")
-    rank = int(np.random.default_rng(seed).integers(len(memory)))
-    index = steps.sampleable_at(np.array([rank]))
-    first_step, _ = steps.resolve_steps(index, with_extras=False)
-    windows, _ = steps.resolve(index, with_extras=False)
-    num_steps = int(windows.last_positions[-1] - first_step.last_positions[0]) + 1
-    env_id, num_padded = int(first_step.env_ids[0]), memory.stack + 1 - int(first_step.counts[0])
-    return DrawnTransition(memory.get(index), env_id, num_padded, num_steps)

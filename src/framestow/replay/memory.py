@@ -758,7 +758,7 @@ class ReplayMemory(MemoryProperties, Closing):
         is_read_only = truth_value("read_only", read_only)
         while True:
             with StoredMemory.open(folder, generation) as stored:
-                memory = stored.build(make)
+                memory = stored.build(make, in_files=True)
                 with memory.inner.parts.notified_sampler.release_on_error():
                     if not is_read_only:
                         directory = OpenStore.resume(memory.inner.parts, folder, generation)

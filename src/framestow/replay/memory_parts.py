@@ -136,9 +136,9 @@ class MemoryParts:
         with self.lock:
             self.notified_sampler.update_priorities(indices, priorities)
 
-    def evict_to_fit(self) -> None:
-        """Evict transitions until the memory is within its budget; hold ``lock``."""
-        self.budget.evict_to_fit(self.storage, self.steps)
+    def evict_to_fit(self) -> list[tuple[int, int, int]]:
+        """Evict transitions until the memory is within its budget; return the frames evicted. Hold ``lock``."""
+        return self.budget.evict_to_fit(self.storage, self.steps)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what is saved besides steps and frames: values for JSON, and the sampler's arrays."""
@@ -151,7 +151,7 @@ class MemoryParts:
         }, arrays
 
     def restore(self, state: dict[str, Any], arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Restore sampler, generator and stacks from ``state``'s result; storage and step store are filled already.
+        """Restore sampler and generator from ``state``'s result; the step store is filled already.
 
         Raises:
             IncompatibleError: the saved sampler is not framestow's and the memory was built without one.
@@ -163,6 +163,9 @@ class MemoryParts:
         self.budget.reserve_output(state.get("output_bytes", 0))
         if self.settings.max_bytes is not None:
             self.has_borders = bool((self.steps.flags_of(self.steps.sampleable_indices()) & BORDER).any())
+
+    def restore_stacks(self) -> None:
+        """Restore the stacks, and what a loaded memory knows of its segments; the storage is filled already."""
         if isinstance(self.steps, BlockSteps):
             tracks = self.settings.tracks
             for track in tracks.all:

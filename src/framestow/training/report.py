@@ -25,12 +25,12 @@ from framestow.agents.dormant_units import DORMANT_SCORE
 from framestow.distributed.saved_shards import is_sharded, memory_folders
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import list_games
-from framestow.errors import InvalidSettingsError, MissingExtraError
-from framestow.memory_plot import plot_memory, require_matplotlib
+from framestow.errors import InvalidSettingsError
 from framestow.one_line import plural
 from framestow.replay.byte_amounts import format_bytes
-from framestow.replay.inspection import Inspection, inspect_memory
+from framestow.replay.inspection import Inspection, Spread, inspect_memory
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.samplers.uniform import Uniform
 from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
 from framestow.training.page_style import read_style
@@ -429,9 +429,10 @@ def _memory_sections(run: RunRecord, beside: Path) -> dict[str, str]:
     """
     if newest_checkpoint(run.folder.checkpoints) is None:
         return dict.fromkeys(("Sampled transitions", "Memory"), "<p class='note'>The run has no checkpoint yet.</p>")
-    inspection, memory = inspect_memory(memory_folders(run.folder.memory)[0])
-    charts = _view_link(run, beside) + _memory_charts(run, inspection, memory)
-    return {"Sampled transitions": _transitions(run, memory), "Memory": charts}
+    folder = memory_folders(run.folder.memory)[0]
+    memory = ReplayMemory.open(folder, sampler=Uniform())  # the saved sampler may be a class that is not installed here
+    tables = _view_link(run, beside) + _memory_tables(run, inspect_memory(folder))
+    return {"Sampled transitions": _transitions(run, memory), "Memory": tables}
 
 
 def _view_link(run: RunRecord, beside: Path) -> str:
@@ -482,17 +483,29 @@ def _transitions(run: RunRecord, memory: ReplayMemory) -> str:
     return f"<p class='note'>{escape(note)}</p><div class='sheet'>{''.join(figures)}</div>"
 
 
-def _memory_charts(run: RunRecord, inspection: Inspection, memory: ReplayMemory) -> str:
-    """Return charts of the saved memory, or the command that installs what draws them."""
-    try:
-        require_matplotlib("this section")
-    except MissingExtraError as error:
-        return f"<p class='note'>{escape(str(error))}</p>"
-    buffer = io.BytesIO()
-    plot_memory(inspection, memory).savefig(buffer, format="png")
+def _memory_tables(run: RunRecord, inspection: Inspection) -> str:
+    """Return tables of the saved memory: its episodes by label, and its bytes by kind of file."""
     which = "first shard of the memory" if is_sharded(run.folder.memory) else "memory"
     note = f"The {which} of {run.name} at its last checkpoint. Rewards are those that the agent learns from."
-    return f"<p class='note'>{escape(note)}</p><img class='memory' src='{_data(buffer)}' alt='charts of the memory'>"
+    episodes = [
+        [one.label, f"{one.transitions:,}", f"{one.whole_episodes:,}", _spread(one.returns), _spread(one.lengths)]
+        for one in inspection.labels
+    ]
+    transitions = max(1, inspection.transitions)
+    sizes = [
+        [part, format_bytes(size), f"{size / transitions:,.1f}"]
+        for part, size in [*inspection.file_bytes.items(), ("total", inspection.nbytes)]
+    ]
+    head = ["", "transitions", "whole episodes", "returns, mean (range)", "steps, mean (range)"]
+    return (
+        f"<p class='note'>{escape(note)}</p>"
+        + _table(head, episodes)
+        + _table(["files", "size", "bytes per transition"], sizes)
+    )
+
+
+def _spread(spread: Spread | None) -> str:
+    return f"{spread.mean:,.4g} ({spread.least:,.4g} to {spread.greatest:,.4g})" if spread else "-"
 
 
 def _png(frame: npt.NDArray[np.uint8]) -> str:

@@ -76,9 +76,9 @@ def test_a_memory_can_be_inspected_while_a_writer_commits_without_pause(tmp_path
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        seen = [inspect_memory(tmp_path)[0] for _ in range(5)]
+        seen = [inspect_memory(tmp_path) for _ in range(5)]
         while seen[-1].generation == seen[0].generation:  # on a busy machine the writer is slow
-            seen.append(inspect_memory(tmp_path)[0])
+            seen.append(inspect_memory(tmp_path))
     finally:
         stop.set()
         writer.join()

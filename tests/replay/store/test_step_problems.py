@@ -6,15 +6,20 @@ import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.action_spec import ActionSpec
+from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings
-from framestow.replay.store.verify import find_step_problems
+from framestow.replay.store.consistency import find_step_problems
 
 STACK, NUM_ENVS, NUM_STEPS = 3, 2, 6
 
 
 def test_a_problem_of_steps_names_its_environment_and_frame():
-    settings = StepSettings(100, NUM_ENVS, STACK, FrameSpec((1, 1)), ActionSpec.from_space(2))
+    frame, action = FrameSpec((1, 1)), ActionSpec.from_space(2)
+    settings = StepSettings(100, NUM_ENVS, STACK, frame, action)
+    memory = MemorySettings(
+        capacity=100, frame=frame, action=action, stack=STACK, num_envs=NUM_ENVS, discount=0.9, storage="packed"
+    )
     steps, damaged = RingSteps(settings), RingSteps(settings)
     steps.begin(np.arange(NUM_ENVS))
     numbers, never = np.zeros(NUM_ENVS, np.int64), np.zeros(NUM_ENVS, np.bool_)
@@ -26,5 +31,5 @@ def test_a_problem_of_steps_names_its_environment_and_frame():
     arrays["steps.position"][of_second[4]] = 3
     damaged.restore(arrays, lambda key: None)
 
-    assert [] == list(find_step_problems(steps, STACK))
-    assert "environment 1, frame 4: two transitions end at this frame" in list(find_step_problems(damaged, STACK))
+    assert [] == list(find_step_problems(steps, memory))
+    assert "environment 1, frame 4: two transitions end at this frame" in list(find_step_problems(damaged, memory))

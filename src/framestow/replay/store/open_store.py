@@ -182,6 +182,7 @@ class OpenStore:
         """
         with StoredMemory.open(self.path, generation) as stored:
             _check_settings(self._parts.settings, stored.settings, self.path)
+            stored.check_room(self._parts.settings.max_bytes, in_files=True)
             stored.fill(self._parts, in_files=True)
         base = writer.with_commit(stored.manifest.commit)
         writer.begin(base)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TypeVar
@@ -11,12 +11,15 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import Windows
 from framestow.closing import Closing
 from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
+from framestow.machine_limits import free_memory
+from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.step_store import StepKey, steps_in_pieces
+from framestow.replay.steps.step_store import StepKey, StepStore
+from framestow.replay.steps.step_stores import make_step_store
+from framestow.replay.store.consistency import check_parts, check_steps
 from framestow.replay.store.format import (
     FRAMES,
     STEPS,
@@ -28,6 +31,7 @@ from framestow.replay.store.format import (
     read_state,
     read_while_written,
 )
+from framestow.replay.store.loading_bytes import loading_bytes
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
     OPEN_SEGMENTS,
@@ -41,11 +45,10 @@ from framestow.storage.files.block_format import BlockKey, repair_hint
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path
-from framestow.storage.frame_storage import FrameSnapshot, FrameStorage
+from framestow.storage.frame_storage import FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
 BEFORE_ALL_POSITIONS = -(2**40)  # below every position that a store can have
-WINDOWS_PER_PIECE = 2**16  # windows that are looked up at a time
 _EMPTY: npt.NDArray[np.int64] = np.empty(0, np.int64)
 Built = TypeVar("Built")
 
@@ -96,18 +99,21 @@ class StoredMemory(Closing):
             on_error.callback(steps.close)
             stored = cls(folder, manifest, arrays, frames, steps, len(frames))
             stored.check_arrays()
+            stored.check_settings()
             on_error.pop_all()
         return stored
 
-    def build(self, make: Callable[..., Built], max_bytes: int | str | None = None) -> Built:
+    def build(self, make: Callable[..., Built], max_bytes: int | str | None = None, *, in_files: bool = False) -> Built:
         """Call ``make`` with the arguments of a memory of this generation's settings, or with another budget.
 
         Raises:
-            IncompatibleError: this machine has too little memory for it.
+            IncompatibleError: this machine has too little memory for it, with ``in_files`` as in ``fill``.
         """
         arguments = convert_settings(self._folder, self.manifest, MemorySettings.arguments_of)
         if max_bytes is not None:
             arguments["max_bytes"] = max_bytes
+        budget = arguments.get("max_bytes")
+        self.check_room(None if budget is None else parse_bytes(budget), in_files=in_files)
         try:
             return make(**arguments)
         except FramestowError:
@@ -117,6 +123,16 @@ class StoredMemory(Closing):
                 f"{self._folder}: this machine has too little memory for {arguments['capacity']:,} transitions "
                 f"({error}); load it on a larger one"
             ) from error
+
+    def check_room(self, max_bytes: int | None, *, in_files: bool) -> None:
+        """Raise ``IncompatibleError`` if filling a memory takes more than is free; call it before one is built."""
+        needed, free = loading_bytes(self, max_bytes, in_files=in_files), free_memory()
+        if needed > free:
+            raise IncompatibleError(
+                f"{self._folder}: its transitions take {format_bytes(needed)} ({needed:_} bytes) of memory and "
+                f"{format_bytes(free)} ({free:_} bytes) are free; load fewer of them with "
+                "ReplayMemory.load(path, max_bytes=...)"
+            )
 
     @cached_property
     def settings(self) -> MemorySettings:
@@ -131,22 +147,31 @@ class StoredMemory(Closing):
 
         Raises:
             DamagedDataError: a file is damaged; the message names it.
-            IncompatibleError: this version divides tracks into segments of another length.
+            IncompatibleError: this machine has too little memory.
         """
-        if parts.storage.frames_per_segment != self.manifest.frames_per_segment:
-            raise IncompatibleError(
-                f"{self._file}: its segments have {self.manifest.frames_per_segment} frames and those of this version "
-                f"{parts.storage.frames_per_segment}; load it with the version that saved it"
-            )
-        self.check_tracks(parts.settings)
-        try:
+        with self._naming_contradictions():
             parts.damage.num_transitions += parts.steps.restore(self.arrays, partial(self._read_steps, parts))
+            parts.restore(self.manifest.memory, self.arrays)
             damaged = list(self._fill_sealed(parts, in_files))
             self._fill_open(parts)
             if parts.damage.are_skipped:
                 self._skip_damage(parts, damaged)
-            _check_references(parts)
-            parts.restore(self.manifest.memory, self.arrays)
+            check_parts(parts)
+            parts.restore_stacks()
+
+    def read_steps(self) -> StepStore:
+        """Return the stored steps without their frames; raise as ``fill`` does. Nothing is allocated for frames."""
+        with self._naming_contradictions():
+            steps = make_step_store(self.settings, self.manifest.frames_per_segment)
+            steps.restore(self.arrays, lambda key: self.steps.read(BlockKey(*key)))
+            check_steps(steps, self.settings)
+        return steps
+
+    @contextmanager
+    def _naming_contradictions(self) -> Iterator[None]:
+        """Raise ``DamagedDataError``, with the manifest's name, for data that no memory can have written."""
+        try:
+            yield
         except DamagedDataError as error:
             if str(self._folder) in str(error):
                 raise
@@ -154,6 +179,10 @@ class StoredMemory(Closing):
             raise self._inconsistency(why) from error  # the bytes are intact, their meaning is not
         except FramestowError:
             raise
+        except MemoryError as error:
+            raise IncompatibleError(
+                f"{self._folder}: this machine has too little memory ({error}); load it on a larger one"
+            ) from error
         except (LookupError, TypeError, ValueError, OverflowError, AttributeError) as error:
             raise self._inconsistency(str(error)) from error
 
@@ -184,17 +213,23 @@ class StoredMemory(Closing):
     def _fill_sealed(self, parts: MemoryParts, in_files: bool) -> Iterator[DamagedSegmentError]:
         """Restore the sealed segments; yield an error for each damaged one that is skipped."""
         storage, num_frames = parts.storage, parts.storage.frames_per_segment
+        evicted: dict[int, list[range]] = {}  # by environment, frames that need not be restored
         for key in iterate_sealed_segments(self.arrays):
+            env_id, first = parts.settings.tracks.env_of(key.track), key.number * num_frames
+            if any(first in frames and first + num_frames - 1 in frames for frames in evicted.get(env_id, ())):
+                continue
             try:
                 if in_files and storage.supports_files(key.track):
                     file, offset, size = self.frames.find(key)
                     storage.restore_in_file(key.track, key.number, file, offset, size, num_frames)
                 else:
                     storage.restore(key.track, key.number, self.frames.read(key))
+                    for other, start, stop in parts.evict_to_fit():
+                        evicted.setdefault(other, []).append(range(start, stop))
             except (KeyError, DamagedDataError) as error:
                 if not parts.damage.are_skipped:
                     raise
-                yield DamagedSegmentError(str(error), parts.settings.tracks.env_of(key.track), key.number)
+                yield DamagedSegmentError(str(error), env_id, key.number)
 
     def _skip_damage(self, parts: MemoryParts, damaged: list[DamagedSegmentError]) -> None:
         """Lose the transitions of damaged segments, and steps before the first frame of their environment."""
@@ -219,11 +254,21 @@ class StoredMemory(Closing):
             if storage.next_position(track) != next_position:
                 raise ValueError(f"track {track} continues at {next_position}, not {storage.next_position(track)}")
 
-    def check_tracks(self, settings: MemorySettings) -> None:
-        """Raise ``DamagedDataError`` unless the state file has the tracks of a memory with these settings."""
-        num_tracks = len(self.arrays[NEXT_POSITIONS])
-        if num_tracks != len(settings.tracks.all):
-            raise self._inconsistency(f"it has {num_tracks} tracks of frames and the memory {len(settings.tracks.all)}")
+    def check_settings(self) -> None:
+        """Raise ``DamagedDataError`` unless the state file has the tracks of a memory with the settings.
+
+        Raises:
+            IncompatibleError: this version divides tracks into segments of another length.
+        """
+        num_tracks, length = len(self.arrays[NEXT_POSITIONS]), self.settings.frames_per_segment
+        if num_tracks != len(self.settings.tracks.all):
+            expected = len(self.settings.tracks.all)
+            raise self._inconsistency(f"it has {num_tracks} tracks of frames and the memory {expected}")
+        if length != self.manifest.frames_per_segment:
+            raise IncompatibleError(
+                f"{self._file}: its segments have {self.manifest.frames_per_segment} frames and those of this version "
+                f"{length}; load it with the version that saved it"
+            )
 
     def check_arrays(self) -> None:
         """Raise ``DamagedDataError`` unless the arrays have one entry for each track and name existing data only.
@@ -285,42 +330,3 @@ def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) ->
         raise DamagedDataError(
             f"{error.filename}: the file is missing, and the newest manifest names it; {repair_hint(folder)}"
         ) from error
-
-
-def _check_references(parts: MemoryParts) -> None:
-    """Raise ``ValueError`` unless the frames of every transition are stored, so that every sampled one can be read.
-
-    Checksums find changed bytes. This check finds data that no memory can have written.
-    """
-    steps, storage, num_envs = parts.steps, parts.storage, parts.settings.num_envs
-    tracks = parts.settings.tracks.all
-    stops = np.array([storage.next_position(track) for track in tracks]).reshape(-1, num_envs)
-    if (steps.newest_positions != stops - 1).any():
-        raise ValueError("frames and steps of an environment end at different positions")
-    if ((steps.episode_starts < 0) | (steps.episode_starts > steps.newest_positions.clip(min=0))).any():
-        raise ValueError("an episode begins at a position without a frame")
-    if ((steps.run_starts < steps.episode_starts) | (steps.run_starts > steps.newest_positions.clip(min=0))).any():
-        raise ValueError("the newest run of an environment is not in its newest episode")
-    snapshot, stack = storage.take_snapshot(), parts.settings.stack
-    try:
-        for indices in steps_in_pieces(steps, WINDOWS_PER_PIECE):
-            windows, _ = steps.resolve_steps(indices, with_extras=False)
-            if (windows.counts < 2).any():
-                raise ValueError("a transition has a window that no observation has")
-            _check_frames(snapshot, windows, stack + 1)
-        if steps.n_step > 1:
-            for first in range(0, len(steps), WINDOWS_PER_PIECE):
-                ranks = np.arange(first, min(first + WINDOWS_PER_PIECE, len(steps)))
-                _check_frames(snapshot, steps.resolve(steps.sampleable_at(ranks), with_extras=False)[0], stack)
-    finally:
-        snapshot.stop()
-
-
-def _check_frames(snapshot: FrameSnapshot, windows: Windows, length: int) -> None:
-    """Raise ``ValueError`` unless every window has 1 to ``length`` frames, and all are stored."""
-    missing = snapshot.find_missing_window(*windows, length)
-    if missing < len(windows.counts):
-        env_id, last, count = (int(column[missing]) for column in windows)
-        raise ValueError(
-            f"a transition of environment {env_id} needs the frames {last - count + 1} to {last}: not all are stored"
-        )

@@ -23,6 +23,7 @@ from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.notified_sampler import SAMPLERS
 from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.store.consistency import find_step_problems
 from framestow.replay.store.format import (
     FRAMES,
     STEPS,
@@ -39,7 +40,6 @@ from framestow.replay.store.verify import (
     Verification,
     VerifiedGeneration,
     VerifiedStore,
-    find_step_problems,
 )
 from framestow.storage.files.block_format import LOG, BlockKey, BlockSpan, unpack_keys
 from framestow.storage.files.block_log import BlockLogWriter
@@ -318,7 +318,7 @@ def load_intact(verified: VerifiedGeneration) -> tuple[MemoryParts, list[int]]:
         parts.storage.append(env_ids, blank[0] if len(blank) == 1 else tuple(blank))
         parts.steps.begin(env_ids)
         parts.steps.is_open[env_ids] = False
-    problems = [*find_step_problems(parts.steps, settings.stack), *verified.open_segment_problems]
+    problems = [*find_step_problems(parts.steps, settings), *verified.open_segment_problems]
     try:
         parts.check_segments()
     except AssertionError as error:  # no memory can have written this

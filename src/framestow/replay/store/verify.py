@@ -16,11 +16,11 @@ import numpy.typing as npt
 
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError
-from framestow.replay.episodes import STEPS_PER_PIECE, EpisodeRuns
+from framestow.replay.episodes import EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_fields import BORDER
-from framestow.replay.steps.step_store import SealedBlocks, SegmentSpans, StepKey, StepStore, steps_in_pieces
+from framestow.replay.steps.step_store import SealedBlocks, SegmentSpans, StepKey
 from framestow.replay.steps.step_stores import make_step_store
+from framestow.replay.store.consistency import find_step_problems
 from framestow.replay.store.format import (
     FRAMES,
     KIND,
@@ -244,7 +244,7 @@ class VerifiedStore(Closing):
         stored = self._stored(manifest, arrays)
         try:
             stored.check_arrays()
-            stored.check_tracks(stored.settings)
+            stored.check_settings()
             self._add_generation(VerifiedGeneration(stored))
         except DamagedDataError as error:
             self.findings.append(Finding(self.folder / manifest.state["name"], None, str(error), None))
@@ -348,7 +348,7 @@ class VerifiedGeneration:
             self.open_segment_problems = list(self._find_open_segment_problems())
             self.problems = [
                 *self.open_segment_problems,
-                *find_step_problems(self.steps, stored.settings.stack),
+                *find_step_problems(self.steps, stored.settings),
                 *self._find_missing_frames(),
             ]
             """Inconsistencies although every checksum is right."""
@@ -442,35 +442,3 @@ class StoredFrames:
             found = np.searchsorted(numbers, last_numbers, "right") - np.searchsorted(numbers, first_numbers, "left")
             has_all = has_all & (lasts < self._next_positions[track]) & (found == last_numbers - first_numbers + 1)
         return has_all
-
-
-def find_step_problems(stored_steps: StepStore, stack: int) -> Iterator[str]:
-    """Yield the problems between the steps of an environment.
-
-    Positions ascend, an end has no successor, and a history is one frame longer than the last; after a border it is 0.
-    """
-    newest_steps = np.empty((5, 0), np.int64)
-    for indices in steps_in_pieces(stored_steps, STEPS_PER_PIECE):
-        windows, fields = stored_steps.resolve_steps(indices, with_extras=False)
-        is_border = stored_steps.flags_of(indices) & BORDER > 0
-        piece = np.stack([*windows, fields.terminated | fields.truncated, is_border])
-        steps = np.concatenate([newest_steps, piece], axis=1)
-        steps = steps[:, np.lexsort((steps[1], steps[0]))]
-        env_ids, lasts, counts, ended, is_border = steps
-        next_counts = np.where(is_border == 1, 2, np.minimum(counts + 1, stack + 1))
-        is_same = env_ids[1:] == env_ids[:-1]
-        apart = lasts[1:] - lasts[:-1]
-        follows = is_same & (apart == 1)
-        for problem, is_wrong in (
-            ("two transitions end at this frame", is_same & (apart == 0)),
-            ("a step follows the end of its episode", follows & (ended[:-1] == 1)),
-            (
-                "its history has another length than its run",
-                follows & (counts[1:] != next_counts[:-1]),
-            ),
-        ):
-            for row in np.flatnonzero(is_wrong) + 1:
-                yield f"environment {env_ids[row]}, frame {lasts[row]}: {problem}"
-        if not np.isfinite(fields.reward).all():
-            yield "a reward is not finite"
-        newest_steps = steps[:, np.append(~is_same, True)]

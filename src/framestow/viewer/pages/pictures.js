@@ -1,6 +1,6 @@
 // Draws one array of an observation: a picture with crisp pixels, or the numbers of a vector as bars.
 
-// What an array is shown as, as framestow.cli.filmstrip draws it:
+// What an array is shown as:
 //   (H, W), (H, W, 1), (1, H, W)  grey        (H, W, 3), (3, H, W)  colour
 //   (n,)                          bars        any other             grey: last axis to the right, the others downwards
 export function formOf({ shape }) {

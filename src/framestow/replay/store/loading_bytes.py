@@ -1,0 +1,82 @@
+"""Estimate the memory that loading a store takes, before anything is allocated for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from framestow.frames.frame_spec import FrameSpec
+from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.step_fields import slot_record
+from framestow.replay.steps.step_store import EPISODE_KEYS
+from framestow.replay.store.snapshot import NEXT_POSITIONS, OPEN_SIZES, iterate_sealed_segments
+
+if TYPE_CHECKING:
+    from framestow.replay.store.reader import StoredMemory
+
+TRACK_BYTES, SEGMENT_BYTES, BLOCK_BYTES = 1024, 256, 128  # of the indices: of a track, a segment, a block of a log
+PACKER_FRAMES = 6  # working memory of an array's packer
+STATE_COPIES = 3  # of the state file: its bytes, its arrays, and what is made of them
+
+
+def loading_bytes(stored: StoredMemory, max_bytes: int | None, *, in_files: bool) -> int:
+    """Return about how many bytes a memory takes that is filled from ``stored``: never fewer, at most twice as many.
+
+    The capacity does not count, since slots take memory only with their first step. With ``max_bytes``, frames beyond
+    it are evicted while the memory is filled. With ``in_files``, packed segments stay in their files.
+    """
+    settings, arrays = stored.settings, stored.arrays
+    specs, depths, num_envs = settings.frame.frame_specs, settings.layout.depths, settings.num_envs
+    frames = _frame_bytes(stored, settings, in_files=in_files)
+    if max_bytes is not None:
+        frames = min(frames, max_bytes)
+    stacks = num_envs * sum(frame.nbytes * depth for frame, depth in zip(specs, depths, strict=True))
+    num_tracks = len(settings.tracks.all)
+    num_blocks = len(stored.frames) + len(stored.steps)
+    state = sum(array.nbytes for array in arrays.values())
+    packers = PACKER_FRAMES * sum(frame.nbytes for frame in specs)
+    fixed = num_tracks * TRACK_BYTES + num_blocks * BLOCK_BYTES + STATE_COPIES * state + packers
+    return frames + steps_bytes(stored) + stacks + fixed
+
+
+def steps_bytes(stored: StoredMemory) -> int:
+    """Return the bytes of the steps of ``stored``, without their frames."""
+    settings, arrays = stored.settings, stored.arrays
+    slot_bytes = slot_record(settings.num_envs, settings.action, settings.extras).itemsize
+    if settings.retention == "random":
+        num_slots = len(arrays.get("blocks.numbers", ())) * stored.manifest.frames_per_segment
+    else:
+        oldest, next_index = arrays["steps.span"].tolist() if "steps.span" in arrays else (0, 0)
+        num_slots = min(max(next_index - oldest, 0), settings.capacity)
+    num_starts = len(arrays.get(EPISODE_KEYS[2], ()))
+    return num_slots * slot_bytes + 16 * num_starts
+
+
+def _frame_bytes(stored: StoredMemory, settings: MemorySettings, *, in_files: bool) -> int:
+    """Return the bytes of all frames that go into memory."""
+    length, tracks = stored.manifest.frames_per_segment, settings.tracks
+    raw_bytes = [
+        _raw_bytes(frame) if settings.storage == "raw" or frame.is_column else 0 for frame in settings.frame.frame_specs
+    ]
+    stay_in_files = [
+        in_files and (not raw or frame.is_column)
+        for raw, frame in zip(raw_bytes, settings.frame.frame_specs, strict=True)
+    ]
+    total = 0
+    for key in iterate_sealed_segments(stored.arrays):
+        array = tracks.array_of(key.track)
+        total += SEGMENT_BYTES
+        if not stay_in_files[array]:
+            size = stored.frames.find(key).size if key in stored.frames else 0
+            total += max(size, raw_bytes[array] * length)
+    positions, sizes = stored.arrays[NEXT_POSITIONS].tolist(), stored.arrays[OPEN_SIZES].tolist()
+    for track, (position, size) in enumerate(zip(positions, sizes, strict=True)):
+        array = tracks.array_of(track)
+        if size:
+            frame_bytes = settings.frame.frame_specs[array].nbytes
+            total += max(size, raw_bytes[array] * (position % length)) + 2 * frame_bytes
+    return total
+
+
+def _raw_bytes(frame: FrameSpec) -> int:
+    """Return the bytes of a frame that is stored uncompressed."""
+    return frame.nbytes // frame.dtype.itemsize if frame.is_scaled else frame.nbytes
