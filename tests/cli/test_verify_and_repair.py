@@ -12,7 +12,9 @@ import pytest
 from framestow.cli import main
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.store.format import Arrays, Manifest
 from framestow.storage.files.writer_lock import LOCK, WriterLock
+from oracles.hostile_stores import rewrite
 
 WHOLE, DAMAGED, REFUSED = 0, 1, 2
 
@@ -87,6 +89,7 @@ def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
     ):
         assert line in dry
         assert line in done
+    assert "framestow repair" not in dry + done
     assert re.search(
         r"the intact data is copied into new files: this needs up to [\d.]+ KiB of free disk$", dry, re.MULTILINE
     )
@@ -119,3 +122,21 @@ def test_logs_without_a_manifest_and_a_state_file_are_named(saved, capsys):
     assert "so the settings of the memory are unknown; load an older save" in shown
     assert "keep the intact data with `framestow repair run/memory`" in shown
     assert before == {path: path.read_bytes() for path in saved.glob("*.000001.*")}
+
+
+def test_a_repair_that_can_keep_nothing_names_another_way_out(saved, capsys):
+    rewrite(saved, _contradict)
+    capsys.readouterr()
+
+    assert REFUSED == main(["repair", "run"])
+
+    shown = " ".join(capsys.readouterr().err.split())
+    assert "load an older save" in shown
+    assert "framestow repair" not in shown
+    assert DAMAGED == main(["verify", "run"])
+    assert "framestow repair" not in capsys.readouterr().out
+
+
+def _contradict(manifest: Manifest, arrays: Arrays) -> Manifest:
+    settings = manifest.memory["settings"] | {"num_envs": 10**6, "capacity": 10**6, "labels": []}
+    return manifest._replace(memory=manifest.memory | {"settings": settings})

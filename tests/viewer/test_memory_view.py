@@ -139,6 +139,10 @@ def test_a_damaged_segment_is_a_gap_with_its_reason_and_all_other_frames_are_sho
     assert "frames.000001.log" in reason
     kept = np.setdiff1d(np.arange(61), np.arange(first, first + count))
     assert (frames.reshape(61, 64)[kept] == episode.frames(0)[kept]).all()
+    assert [
+        f"Damaged: 1 segment of frames, 0 blocks of steps; what shows them is missing here. framestow verify "
+        f"{tmp_path / 'shown'} names each."
+    ] == read(view, "memory").values["damage"]
     lost = {int(step) for step in piece.values["lost"]}
     assert set(range(first - 1, first + count + 1)) == lost
     assert all(np.array_equal(frames[[max(0, step - 1), step]].reshape(2, 64), episode.stack(step, 0, 0))
@@ -159,6 +163,7 @@ def test_damaged_blocks_of_steps_cut_an_episode_and_the_reason_is_named(tmp_path
     assert ["from its reset", "its first steps are lost"] == beginnings(view)
     values = read(view, "memory").values
     assert values["lost"] == 4096 - sum(read(view, "episodes").arrays["length"]) > 0
+    assert values["damage"][0].startswith("Damaged: 0 segments of frames, 1 block of steps;")
     assert any("steps.000001.log" in message for message in values["damage"])
 
 

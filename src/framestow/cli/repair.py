@@ -40,7 +40,7 @@ class Repair:
         folder = find_memory(self.folder).folder
         with ProgressDisplay(console, "verifying", "bytes") as progress:
             repair = repair_store(folder, dry_run=self.dry_run, progress=progress)
-        show_verification(repair.found, console)
+        show_verification(repair.found, console, advises_repair=False)
         if repair.found.is_intact:
             console.print("nothing to repair")
             return WHOLE

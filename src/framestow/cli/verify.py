@@ -44,9 +44,10 @@ class Verify:
         from framestow.replay.store.verify import verify_store  # noqa: PLC0415
 
         verifications = []
+        announce = (lambda _: None) if self.json else partial(show_work_space, console)
         for found in find_memories(self.folder):
             with ProgressDisplay(console, "verifying", "bytes", is_shown=not self.json) as progress:
-                verifications.append(verify_store(found.folder, progress))
+                verifications.append(verify_store(found.folder, progress, announce=announce))
             if not self.json:
                 show_verification(verifications[-1], console)
         if self.json:
@@ -55,7 +56,14 @@ class Verify:
         return WHOLE if all(verification.is_intact for verification in verifications) else DAMAGED
 
 
-def show_verification(verification: Verification, console: Console) -> None:
+def show_work_space(console: Console, num_bytes: int) -> None:
+    """Print how much memory verifying takes, before it starts."""
+    from framestow.replay.byte_amounts import format_bytes  # noqa: PLC0415
+
+    print_line(console, f"takes up to {format_bytes(num_bytes)} of memory")
+
+
+def show_verification(verification: Verification, console: Console, *, advises_repair: bool = True) -> None:
     """Print how much was read, each damage with the transitions it costs, and the result."""
     from framestow.replay.byte_amounts import format_bytes  # noqa: PLC0415
 
@@ -79,9 +87,14 @@ def show_verification(verification: Verification, console: Console) -> None:
     else:
         num_findings = len(verification.findings)
         places = "1 place" if num_findings == 1 else f"{num_findings:,} places"
+        way_out = ""
+        if not verification.transitions:
+            way_out = "; load an older save"
+        elif advises_repair:
+            way_out = f"; to keep the whole ones, run: framestow repair {verification.folder}"
         say(
-            f"damaged in {places}: {verification.transitions:,} transitions are whole, {verification.lost:,} are lost; "
-            f"to keep the whole ones, run: framestow repair {verification.folder}"
+            f"damaged in {places}: {verification.transitions:,} transitions are whole, {verification.lost:,} are lost"
+            + way_out
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from framestow.replay.inspection import find_files
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.format import read_while_written
+from framestow.replay.store.reader import StoredMemory
 from framestow.viewer.columns import pack_columns
 from framestow.viewer.distribution import describe_distribution
 from framestow.viewer.episode_table import BEGINNINGS, ENDINGS, SPARK_BINS, EpisodeTable, draw_sparkline
@@ -120,7 +121,8 @@ class MemoryView:
                 note = str(error).partition(":")[2].partition(";")[0].strip()
         # From now on damage is raised, and shown where it is.
         memory.inner.parts.damage.are_skipped = False
-        return cls(memory, find_agent(memory), folder, generation, damage.messages, note)
+        found = [*_describe_damage(folder, generation), *damage.messages]
+        return cls(memory, find_agent(memory), folder, generation, found, note)
 
     def show_only(self, numbers: Iterable[int], selection: str) -> None:
         """Show these episodes only, in the table and on the sheet of what is drawn most often.
@@ -299,6 +301,17 @@ class MemoryView:
     def _check_episode(self, number: int) -> None:
         if number >= len(self.table):
             raise LookupError(f"there is no episode {number}: the memory has {len(self.table)}; ask for one of them")
+
+
+def _describe_damage(folder: Path, generation: int) -> Iterator[str]:
+    """Yield a sentence with the numbers of damaged segments and blocks, if there are any; unpacks nothing."""
+    with StoredMemory.open(folder, generation) as stored:
+        segments, blocks = (sum(not one.is_in_index for one in log.damages()) for log in (stored.frames, stored.steps))
+    if segments or blocks:
+        yield (
+            f"Damaged: {plural(segments, 'segment')} of frames, {plural(blocks, 'block')} of steps; what shows them is "
+            f"missing here. framestow verify {folder} names each."
+        )
 
 
 def _describe_array(array: ArraySpec) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from framestow.replay.steps.step_store import (
     starts_state,
 )
 
+MAX_UNSTORED_BYTES = 2**24  # of blocks in no file, beyond those in one: few blocks have no step, or are damaged
 MAX_SLOT_RANGES = 1024  # times the number of blocks: a damaged store must not make the slots span more
 BLOCK_FIELDS = ("numbers", "env_ids", "segments", "num_steps", "are_sealed")  # as StepBlocks.blocks() gives them
 
@@ -154,12 +155,16 @@ class BlockSteps(StepBlocks, StepStore):
         first_slots = self._first_slots(arrays)
         open_blocks = iter(slots.reshape(-1, self.segment_frames))
         num_lost, missing = 0, []
+        num_unstored = 0  # blocks in no file, less those in one
         for first_slot, number, env_id, segment, num_steps, is_sealed in zip(
             first_slots, *(arrays[f"blocks.{name}"].tolist() for name in BLOCK_FIELDS), strict=True
         ):
             block = (
                 next(open_blocks) if not is_sealed else self._find_sealed_block(env_id, segment, num_steps, read_steps)
             )
+            num_unstored += 1 if block is None else -1
+            if num_unstored * self.segment_frames * self._record.itemsize > MAX_UNSTORED_BYTES:
+                raise DamagedDataError(f"{num_unstored} blocks of steps are in no file; load an older save")
             if block is None:  # transitions that were lost before are not counted again
                 first = number * self.segment_frames
                 num_lost += num_steps - int(np.diff(np.searchsorted(lost, (first, first + self.segment_frames)))[0])

@@ -100,6 +100,7 @@ class SlotPages:
             first += stop_slot - slot
 
 
+SPAN = "steps.span"  # array of a store: oldest and next index
 STEPS_PER_BLOCK = 1024  # of a store: 12 KB with Discrete actions
 
 
@@ -181,7 +182,7 @@ class RingSteps(StepRing, StepStore):
         numbers = _numbers_within(self.oldest, self.next_index)
         slots = self._slots[_outside(self.oldest, self.next_index, numbers) % self.capacity]
         return {
-            "steps.span": np.array([self.oldest, self.next_index]),
+            SPAN: np.array([self.oldest, self.next_index]),
             "steps.blocks": np.array([numbers.start, numbers.stop]),
             "steps.lost": self.lost,
             **env_arrays(self),
@@ -190,7 +191,7 @@ class RingSteps(StepRing, StepStore):
         }
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
-        oldest, next_index = (int(index) for index in arrays["steps.span"])
+        oldest, next_index = (int(index) for index in arrays[SPAN])
         numbers = range(*arrays["steps.blocks"].tolist())
         lost = arrays["steps.lost"]
         slots = slots_from_arrays(arrays, self._slots.dtype, self.num_envs)
@@ -230,7 +231,7 @@ class RingSteps(StepRing, StepStore):
         for number in filter(lambda number: number >= first, numbers):
             spans.add_slots(np.frombuffer(blocks.read((0, number)) or b"", self._slots.dtype))
         return {
-            "steps.span": np.array([first, after]) * STEPS_PER_BLOCK,
+            SPAN: np.array([first, after]) * STEPS_PER_BLOCK,
             "steps.blocks": np.array([first, after]),
         }
 

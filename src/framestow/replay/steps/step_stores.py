@@ -9,13 +9,16 @@ from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings, StepStore
 
 
-def make_step_store(settings: MemorySettings, segment_frames: int, seed: int | None = None) -> StepStore:
+def make_step_store(
+    settings: MemorySettings, segment_frames: int, seed: int | None = None, capacity: int | None = None
+) -> StepStore:
     """Return the step store of a memory whose storage evicts ``segment_frames`` frames at a time.
 
-    ``seed`` is the memory's seed; random retention spawns a separate generator from it.
+    ``seed`` is the memory's seed; random retention spawns a separate generator from it. ``capacity``: that of the
+    settings, or another one for steps that are only read.
     """
     steps = StepSettings(
-        settings.capacity,
+        settings.capacity if capacity is None else capacity,
         settings.num_envs,
         settings.stack,
         settings.frame,

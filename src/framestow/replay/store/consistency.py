@@ -80,7 +80,7 @@ def find_step_problems(
         if settings.action.are_outside(fields.action).any():
             yield "an action is outside of its space"
         piece = (windows.env_ids, windows.last_positions, windows.counts, steps.flags_of(indices))
-        columns = [np.concatenate(pair) for pair in zip(carried, piece, strict=True)]
+        columns: Columns = [np.concatenate([before, new]) for before, new in zip(carried, piece, strict=True)]
         order = np.argsort(columns[0], kind="stable")  # the steps of an environment, by index
         env_ids, lasts, counts, flags = carried = [column[order] for column in columns]
         next_counts = np.where(flags & BORDER, 2, np.minimum(counts + 1, settings.stack + 1))

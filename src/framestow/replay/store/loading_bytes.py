@@ -7,15 +7,16 @@ from typing import TYPE_CHECKING
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import slot_record
+from framestow.replay.steps.ring_steps import SPAN
 from framestow.replay.steps.step_store import EPISODE_KEYS
-from framestow.replay.store.snapshot import NEXT_POSITIONS, OPEN_SIZES, iterate_sealed_segments
+from framestow.replay.store.format import Arrays
+from framestow.replay.store.snapshot import OPEN_SEGMENTS, OPEN_SIZES, iterate_sealed_segments
 
 if TYPE_CHECKING:
     from framestow.replay.store.reader import StoredMemory
 
 TRACK_BYTES, SEGMENT_BYTES, BLOCK_BYTES = 1024, 256, 128  # of the indices: of a track, a segment, a block of a log
 PACKER_FRAMES = 6  # working memory of an array's packer
-STATE_COPIES = 3  # of the state file: its bytes, its arrays, and what is made of them
 
 
 def loading_bytes(stored: StoredMemory, max_bytes: int | None, *, in_files: bool) -> int:
@@ -32,20 +33,20 @@ def loading_bytes(stored: StoredMemory, max_bytes: int | None, *, in_files: bool
     stacks = num_envs * sum(frame.nbytes * depth for frame, depth in zip(specs, depths, strict=True))
     num_tracks = len(settings.tracks.all)
     num_blocks = len(stored.frames) + len(stored.steps)
-    state = sum(array.nbytes for array in arrays.values())
+    state = 3 * sum(array.nbytes for array in arrays.values()) - arrays[OPEN_SEGMENTS].nbytes  # read, and made of it
     packers = PACKER_FRAMES * sum(frame.nbytes for frame in specs)
-    fixed = num_tracks * TRACK_BYTES + num_blocks * BLOCK_BYTES + STATE_COPIES * state + packers
-    return frames + steps_bytes(stored) + stacks + fixed
+    fixed = num_tracks * TRACK_BYTES + num_blocks * BLOCK_BYTES + state + packers
+    return frames + steps_bytes(settings, arrays) + stacks + fixed
 
 
-def steps_bytes(stored: StoredMemory) -> int:
-    """Return the bytes of the steps of ``stored``, without their frames."""
-    settings, arrays = stored.settings, stored.arrays
+def steps_bytes(settings: MemorySettings, arrays: Arrays) -> int:
+    """Return the bytes of the steps that the arrays of a state file describe, without their frames."""
+    assert settings.frames_per_segment is not None
     slot_bytes = slot_record(settings.num_envs, settings.action, settings.extras).itemsize
     if settings.retention == "random":
-        num_slots = len(arrays.get("blocks.numbers", ())) * stored.manifest.frames_per_segment
+        num_slots = len(arrays.get("blocks.numbers", ())) * settings.frames_per_segment
     else:
-        oldest, next_index = arrays["steps.span"].tolist() if "steps.span" in arrays else (0, 0)
+        oldest, next_index = map(int, arrays.get(SPAN, (0, 0)))
         num_slots = min(max(next_index - oldest, 0), settings.capacity)
     num_starts = len(arrays.get(EPISODE_KEYS[2], ()))
     return num_slots * slot_bytes + 16 * num_starts
@@ -68,12 +69,11 @@ def _frame_bytes(stored: StoredMemory, settings: MemorySettings, *, in_files: bo
         if not stay_in_files[array]:
             size = stored.frames.find(key).size if key in stored.frames else 0
             total += max(size, raw_bytes[array] * length)
-    positions, sizes = stored.arrays[NEXT_POSITIONS].tolist(), stored.arrays[OPEN_SIZES].tolist()
-    for track, (position, size) in enumerate(zip(positions, sizes, strict=True)):
+    for track, size in enumerate(stored.arrays[OPEN_SIZES].tolist()):
         array = tracks.array_of(track)
         if size:
             frame_bytes = settings.frame.frame_specs[array].nbytes
-            total += max(size, raw_bytes[array] * (position % length)) + 2 * frame_bytes
+            total += max(size, raw_bytes[array] * length) + 2 * frame_bytes
     return total
 
 

@@ -17,6 +17,7 @@ from framestow.machine_limits import free_memory
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
+from framestow.replay.steps.ring_steps import SPAN
 from framestow.replay.steps.step_store import StepKey, StepStore
 from framestow.replay.steps.step_stores import make_step_store
 from framestow.replay.store.consistency import check_parts, check_steps
@@ -162,10 +163,16 @@ class StoredMemory(Closing):
     def read_steps(self) -> StepStore:
         """Return the stored steps without their frames; raise as ``fill`` does. Nothing is allocated for frames."""
         with self._naming_contradictions():
-            steps = make_step_store(self.settings, self.manifest.frames_per_segment)
+            steps = self.make_step_store()
             steps.restore(self.arrays, lambda key: self.steps.read(BlockKey(*key)))
             check_steps(steps, self.settings)
         return steps
+
+    def make_step_store(self) -> StepStore:
+        """Return an empty store for these steps alone, however large the memory's capacity is."""
+        oldest, next_index = map(int, self.arrays.get(SPAN, (0, self.settings.capacity)))
+        capacity = min(max(next_index - oldest, 1), self.settings.capacity)
+        return make_step_store(self.settings, self.manifest.frames_per_segment, capacity=capacity)
 
     @contextmanager
     def _naming_contradictions(self) -> Iterator[None]:

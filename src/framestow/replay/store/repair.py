@@ -11,7 +11,7 @@ import datetime
 import itertools
 import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,11 +41,13 @@ from framestow.replay.store.verify import (
     VerifiedGeneration,
     VerifiedStore,
 )
-from framestow.storage.files.block_format import LOG, BlockKey, BlockSpan, unpack_keys
+from framestow.storage.files.block_format import LOG, BlockKey, BlockSpan, repair_hint, unpack_keys
 from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem, write_durably
 from framestow.storage.files.manifest import ManifestNames, generations, manifest_path
 from framestow.storage.files.writer_lock import LOCK, WriterLock
+
+NO_REPAIR = "a repair cannot mend it; load an older save"
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ def repair_store(
         DamagedDataError: nothing can be kept.
     """
     with ExitStack() as stack:
+        stack.enter_context(_naming_another_way_out(folder))
         if not dry_run:
             stack.enter_context(WriterLock(folder / LOCK, f"memory {folder}", "stop that one, then repair"))
         store = stack.enter_context(VerifiedStore(folder, files, progress))
@@ -91,6 +94,17 @@ def repair_store(
             return RepairResult(found, actions, None)
         repair.carry_out()
         return RepairResult(found, actions, repair.moved_to)
+
+
+@contextmanager
+def _naming_another_way_out(folder: Path) -> Iterator[None]:
+    """Let errors name an older save, where they would name a repair."""
+    try:
+        yield
+    except DamagedDataError as error:
+        if repair_hint(folder) not in str(error):
+            raise
+        raise DamagedDataError(str(error).replace(repair_hint(folder), NO_REPAIR)) from error
 
 
 class _Repair:
@@ -200,7 +214,8 @@ class _Repair:
                 parts, cut_short = load_intact(verified)
                 loadable.append(RepairedGeneration(verified, len(parts.steps), cut_short))
             except DamagedDataError as error:
-                self._unloadable[verified.stored.manifest.generation] = str(error)
+                why = str(error).removesuffix(f"; {repair_hint(self._folder)}")
+                self._unloadable[verified.stored.manifest.generation] = why
         return loadable
 
     def _write_copies(self) -> list[Manifest]:

@@ -7,6 +7,7 @@ read, which a repair keeps. ``VerifiedGeneration`` has the steps of one generati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.closing import Closing
-from framestow.errors import DamagedDataError
+from framestow.errors import DamagedDataError, IncompatibleError
+from framestow.machine_limits import free_memory
+from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.episodes import EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.step_store import SealedBlocks, SegmentSpans, StepKey
@@ -35,6 +38,7 @@ from framestow.replay.store.format import (
     read_state,
     read_while_written,
 )
+from framestow.replay.store.loading_bytes import BLOCK_BYTES, steps_bytes
 from framestow.replay.store.reader import BEFORE_ALL_POSITIONS, StoredMemory
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
@@ -43,10 +47,12 @@ from framestow.replay.store.snapshot import (
     iterate_sealed_segments,
     open_segments,
 )
-from framestow.replay.store.verify_log import SegmentCheck, StepsCheck, VerifiedLog
+from framestow.replay.store.verify_log import SegmentCheck, StepsCheck, VerifiedLog, segment_work_space
 from framestow.storage.files.block_format import BlockKey, pack_keys
 from framestow.storage.files.file_system import DISK, FileSystem
 from framestow.storage.files.manifest import generations, manifest_path
+
+MAX_TRACKS_REBUILT = 2**16  # without a state file, which has some bytes for each
 
 Numbers = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
@@ -92,24 +98,29 @@ class Verification:
         return not self.findings
 
 
-def verify_store(folder: Path, progress: Progress = lambda _done, _all: None, files: FileSystem = DISK) -> Verification:
+def verify_store(
+    folder: Path,
+    progress: Progress = lambda _done, _all: None,
+    files: FileSystem = DISK,
+    announce: Callable[[int], None] = lambda _bytes: None,
+) -> Verification:
     """Read every byte of a store, unpack every frame and compare every step; change nothing.
 
-    While another process writes, this verifies the generations at the start. RAM holds the steps, a dozen bytes each,
-    and at most 8 MiB of frames at a time.
+    While another process writes, this verifies the generations at the start. ``announce`` is called first, with the
+    most bytes of memory that it takes: the steps, a block of a log, and 8 MiB of unpacked frames or one frame.
 
     Raises:
         FileNotFoundError: the folder contains no store.
-        IncompatibleError: another version wrote the store.
+        IncompatibleError: another version wrote the store, or this machine has too little memory.
     """
-    with VerifiedStore(folder, files, progress) as store:
+    with VerifiedStore(folder, files, progress, announce) as store:
         verification = store.summarize()
     numbers = generations(folder, files)
     if not numbers or numbers == store.numbers_at_start:
         return verification
     # A concurrent writer removed files that its generations no longer need: that is not damage.
     if not verification.generations:
-        return verify_store(folder, progress, files)
+        return verify_store(folder, progress, files, announce)
 
     def list_needed(contents: FolderContents) -> set[str]:
         return named_files(read_checked_manifest(folder, number, files) for number in contents.manifests.generations)
@@ -126,7 +137,13 @@ class VerifiedStore(Closing):
     with an intact state file.
     """
 
-    def __init__(self, folder: Path, files: FileSystem = DISK, progress: Progress = lambda _done, _all: None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        files: FileSystem = DISK,
+        progress: Progress = lambda _done, _all: None,
+        announce: Callable[[int], None] = lambda _bytes: None,
+    ) -> None:
         self.folder, self._disk, self._progress = folder, files, progress
         self.findings: list[Finding] = []
         self.recovered: list[int] = []
@@ -137,16 +154,29 @@ class VerifiedStore(Closing):
         # Bytes of all committed files, and for ``progress`` the bytes done and to do. A log's bytes count twice.
         self.num_bytes = self._done = self._to_do = 0
         if self.manifests:
-            # Open all files first: a concurrent writer may remove files, but open files stay readable.
-            states = list(map(self._read_state, self.manifests))
-            for name in (FRAMES, STEPS):
-                of_log = {manifest.generation: getattr(manifest, name) for manifest in self.manifests}
-                self.logs[name] = VerifiedLog(folder, name, of_log, files)
-            self._verify_logs()
-            for manifest, arrays in zip(self.manifests, states, strict=True):
-                if arrays is not None:
-                    self._verify_generation(manifest, arrays)
-            self._progress(self._to_do, self._to_do)
+            with ExitStack() as on_error:
+                on_error.callback(self.close)
+                self._verify(announce)
+                on_error.pop_all()
+
+    def _verify(self, announce: Callable[[int], None]) -> None:
+        # Open all files first: a concurrent writer may remove files, but open files stay readable.
+        states = list(map(self._read_state, self.manifests))
+        for name in (FRAMES, STEPS):
+            of_log = {manifest.generation: getattr(manifest, name) for manifest in self.manifests}
+            self.logs[name] = VerifiedLog(self.folder, name, of_log, self._disk)
+        num_bytes, free = self._work_space(states), free_memory()
+        announce(num_bytes)
+        if num_bytes > free:
+            raise IncompatibleError(
+                f"{self.folder}: verifying it takes {format_bytes(num_bytes)} of memory, and {format_bytes(free)} are "
+                "free; verify it on a larger machine"
+            )
+        self._verify_logs()
+        for manifest, arrays in zip(self.manifests, states, strict=True):
+            if arrays is not None:
+                self._verify_generation(manifest, arrays)
+        self._progress(self._to_do, self._to_do)
 
     def salvage(self) -> None:
         """Rebuild the newest generation from its manifest and the logs, if no generation can be read.
@@ -227,6 +257,15 @@ class VerifiedStore(Closing):
             self.findings.append(Finding(self.folder / manifest.state["name"], None, str(error), None))
             return None
 
+    def _work_space(self, states: list[Arrays | None]) -> int:
+        """Return the most bytes of memory that verifying takes, from the sizes in the files and the settings."""
+        settings = convert_settings(self.folder, self.manifests[-1], MemorySettings.from_state)
+        num_bytes = segment_work_space(settings) + 3 * max(log.largest_block for log in self.logs.values())
+        num_bytes += BLOCK_BYTES * sum(log.num_blocks for log in self.logs.values())
+        for arrays in filter(None, states):
+            num_bytes += 3 * sum(array.nbytes for array in arrays.values()) + 2 * steps_bytes(settings, arrays)
+        return num_bytes
+
     def _verify_logs(self) -> None:
         newest = self.manifests[-1]
         settings = convert_settings(self.folder, newest, MemorySettings.from_state)
@@ -282,6 +321,11 @@ class VerifiedStore(Closing):
         """
         settings = convert_settings(self.folder, manifest, MemorySettings.from_state)
         tracks, steps = settings.tracks, self.logs[STEPS].blocks[manifest.generation]
+        if len(tracks.all) > MAX_TRACKS_REBUILT:
+            raise DamagedDataError(
+                f"its settings have {len(tracks.all):,} tracks of frames: at most {MAX_TRACKS_REBUILT:,} are rebuilt "
+                "without a state file; load an older save"
+            )
         found, whole = set(self.logs[FRAMES].blocks[manifest.generation]), set[StepKey]()
         spans = SegmentSpans(settings.num_envs, manifest.frames_per_segment)
         for track, number in found:
@@ -335,7 +379,7 @@ class VerifiedGeneration:
             DamagedDataError: the state is inconsistent in itself.
         """
         self.stored = stored
-        self.steps = make_step_store(stored.settings, stored.manifest.frames_per_segment)
+        self.steps = stored.make_step_store()
         """Its steps; the transitions with lost frames are not sampleable."""
         self.intact_segments: list[BlockKey] = []  # sealed ones
         self.lost_steps: dict[BlockKey, int] = {}

@@ -92,6 +92,11 @@ class VerifiedLog(Closing):
         return len(self._reader)
 
     @property
+    def largest_block(self) -> int:
+        """Bytes of the largest block, as it is stored."""
+        return max((self._reader.find(key).size for key in self._reader), default=0)
+
+    @property
     def damaged_files(self) -> list[Path]:
         """Log files with a damaged byte, and those that are missing: a repaired store names none of them."""
         return sorted({damage.file for damage in self.damages if not damage.is_in_index})
@@ -116,6 +121,14 @@ class VerifiedLog(Closing):
 
 
 UNPACKED_BYTES = 8 * 2**20  # of frames, unpacked at a time
+PACKER_FRAMES = 6  # working memory of a storage, in frames
+
+
+def segment_work_space(settings: MemorySettings) -> int:
+    """Return the bytes of memory that ``SegmentCheck`` takes besides the segment."""
+    num_frames = max(1, UNPACKED_BYTES // settings.frame.nbytes)
+    largest = max(frame.nbytes for frame in settings.frame.frame_specs)
+    return num_frames * settings.frame.nbytes + PACKER_FRAMES * largest
 
 
 class SegmentCheck:
