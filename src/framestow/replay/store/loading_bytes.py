@@ -10,12 +10,13 @@ from framestow.replay.step_fields import slot_record
 from framestow.replay.steps.ring_steps import SPAN
 from framestow.replay.steps.step_store import EPISODE_KEYS
 from framestow.replay.store.format import Arrays
-from framestow.replay.store.snapshot import OPEN_SEGMENTS, OPEN_SIZES, iterate_sealed_segments
+from framestow.replay.store.snapshot import NEXT_POSITIONS, OPEN_SEGMENTS, OPEN_SIZES, iterate_sealed_segments
 
 if TYPE_CHECKING:
     from framestow.replay.store.reader import StoredMemory
 
 TRACK_BYTES, SEGMENT_BYTES, BLOCK_BYTES = 1024, 256, 128  # of the indices: of a track, a segment, a block of a log
+HUGE_PAGE_BYTES = 2**21  # an uncompressed segment that is being filled takes pages of this size
 PACKER_FRAMES = 6  # working memory of an array's packer
 
 
@@ -33,7 +34,7 @@ def loading_bytes(stored: StoredMemory, max_bytes: int | None, *, in_files: bool
     stacks = num_envs * sum(frame.nbytes * depth for frame, depth in zip(specs, depths, strict=True))
     num_tracks = len(settings.tracks.all)
     num_blocks = len(stored.frames) + len(stored.steps)
-    state = 3 * sum(array.nbytes for array in arrays.values()) - arrays[OPEN_SEGMENTS].nbytes  # read, and made of it
+    state = 2 * sum(array.nbytes for array in arrays.values()) - arrays[OPEN_SEGMENTS].nbytes  # read, and made of it
     packers = PACKER_FRAMES * sum(frame.nbytes for frame in specs)
     fixed = num_tracks * TRACK_BYTES + num_blocks * BLOCK_BYTES + state + packers
     return frames + steps_bytes(settings, arrays) + stacks + fixed
@@ -62,6 +63,7 @@ def _frame_bytes(stored: StoredMemory, settings: MemorySettings, *, in_files: bo
         in_files and (not raw or frame.is_column)
         for raw, frame in zip(raw_bytes, settings.frame.frame_specs, strict=True)
     ]
+    positions, sizes = stored.arrays[NEXT_POSITIONS].tolist(), stored.arrays[OPEN_SIZES].tolist()
     total = 0
     for key in iterate_sealed_segments(stored.arrays):
         array = tracks.array_of(key.track)
@@ -69,11 +71,11 @@ def _frame_bytes(stored: StoredMemory, settings: MemorySettings, *, in_files: bo
         if not stay_in_files[array]:
             size = stored.frames.find(key).size if key in stored.frames else 0
             total += max(size, raw_bytes[array] * length)
-    for track, size in enumerate(stored.arrays[OPEN_SIZES].tolist()):
+    for track, (position, size) in enumerate(zip(positions, sizes, strict=True)):
         array = tracks.array_of(track)
         if size:
-            frame_bytes = settings.frame.frame_specs[array].nbytes
-            total += max(size, raw_bytes[array] * length) + 2 * frame_bytes
+            raw = min(raw_bytes[array] * length, raw_bytes[array] * (position % length) + HUGE_PAGE_BYTES)
+            total += max(size, raw if raw_bytes[array] else 0) + 2 * settings.frame.frame_specs[array].nbytes
     return total
 
 
