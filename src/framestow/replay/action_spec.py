@@ -77,6 +77,8 @@ class ActionSpec:
         is_shape = isinstance(spec.shape, tuple) and _are_integers(spec.shape, 0)
         if np.dtype(spec.dtype).kind not in "biuf" or not is_shape:
             raise ValueError(f"an action of shape {spec.shape} and dtype {spec.dtype} is not an array of numbers")
+        if (spec.low is None) != (spec.high is None):
+            raise ValueError(f"actions from {spec.low} to {spec.high} have one bound")
         for bound in (spec.low, spec.high):
             bounds = bound if isinstance(bound, tuple) else () if bound is None else (bound,)
             is_one_each = not isinstance(bound, tuple) or len(bound) == math.prod(spec.shape)

@@ -686,14 +686,14 @@ class ReplayMemory(MemoryProperties, Closing):
                 state. ``None`` recreates the saved sampler, if it is one of framestow's.
             threads: As for a new memory.
             generation: Number of an earlier generation that was kept; the newest by default.
-            max_bytes: Another budget than the saved one. Transitions are evicted until the memory fits.
+            max_bytes: Another budget than the saved one. Transitions are evicted while they are read, until they fit.
             seed: Replaces the saved random generator. ``None`` goes on with it, so two memories that are loaded from
                 one generation draw the same.
 
         Every byte is verified. Raises ``DamagedDataError``, with the name of the file, for a byte that differs from
         what was written. Raises ``FileNotFoundError`` if nothing was saved there, ``IncompatibleError`` if the saved
-        sampler is not framestow's and ``sampler`` is ``None``, and ``InvalidSettingsError`` for a budget below the
-        memory's minimum.
+        sampler is not framestow's and ``sampler`` is ``None``, or if too little memory is free, and
+        ``InvalidSettingsError`` for a budget below the memory's minimum.
         """
         seed = check_seed(seed)
         folder, generation = _check_folder_and_generation(path, generation)
