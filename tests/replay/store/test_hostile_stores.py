@@ -153,7 +153,8 @@ def test_an_estimate_is_never_below_what_a_memory_takes_and_at_most_twice_as_muc
 
     loaded = ReplayMemory.load(tmp_path / "store")
     with StoredMemory.open(tmp_path / "store") as stored:
-        estimate = loading_bytes(stored, None, in_files=False)
+        logs = stored.frames, stored.steps
+        estimate = loading_bytes(stored.settings, stored.arrays, logs, None, in_files=False)
 
     assert loaded.nbytes <= estimate <= 2 * loaded.nbytes + FEW_BYTES
 

@@ -17,7 +17,6 @@ from framestow.machine_limits import free_memory
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.ring_steps import SPAN
 from framestow.replay.steps.step_store import StepKey, StepStore
 from framestow.replay.steps.step_stores import make_step_store
 from framestow.replay.store.consistency import check_parts, check_steps
@@ -32,7 +31,7 @@ from framestow.replay.store.format import (
     read_state,
     read_while_written,
 )
-from framestow.replay.store.loading_bytes import loading_bytes
+from framestow.replay.store.loading_bytes import count_steps, loading_bytes
 from framestow.replay.store.snapshot import (
     NEXT_POSITIONS,
     OPEN_SEGMENTS,
@@ -127,7 +126,8 @@ class StoredMemory(Closing):
 
     def check_room(self, max_bytes: int | None, *, in_files: bool) -> None:
         """Raise ``IncompatibleError`` if filling a memory takes more than is free; call it before one is built."""
-        needed, free = loading_bytes(self, max_bytes, in_files=in_files), free_memory()
+        logs = self.frames, self.steps
+        needed, free = loading_bytes(self.settings, self.arrays, logs, max_bytes, in_files=in_files), free_memory()
         if needed > free:
             raise IncompatibleError(
                 f"{self._folder}: its transitions take {format_bytes(needed)} ({needed:_} bytes) of memory and "
@@ -170,8 +170,7 @@ class StoredMemory(Closing):
 
     def make_step_store(self) -> StepStore:
         """Return an empty store for these steps alone, however large the memory's capacity is."""
-        oldest, next_index = map(int, self.arrays.get(SPAN, (0, self.settings.capacity)))
-        capacity = min(max(next_index - oldest, 1), self.settings.capacity)
+        capacity = max(count_steps(self.settings, self.arrays), 1)
         return make_step_store(self.settings, self.manifest.frames_per_segment, capacity=capacity)
 
     @contextmanager

@@ -323,7 +323,7 @@ def load_intact(verified: VerifiedGeneration) -> tuple[MemoryParts, list[int]]:
     """
     stored, settings = verified.stored, verified.stored.settings
     sampler = None if stored.manifest.memory["sampler"]["kind"] in SAMPLERS else Uniform()
-    parts = stored.build(lambda **_: MemoryParts(settings, sampler, on_damage="skip"))
+    parts = stored.build(lambda **_: MemoryParts(settings, sampler, on_damage="skip"), in_files=True)
     parts.damage.are_logged = False  # the repair reports them
     stored.fill(parts, in_files=True)
     cut_short = verified.list_envs_cut_short()
