@@ -67,6 +67,7 @@ INNER_VALUE_ERRORS = {
     "replay/memory_settings.py",
     "replay/samplers/emphasize_recent.py",
     "replay/samplers/prioritized.py",
+    "replay/store/consistency.py",
     "replay/store/format.py",
     "replay/store/reader.py",
     "training/checkpoint.py",

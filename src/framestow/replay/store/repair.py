@@ -104,7 +104,8 @@ def _naming_another_way_out(folder: Path) -> Iterator[None]:
     except DamagedDataError as error:
         if repair_hint(folder) not in str(error):
             raise
-        raise DamagedDataError(str(error).replace(repair_hint(folder), NO_REPAIR)) from error
+        text = str(error).replace(repair_hint(folder), NO_REPAIR)
+        raise DamagedDataError(text) from error
 
 
 class _Repair:
