@@ -105,6 +105,7 @@ CLAIMS: dict[str, tuple[dict[str, Any], Change]] = {
     "capacity 2**40 with priorities": ({"sampler": Prioritized()}, _set(capacity=2**40)),
     "n_step 255": ({}, _set(n_step=255)),
     "extras of 64 KiB": ({}, _set(extras={"e": ["float32", [16_384]]})),
+    "actions of 2**40 numbers": ({}, _set(action={"shape": [2**40], "dtype": "int64", "low": 0, "high": 3})),
     "max_bytes 2**60": ({}, _set(max_bytes=2**60)),
     "max_bytes 1": ({}, _set(max_bytes=1)),
     "segments of 2**24 frames": ({}, _set(frames_per_segment=2**24)),

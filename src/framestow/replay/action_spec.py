@@ -18,6 +18,8 @@ from framestow.one_line import clause
 Bound = int | tuple[int, ...] | None
 INT64 = np.iinfo(np.int64)
 
+MAX_SAVED_ELEMENTS = 2**20  # of an action in a store, so that a few digits do not take much memory
+
 
 @dataclass(frozen=True)
 class ActionSpec:
@@ -75,6 +77,7 @@ class ActionSpec:
         """Return the spec with these fields, from JSON; raise ``ValueError`` for what no spec can have."""
         spec = cls(**state)
         is_shape = isinstance(spec.shape, tuple) and _are_integers(spec.shape, 0)
+        is_shape = is_shape and math.prod(spec.shape) <= MAX_SAVED_ELEMENTS
         if np.dtype(spec.dtype).kind not in "biuf" or not is_shape:
             raise ValueError(f"an action of shape {spec.shape} and dtype {spec.dtype} is not an array of numbers")
         if (spec.low is None) != (spec.high is None):
