@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,12 +14,10 @@ import numpy.typing as npt
 
 from framestow.errors import IncompatibleError
 from framestow.frames.frame_spec import ArraySpec
-from framestow.one_line import plural
 from framestow.replay.inspection import find_files
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.format import read_while_written
-from framestow.replay.store.reader import StoredMemory
 from framestow.viewer.columns import pack_columns
 from framestow.viewer.distribution import describe_distribution
 from framestow.viewer.episode_table import BEGINNINGS, ENDINGS, SPARK_BINS, EpisodeTable, draw_sparkline
@@ -76,9 +74,6 @@ class MemoryView:
         self.damage = dict.fromkeys(damage)
         """What is damaged, as far as it was read: messages, each once."""
         self._sampler_note = sampler_note
-        if num_unknown := int((~np.isfinite(self.table.runs["total_reward"])).sum()):
-            what = f"{plural(num_unknown, 'episode')} with a reward that is not finite: verify names its place"
-            self.damage[what] = None
         # One resource is made at a time; charts, which take long, beside another one.
         self._lock, self._lock_of_charts = threading.Lock(), threading.Lock()
         self._kinds: dict[str, Callable[..., bytes]] = {
@@ -121,8 +116,7 @@ class MemoryView:
                 note = str(error).partition(":")[2].partition(";")[0].strip()
         # From now on damage is raised, and shown where it is.
         memory.inner.parts.damage.are_skipped = False
-        found = [*_describe_damage(folder, generation), *damage.messages]
-        return cls(memory, find_agent(memory), folder, generation, found, note)
+        return cls(memory, find_agent(memory), folder, generation, damage.messages, note)
 
     def show_only(self, numbers: Iterable[int], selection: str) -> None:
         """Show these episodes only, in the table and on the sheet of what is drawn most often.
@@ -186,7 +180,7 @@ class MemoryView:
             "rows_a_spark_block": ROWS_A_SPARK_BLOCK,
             "episodes": len(self.table),
             "whole_episodes": int(is_whole.sum()),
-            "mean_return": float(returns.mean()) if len(returns) and np.isfinite(returns).all() else None,
+            "mean_return": float(returns.mean()) if len(returns) else None,
             "waiting": len(memory.inner.steps.pending),
             "damage": list(self.damage)[:MOST_MESSAGES],
             "lost": report.skipped_transitions,
@@ -301,17 +295,6 @@ class MemoryView:
     def _check_episode(self, number: int) -> None:
         if number >= len(self.table):
             raise LookupError(f"there is no episode {number}: the memory has {len(self.table)}; ask for one of them")
-
-
-def _describe_damage(folder: Path, generation: int) -> Iterator[str]:
-    """Yield a sentence with the numbers of damaged segments and blocks, if there are any; unpacks nothing."""
-    with StoredMemory.open(folder, generation) as stored:
-        segments, blocks = (sum(not one.is_in_index for one in log.damages()) for log in (stored.frames, stored.steps))
-    if segments or blocks:
-        yield (
-            f"Damaged: {plural(segments, 'segment')} of frames, {plural(blocks, 'block')} of steps; what shows them is "
-            f"missing here. framestow verify {folder} names each."
-        )
 
 
 def _describe_array(array: ArraySpec) -> dict[str, Any]:
