@@ -206,7 +206,6 @@ def conversion_rows() -> Iterator[list[str]]:
     for name, library, what in (
         ("NumPy loads the DQN Replay arrays", "dqn_replay", "numpy"),
         ("`framestow import dqn-replay`", "dqn_replay", "import"),
-        ("`framestow export dqn-replay --compression-level 9`", "dqn_replay", "export"),
         ("`framestow import minari`", "minari", "import"),
         ("`framestow export minari`", "minari", "export"),
     ):

@@ -24,7 +24,7 @@ from framestow import FrameSpec, HindsightGoals, ReplayMemory
 from framestow.distributed import ShardedReplay
 from framestow.envs import AtariEnv, Preset, Recorder, SerialVectorEnv, WorkerVectorEnv, make_atari
 from framestow.integrations import classic, cleanrl, gymnasium, stable_baselines3, torchrl
-from framestow.offline import DqnReplay, MinariData, MinariDescription, export_dqn_replay
+from framestow.offline import MinariData, MinariDescription
 from framestow.training import Settings
 
 thing: Any = None
@@ -64,7 +64,6 @@ WorkerVectorEnv([thing], autoreset_mode="Disabled")
 WorkerVectorEnv([thing], start_method="forkserver")
 WorkerVectorEnv([thing], on_worker_lost="raise")
 Recorder(thing, memory, autoreset_mode="NextStep")
-export_dqn_replay(memory, "there", cut_ends="terminal")
 MinariDescription("a/b-v0", data_format="arrow")
 MinariData.open("here", stacked_on="first_axis")
 MinariData.open("here", stack_padding="zeros")

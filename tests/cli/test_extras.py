@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from framestow.cli.commands import COMMANDS
+from oracles.dopamine_memory import write_dopamine_log
 from oracles.small_plays import SmallPlay
 
 CLI = ("tyro", "rich")
@@ -43,7 +44,6 @@ NEEDED = {  # arguments with which each command comes to what it needs
     "verify": ["memory"],
     "repair": ["memory"],
     "import dqn-replay": ["logs", "--to", "imported"],
-    "export dqn-replay": ["memory", "--to", "logs", "--cut-ends", "terminal"],
     "import minari": ["memory", "--to", "imported"],
     "export minari": ["memory", "--to", "data", "--dataset-id", "a/b-v0"],
     "bench": ["Pong"],
@@ -87,7 +87,8 @@ def test_the_bare_wheel_prints_which_extra_each_command_needs(folder: Path) -> N
 
 
 def test_with_the_extra_cli_the_commands_on_a_memory_run_and_the_others_name_their_extra(folder: Path) -> None:
-    commands = [[*name.split(), *NEEDED[name]] for name in sorted(NEEDED, key="import dqn-replay".__eq__)]
+    write_dopamine_log(SmallPlay(((5, "terminated"),)).recorded(), folder / "logs")
+    commands = [[*name.split(), *NEEDED[name]] for name in NEEDED]
 
     results = dict(zip(map(" ".join, commands), run_without(OTHERS, commands, folder), strict=True))
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import re
 import signal
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +17,13 @@ import pytest
 from framestow import ReplayMemory
 from framestow.cli import import_data, main
 from framestow.envs import Recorder, make_atari
-from framestow.offline.dqn_checkpoint import GzipArrayWriter
 from framestow.storage.files.manifest import write_manifest
+from oracles.dopamine_memory import write_dopamine_log
 from oracles.episode_lists import RecordedPlay
 from oracles.small_plays import SmallPlay
 
 NUM_STEPS = 400
+NEEDS_MINARI = pytest.mark.skipif(find_spec("minari") is None, reason="Minari is not installed")
 IMPORTS_AND_DIES = """
 import os, signal, sys
 from framestow import ReplayMemory
@@ -68,26 +71,22 @@ def assert_same_play(play: RecordedPlay, store: Path, *, has_final_frames: bool)
         np.testing.assert_array_equal(plain.frames[:shown], stored.frames()[:shown])
 
 
-def test_breakout_is_exported_to_the_dqn_replay_layout_and_imported_again(breakout, tmp_path: Path, capsys):
-    play, store = breakout
+def test_breakout_in_the_dqn_replay_layout_is_imported(breakout, tmp_path: Path, capsys):
+    play, _ = breakout
+    write_dopamine_log(play, tmp_path / "logs")
 
-    assert 0 == main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
-    exported = capsys.readouterr().out
     options = ["--num-actions", "4", "--game", "Breakout"]
     assert 0 == main(["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again"), *options])
-    imported = capsys.readouterr().out
 
+    output = capsys.readouterr().out
     assert_same_play(play, tmp_path / "again", has_final_frames=False)
     assert ("Breakout",) == ReplayMemory.load(tmp_path / "again").inner.settings.labels
-    assert "the layout does not store the frame after a terminal step" in exported
-    for output in (exported, imported):
-        assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in output
-        assert re.search(r"framestow\s+│\s+[\d.]+ KiB\s+│\s+[\d.]+ KiB", output), output
-        assert re.search(r"ratio\s+│\s+[\d.,]+ times (larger|smaller)\s+│\s+[\d.,]+ times (larger|smaller)", output), (
-            output
-        )
+    assert f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in " in output
+    assert re.search(r"framestow\s+│\s+[\d.]+ KiB\s+│\s+[\d.]+ KiB", output), output
+    assert re.search(r"ratio\s+│\s+[\d.,]+ times (larger|smaller)\s+│\s+[\d.,]+ times (larger|smaller)", output), output
 
 
+@NEEDS_MINARI
 def test_the_memory_of_a_run_or_a_checkpoint_is_exported_as_its_own_folder_is(tmp_path: Path, capsys):
     run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoints" / "step-000000000005"
     memory = SmallPlay(((5, "terminated"),)).recorded().memory
@@ -97,25 +96,27 @@ def test_the_memory_of_a_run_or_a_checkpoint_is_exported_as_its_own_folder_is(tm
     memory.begin(np.ones((1, 5, 3), np.uint8))
     memory.append([1], [0.5], [True], [False], np.ones((1, 5, 3), np.uint8))
     memory.save(run / "memory", keep_previous=True)
+    to = ["--to", str(tmp_path), "--dataset-id"]
 
     for number, (folder, counts) in enumerate({checkpoint: "5 transitions of 1 ", run: "6 transitions of 2 "}.items()):
-        assert 0 == main(["export", "dqn-replay", str(folder), "--to", str(tmp_path / f"logs-{number}")])
+        assert 0 == main(["export", "minari", str(folder), *to, f"made/here-v{number}"])
         assert counts in capsys.readouterr().out
-    assert "has no memory" in refused(["export", "dqn-replay", str(tmp_path), "--to", str(tmp_path / "no")], capsys)
+    assert "has no memory" in refused(["export", "minari", str(tmp_path), *to, "made/no-v0"], capsys)
 
 
+@NEEDS_MINARI
 def test_a_path_is_printed_as_it_is_whatever_brackets_it_has(tmp_path: Path, capsys):
     memory = SmallPlay(((5, "terminated"),)).recorded().memory
     memory.save(tmp_path / "store [bold]")
-    to = tmp_path / "dqn [red]"
+    to = tmp_path / "data [red]"
 
-    assert 0 == main(["export", "dqn-replay", str(tmp_path / "store [bold]"), "--to", str(to)])
+    assert 0 == main(["export", "minari", str(tmp_path / "store [bold]"), "--to", str(to), "--dataset-id", "mine-v0"])
 
-    assert f"written to {to}\n" in capsys.readouterr().out
+    assert f"written to {to / 'mine-v0'}\n" in capsys.readouterr().out
 
 
+@NEEDS_MINARI
 def test_breakout_is_exported_to_minari_and_imported_again(breakout, tmp_path: Path, capsys):
-    pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
     play, store = breakout
     name = "atari/breakout/random-v0"
 
@@ -128,11 +129,11 @@ def test_breakout_is_exported_to_minari_and_imported_again(breakout, tmp_path: P
     assert 2 == capsys.readouterr().out.count(f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in ")
 
 
+@NEEDS_MINARI
 @pytest.mark.parametrize("to", ["out", "./out/", "deep/../out", "~/out", "--to=~/out"])
 def test_a_path_counts_from_where_the_command_runs_and_a_tilde_is_the_home_folder(
     to: str, breakout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
     play, store = breakout
     home = tmp_path / "home"
     for folder in (home, tmp_path / "deep"):
@@ -145,7 +146,7 @@ def test_a_path_counts_from_where_the_command_runs_and_a_tilde_is_the_home_folde
         return [to + name] if to.startswith("--to=") else ["--to", to + name]
 
     assert 0 == main(["export", "minari", str(store), *arguments("/minari"), "--dataset-id", "made/here-v0"])
-    assert 0 == main(["export", "dqn-replay", str(store), *arguments("/dqn")])
+    write_dopamine_log(play, above / "out/dqn")
     for source in (["minari", str(above / "out/minari/made/here-v0")], ["dqn-replay", str(above / "out/dqn")]):
         assert 0 == main(["import", *source, *arguments(f"/{source[0]}-again")])
 
@@ -154,8 +155,8 @@ def test_a_path_counts_from_where_the_command_runs_and_a_tilde_is_the_home_folde
     assert sorted({"home", "deep", "out"} if above == tmp_path else {"home", "deep"}) == sorted(os.listdir(tmp_path))
 
 
+@NEEDS_MINARI
 def test_an_export_that_is_refused_leaves_no_folder(breakout, tmp_path: Path, capsys):
-    pytest.importorskip("minari", reason='Minari is not installed; run: pip install "framestow[offline]"')
     _, store = breakout
     to = ["--to", str(tmp_path / "deep/datasets"), "--dataset-id"]
 
@@ -167,8 +168,8 @@ def test_an_export_that_is_refused_leaves_no_folder(breakout, tmp_path: Path, ca
 
 
 def test_an_import_moves_frames_from_ram_to_the_store(breakout, tmp_path: Path, monkeypatch):
-    play, store = breakout
-    main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
+    play, _ = breakout
+    write_dopamine_log(play, tmp_path / "logs")
     flushes, flush = [], ReplayMemory.flush
     monkeypatch.setattr(import_data, "FLUSHED_BYTES", 1000)
     monkeypatch.setattr(ReplayMemory, "flush", lambda memory: flushes.append(len(memory)) or flush(memory))
@@ -186,11 +187,13 @@ def test_a_dataset_larger_than_ram_can_be_imported(tmp_path: Path):
     num_frames = 30_000  # of noise: 212 MB however they are packed
     rng = np.random.default_rng(0)
     for name, kind in (("action", np.int32), ("reward", np.float32), ("terminal", np.uint8)):
-        with GzipArrayWriter(tmp_path / f"$store$_{name}_ckpt.0.gz", (num_frames,), kind, 1) as file:
-            file.write(np.zeros(num_frames, kind))
-    with GzipArrayWriter(tmp_path / "$store$_observation_ckpt.0.gz", (num_frames, 84, 84), np.uint8, 0) as file:
+        with gzip.open(tmp_path / f"$store$_{name}_ckpt.0.gz", "wb", 1) as file:
+            np.save(file, np.zeros(num_frames, kind))
+    header = {"descr": "|u1", "fortran_order": False, "shape": (num_frames, 84, 84)}
+    with gzip.open(tmp_path / "$store$_observation_ckpt.0.gz", "wb", 1) as file:
+        np.lib.format.write_array_header_1_0(file, header)
         for _ in range(30):
-            file.write(rng.integers(0, 256, (num_frames // 30, 84, 84), dtype=np.uint8))
+            file.write(rng.integers(0, 256, (num_frames // 30, 84, 84), dtype=np.uint8).tobytes())
     script = (
         "import sys; from framestow.cli import main; code = main(sys.argv[1:])\n"
         "print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')]); sys.exit(code)"
@@ -204,8 +207,8 @@ def test_a_dataset_larger_than_ram_can_be_imported(tmp_path: Path):
 
 
 def test_an_import_with_a_capacity_keeps_the_newest_transitions(breakout, tmp_path: Path, capsys):
-    _, store = breakout
-    main(["export", "dqn-replay", str(store), "--to", str(tmp_path / "logs")])
+    play, _ = breakout
+    write_dopamine_log(play, tmp_path / "logs")
 
     main(["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again"), "--capacity", "100"])
 
@@ -219,8 +222,7 @@ def test_an_import_with_a_capacity_keeps_the_newest_transitions(breakout, tmp_pa
     "appends", [pytest.param(1, marks=pytest.mark.exhaustive), 10, pytest.param(39, marks=pytest.mark.exhaustive)]
 )
 def test_an_import_that_is_killed_leaves_no_store_and_can_be_done_again(appends: int, tmp_path: Path):
-    SmallPlay(((40, "cut"),)).recorded().memory.save(tmp_path / "store")
-    main(["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "logs")])
+    write_dopamine_log(SmallPlay(((40, "cut"),)).recorded(), tmp_path / "logs")
     command = ["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again")]
 
     killed = subprocess.run([sys.executable, "-c", IMPORTS_AND_DIES, str(appends), *command], check=False)
@@ -229,7 +231,7 @@ def test_an_import_that_is_killed_leaves_no_store_and_can_be_done_again(appends:
     assert not (tmp_path / "again").exists()
     assert 0 == main(command)
     assert 40 == len(ReplayMemory.load(tmp_path / "again"))
-    assert ["again", "logs", "store"] == sorted(path.name for path in tmp_path.iterdir())
+    assert ["again", "logs"] == sorted(path.name for path in tmp_path.iterdir())
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -240,16 +242,14 @@ def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     return error
 
 
-def test_invalid_data_is_refused_and_no_folder_is_left(breakout, tmp_path: Path, capsys):
-    play = SmallPlay(((5, "cut"), (5, "cut"))).recorded()
-    play.memory.save(tmp_path / "store")
+@NEEDS_MINARI
+def test_a_folder_that_exists_or_does_not_is_refused(tmp_path: Path, capsys):
+    SmallPlay(((5, "cut"),)).recorded().memory.save(tmp_path / "store-v0")
     to = ["--to", str(tmp_path / "out")]
 
     assert "the folder does not exist" in refused(["import", "dqn-replay", str(tmp_path / "nowhere"), *to], capsys)
-    cut = refused(["export", "dqn-replay", str(tmp_path / "store"), *to], capsys)
-    assert "use --cut-ends terminal, as Dopamine does, or the lossless --cut-ends new_checkpoint" in cut
     assert not (tmp_path / "out").exists()
-    over = ["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "store"), "--cut-ends", "terminal"]
+    over = ["export", "minari", str(tmp_path / "store-v0"), "--to", str(tmp_path), "--dataset-id", "store-v0"]
     assert "nothing is overwritten" in refused(over, capsys)
 
 
@@ -263,8 +263,7 @@ def test_invalid_data_is_refused_and_no_folder_is_left(breakout, tmp_path: Path,
     ],
 )
 def test_an_option_of_an_import_that_is_out_of_range_is_refused_by_its_name(option, message, tmp_path: Path, capsys):
-    SmallPlay(((5, "terminated"),)).recorded().memory.save(tmp_path / "store")
-    main(["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "logs")])
+    write_dopamine_log(SmallPlay(((5, "terminated"),)).recorded(), tmp_path / "logs")
     value = [] if "=" in option else ["0"]
 
     error = refused(
@@ -275,11 +274,10 @@ def test_an_option_of_an_import_that_is_out_of_range_is_refused_by_its_name(opti
     assert not (tmp_path / "out").exists()
 
 
+@NEEDS_MINARI
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["dqn-replay", "--slots-per-checkpoint", "0"], "error: --slots-per-checkpoint is 0: it must be at least 1"),
-        (["dqn-replay", "--compression-level", "10"], "error: --compression-level is 10: it must be from 0 (none)"),
         (["minari", "--dataset-id", "made/here"], "error: --dataset-id is 'made/here': Minari does not accept it"),
         (["minari", "--dataset-id", "made/here-v0", "--environment", "No-v0"], "error: --environment is 'No-v0': "),
     ],
@@ -293,8 +291,7 @@ def test_an_error_of_an_export_names_the_option(arguments, message, tmp_path: Pa
 
 
 def test_data_without_a_complete_step_is_refused(tmp_path: Path, capsys):
-    SmallPlay(((1, "cut"),)).recorded().memory.save(tmp_path / "store")
-    main(["export", "dqn-replay", str(tmp_path / "store"), "--to", str(tmp_path / "logs")])
+    write_dopamine_log(SmallPlay(((1, "cut"),)).recorded(), tmp_path / "logs")
     wrong = ["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "out"), "--blank-slots", "9"]
 
     assert "none of the 2 steps can be imported: a step needs the beginning of its episode" in refused(wrong, capsys)

@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 
 from framestow import ReplayMemory
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
-from framestow.offline.dqn_replay import NO_BEGINNING, NO_SUCCESSOR, DqnReplay, export_dqn_replay
+from framestow.offline.dqn_replay import NO_BEGINNING, DqnReplay
 from framestow.offline.transfer import Transferred
 from oracles.dopamine_memory import DopamineLog, Slot
-from oracles.small_plays import SmallPlay, small_plays
 
 SHAPE = (5, 3)
 
@@ -118,41 +117,6 @@ def test_an_episode_that_ended_without_a_terminal_is_refused(tmp_path: Path):
 
     with pytest.raises(IncompatibleError, match="checkpoint 0 has a blank slot inside an episode"):
         imported(log.folder)
-
-
-@settings(max_examples=12)
-@given(small_plays(max_envs=1, ends=("terminated",)))
-def test_an_export_can_be_imported_again(small_play: SmallPlay):
-    play = small_play.recorded(stack_padding="zeros")
-    with tempfile.TemporaryDirectory() as scratch:
-        export_dqn_replay(play.memory, Path(scratch) / "logs")
-
-        replay = DqnReplay.open(Path(scratch) / "logs", padding=small_play.stack - 1, num_actions=6)
-        memory = ReplayMemory(1000, replay.frame, 6, stack=small_play.stack, stack_padding="zeros", seed=0)
-        transferred = replay.import_into(memory)
-
-    whole = [episode for episode in play.memory.episodes() if episode.has_beginning or small_play.stack == 1]
-    returned = list(memory.episodes())
-    assert len(whole) == len(returned) == transferred.episodes
-    for before, after in zip(whole, returned, strict=True):
-        np.testing.assert_array_equal(before.actions, after.actions)
-        np.testing.assert_array_equal(before.rewards, after.rewards)
-        np.testing.assert_array_equal(before.terminated, after.terminated)
-        np.testing.assert_array_equal(before.frames()[:-1], after.frames()[:-1])
-        assert not after.frames()[-1].any()
-
-
-def test_cut_off_episodes_are_imported_with_their_true_last_frames(tmp_path: Path):
-    play = SmallPlay(((5, "truncated"), (4, "cut"), (3, "terminated"))).recorded(stack_padding="zeros")
-    export_dqn_replay(play.memory, tmp_path / "logs", cut_ends="new_checkpoint")
-
-    memory, transferred = imported(tmp_path / "logs", padding=3)
-
-    first, second, third = memory.episodes()
-    np.testing.assert_array_equal(play.episodes[0][0].frames, first.frames())
-    np.testing.assert_array_equal(play.episodes[0][1].frames, second.frames())
-    assert [False, False, True] == [episode.has_end for episode in (first, second, third)]
-    assert {NO_SUCCESSOR: 2} == transferred.left_out
 
 
 def test_selected_checkpoints_are_read_in_ascending_order(tmp_path: Path):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
 from framestow import ReplayMemory
-from framestow.offline import DqnReplay, MinariData, MinariDescription, export_dqn_replay, export_minari
+from framestow.offline import DqnReplay, MinariData, MinariDescription, export_minari
+from oracles.dopamine_memory import write_dopamine_log
 from oracles.small_plays import SmallPlay
 from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument
 
@@ -20,7 +22,7 @@ def played():
 
 def exported(folder="logs"):
     if not os.path.exists(folder):
-        export_dqn_replay(played(), folder)
+        write_dopamine_log(SmallPlay(((3, "terminated"), (2, "terminated"))).recorded(), Path(folder))
     return folder
 
 
@@ -49,20 +51,6 @@ def show(done, total):
 NUMBERS = iter(range(10**6))
 NEW_FOLDER = Made(lambda: f"out/{next(NUMBERS)}")
 CALLS = {
-    "export_dqn_replay": Call(
-        export_dqn_replay,
-        {
-            "memory": Made(played),
-            "folder": NEW_FOLDER,
-            "cut_ends": "terminal",
-            "slots_per_checkpoint": 100,
-            "compression_level": 6,
-            "progress": show,
-        },
-        {"compression_level": "0"},
-        {"folder": [""]},
-        {"folder": "'a'", "progress": "class"},
-    ),
     "DqnReplay.open": Call(
         replay_of,
         {"checkpoints": [0], "padding": 3, "num_actions": 9},

@@ -1,4 +1,4 @@
-"""Dopamine's replay memory in plain lists: how it fills, what it writes out, and what it draws from what it reads.
+"""Dopamine's replay memory in plain lists: how it fills, and what it writes out.
 
 After `circular_replay_buffer.py` of Dopamine and `logged_replay_buffer.py` of batch_rl, in own words: a ring of slots,
 blank ones before each episode, written out one slot before it is full and once more at the end of training.
@@ -12,8 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
+from oracles.episode_lists import RecordedPlay
+
 ELEMENTS = {"observation": np.uint8, "action": np.int32, "reward": np.float32, "terminal": np.uint8}
-CAPACITY = 1_000_000
 
 
 @dataclass
@@ -71,47 +72,15 @@ class DopamineLog:
             np.save(zipped, values, allow_pickle=False)
 
 
-@dataclass
-class Drawn:
-    """A transition as sampled by Dopamine, with stacks ``(stack, *frame)``."""
-
-    state: np.ndarray
-    action: int
-    reward: float
-    next_state: np.ndarray
-    terminal: bool
-
-
-class DopamineReader:
-    """Loads one checkpoint like Dopamine's ``load`` and returns all sampleable transitions in order."""
-
-    def __init__(self, folder: Path, number: int, stack: int) -> None:
-        self.stack = stack
-        for element in ELEMENTS:
-            setattr(self, element, self.read(folder / f"$store$_{element}_ckpt.{number}.gz"))
-        self.add_count = int(self.read(folder / f"add_count_ckpt.{number}.gz"))
-        self.invalid_range = self.read(folder / f"invalid_range_ckpt.{number}.gz")
-        self.capacity = max(CAPACITY, len(self.observation))
-
-    @staticmethod
-    def read(path: Path) -> np.ndarray:
-        with path.open("rb") as file, gzip.GzipFile(fileobj=file) as unzipped:
-            return np.load(unzipped, allow_pickle=False)
-
-    def may_be_drawn(self, index: int) -> bool:
-        if not self.stack - 1 <= index < self.add_count - 1 or index in self.invalid_range.tolist():
-            return False
-        return not self.terminal[index - self.stack + 1 : index].any()
-
-    def drawn(self) -> list[Drawn]:
-        assert self.add_count < self.capacity, "these tests fill no ring of a million"
-        return [self.transition(index) for index in range(len(self.observation)) if self.may_be_drawn(index)]
-
-    def transition(self, index: int) -> Drawn:
-        return Drawn(
-            self.observation[index - self.stack + 1 : index + 1],
-            int(self.action[index]),
-            float(self.reward[index]),
-            self.observation[index - self.stack + 2 : index + 2],
-            bool(self.terminal[index]),
-        )
+def write_dopamine_log(play: RecordedPlay, folder: Path) -> Path:
+    """Write the episodes of environment 0 as a ring that is not full; an open episode's last frame has a slot."""
+    episodes = play.episodes[0]
+    log = DopamineLog(folder, 10 + sum(len(episode.frames) + 3 for episode in episodes), episodes[0].frames[0].shape)
+    for episode in episodes:
+        steps = zip(episode.frames, episode.actions, episode.rewards, episode.terminated, strict=False)
+        for step, (frame, action, reward, terminated) in enumerate(steps):
+            log.add(frame, int(action), float(reward), bool(terminated), step)
+    if not log.added[-1].terminal:
+        log.add(episodes[-1].frames[-1], 0, 0.0, False, -1)
+    log.log_at_the_end()
+    return folder

@@ -44,7 +44,6 @@ COMMANDS: dict[str, CommandEntry] = {
         CommandEntry("verify", "cli", "verify", "Verify", "check every byte of a replay memory"),
         CommandEntry("repair", "cli", "repair", "Repair", "remove the damaged parts of a replay memory"),
         CommandEntry("import dqn-replay", "cli", "import_data", "ImportDqnReplay", "read the DQN Replay Dataset"),
-        CommandEntry("export dqn-replay", "cli", "export_data", "ExportDqnReplay", "write that dataset's layout"),
         CommandEntry("import minari", "offline", "import_data", "ImportMinari", "read a Minari dataset"),
         CommandEntry("export minari", "offline", "export_data", "ExportMinari", "write a Minari dataset"),
         CommandEntry("bench", "bench", "bench", "Bench", "compare replay libraries on this machine"),

@@ -1,14 +1,14 @@
-"""``framestow export``: convert a store into another dataset format."""
+"""``framestow export``: convert a store into a Minari dataset."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
@@ -17,53 +17,6 @@ from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
 from framestow.errors import InvalidSettingsError
-
-if TYPE_CHECKING:
-    from framestow.offline.transfer import Progress, Transferred
-    from framestow.replay.memory import ReplayMemory
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportDqnReplay:
-    """Write the layout of the DQN Replay Dataset, which Dopamine loads: uint8 frames and discrete actions.
-
-      framestow export dqn-replay stores/breakout --to dqn/mine
-
-    The folder --to appears when the export is complete.
-    """
-
-    store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
-    """Folder of a memory, a run or a checkpoint."""
-
-    to: Path
-    """New folder to write."""
-
-    cut_ends: Literal["refuse", "terminal", "new_checkpoint"] = "refuse"
-    """How to write truncated and cut-off episodes, which the layout cannot mark. refuse: stop with an error;
-    terminal: mark them as terminal, as Dopamine does; new_checkpoint: start a new checkpoint after each one."""
-
-    slots_per_checkpoint: int = 1_000_000
-    """Maximum number of slots per checkpoint; the dataset has 1,000,000."""
-
-    compression_level: int = 6
-    """Compression level of gzip, from 0 (none) to 9 (smallest and slowest)."""
-
-    def run(self, console: Console) -> int:
-        """Export the store, print the sizes before and after, and return the exit code."""
-        from framestow.offline.dqn_replay import export_dqn_replay  # noqa: PLC0415 -- slow import
-
-        def write(memory: ReplayMemory, folder: Path, show: Progress) -> Transferred:
-            return export_dqn_replay(
-                memory,
-                folder,
-                cut_ends=self.cut_ends,
-                slots_per_checkpoint=self.slots_per_checkpoint,
-                compression_level=self.compression_level,
-                progress=show,
-            )
-
-        with _options_in_errors(ExportDqnReplay):
-            return _export(console, "DQN Replay", self.store, self.to, write)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,15 +60,30 @@ class ExportMinari:
 
     def run(self, console: Console) -> int:
         """Export the store, print the sizes before and after, and return the exit code."""
-        from framestow.offline.minari import MinariDescription, export_minari  # noqa: PLC0415 -- slow import
+        from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- slow import
+        from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
+        from framestow.offline.minari import MinariDescription, export_minari  # noqa: PLC0415
+        from framestow.offline.transfer import bytes_of_folder  # noqa: PLC0415
 
+        start = time.monotonic()
         description = MinariDescription(self.dataset_id, self.environment, self.data_format, self._metadata())
-
-        def write(memory: ReplayMemory, folder: Path, show: Progress) -> Transferred:
-            return export_minari(memory, folder, description, show)
-
-        with _options_in_errors(ExportMinari):
-            return _export(console, "Minari", self.store, self.to / self.dataset_id, write)
+        to = self.to / self.dataset_id
+        check_output("to", to, is_folder=True)
+        saved = find_memory(self.store)
+        # The export samples nothing, so the sampler does not matter.
+        with ProgressDisplay(console, "opening the store"):
+            memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
+        with _options_in_errors(), ProgressDisplay(console, "exporting", "bytes") as show:
+            transferred = export_minari(memory, to, description, show)
+        show_transfer(console, transferred, time.monotonic() - start)
+        raw_bytes = (transferred.transitions + transferred.episodes) * memory.inner.settings.frame.nbytes
+        show_bytes(
+            console,
+            ("framestow", bytes_of_folder(saved.folder), memory.nbytes),
+            ("Minari", bytes_of_folder(to), raw_bytes),
+        )
+        print_line(console, f"written to {to}")
+        return 0
 
     def _metadata(self) -> dict[str, Any]:
         given = {
@@ -129,47 +97,13 @@ class ExportMinari:
 
 
 @contextmanager
-def _options_in_errors(command: type) -> Iterator[None]:
-    """Write the options of ``command`` in an ``InvalidSettingsError`` that names Python arguments.
-
-    ``cut_ends='terminal'`` becomes ``--cut-ends terminal``, and ``dataset_id is`` becomes ``--dataset-id is``.
-    """
+def _options_in_errors() -> Iterator[None]:
+    """Write options in an ``InvalidSettingsError`` that names Python arguments: ``dataset_id`` as ``--dataset-id``."""
     try:
         yield
     except InvalidSettingsError as error:
         text = str(error)
-        for field in dataclasses.fields(command):
+        for field in dataclasses.fields(ExportMinari):
             option = f"--{field.name.replace('_', '-')}"
-            text = re.sub(rf"\b{field.name}='(\w+)'", rf"{option} \1", text)
             text = re.sub(rf"\b{field.name}\b" if "_" in field.name else rf"^{field.name}(?= is )", option, text)
         raise InvalidSettingsError(text) from error
-
-
-def _export(
-    console: Console,
-    name: str,
-    store: Path,
-    to: Path,
-    write: Callable[[ReplayMemory, Path, Progress], Transferred],
-) -> int:
-    from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- slow import
-    from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
-    from framestow.offline.transfer import bytes_of_folder  # noqa: PLC0415
-
-    start = time.monotonic()
-    check_output("to", to, is_folder=True)
-    saved = find_memory(store)
-    # The export samples nothing, so the sampler does not matter.
-    with ProgressDisplay(console, "opening the store"):
-        memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
-    with ProgressDisplay(console, "exporting", "bytes") as show:
-        transferred = write(memory, to, show)
-    show_transfer(console, transferred, time.monotonic() - start)
-    raw_bytes = (transferred.transitions + transferred.episodes) * memory.inner.settings.frame.nbytes
-    show_bytes(
-        console,
-        ("framestow", bytes_of_folder(saved.folder), memory.nbytes),
-        (name, bytes_of_folder(to), raw_bytes),
-    )
-    print_line(console, f"written to {to}")
-    return 0

@@ -1,4 +1,4 @@
-"""Import datasets of other libraries into a memory, and export a memory as such a dataset.
+"""Import datasets of other libraries into a memory, and export a memory as a Minari dataset.
 
 Minari needs the extra ``framestow[offline]``. docs/libraries.md has examples.
 
@@ -7,7 +7,6 @@ Minari needs the extra ``framestow[offline]``. docs/libraries.md has examples.
 ``export_minari``       writes a memory's episodes as a Minari dataset
 ``MinariDescription``   id and metadata of a dataset written by ``export_minari``
 ``DqnReplay``           the DQN Replay Dataset: ``DqnReplay.open(folder).import_into(memory)``
-``export_dqn_replay``   writes a memory in the layout of the DQN Replay Dataset
 ``Transferred``         result of an import or export: counts, skipped steps and notes
 ======================  ===========================================================================
 """
@@ -19,18 +18,17 @@ from typing import TYPE_CHECKING
 from framestow.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from framestow.offline.dqn_replay import DqnReplay, export_dqn_replay
+    from framestow.offline.dqn_replay import DqnReplay
     from framestow.offline.minari import MinariData, MinariDescription, export_minari
     from framestow.offline.transfer import Transferred
 
-__all__ = ["DqnReplay", "MinariData", "MinariDescription", "Transferred", "export_dqn_replay", "export_minari"]
+__all__ = ["DqnReplay", "MinariData", "MinariDescription", "Transferred", "export_minari"]
 
 _MODULES = {
     "DqnReplay": "dqn_replay",
     "MinariData": "minari",
     "MinariDescription": "minari",
     "Transferred": "transfer",
-    "export_dqn_replay": "dqn_replay",
     "export_minari": "minari",
 }
 

@@ -1,7 +1,6 @@
 """Checkpoints of Dopamine's replay memory, the files of the DQN Replay Dataset.
 
-``GzipArrayReader`` and ``GzipArrayWriter`` read and write its gzipped arrays. ``Checkpoint`` reads one ring in the
-order of time.
+``GzipArrayReader`` reads its gzipped arrays. ``Checkpoint`` reads one ring in the order of time.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -120,51 +118,6 @@ class GzipArrayReader(Closing):
             raise DamagedDataError(
                 f"{self.path}: it is not a complete NumPy array in gzip: {error}; download it again"
             ) from error
-
-
-class GzipArrayWriter:
-    """Writes a gzipped array of known shape, some items at a time, for ``GzipArrayReader`` and ``numpy.load``.
-
-    Equal items give equal bytes: the file has no time and no name.
-    """
-
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike, compression_level: int) -> None:
-        self._file = path.open("xb")
-        try:
-            self._gzip = gzip.GzipFile("", "wb", compression_level, self._file, mtime=0)
-            header = {"descr": np.dtype(dtype).str, "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(self._gzip, header)
-        except BaseException:
-            self._file.close()
-            raise
-        self._dtype, self._item_shape = np.dtype(dtype), shape[1:]
-        self._left = math.prod(shape[:1])  # items that are not written yet
-
-    def __enter__(self) -> GzipArrayWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None:
-                self._gzip.close()
-        finally:
-            self._file.close()
-        if kind is None and self._left:
-            raise AssertionError(f"{self._left} of the announced items were not written")
-
-    def write(self, items: npt.NDArray[Any]) -> None:
-        """Write the next ``items``, ``(n, *item)``, cast to the array's dtype."""
-        if items.shape[1:] != self._item_shape or len(items) > self._left:
-            raise AssertionError(f"items have shape {items.shape}, expected up to {self._left} of {self._item_shape}")
-        self._gzip.write(np.ascontiguousarray(items, self._dtype).data)
-        self._left -= len(items)
-
-    def write_one(self, item: npt.ArrayLike) -> None:
-        """Write the only value of an array without axes."""
-        self._gzip.write(np.asarray(item, self._dtype).tobytes())
-        self._left -= 1
 
 
 ELEMENTS = ("observation", "action", "reward", "terminal")  # names of Dopamine's files, one array each

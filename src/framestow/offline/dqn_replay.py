@@ -1,46 +1,21 @@
-"""Import and export of the DQN Replay Dataset (Agarwal et al. 2020), and of other Dopamine checkpoints.
-
-``DqnReplay`` imports, ``export_dqn_replay`` exports.
-"""
+"""Import of the DQN Replay Dataset (Agarwal et al. 2020), and of other Dopamine checkpoints."""
 
 from __future__ import annotations
 
 import itertools
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-import numpy.typing as npt
 
-from framestow.argument_checks import check_indices, folder_path, one_of, whole_number
+from framestow.argument_checks import check_indices, folder_path, whole_number
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
-from framestow.offline.dqn_checkpoint import (
-    ELEMENTS,
-    SLOTS_AT_ONCE,
-    Checkpoint,
-    GzipArrayWriter,
-    Slots,
-    checkpoint_numbers,
-    count_file_of,
-    file_of,
-)
-from framestow.offline.transfer import (
-    Progress,
-    Transferred,
-    begins_padded,
-    check_transfer,
-    count_left_out,
-    fill_folder,
-    no_progress,
-)
+from framestow.offline.dqn_checkpoint import Checkpoint, Slots, checkpoint_numbers
+from framestow.offline.transfer import Progress, Transferred, check_transfer, count_left_out, no_progress
 from framestow.one_line import one_line, plural
-from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 
 NUM_RESETS_INSPECTED = 8  # to detect the number of blank slots before an episode
@@ -283,15 +258,6 @@ def _blank_slots_before_episodes(checkpoint: Checkpoint) -> int:
     if whole:
         return min(whole)
     return checkpoint.blank_slots_from([0])[0] if checkpoint.begins_a_run else 0
-
-
-DATASET_SLOTS = 1_000_000  # slots per checkpoint of the dataset
-HORIZON = 1  # n-step of Dopamine's DQN: it does not sample so many of the newest slots
-
-CutEnds: TypeAlias = Literal["refuse", "terminal", "new_checkpoint"]
-"""How to export an episode that did not terminate and is followed by another one; the layout has no flag for it.
-
-==================  =============================================================================================
 ``refuse``          raise ``InvalidSettingsError`` with their number; nothing is written
 ``terminal``        mark its last step as terminal, as Dopamine does; bootstrapping stops there
 ``new_checkpoint``  end the checkpoint with its last frame; the next episode starts a new checkpoint; lossless
@@ -537,3 +503,4 @@ def _notes(memory: ReplayMemory, planned: list[_EpisodeSlots], cut_ends: CutEnds
     if settings.extras:
         notes.append(f"the layout does not store extras: {settings.extras.description}")
     return notes
+=======
