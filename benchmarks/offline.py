@@ -5,8 +5,9 @@
 
 Random play with sticky actions (preset "dopamine") is recorded, saved, and written in Dopamine's layout by NumPy.
 `framestow import` and `framestow export` convert it, each in its own process, whose peak memory Linux reports. The
-result is compared with the original, frame by frame. Measured besides: the memory that NumPy needs to load the DQN Replay arrays, as
-Dopamine does, and the bytes of Minari's default, JPEG. Bytes are those of files; gzip uses Dopamine's level, 9.
+result is compared with the original, frame by frame. Measured besides: the memory that NumPy needs to load the DQN
+Replay arrays, as Dopamine does, and the bytes of Minari's default, JPEG. Bytes are those of files; gzip uses Dopamine's
+level, 9.
 """
 
 from __future__ import annotations

@@ -72,7 +72,6 @@ SUITES = {
                 "tianshou.data.VectorReplayBuffer": "VectorReplayBuffer",
                 "tianshou.data.PrioritizedReplayBuffer": "PrioritizedReplayBuffer",
                 "tianshou.data.PrioritizedVectorReplayBuffer": "PrioritizedVectorReplayBuffer",
-                "tianshou.data.CachedReplayBuffer": "CachedReplayBuffer",
             },
             tests=("test/base/test_buffer.py",),
             modules_with_names=("tianshou.data",),

@@ -270,29 +270,6 @@ def test_a_buffer_can_be_updated_with_the_steps_of_another(settings, source):
         assert_same(expected[slots][key], target[slots][key])
 
 
-def test_ended_episodes_move_into_the_main_buffer():
-    caches = [
-        library.CachedReplayBuffer(library.ReplayBuffer(40, stack_num=DEPTH, ignore_obs_next=True), 3, 60)
-        for library in (tianshou, packed)
-    ]
-    play, generator = Play(0, 3, env_stacks=False), np.random.default_rng(0)
-
-    for _ in range(60):
-        env_ids = some_env_ids(generator, 3, is_uneven=True)
-        batch, _ = play.step(env_ids)
-        added = [buffer.add(Batch(batch, copy=True), buffer_ids=env_ids) for buffer in caches]
-        for expected, actual in zip(*added, strict=True):
-            assert_same(expected, actual)
-    theirs, ours = caches
-    slots = theirs.sample_indices(0)
-    begun = slots[theirs.prev(theirs.prev(theirs.prev(slots))) != theirs.prev(theirs.prev(slots))]
-
-    assert_same(slots, ours.sample_indices(0))
-    assert_same(theirs[slots].act, ours[slots].act)
-    assert len(begun) > 10
-    assert_same(theirs.get(begun, "obs"), ours.get(begun, "obs"))
-
-
 def test_deeper_stacks_without_next_observations_are_those_of_the_next_slots_as_in_tianshou():
     theirs, ours = (library.ReplayBuffer(9, ignore_obs_next=True) for library in (tianshou, packed))
     for step, frame in enumerate(numbered(8)):
@@ -305,17 +282,6 @@ def test_deeper_stacks_without_next_observations_are_those_of_the_next_slots_as_
     slots = np.arange(8)
     assert_same(theirs[slots].obs, ours[slots].obs)
     assert_same(theirs[slots].obs_next, ours[slots].obs_next)
-
-
-def test_a_main_buffer_of_size_0_keeps_no_episode():
-    theirs, ours = (library.CachedReplayBuffer(library.ReplayBuffer(0), 2, 5) for library in (tianshou, packed))
-    for buffer in (theirs, ours):
-        for step in range(3):
-            step_of_one = {"act": [0], "rew": [0.0], "terminated": [step == 1], "truncated": [False]}
-            buffer.add(Batch(obs=numbered(4)[step : step + 1], **step_of_one), buffer_ids=[1])
-
-    assert_same(theirs.sample_indices(0), ours.sample_indices(0))
-    assert_same(theirs[:].obs, ours[:].obs)
 
 
 def test_obs_reads_as_an_array_of_all_slots():
@@ -418,8 +384,6 @@ def test_invalid_settings_are_refused():
         _ = packed.ReplayBuffer(10).memory
     with pytest.raises(InvalidSettingsError, match="call it on the vector buffer"):
         packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
-    with pytest.raises(InvalidSettingsError, match="cached_buffer_num is 0: it must be the number of environments"):
-        packed.CachedReplayBuffer(packed.ReplayBuffer(10), 0, 5)
 
 
 BUFFER = {
@@ -484,18 +448,6 @@ CALLS = {
         packed.PrioritizedVectorReplayBuffer,
         {"total_size": 10, "buffer_num": 2, **BUFFER, **PRIORITIES},
         BUFFER_TAKES | PRIORITIES_TAKE,
-    ),
-    "CachedReplayBuffer": Call(
-        packed.CachedReplayBuffer,
-        {
-            "main_buffer": Made(lambda: packed.ReplayBuffer(10)),
-            "cached_buffer_num": 2,
-            "max_episode_length": 5,
-            "frame_stack": None,
-            "threads": 1,
-            "storage": "packed",
-        },
-        {"frame_stack": "None"},
     ),
     "add": Call(
         lambda **step: one().add(Batch(act=1, **step)),

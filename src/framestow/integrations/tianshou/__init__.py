@@ -13,7 +13,6 @@ the same generators. docs/libraries.md has measurements and differences.
 ``VectorReplayBuffer``             for several environments
 ``PrioritizedReplayBuffer``        by priority, for one environment
 ``PrioritizedVectorReplayBuffer``  by priority, for several environments
-``CachedReplayBuffer``             stores episodes when they end
 =================================  =============================================
 """
 
@@ -23,7 +22,6 @@ from framestow.lazy_names import public_names
 warn_of_untested_version("tianshou", "2.0", "2.0")
 
 from framestow.integrations.tianshou.buffers import (  # noqa: E402 -- after the check that names the extra
-    CachedReplayBuffer,
     PrioritizedReplayBuffer,
     PrioritizedVectorReplayBuffer,
     ReplayBuffer,
@@ -31,7 +29,6 @@ from framestow.integrations.tianshou.buffers import (  # noqa: E402 -- after the
 )
 
 __all__ = [
-    "CachedReplayBuffer",
     "PrioritizedReplayBuffer",
     "PrioritizedVectorReplayBuffer",
     "ReplayBuffer",

@@ -13,7 +13,6 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 from tianshou.data import Batch, PrioritizedReplayBufferManager, ReplayBufferManager
-from tianshou.data import CachedReplayBuffer as TianshouCached
 from tianshou.data import PrioritizedReplayBuffer as TianshouPrioritized
 from tianshou.data import PrioritizedVectorReplayBuffer as TianshouPrioritizedVector
 from tianshou.data import ReplayBuffer as TianshouBuffer
@@ -180,7 +179,7 @@ class NumberedSlots(TianshouBuffer):  # type: ignore[misc]  # a library without 
         if "obs" not in batch.get_keys() or batch.obs is numbers_here:  # the batch was read from this buffer
             return
         self._observations.clear()
-        env_ids = list(range(len(self._observations.sizes)))
+        env_ids = list(range(self._observations.num_envs))
         numbers = np.zeros(self.maxsize, np.uint32)
         for slots in np.arange(self.maxsize).reshape(len(env_ids), -1).T:
             numbers[slots] = self._store_batch(env_ids, batch[slots])
@@ -279,8 +278,7 @@ class NumberedSlotsOfParts(NumberedSlots, ReplayBufferManager):  # type: ignore[
 
     def _share_observations(self) -> None:
         """Create one store for all parts, with the settings of theirs. Call it after Tianshou's constructor."""
-        of_a_part: ObservationStore = self.buffers[-1]._observations
-        self._init_observations(of_a_part.with_sizes([part.maxsize for part in self.buffers]))
+        self._init_observations(self.buffers[0]._observations.with_envs(self.buffer_num))
         for env_id, part in enumerate(self.buffers):
             part._observations, part._first_env_id, part._is_part = self._observations, env_id, True
 
@@ -443,7 +441,7 @@ class ReplayBuffer(NumberedSlots):
         }
         _check_settings("size", size, frame_stack, **settings)
         TianshouBuffer.__init__(self, size, **settings)
-        self._init_observations(ObservationStore([size], stack_num, frame_stack, threads, storage))
+        self._init_observations(ObservationStore(size, 1, stack_num, frame_stack, threads, storage))
 
 
 class PrioritizedReplayBuffer(TianshouPrioritized, NumberedSlots):  # type: ignore[misc]
@@ -467,7 +465,7 @@ class PrioritizedReplayBuffer(TianshouPrioritized, NumberedSlots):  # type: igno
         truth_value("weight_norm", weight_norm)
         TianshouPrioritized.__init__(self, size, alpha, beta, weight_norm, **kwargs)
         stack_num = self.options["stack_num"]
-        self._init_observations(ObservationStore([size], stack_num, frame_stack, threads, storage))
+        self._init_observations(ObservationStore(size, 1, stack_num, frame_stack, threads, storage))
 
 
 class VectorReplayBuffer(NumberedSlotsOfParts, TianshouVector):  # type: ignore[misc]
@@ -484,40 +482,6 @@ class PrioritizedVectorReplayBuffer(TianshouPrioritizedVector, NumberedSlotsOfPa
     def __init__(self, total_size: int, buffer_num: int, **kwargs: Any) -> None:
         PrioritizedReplayBufferManager.__init__(self, _parts(PrioritizedReplayBuffer, total_size, buffer_num, kwargs))
         self._share_observations()
-
-
-class CachedReplayBuffer(NumberedSlotsOfParts, TianshouCached):  # type: ignore[misc]
-    """Tianshou's ``CachedReplayBuffer``: moves episodes into ``main_buffer``, a ``ReplayBuffer``, when they end."""
-
-    def __init__(
-        self,
-        main_buffer: ReplayBuffer,
-        cached_buffer_num: int,
-        max_episode_length: int,
-        *,
-        frame_stack: int | None = None,
-        threads: int = 1,
-        storage: Storage = "packed",
-    ) -> None:
-        if not isinstance(main_buffer, ReplayBuffer):
-            raise InvalidSettingsError(
-                f"main_buffer is {main_buffer!r}: it must be a ReplayBuffer; import it from "
-                "framestow.integrations.tianshou"
-            )
-        rule = "it must be the number of environments, at least 1"
-        cached_buffer_num = whole_number("cached_buffer_num", cached_buffer_num, 1, rule=rule)
-        rule = "it must be a number of steps, at least 1"
-        max_episode_length = whole_number("max_episode_length", max_episode_length, 1, rule=rule)
-        options = {**main_buffer.options, "frame_stack": frame_stack, "threads": threads, "storage": storage}
-        cached = [ReplayBuffer(max_episode_length, **options) for _ in range(cached_buffer_num)]
-        ReplayBufferManager.__init__(self, [main_buffer, *cached])
-        self.main_buffer, self.cached_buffers = self.buffers[0], self.buffers[1:]
-        self.cached_buffer_num = cached_buffer_num
-        self._share_observations()
-
-    def _envs_that_step(self, buffer_ids: Any) -> tuple[list[int], bool]:
-        env_ids = _check_buffer_ids(buffer_ids, self.cached_buffer_num)
-        return [env_id + 1 for env_id in env_ids], False  # environment 0 is the main buffer
 
 
 def _parts(kind: Any, total_size: Any, buffer_num: Any, kwargs: dict[str, Any]) -> list[Any]:

@@ -144,7 +144,8 @@ class ObservationStore:
     each environment. The first memory stays until nobody needs its steps.
 
     Arguments:
-        sizes: number of steps to store, per environment.
+        size: number of steps to store of each environment.
+        num_envs: number of environments.
         stack: frames per observation if single frames are added; the first frame of an episode pads its first stacks.
             1 if observations are added.
         frame_stack: frames per added observation, if ``stack`` is 1; ``None`` decides by shape.
@@ -153,27 +154,32 @@ class ObservationStore:
     """
 
     def __init__(
-        self, sizes: Sequence[int], stack: int, frame_stack: int | None, threads: int, storage: Storage
+        self, size: int, num_envs: int, stack: int, frame_stack: int | None, threads: int, storage: Storage
     ) -> None:
         if stack > 1 and frame_stack not in (None, 1):
             raise InvalidSettingsError(
                 f"frame_stack is {frame_stack} with stack_num {stack}: with stack_num the buffer stacks single frames; "
                 "leave one of them out"
             )
-        self.sizes, self.stack, self._copies = tuple(sizes), stack, ContiguousCopies()
-        self._all_env_ids, self._have_one_size = list(range(len(sizes))), len(set(sizes)) == 1
+        self._size, self.stack, self._copies = size, stack, ContiguousCopies()
+        self._all_env_ids = list(range(num_envs))
         self._packing: dict[str, Any] = {
             "frame_stack": frame_stack if stack == 1 else None,
             "threads": threads,
             "storage": storage,
         }
-        if max(sizes):
-            self._make_steps(FrameSpec((frame_stack or 1,)), 1, 1)  # raises for invalid settings before the first step
+        if size:
+            self._make_steps(FrameSpec((frame_stack or 1,)), 1)  # raises for invalid settings before the first step
         self.clear()
 
-    def with_sizes(self, sizes: Sequence[int]) -> ObservationStore:
-        """Return an empty store with the same settings for other ``sizes``."""
-        return ObservationStore(sizes, self.stack, **self._packing)
+    def with_envs(self, num_envs: int) -> ObservationStore:
+        """Return an empty store with the same settings for ``num_envs`` environments."""
+        return ObservationStore(self._size, num_envs, self.stack, **self._packing)
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments."""
+        return len(self._all_env_ids)
 
     def clear(self) -> None:
         """Remove all steps."""
@@ -202,9 +208,9 @@ class ObservationStore:
         step = self._check_step(step)
         self.knows_next &= step.next_observation is not None
         is_whole = env_ids == self._all_env_ids
-        if not self._apart and self._have_one_size and (is_whole or sorted(env_ids) == self._all_env_ids):
+        if not self._apart and (is_whole or sorted(env_ids) == self._all_env_ids):
             if self._together is None:
-                self._together = EnvGroup(self._make_steps(self._space, self.sizes[0], len(self.sizes)))
+                self._together = EnvGroup(self._make_steps(self._space, self.num_envs))
             self._together.add(step if is_whole else step.of(np.argsort(env_ids)))
             return np.full(len(env_ids), self._together.num_rows, np.uint32)
         self._separate()
@@ -251,19 +257,18 @@ class ObservationStore:
                     map_arrays(lambda out, array, at=at: out.__setitem__(at, array), pair[which], part)
         return pair[0], pair[1]
 
-    def _make_steps(self, space: Any, size: int, num_envs: int) -> PairedSteps:
-        """Return a memory for ``size`` steps of each environment, with observations and flags only."""
-        stack, capacity = None if self.stack == 1 else self.stack, max(size, 1) * num_envs
+    def _make_steps(self, space: Any, num_envs: int) -> PairedSteps:
+        """Return a memory for the steps of ``num_envs`` environments, with observations and flags only."""
+        stack, capacity = None if self.stack == 1 else self.stack, max(self._size, 1) * num_envs
         return PairedSteps(space, stack=stack, capacity=capacity, action_space=1, num_envs=num_envs, **self._packing)
 
     def _separate(self) -> None:
         """Give each environment a memory of its own from now on; drop that of all environments if it has no use."""
         together = self._together
-        for env_id, size in enumerate(self.sizes if not self._apart else ()):
-            steps = self._make_steps(self._space, size, 1)
+        for env_id in self._all_env_ids if not self._apart else ():
+            steps = self._make_steps(self._space, 1)
             self._apart[env_id] = EnvGroup(steps) if together is None else together.split_off(env_id, steps)
-        sizes = zip(self._apart.values(), self.sizes, strict=True)
-        if together is not None and all(group.num_rows - group.first_row >= size for group, size in sizes):
+        if all(group.num_rows - group.first_row >= self._size for group in self._apart.values()):
             self._together = None
 
     def _check_step(self, step: ObservationStep) -> ObservationStep:
