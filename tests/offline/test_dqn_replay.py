@@ -7,6 +7,7 @@ import itertools
 import pickle
 import re
 import shutil
+import struct
 import tempfile
 import tracemalloc
 from pathlib import Path
@@ -21,6 +22,7 @@ from framestow.errors import DamagedDataError, IncompatibleError, InvalidSetting
 from framestow.offline.dqn_replay import NO_BEGINNING, DqnReplay
 from framestow.offline.transfer import Transferred
 from oracles.dopamine_memory import DopamineLog, Slot
+from oracles.hostile_folders import NO_FILES, Outside
 
 SHAPE = (5, 3)
 
@@ -261,6 +263,78 @@ def test_arrays_of_objects_are_not_unpickled(tmp_path: Path):
 
     with pytest.raises(DamagedDataError, match=re.escape("$store$_action_ckpt.0.gz: it is not a complete NumPy array")):
         DqnReplay.open(tmp_path)
+
+
+def header_of(shape: str, descr: str = "'|u1'") -> bytes:
+    """Return the beginning of a file of ``numpy.save`` with this shape as text."""
+    text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode("latin-1")
+
+
+HOSTILE = {
+    "digits without an end": header_of("(" + "1" * 60 + "x"),
+    "digits and commas": header_of("(" + "1," * 4000 + ")"),
+    "nested": header_of("(" * 5000),
+    "a long number": header_of("(" + "9" * 5000 + ",)"),
+    "a side below 0": header_of("(-1,)"),
+    "objects": header_of("(3,)", "'|O'"),
+    "a structured dtype": header_of("(3,)", "[('a', '<i4')]"),
+    "a call": header_of("(3,)", "__import__('os')"),
+    "other digits": header_of("(\u00b2,)"),
+    "a terabyte": header_of("(1000000000000,)"),
+    "many small": header_of("(99999999999, 99999999999, 99999999999, 0)"),
+    "a bomb": header_of("(300,)") + bytes(20_000_000),
+    "no numbers": header_of("(100,)", "'<f8'") + b"\xff" * 800,
+    "no gzip": b"",
+}
+
+
+@pytest.mark.parametrize("element", ["observation", "action", "reward", "terminal", "add_count"])
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_hostile_arrays_are_refused_at_once_and_in_little_memory(element: str, hostile: str, tmp_path: Path):
+    logged(tmp_path, [10] * 3, capacity=100)
+    [path] = tmp_path.glob(f"*{element}*")
+    path.write_bytes(gzip.compress(HOSTILE[hostile]) if HOSTILE[hostile] else b"1234")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DamagedDataError, match=re.escape(str(tmp_path))):
+            imported(tmp_path)
+
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_action_below_0_is_refused(tmp_path: Path):
+    log = logged(tmp_path, [10] * 3, capacity=100)
+    log.num_logs = 0
+    log.write("$store$_action", np.full(100, -1))
+
+    with pytest.raises(DamagedDataError, match="it has values from -1 to -1: they must be from 0 to 2147483647"):
+        DqnReplay.open(tmp_path)
+
+
+def test_a_ring_of_more_slots_than_are_read_is_refused_before_its_arrays_are(tmp_path: Path):
+    for name, kind in (("action", "<i4"), ("reward", "<f4"), ("terminal", "|u1"), ("observation", "|u1")):
+        shape = "(20000000, 1, 1)" if name == "observation" else "(20000000,)"
+        with gzip.open(tmp_path / f"$store$_{name}_ckpt.0.gz", "wb") as file:
+            file.write(header_of(shape, f"'{kind}'") + np.random.default_rng(0).bytes(100_000))
+
+    with pytest.raises(DamagedDataError, match="has 20,000,000 slots with frames of 1 bytes: at most 10,000,000"):
+        DqnReplay.open(tmp_path)
+
+
+@pytest.mark.parametrize("kind", NO_FILES)
+@pytest.mark.parametrize("element", ["observation", "action", "add_count"])
+def test_what_is_no_file_is_not_opened(element: str, kind: str, tmp_path: Path):
+    logged(tmp_path / "logs", [10] * 3, capacity=100)
+    outside = Outside(tmp_path / "outside")
+    [path] = (tmp_path / "logs").glob(f"*{element}*")
+    outside.plant(kind, path)
+
+    with pytest.raises(DamagedDataError, match=re.escape(path.name)):
+        imported(tmp_path / "logs")
+    outside.check()
 
 
 def test_arrays_of_different_lengths_are_refused(tmp_path: Path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gzip
 import math
-import re
+import os
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -22,13 +22,14 @@ from framestow.closing import Closing
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.offline.transfer import Progress
+from framestow.replay.step_checks import LARGEST_REWARD
+from framestow.storage.files.file_system import open_file
 
 SKIPPED_AT_ONCE = 1 << 20  # bytes
 LONGEST_HEADER = 10_000  # bytes
-HEADER = re.compile(
-    rb"\{'descr': '(?P<dtype>[<>|=]?[biuf]\d+)', 'fortran_order': (?P<fortran>True|False), "
-    rb"'shape': \((?P<shape>(\d+L?(, ?)?)*)\), ?\}\s*"
-)
+KINDS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}  # of dtypes, behind their byte order
+MOST_AXES, MOST_DIGITS = 4, 12  # of a shape, and of each of its sides
+MOST_INFLATION = 1032  # bytes of which deflate makes one, at most
 DAMAGES = (gzip.BadGzipFile, EOFError, zlib.error, ValueError, TypeError)  # what reading damaged bytes raises
 
 
@@ -36,21 +37,25 @@ class GzipArrayReader(Closing):
     """Reads an array of ``numpy.save`` in a gzip file from start to end, without pickle.
 
     Raises:
-        DamagedDataError: the file is not such an array.
+        FileNotFoundError: there is no file.
+        DamagedDataError: the file is not such an array, or no file but a link, say.
         OSError: reading fails.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = path.open("rb")
+        self._file = os.fdopen(open_file(path, os.O_RDONLY), "rb")
         with ExitStack() as on_error:
             on_error.callback(self.close)
             with self._refuse_damage():
                 self._gzip = gzip.GzipFile(fileobj=self._file, mode="rb")
                 self.shape, self.dtype = self._read_header()
+                self._left = self.shape[0] if self.shape else 1  # items that are not read yet
+                self._item_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize  # of one entry of the first axis
+                file_bytes = os.fstat(self._file.fileno()).st_size
+                if self._left * self._item_bytes > MOST_INFLATION * file_bytes:
+                    raise ValueError(f"{file_bytes} bytes cannot hold the array of shape {self.shape}")
             on_error.pop_all()
-        self._left = self.shape[0] if self.shape else 1  # items that are not read yet
-        self._item_bytes = math.prod(self.shape[1:]) * self.dtype.itemsize  # of one entry of the first axis
 
     def close(self) -> None:
         """Close the file. Closing again does nothing."""
@@ -101,13 +106,10 @@ class GzipArrayReader(Closing):
             raise ValueError(f"its first bytes are {start!r}")
         length = int.from_bytes(self._gzip.read(2 if start[6] == 1 else 4), "little")
         header = self._gzip.read(min(length, LONGEST_HEADER))
-        fields = HEADER.fullmatch(header)
-        if fields is None:
-            raise ValueError(f"its header is {header!r}")
-        shape = tuple(int(side) for side in re.findall(rb"\d+", fields["shape"]))
-        if fields["fortran"] == b"True" and len(shape) > 1:
+        shape, dtype, is_fortran = _parse_header(header)
+        if is_fortran and len(shape) > 1:
             raise ValueError("it is in Fortran order")
-        return shape, np.dtype(fields["dtype"].decode())
+        return shape, dtype
 
     @contextmanager
     def _refuse_damage(self) -> Iterator[None]:
@@ -120,8 +122,32 @@ class GzipArrayReader(Closing):
             ) from error
 
 
+def _parse_header(header: bytes) -> tuple[tuple[int, ...], np.dtype[Any], bool]:
+    """Return shape, dtype and whether it is in Fortran order, of the one form of header that ``numpy.save`` writes.
+
+    >>> _parse_header(b"{'descr': '<i4', 'fortran_order': False, 'shape': (1000000L,), }")
+    ((1000000,), dtype('int32'), False)
+    """
+    fields, _, rest = header.decode("latin-1").partition(", 'shape': (")
+    sides, _, end = rest.partition(")")
+    descr, _, order = fields.partition(", 'fortran_order': ")
+    numbers = [side.strip().removesuffix("L") for side in sides.split(",")]
+    if numbers[-1] == "":
+        numbers.pop()
+    dtype = descr.removeprefix("{'descr': '").removesuffix("'")
+    is_known = dtype[:1] in "<>|" and dtype[1:] in KINDS and descr == f"{{'descr': '{dtype}'"
+    are_sides = all(side.isascii() and side.isdigit() and len(side) <= MOST_DIGITS for side in numbers)
+    is_known &= order in ("False", "True") and end.strip() in (", }", ",}", "}")
+    if not is_known or not are_sides or len(numbers) > MOST_AXES:
+        raise ValueError(f"its header is {header[:200]!r}")
+    return tuple(map(int, numbers)), np.dtype(dtype), order == "True"
+
+
 ELEMENTS = ("observation", "action", "reward", "terminal")  # names of Dopamine's files, one array each
-SLOTS_AT_ONCE = 256  # frames in RAM at once
+RANGES = {"action": (0, 2**31 - 1), "reward": (-LARGEST_REWARD, LARGEST_REWARD), "terminal": (0, 255)}
+SLOTS_AT_ONCE, BYTES_AT_ONCE = 256, 1 << 25  # frames in RAM at once, and their bytes
+MOST_SLOTS = 10_000_000  # of a ring; Dopamine's have a million. Actions, rewards and flags of a ring are in RAM
+MOST_FRAME_BYTES = 1 << 24
 
 
 class Slots(NamedTuple):
@@ -163,15 +189,16 @@ class Checkpoint:
         shapes, dtypes = {}, {}
         for element in ELEMENTS:
             path = file_of(folder, element, number)
-            if not path.is_file():
+            try:
+                with GzipArrayReader(path) as array:
+                    shapes[element], dtypes[element] = array.shape, array.dtype
+            except FileNotFoundError as error:
                 raise InvalidSettingsError(
                     f"{folder}: checkpoint {number} has no file {path.name}: a checkpoint has the arrays "
                     f"{', '.join(ELEMENTS)}; download it, or select other checkpoints"
-                )
-            with GzipArrayReader(path) as array:
-                shapes[element], dtypes[element] = array.shape, array.dtype
-        num_slots = shapes["observation"][0] if shapes["observation"] else 0
-        is_one_each = len(shapes["observation"]) > 1 and all(shapes[name] == (num_slots,) for name in ELEMENTS[1:])
+                ) from error
+        num_slots, *frame_shape = shapes["observation"] or (0,)
+        is_one_each = num_slots and frame_shape and all(shapes[name] == (num_slots,) for name in ELEMENTS[1:])
         kinds = {name: dtypes[name].kind for name in ELEMENTS[1:]}
         if (
             not is_one_each
@@ -183,7 +210,16 @@ class Checkpoint:
             raise DamagedDataError(
                 f"{folder}: checkpoint {number} has {found}: each must have one entry per step; download it again"
             )
-        frame = FrameSpec(shapes["observation"][1:], dtypes["observation"])
+        try:
+            frame = FrameSpec(tuple(frame_shape), dtypes["observation"])
+        except InvalidSettingsError as error:
+            raise DamagedDataError(f"{folder}: checkpoint {number}: {error}; download it again") from error
+        if num_slots > MOST_SLOTS or frame.nbytes > MOST_FRAME_BYTES:
+            raise DamagedDataError(
+                f"{folder}: checkpoint {number} has {num_slots:,} slots with frames of {frame.nbytes:,} bytes: at most "
+                f"{MOST_SLOTS:,} slots of {MOST_FRAME_BYTES:,} bytes are read, Dopamine writes 1,000,000; import "
+                "another one"
+            )
         return cls(folder, number, num_slots, frame, _add_count(folder, number))
 
     @property
@@ -239,20 +275,26 @@ class Checkpoint:
         with GzipArrayReader(file_of(self.folder, element, self.number)) as array:
             column = array.read()
             array.finish()
+        least, most = RANGES[element]
+        if not ((column >= least) & (column <= most)).all():
+            raise DamagedDataError(
+                f"{array.path}: it has values from {column.min()} to {column.max()}: they must be from {least} to "
+                f"{most}; download it again"
+            )
         return column.astype(np.bool_) if element == "terminal" else column
 
     def slots(self, progress: Progress) -> Iterator[Slots]:
-        """Yield the steps in the order of time, ``SLOTS_AT_ONCE`` at a time; ``progress`` counts bytes of files."""
+        """Yield the steps in the order of time, some at a time; ``progress`` counts bytes of files."""
         actions, rewards, terminals = (self.column(element) for element in ELEMENTS[1:])
         total = self.bytes_to_read
         path = file_of(self.folder, "observation", self.number)
-        frame_bytes = path.stat().st_size
+        frame_bytes, at_once = path.stat().st_size, max(1, min(SLOTS_AT_ONCE, BYTES_AT_ONCE // self.frame.nbytes))
         done = self.file_bytes - frame_bytes
         for number, span in enumerate(self.spans):
             with GzipArrayReader(path) as frames:
                 frames.skip(span.start)
-                for start in range(span.start, span.stop, SLOTS_AT_ONCE):
-                    stop = min(start + SLOTS_AT_ONCE, span.stop)
+                for start in range(span.start, span.stop, at_once):
+                    stop = min(start + at_once, span.stop)
                     some = frames.read(stop - start)
                     yield Slots(some, actions[start:stop], rewards[start:stop], terminals[start:stop])
                     progress(done + frames.compressed_bytes_read, total)
@@ -292,20 +334,23 @@ def count_file_of(folder: Path, name: str, number: int) -> Path:
 
 def checkpoint_numbers(folder: Path) -> list[int]:
     """Return the numbers of the checkpoints in ``folder``, ascending."""
-    pattern = re.compile(r"\$store\$_observation_ckpt\.(\d+)\.gz")
-    found = (pattern.fullmatch(file.name) for file in folder.iterdir())
-    return sorted(int(match[1]) for match in found if match)
+    start, end = "$store$_observation_ckpt.", ".gz"
+    names = [file.name for file in folder.iterdir() if file.name.startswith(start) and file.name.endswith(end)]
+    numbers = [name[len(start) : -len(end)] for name in names]
+    return sorted(int(number) for number in numbers if number.isascii() and number.isdigit())
 
 
 def _add_count(folder: Path, number: int) -> int | None:
     path = count_file_of(folder, "add_count", number)
-    if not path.is_file():
+    if not os.path.lexists(path):
         return None
     with GzipArrayReader(path) as array:
-        if array.shape not in ((), (1,)) or array.dtype.kind not in "iu":
+        is_one = array.shape in ((), (1,)) and array.dtype.kind in "iu"
+        count = int(array.read().reshape(-1)[0]) if is_one else -1
+        if count < 0:
             raise DamagedDataError(
-                f"{path}: it has {array.dtype} of shape {array.shape}, but must be one integer; download it again"
+                f"{path}: it has {array.dtype} of shape {array.shape}, but must be one integer, at least 0; download "
+                "it again"
             )
-        count = int(array.read().reshape(-1)[0])
         array.finish()
         return count
