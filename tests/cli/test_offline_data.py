@@ -130,6 +130,23 @@ def test_breakout_is_exported_to_minari_and_imported_again(breakout, tmp_path: P
 
 
 @NEEDS_MINARI
+def test_a_bad_episode_of_a_minari_dataset_is_named_and_left_out_on_request(tmp_path: Path, capsys):
+    h5py = pytest.importorskip("h5py")
+    SmallPlay(((5, "terminated"), (4, "terminated"))).recorded().memory.save(tmp_path / "store")
+    main(["export", "minari", str(tmp_path / "store"), "--to", str(tmp_path), "--dataset-id", "made-v0"])
+    with h5py.File(tmp_path / "made-v0/data/main_data.hdf5", "a") as file:
+        del file["episode_0/rewards"]
+    command = ["import", "minari", str(tmp_path / "made-v0"), "--to", str(tmp_path / "again")]
+
+    assert "made-v0: episode 0: Minari cannot read it" in refused(command, capsys)
+    assert 0 == main([*command, "--skip-bad"])
+
+    output = capsys.readouterr().out
+    assert "4 transitions of 1 " in output
+    assert "episodes that were left out: 0. The first: made-v0: episode 0: Minari cannot read it" in output
+
+
+@NEEDS_MINARI
 @pytest.mark.parametrize("to", ["out", "./out/", "deep/../out", "~/out", "--to=~/out"])
 def test_a_path_counts_from_where_the_command_runs_and_a_tilde_is_the_home_folder(
     to: str, breakout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -262,7 +262,7 @@ def test_another_padding_in_a_later_episode_is_refused(tmp_path: Path):
 @pytest.mark.parametrize(
     ("observations", "actions", "message"),
     [
-        (Dict({"screen": PIXELS, "told": Text(5)}), Discrete(6), "observation_space['told'] is Text"),
+        (Dict({"screen": PIXELS, "told": Text(5)}), Discrete(6), "the observations told are no arrays of"),
         (Discrete(16), Discrete(6), "they must be a Box, or, without stacked_on, a Dict or Tuple of boxes"),
         (PIXELS, Dict({"arm": Discrete(3)}), "give a Discrete, MultiDiscrete, MultiBinary or Box"),
     ],
@@ -275,7 +275,7 @@ def test_unsupported_spaces_are_refused(observations, actions, message: str, tmp
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"rewards": np.array([0, np.nan, 0])}, InvalidStepError, "episode 0: reward is nan at row 0"),
+        ({"rewards": np.array([0, np.nan, 0])}, InvalidStepError, "episode 0: reward is nan at row 1"),
         ({"actions": np.array([0, 6, 0])}, InvalidStepError, "episode 0: action is 6"),
         ({"actions": np.array([0, 1])}, DamagedDataError, "episode 0: it has 4 observations and [2, 3, 3, 3] actions"),
         (
@@ -290,6 +290,43 @@ def test_an_episode_that_cannot_be_stored_exactly_is_named(changes: dict, error:
 
     with pytest.raises(error, match=re.escape(message)):
         imported(folder)
+
+
+def test_a_bad_episode_is_left_out_counted_and_named_on_request(tmp_path: Path):
+    lacking = episode()
+    lacking["observations"] = lacking["observations"][:3]
+    made = [episode(seed=1), lacking, episode(seed=2), episode(rewards=np.array([0, np.inf, 0])), episode(seed=3)]
+    folder = dataset(tmp_path / "made", made)
+
+    memory, transferred = imported(folder, skip_bad=True)
+
+    stored = [each.frames() for each in memory.episodes()]
+    np.testing.assert_array_equal([made[at]["observations"] for at in (0, 2, 4)], stored)
+    assert (9, 3, {"episodes that cannot be imported": 2}) == (
+        transferred.transitions,
+        transferred.episodes,
+        transferred.left_out,
+    )
+    [note] = transferred.notes
+    assert note.startswith("episodes that were left out: 1, 3. The first: made/by-minari-v0: episode 1: it has 3 obser")
+
+
+def test_a_key_is_left_out_on_request(tmp_path: Path):
+    space = Dict({"screen": PIXELS, "told": Text(5), "robot": Dict({"name": Text(5), "pose": Box(-1, 1, (2,))})})
+    screens, poses = episode()["observations"], np.ones((4, 2), np.float32)
+    told = {"told": ["a"] * 4, "robot": {"name": ["b"] * 4, "pose": poses}}
+    folder = dataset(tmp_path / "made", [episode() | {"observations": {"screen": screens, **told}}], space)
+    with pytest.raises(InvalidSettingsError, match=re.escape("--leave-out robot/name told")):
+        MinariData.open(folder)
+
+    memory, transferred = imported(folder, leave_out=["told", "robot/name"])
+
+    [found] = memory.episodes()
+    np.testing.assert_array_equal(screens, found.frames()["screen"])
+    np.testing.assert_array_equal(poses, found.frames()["robot"]["pose"])
+    assert ["left out of the observations: told, robot/name"] == transferred.notes
+    with pytest.raises(InvalidSettingsError, match=re.escape("leave_out has 'tolt': the observations have the keys [")):
+        MinariData.open(folder, leave_out=["tolt"])
 
 
 def test_a_wider_dtype_is_accepted_if_no_value_changes(tmp_path: Path):

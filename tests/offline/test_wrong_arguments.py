@@ -75,7 +75,11 @@ CALLS = {
         skips={"folder": "'a'", "progress": "class"},
     ),
     "MinariDescription": Call(described, DESCRIPTION, {"environment": "None", "metadata": "dict"}),
-    "MinariData.open": Call(stacked, {"stacked_on": "no", "stack_padding": None}, {"stack_padding": "None"}),
+    "MinariData.open": Call(
+        stacked,
+        {"stacked_on": "no", "stack_padding": None, "leave_out": (), "skip_bad": False},
+        {"stack_padding": "None", "skip_bad": "True"},
+    ),
     "MinariData.open of a dataset": Call(MinariData.open, {"dataset": Made(dataset)}),
     "MinariData.import_into": Call(
         lambda **given: MinariData.open(dataset()).import_into(**given),

@@ -145,6 +145,12 @@ class ImportMinari:
     stack_padding: StackPadding | None = None
     """Padding of a stack before the first frame of an episode. None takes the dataset's own, or first_frame."""
 
+    leave_out: tuple[str, ...] = ()
+    """Keys of the observations that are not imported, such as a text; robot/name for a nested one."""
+
+    skip_bad: bool = False
+    """Leave out episodes that cannot be imported, and name them; otherwise the first one ends the import."""
+
     discount: float = 0.99
     """Discount factor of the stored transitions."""
 
@@ -159,7 +165,9 @@ class ImportMinari:
         with ProgressDisplay(console, "opening the dataset"):
             from framestow.offline.minari import MinariData  # noqa: PLC0415 -- slow import
 
-            data = MinariData.open(self.dataset, self.stacked_on, self.stack_padding)
+            data = MinariData.open(
+                self.dataset, self.stacked_on, self.stack_padding, self.leave_out, skip_bad=self.skip_bad
+            )
         depth = 1 if data.stacks is None else data.stacks.depth
 
         def make_memory(folder: Path) -> ReplayMemory:

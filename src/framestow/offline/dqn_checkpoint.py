@@ -21,7 +21,7 @@ import numpy.typing as npt
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.offline.transfer import Progress
+from framestow.offline.transfer import MOST_INFLATION, Progress
 from framestow.replay.step_checks import LARGEST_REWARD
 from framestow.storage.files.file_system import open_file
 
@@ -29,7 +29,6 @@ SKIPPED_AT_ONCE = 1 << 20  # bytes
 LONGEST_HEADER = 10_000  # bytes
 KINDS = {"b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8"}  # of dtypes, behind their byte order
 MOST_AXES, MOST_DIGITS = 4, 12  # of a shape, and of each of its sides
-MOST_INFLATION = 1032  # bytes of which deflate makes one, at most
 DAMAGES = (gzip.BadGzipFile, EOFError, zlib.error, ValueError, TypeError)  # what reading damaged bytes raises
 
 

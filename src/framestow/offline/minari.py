@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,18 +12,24 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import folder_path, one_of
-from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError, MissingExtraError
+from framestow.argument_checks import as_array, folder_path, one_of, truth_value
+from framestow.errors import (
+    DamagedDataError,
+    FramestowError,
+    InvalidSettingsError,
+    InvalidStepError,
+    MissingExtraError,
+)
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import AnySpec, ObservationSpec, map_arrays, observation_spec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
-from framestow.lazy_names import missing_extra
+from framestow.offline.minari_files import MinariFiles, load_minari, open_files
 from framestow.offline.transfer import (
     Progress,
     Transferred,
     begins_padded,
-    bytes_of_folder,
     check_transfer,
+    count_left_out,
     fill_folder,
     no_progress,
 )
@@ -33,6 +39,7 @@ from framestow.replay.added_steps import equal_rows
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import Stacks
+from framestow.replay.step_checks import check_rewards
 
 StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]
 """Stack axis: ``first_axis`` for ``(4, 84, 84)``, ``last_axis`` for ``(84, 84, 4)``, ``no`` for none; newest last."""
@@ -40,69 +47,11 @@ StackedOn: TypeAlias = Literal["no", "first_axis", "last_axis"]
 STACKED_ON: tuple[StackedOn, ...] = get_args(StackedOn)
 
 
-def load_minari() -> Any:
-    """Import Minari; raise ``MissingExtraError`` if it is not installed."""
-    try:
-        import minari  # noqa: PLC0415 -- needs an extra, and takes a second
-        import minari.dataset.minari_storage  # noqa: PLC0415
-    except ModuleNotFoundError as missing:
-        raise missing_extra("a Minari dataset", missing.name, "offline") from missing
-    return minari
-
-
-def open_dataset(dataset: str | Path) -> Any:
-    """Return the ``minari.MinariDataset`` of a folder, or of the id of a local dataset.
-
-    Raises:
-        InvalidSettingsError: there is none.
-        MissingExtraError: a package for its file format is missing.
-        DamagedDataError: Minari cannot read it.
-    """
-    minari = load_minari()
-    folder = _folder_of(folder_path("dataset", dataset))
-    try:
-        return minari.load_dataset(str(dataset)) if folder is None else minari.MinariDataset(folder)
-    except FileNotFoundError as error:
-        raise InvalidSettingsError(
-            f"{dataset}: there is no folder with a Minari dataset of this name, and no local dataset with this id; "
-            f"download it with: minari download {dataset}"
-        ) from error
-    except ImportError as missing:
-        raise MissingExtraError(f"{dataset}: Minari lacks a package ({missing}); install that package") from missing
-    except (ValueError, KeyError, AssertionError) as error:
-        raise DamagedDataError(f"{dataset}: Minari cannot read it: {error}; download it again") from error
-
-
-def has_lossy_pictures(dataset: Any) -> bool:
-    """Return whether the dataset stores image observations as JPEG, Minari's default."""
-    is_image_space = load_minari().dataset.minari_storage.is_image_space
-    spaces = _arrays_in(dataset.observation_space)
-    return bool(dataset.storage.metadata.get("jpeg_encoding", True) and any(map(is_image_space, spaces)))
-
-
-def bytes_of_dataset(dataset: Any) -> int:
-    """Return the bytes of the files of an open dataset."""
-    return bytes_of_folder(Path(dataset.storage.data_path))
-
-
-def _arrays_in(space: Any) -> Iterator[Any]:
-    """Yield the array spaces in ``space``, also in nested Dict and Tuple spaces."""
-    parts = getattr(space, "spaces", None)
-    if parts is None:
-        yield space
-    else:
-        for part in parts.values() if isinstance(parts, dict) else parts:
-            yield from _arrays_in(part)
-
-
-def _folder_of(path: Path) -> Path | None:
-    for folder in (path, path / "data"):
-        if (folder / "metadata.json").is_file():
-            return folder
-    return None
-
-
 HAS_BEGINNING, HAS_END = "framestow_has_beginning", "framestow_has_end"  # metadata of an exported episode
+
+
+COLUMNS = ("actions", "rewards", "terminations", "truncations")
+MOST_NAMED = 10  # of the episodes that were left out
 
 
 class _Episode(NamedTuple):
@@ -131,24 +80,31 @@ class MinariData:
     options and infos.
     """
 
-    dataset: Any
+    files: MinariFiles
     frame: AnySpec
     action: ActionSpec
     stacks: Stacks | None
     stack_padding: StackPadding
     notes: tuple[str, ...] = field(default=())
+    skip_bad: bool = False
 
     def __repr__(self) -> str:
         def details() -> Iterator[str]:
             yield self.name
-            yield plural(int(self.dataset.total_episodes), "episode")
+            yield plural(self.files.total_episodes, "episode")
             yield plural(self.num_steps, "step")
 
         return one_line(self, details)
 
     @classmethod
     def open(
-        cls, dataset: str | Path, stacked_on: StackedOn = "no", stack_padding: StackPadding | None = None
+        cls,
+        dataset: str | Path,
+        stacked_on: StackedOn = "no",
+        stack_padding: StackPadding | None = None,
+        leave_out: Sequence[str] = (),
+        *,
+        skip_bad: bool = False,
     ) -> MinariData:
         """Open a dataset and read its metadata.
 
@@ -157,19 +113,23 @@ class MinariData:
             stacked_on: axis along which observations are stacks of frames (``StackedOn``). The memory then stores
                 single frames. The import checks that stacking them again restores every observation.
             stack_padding: padding of these stacks; ``None`` detects it from the first observation.
+            leave_out: keys of a ``Dict`` that are not imported, such as a ``Text``; ``"robot/name"`` for a nested one.
+            skip_bad: leave out episodes that cannot be imported. ``left_out`` of the import's result counts them, and
+                its ``notes`` name them. Otherwise the first one raises its error.
 
         Raises:
             InvalidSettingsError: the dataset does not exist or has unsupported spaces.
             MissingExtraError: Minari is not installed.
-            DamagedDataError: the dataset cannot be read.
+            DamagedDataError: the dataset cannot be read, or leads out of its folder.
         """
         one_of("stacked_on", stacked_on, STACKED_ON)
+        truth_value("skip_bad", skip_bad)
         if stack_padding is not None:
             one_of("stack_padding", stack_padding, STACK_PADDINGS, "leave it out to detect it")
-        opened = open_dataset(dataset)
-        space = opened.observation_space
+        opened = open_files(dataset)
+        space = _without(opened.storage.observation_space, leave_out)
         stacks, frame = _kind_of(opened.id, space, stacked_on)
-        action = ActionSpec.from_space(opened.action_space)
+        action = ActionSpec.from_space(opened.storage.action_space)
         if not opened.total_steps:
             raise InvalidSettingsError(
                 f"{opened.id}: the dataset has no step: there is nothing to import; give another dataset"
@@ -177,32 +137,32 @@ class MinariData:
         padding = stack_padding
         if padding is None:
             padding = "first_frame" if stacks is None else _padding(opened, stacks)
-        notes = []
-        if has_lossy_pictures(opened):
+        notes = [f"left out of the observations: {', '.join(leave_out)}"] if leave_out else []
+        if opened.has_lossy_pictures():
             notes.append("the dataset stores images as JPEG: they differ from the environment's frames")
-        return cls(opened, frame, action, stacks, padding, tuple(notes))
+        return cls(opened, frame, action, stacks, padding, tuple(notes), skip_bad)
 
     @property
     def name(self) -> str:
         """Id of the environment if known, or else of the dataset."""
-        return str(self.dataset.id if self.dataset.env_spec is None else self.dataset.env_spec.id)
+        return self.files.environment or self.files.id
 
     @property
     def num_steps(self) -> int:
         """Number of transitions."""
-        return int(self.dataset.total_steps)
+        return self.files.total_steps
 
     @property
     def file_bytes(self) -> int:
         """Bytes of the dataset's files."""
-        return bytes_of_dataset(self.dataset)
+        return self.files.file_bytes
 
     @property
     def array_bytes(self) -> int:
         """Bytes of the loaded arrays in RAM: observations, actions, float64 rewards, flags."""
-        observations = self.num_steps + int(self.dataset.total_episodes)
+        observations = self.num_steps + self.files.total_episodes
         depth = 1 if self.stacks is None else self.stacks.depth
-        action = self.dataset.action_space
+        action = self.files.storage.action_space
         action_bytes = math.prod(action.shape) * np.dtype(action.dtype).itemsize
         return int(observations * depth * self.frame.nbytes + self.num_steps * (action_bytes + 8 + 2))
 
@@ -214,25 +174,33 @@ class MinariData:
             progress: Called with the bytes of the observations that are done, and their total.
 
         Raises:
-            InvalidStepError: the memory refused a step; the message names the episode.
+            InvalidStepError: an episode has a reward or an action that no memory takes.
             InvalidSettingsError: observations are not stacks as given by ``stacked_on`` and ``stack_padding``.
             DamagedDataError: an episode cannot be read or is inconsistent.
         """
         check_transfer(memory, progress)
         self._check_memory(memory)
         transferred = Transferred(notes=list(self.notes))
-        total = (self.num_steps + int(self.dataset.total_episodes)) * self.frame.nbytes
+        total = (self.num_steps + self.files.total_episodes) * self.frame.nbytes
         done = num_split = 0
-        for number in self.dataset.episode_indices.tolist():
-            episode = self._read(number)
+        bad: dict[int, FramestowError] = {}
+        for number in range(self.files.total_episodes):
             try:
-                num_split += _append(memory, episode, transferred)
-            except InvalidStepError as error:
-                raise InvalidStepError(f"{self.dataset.id}: episode {number}: {error}") from error
+                episode = self._read(number)
+            except (DamagedDataError, InvalidSettingsError, InvalidStepError) as error:
+                if not self.skip_bad:
+                    raise type(error)(f"{error}; or leave such episodes out: skip_bad=True, --skip-bad") from error
+                count_left_out(transferred, "episodes that cannot be imported")
+                bad[number] = error
+                continue
+            num_split += _append(memory, episode, transferred)
             done += (len(episode.rewards) + 1) * self.frame.nbytes
             progress(done, total)
         if num_split:
             transferred.notes.append(f"split because they continued after an end flag: {num_split:,} of the episodes")
+        if bad:
+            numbers = ", ".join(map(str, list(bad)[:MOST_NAMED])) + (", …" if len(bad) > MOST_NAMED else "")
+            transferred.notes.append(f"episodes that were left out: {numbers}. The first: {next(iter(bad.values()))}")
         return transferred
 
     def _check_memory(self, memory: ReplayMemory) -> None:
@@ -246,29 +214,32 @@ class MinariData:
             )
 
     def _read(self, number: int) -> _Episode:
-        where = f"{self.dataset.id}: episode {number}"
-        try:
-            data = next(self.dataset.iterate_episodes([number]))
-            [metadata] = self.dataset.storage.get_episode_metadata([number])
-        except (OSError, ValueError, KeyError, AssertionError) as error:
-            raise DamagedDataError(f"{where}: Minari cannot read it: {error}; download the dataset again") from error
-        observations = self._arrays(data.observations, where)
+        where = f"{self.files.id}: episode {number}"
+        data, metadata = self.files.read(number)
+        observations = self._arrays(data["observations"], where)
+        actions, rewards, *flags = (as_array(key, data[key], DamagedDataError) for key in COLUMNS)
         counts = [len(part) - 1 for part in observations]
-        lengths = [*counts, *map(len, (data.actions, data.rewards, data.terminations, data.truncations))]
-        if len(set(lengths)) != 1 or not lengths[0]:
+        lengths = [*counts, *(len(each) if each.ndim else 0 for each in (actions, rewards, *flags))]
+        if len(set(lengths)) != 1 or not lengths[0] or any(each.ndim != 1 for each in flags):
             raise DamagedDataError(
                 f"{where}: it has {counts[0] + 1} observations and {lengths[-4:]} actions, rewards and flags: "
                 "there must be at least 1 step, and 1 more observation than steps; download the dataset again"
             )
-        terminated, truncated = (np.asarray(flags, np.bool_) for flags in (data.terminations, data.truncations))
+        terminated, truncated = (each.astype(np.bool_) for each in flags)
         if not metadata.get(HAS_END, True):  # the export added this flag, because Minari requires an end
             truncated = truncated & False
         frames = self._frames(observations, metadata, where)
-        return _Episode(number, frames, np.asarray(data.actions), np.asarray(data.rewards), terminated, truncated)
+        try:
+            actions, rewards = self.action.check_actions(actions, lengths[0]), check_rewards(rewards, lengths[0])
+        except InvalidStepError as error:
+            raise InvalidStepError(f"{where}: {error}") from error
+        return _Episode(number, frames, actions, rewards, terminated, truncated)
 
     def _arrays(self, observations: Any, where: str) -> list[npt.NDArray[Any]]:
         """Return the observations as one array per key, in the dtypes of the space."""
         try:
+            if isinstance(self.frame, ObservationSpec):
+                observations = _chosen(self.frame.structure, observations)
             parts = zip(self.frame.arrays, self.frame.flatten(observations), strict=True)
         except InvalidStepError as error:
             raise DamagedDataError(
@@ -314,6 +285,12 @@ def _rows(frames: Any, rows: slice) -> Any:
 
 def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[Stacks | None, AnySpec]:
     """Return the stacks of the space's observations, and the spec of one frame."""
+    unsupported = [path for path, part in _parts_of(space) if path and not _is_supported(part)]
+    if unsupported:
+        raise InvalidSettingsError(
+            f"{name}: the observations {', '.join(unsupported)} are no arrays of numbers of a fixed shape: a memory "
+            f"cannot store them; leave them out with leave_out={unsupported}, --leave-out {' '.join(unsupported)}"
+        )
     spec = observation_spec(space) if hasattr(space, "spaces") else None
     if spec is not None and stacked_on == "no":
         return None, spec
@@ -324,6 +301,51 @@ def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[Stacks | Non
         )
     stacks = _stacks_of(space.shape, stacked_on)
     return stacks, FrameSpec.from_space(space if stacks is None else _frame_space(space, stacks))
+
+
+def _parts_of(space: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the paths of the parts of Dict and Tuple spaces, such as ``robot/name``, and the parts."""
+    parts = getattr(space, "spaces", None)
+    if not isinstance(parts, Mapping | tuple):
+        yield path, space
+        return
+    for key, part in parts.items() if isinstance(parts, Mapping) else enumerate(parts):
+        yield from _parts_of(part, f"{path}/{key}" if path else str(key))
+
+
+def _is_supported(space: Any) -> bool:
+    try:
+        observation_spec({"": space})
+    except InvalidSettingsError:
+        return False
+    return True
+
+
+def _without(space: Any, keys: Sequence[str]) -> Any:
+    """Return a Dict space without some keys, given as paths."""
+    from gymnasium.spaces import Dict  # noqa: PLC0415 -- it comes with the extra
+
+    if not isinstance(keys, list | tuple) or not all(isinstance(key, str) for key in keys):
+        raise InvalidSettingsError(f"leave_out is {keys!r}: it must be a list of keys; give ['name']")
+    for key in keys:
+        first, _, rest = key.partition("/")
+        parts = dict(space.spaces) if isinstance(space, Dict) else {}
+        if first not in parts:
+            raise InvalidSettingsError(
+                f"leave_out has {key!r}: the observations have the keys {sorted(parts)}; use these"
+            )
+        part = parts.pop(first)
+        space = Dict(parts | ({first: _without(part, [rest])} if rest else {}))
+    return space
+
+
+def _chosen(structure: Any, observations: Any) -> Any:
+    """Return the parts of ``observations`` that ``structure`` has."""
+    if isinstance(structure, dict) and isinstance(observations, dict):
+        return {key: _chosen(part, observations[key]) for key, part in structure.items() if key in observations}
+    if isinstance(structure, tuple) and isinstance(observations, tuple) and len(structure) == len(observations):
+        return tuple(map(_chosen, structure, observations))
+    return observations
 
 
 def _as_dtype(observations: npt.NDArray[Any], dtype: np.dtype[Any], where: str) -> npt.NDArray[Any]:
@@ -384,9 +406,9 @@ def _frame_space(space: Any, stacks: Stacks) -> Any:
     return SimpleNamespace(shape=low.shape, dtype=space.dtype, low=low, high=high)
 
 
-def _padding(dataset: Any, stacks: Stacks) -> StackPadding:
-    first = next(dataset.iterate_episodes(dataset.episode_indices[:1]))
-    fitting = _paddings_of(np.asarray(first.observations)[0], stacks)
+def _padding(dataset: MinariFiles, stacks: Stacks) -> StackPadding:
+    first, _ = dataset.read(0)
+    fitting = _paddings_of(np.asarray(first["observations"])[0], stacks)
     if not fitting:
         raise InvalidSettingsError(
             f"{dataset.id}: the first observation is padded neither by its newest frame nor by zeros: a memory would "

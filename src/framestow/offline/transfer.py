@@ -18,6 +18,8 @@ from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 
+MOST_INFLATION = 1032  # bytes of which deflate makes one, at most
+
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the number of bytes done and in total, several times a second."""
 
