@@ -14,7 +14,8 @@ from framestow.errors import InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import join_channels
 from framestow.integrations.classic.one_step import check_action, check_flag, check_reward, only_number
-from framestow.integrations.drop_in.paired_steps import memory_from_bytes, memory_to_bytes, num_steps_taken
+from framestow.integrations.drop_in.paired_steps import num_steps_taken
+from framestow.integrations.drop_in.pickled_memory import PickledMemory
 from framestow.one_line import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.forked_draws import ForkedRandom
@@ -314,12 +315,11 @@ class ReplayBuffer:
         return kept
 
     def __getstate__(self) -> dict[str, Any]:
-        memory = None if self._memory is None else memory_to_bytes(self._memory)
+        memory = None if self._memory is None else PickledMemory(self._memory)
         return {**self.__dict__, "_memory": memory, "_pool": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        files = state["_memory"]
-        memory = None if files is None else memory_from_bytes(files, state["_threads"])
+        memory = None if state["_memory"] is None else state["_memory"].load()
         self.__dict__ |= {**state, "_memory": memory, "_pool": OutputPool()}
 
 

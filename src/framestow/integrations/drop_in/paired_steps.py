@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,35 +11,12 @@ import numpy.typing as npt
 from framestow.argument_checks import whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays, observation_spec
+from framestow.integrations.drop_in.pickled_memory import PickledMemory
 from framestow.replay.added_steps import begin_episodes, equal_rows
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import MAX_STACK, Stacks, stacks_on
 from framestow.replay.sampling import OutputPool
-
-
-def memory_to_bytes(memory: ReplayMemory) -> dict[str, bytes]:
-    """Return the files of ``memory.save`` by name; they are written to a temporary folder first."""
-    with TemporaryDirectory(prefix="framestow-") as folder:
-        memory.save(folder)
-        return {
-            path.relative_to(folder).as_posix(): path.read_bytes()
-            for path in sorted(Path(folder).rglob("*"))
-            if path.is_file()
-        }
-
-
-def memory_from_bytes(files: dict[str, bytes], threads: int = 1) -> ReplayMemory:
-    """Return the memory of ``memory_to_bytes``, with its random generator and open episodes.
-
-    ``threads``: number of unpacking threads, which is not saved. Raises ``DamagedDataError`` if the bytes are damaged.
-    """
-    with TemporaryDirectory(prefix="framestow-") as folder:
-        for name, content in files.items():
-            path = Path(folder, name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(content)
-        return ReplayMemory.load(folder, threads=threads)
 
 
 def num_steps_taken(memory: ReplayMemory) -> int:
@@ -206,11 +181,10 @@ class PairedSteps:
             parts.steps.close_episodes()
 
     def __getstate__(self) -> dict[str, Any]:
-        threads = self.memory.inner.settings.threads
-        return {**self.__dict__, "memory": (memory_to_bytes(self.memory), threads)}
+        return {**self.__dict__, "memory": PickledMemory(self.memory)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= {**state, "memory": memory_from_bytes(*state["memory"])}
+        self.__dict__ |= {**state, "memory": state["memory"].load()}
 
 
 class ContiguousCopies:

@@ -13,12 +13,8 @@ import torch
 from tensordict import TensorDictBase
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.integrations.drop_in.paired_steps import (
-    ContiguousCopies,
-    memory_from_bytes,
-    memory_to_bytes,
-    num_steps_taken,
-)
+from framestow.integrations.drop_in.paired_steps import ContiguousCopies, num_steps_taken
+from framestow.integrations.drop_in.pickled_memory import PickledMemory
 from framestow.integrations.torchrl.packed_pixels import PackedPixels
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, Pixels, StepBatch, name_of
 from framestow.replay.added_steps import begin_episodes, equal_rows
@@ -93,10 +89,10 @@ class PixelSteps:
         self._newest = np.full(self.memory.num_envs, NONE, np.int64)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "memory": memory_to_bytes(self.memory)}
+        return {**self.__dict__, "memory": PickledMemory(self.memory)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= {**state, "memory": memory_from_bytes(state["memory"], state["_arguments"]["threads"])}
+        self.__dict__ |= {**state, "memory": state["memory"].load()}
 
     def state(self) -> dict[str, Any]:
         """Return the state without the memory, as JSON."""

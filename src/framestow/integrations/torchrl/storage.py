@@ -27,7 +27,8 @@ from framestow.errors import (
     NothingToSampleError,
 )
 from framestow.frames.stacking import StackPadding
-from framestow.integrations.drop_in.paired_steps import check_frame_stack, memory_from_bytes, memory_to_bytes
+from framestow.integrations.drop_in.paired_steps import check_frame_stack
+from framestow.integrations.drop_in.pickled_memory import memory_from_arrays, memory_to_arrays
 from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps, stacks_along
 from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys
 from framestow.one_line import one_line
@@ -269,16 +270,15 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         state: dict[str, Any] = super().state_dict()
         if self._pixels is None:
             return state
-        files = memory_to_bytes(self.memory)
-        tensors = {name: torch.from_numpy(np.frombuffer(content, np.uint8).copy()) for name, content in files.items()}
+        tensors = {name: torch.from_numpy(content) for name, content in memory_to_arrays(self.memory).items()}
         return {**state, "framestow": {"state": json.dumps(self._make_state()), MEMORY: tensors}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state of a storage with the same settings; damaged bytes are detected before any change."""
         if "framestow" in state_dict:
             saved = state_dict["framestow"]
-            files = {name: tensor.cpu().numpy().tobytes() for name, tensor in saved[MEMORY].items()}
-            self._restore_state(json.loads(saved["state"]), memory_from_bytes(files, self.threads))
+            files = {name: tensor.numpy(force=True) for name, tensor in saved[MEMORY].items()}
+            self._restore_state(json.loads(saved["state"]), memory_from_arrays(files, self.threads))
         super().load_state_dict({name: part for name, part in state_dict.items() if name != "framestow"})
 
     def _make_state(self) -> dict[str, Any]:
