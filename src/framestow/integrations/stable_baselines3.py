@@ -101,6 +101,11 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         for name, space in (("observation_space", observation_space), ("action_space", action_space)):
             if not isinstance(space, spaces.Space):
                 raise InvalidSettingsError(f"{name} is {space!r}: it must be a space of Gymnasium; give env.{name}")
+        if not isinstance(action_space, spaces.Box) and len(action_space.shape or ()) > 1:
+            raise InvalidSettingsError(
+                f"action_space is {action_space}: Stable-Baselines3 takes integer actions of one axis; flatten them in "
+                "a wrapper"
+            )
         # Skip the parent that allocates arrays.
         super(buffers.ReplayBuffer, self).__init__(self.buffer_size, observation_space, action_space, device, n_envs)
 

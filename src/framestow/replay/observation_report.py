@@ -128,6 +128,8 @@ class ObservationWatch:
         self._num_whole, self._counted_from = 0, -1
         self._num_ends = self._num_truncated = self._num_wrong_last = self._num_resets = self._num_in_one_array = 0
         self._warned: set[str] = set()
+        self.frame_stack: str | None = None
+        """Name of the argument by which a drop-in's user chooses the depth of stacks; ``None`` for ``stack_axis``."""
 
     def report(self) -> ObservationReport:
         """Return what was found; hold the memory's lock."""
@@ -231,7 +233,7 @@ class ObservationWatch:
         for axes, before, after in zip(self._axes, step.observations, step.next_observations, strict=False):
             axes.look_at(before[rows], after[rows])
             if axes.stacks is None and axes.found is not None:
-                self._warn("stored whole", axes.describe_found())
+                self._warn("stored whole", axes.describe_found(self.frame_stack))
 
     def _count_whole(self, step: UnusualStep) -> None:
         """Count the observations that are stored whole."""
@@ -244,12 +246,13 @@ class ObservationWatch:
         if num_new < WINDOW * len(newest_positions):
             return
         if 2 * self._num_whole >= num_new:
-            described = [axes.describe_found() for axes in self._axes if axes.found is not None]
+            described = [axes.describe_found(self.frame_stack) for axes in self._axes if axes.found is not None]
             self._warn("stored whole", described[0] if described else self._describe_whole(num_new))
         self._num_whole, self._counted_from = 0, num_stored
 
     def _describe_whole(self, num_new: int) -> str:
-        way_out = "leave out stack=" if self._layout.takes_frames else 'give stack_axis="none"'
+        of_space = 'give stack_axis="none"' if self.frame_stack is None else f"give {self.frame_stack}=1"
+        way_out = "leave out stack=" if self._layout.takes_frames else of_space
         return (
             f"{min(self._num_whole, num_new)} of the last {num_new} observations are stored whole, with their older "
             f"frames: the shape looks like stacks of {self._layout.depth} frames, but the next observation is not the "
@@ -308,16 +311,17 @@ class OtherAxes:
         is_found = best >= 0 and _are_most(int(self._num_shifted[best]), self._num_changed, FEWEST_SHIFTED)
         return self._others[best] if is_found else None
 
-    def describe_found(self) -> str:
-        """Return the message of the warning about ``found``."""
+    def describe_found(self, frame_stack: str | None) -> str:
+        """Return the message of the warning about ``found``; ``frame_stack`` is that of the watch."""
         found, shape = self.found, self._array.frame.shape
         assert found is not None
         choice = found.axis if stacks_on(shape, found.axis) == found else (found.axis, found.depth)
         of_key = {self._array.key: choice} if self._array.key else choice
+        way_out = f"stack_axis={of_key!r}" if frame_stack is None else f"{frame_stack}={found.depth}"
         return (
             f"observations{self._array.subscript} of shape {shape} shift by a frame on the {AXIS_NAMES[found.axis]} "
             f"axis, in {self._num_shifted.max()} of {self._num_changed} steps: {found.depth} frames are stored where "
-            f"one would do; give stack_axis={of_key!r}, or frame_stack={found.depth} to a drop-in"
+            f"one would do; give {way_out}"
         )
 
 

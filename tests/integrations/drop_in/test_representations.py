@@ -59,13 +59,14 @@ def test_the_buffer_of_nnabla_has_a_repr_before_its_first_experience_and_after()
     assert repr(buffer).startswith("MemoryEfficientAtariBuffer(1 of 1,000 transitions, ")
 
 
-def test_the_storage_for_torchrl_has_a_repr_before_its_first_step_and_after():
-    storage = torchrl.FramestowStorage(1_000)
-    assert "FramestowStorage(0 of 1,000 transitions)" == repr(storage)
+@pytest.mark.parametrize("frame_stack", [None, 4])
+def test_the_storage_for_torchrl_shows_what_samples_have_before_its_first_step_and_after(frame_stack):
+    storage = torchrl.FramestowStorage(1_000, frame_stack=frame_stack)
+    stacked = "" if frame_stack is None else ", frame_stack 4"
+    assert f"FramestowStorage(0 of 1,000 steps{stacked})" == repr(storage)
 
-    pixels = torch.zeros(2, 4, 84, 84, dtype=torch.uint8)
+    pixels = torch.zeros(2, 4 if frame_stack is None else 1, 84, 84, dtype=torch.uint8)
     after = TensorDict({"pixels": pixels, "done": torch.zeros(2, 1, dtype=torch.bool)}, [2])
     storage.set(range(2), TensorDict({"pixels": pixels, "next": after}, [2]))
-    assert re.fullmatch(
-        r"FramestowStorage\(2 of 1,000 transitions, [\d.]+ (KiB|MiB), stack \d, \d+ environments?\)", repr(storage)
-    ), repr(storage)
+    shown = rf"FramestowStorage\(2 of 1,000 steps, [\d.]+ (KiB|MiB), pixels \(4, 84, 84\) uint8{stacked}\)"
+    assert re.fullmatch(shown, repr(storage)), repr(storage)

@@ -382,6 +382,9 @@ def test_invalid_settings_are_refused():
         packed.VectorReplayBuffer(10, 0)
     with pytest.raises(InvalidSettingsError, match="there is none before the first step"):
         _ = packed.ReplayBuffer(10).memory
+    step = {"obs": numbered(2), "act": [0, 0], "rew": [0.0, 0.0]}
+    with pytest.raises(InvalidStepError, match=r"VectorReplayBuffer\(total_size, buffer_num=2\)"):
+        packed.ReplayBuffer(10).add(Batch(terminated=[False, False], truncated=[False, False], **step))
     with pytest.raises(InvalidSettingsError, match="call it on the vector buffer"):
         packed.VectorReplayBuffer(10, 2).buffers[0].set_batch(Batch())
 

@@ -302,6 +302,7 @@ class MemoryEfficientAtariBuffer:
         depth = self._stacked_frames
         self._steps = PairedSteps(
             frame,
+            stack_argument="stacked_frames",
             stack=None if is_stacked else depth,
             stack_axis=(0, depth) if is_stacked else None,
             capacity=self._capacity,

@@ -395,5 +395,8 @@ def _each(name: str, values: Any, num_envs: int) -> Array:
         return array
     if array.shape not in ((), (1,)):
         there_are = "is 1 environment" if num_envs == 1 else f"are {plural(num_envs, 'environment')}"
-        raise InvalidStepError(f"{name} have shape {array.shape}: there {there_are}; give one value for each")
+        raise InvalidStepError(
+            f"{name} have shape {array.shape}: there {there_are}; give one value for each, or create the buffer with "
+            f"num_envs={array.size}"
+        )
     return np.broadcast_to(array, num_envs)

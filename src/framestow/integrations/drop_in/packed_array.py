@@ -17,7 +17,7 @@ MAX_BYTES = 2**30  # unpacked at once
 
 
 class PackedArray(NDArrayOperatorsMixin):
-    """Read-only array-like of the observations in ``cells``, ``(*cells.shape, *shape)``.
+    """Array-like of the observations in ``cells``, ``(*cells.shape, *shape)``, which cannot be assigned to.
 
     The axes of the cells take any NumPy index. Each index unpacks into a new array. NumPy functions and methods of
     arrays, such as ``.mean()``, unpack everything.
@@ -29,7 +29,7 @@ class PackedArray(NDArrayOperatorsMixin):
         dtype: dtype of the observations.
 
     Raises:
-        InvalidSettingsError: more than 1 GiB would be unpacked at once.
+        InvalidSettingsError: more than 1 GiB would be unpacked at once, or something is assigned.
     """
 
     def __init__(
@@ -55,6 +55,12 @@ class PackedArray(NDArrayOperatorsMixin):
                 f"{MAX_BYTES // 2**30} GiB; index fewer of them, or iterate over memory.episodes() of the buffer"
             )
         return self._read(cells.ravel()).reshape(*cells.shape, *shape)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise InvalidSettingsError(
+            f"observations[{key!r}] are assigned: stored ones are packed, and cannot be changed; add steps with add(), "
+            "or change the arrays of a sample"
+        )
 
     def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> npt.NDArray[Any]:
         if copy is False:

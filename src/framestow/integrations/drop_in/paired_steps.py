@@ -69,12 +69,15 @@ class PairedSteps:
     (Ctrl-C) a row is stored completely or not at all.
     """
 
-    def __init__(self, space: Any, frame_stack: int | None = None, **arguments: Any) -> None:
+    def __init__(
+        self, space: Any, frame_stack: int | None = None, *, stack_argument: str = "frame_stack", **arguments: Any
+    ) -> None:
         """Create the memory.
 
         Arguments:
             space: the observation space.
             frame_stack: frames per observation; ``None`` decides by shape, as ``ReplayMemory`` does.
+            stack_argument: name of the library's argument for that, for warnings.
             arguments: other arguments of the memory, which must store whole rows: ``retention="fifo"``, no budget,
                 ``n_step=1``, and a capacity that is a multiple of the number of environments.
 
@@ -84,6 +87,7 @@ class PairedSteps:
         if frame_stack is not None:
             arguments["stack_axis"] = stacks_of_depth(space, frame_stack)
         self.memory = ReplayMemory(observation_space=space, seed=0, **arguments)  # unused seed: the library draws
+        self._stack_argument = self.memory.inner.watch.frame_stack = stack_argument
         self.takes_frames = self.memory.inner.settings.layout.takes_frames
         self.copies = ContiguousCopies()
         self._newest: list[bytes] | None = None  # the newest single frames, by array, if they are known
@@ -185,6 +189,7 @@ class PairedSteps:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ |= {**state, "memory": state["memory"].load()}
+        self.memory.inner.watch.frame_stack = self._stack_argument
 
 
 class ContiguousCopies:

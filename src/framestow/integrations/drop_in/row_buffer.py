@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack
-from framestow.one_line import clause, one_line
+from framestow.one_line import clause, one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.storage.frame_storage import Storage
@@ -60,8 +61,8 @@ def as_rows_of(observations: Any, num_envs: int, frame: FrameSpec) -> Array:
         return array
     if _longer_axes(array.shape) != _longer_axes(shape):
         raise InvalidStepError(
-            f"observations have shape {array.shape}: {clause(num_envs, 'environment', 'take')} {shape}; give one "
-            "observation each"
+            f"observations have shape {array.shape}: those of {plural(num_envs, 'environment')} have {shape}; give one "
+            "of each, or create the buffer for another number of environments"
         )
     return array.reshape(shape)
 
@@ -85,7 +86,19 @@ def _cast(array: Array, dtype: np.dtype[Any]) -> Array:
     return cast
 
 
-class Dones(npt.NDArray[np.float32]):
+class StoredColumn(npt.NDArray[Any]):
+    """A copy of a column of stored steps. To assign to it raises ``InvalidSettingsError``; its own copies are free."""
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if not self.flags.writeable:
+            raise InvalidSettingsError(
+                f"element {key!r} of a column is set to {value!r}: stored steps cannot be changed, and this is a copy; "
+                "add steps with add(), or copy() the array first"
+            )
+        super().__setitem__(key, value)
+
+
+class Dones(StoredColumn):
     """End flags of steps. ``dones[newest_row] = True`` starts a new episode with the next step of each environment.
 
     Libraries set it when they reset environments during an episode. It changes no stored flag: the last step bootstraps
@@ -96,6 +109,9 @@ class Dones(npt.NDArray[np.float32]):
     newest_row: int = -1
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if self.flags.writeable:
+            super().__setitem__(key, value)
+            return
         if self.steps is None or np.ndim(key) or key != self.newest_row or not np.all(value):
             raise InvalidSettingsError(
                 f"dones[{key!r}] is set to {value!r}: stored steps cannot be changed; only dones[{self.newest_row}], "
@@ -213,7 +229,7 @@ class RowBuffer:
         if array.dtype.kind not in "biuf" or _longer_axes(array.shape) not in ([], _longer_axes(row.shape)):
             raise InvalidStepError(
                 f"{name} has shape {array.shape} and dtype {array.dtype}: it must be numbers of shape "
-                f"({self.n_envs},); give one for each environment"
+                f"({self.n_envs},); give one for each environment, or create the buffer with n_envs={array.size}"
             )
         row[:] = array.reshape(-1)
         return row
@@ -288,12 +304,13 @@ class RowBuffer:
         """
         array = np.maximum(self._column("terminated"), self.timeouts).view(Dones)
         array.steps, array.newest_row = self._steps, (self._num_rows - 1) % self.buffer_size
+        array.flags.writeable = False
         return array
 
     def _column(self, name: str, dtype: npt.DTypeLike = np.float32, shape: tuple[int, ...] = ()) -> Array:
         """Return a new read-only array of a column of ``StepSequences``; ``shape`` is the shape of one step's value."""
         rows = np.arange(self._num_stored)
-        array = np.zeros((self.buffer_size, self.n_envs, *shape), dtype)
+        array = np.zeros((self.buffer_size, self.n_envs, *shape), dtype).view(StoredColumn)
         indices = self._indices(rows[:, None], np.arange(self.n_envs))
         if rows.size:
             column = getattr(self.memory.steps_from(indices.ravel()), name)
@@ -358,8 +375,11 @@ def _frames_of(space: Any, shape: Any) -> Any:
 
 
 def _action_spec(space: Any, num_elements: int, dtype: np.dtype[Any]) -> ActionSpec:
-    """Return the spec of stored actions; those of a ``Box`` are flat, without bounds, because they come scaled."""
-    return ActionSpec((num_elements,), dtype.name) if _is_box(space) else ActionSpec.from_space(space)
+    """Return the spec of stored actions, which are flat. Those of a ``Box`` have no bounds: they come scaled."""
+    if _is_box(space):
+        return ActionSpec((num_elements,), dtype.name)
+    spec = ActionSpec.from_space(space)
+    return replace(spec, shape=(num_elements,)) if len(spec.shape) > 1 else spec
 
 
 def _is_box(space: Any) -> bool:

@@ -352,6 +352,11 @@ def _check_rewards(rewards: Any, num_envs: int, is_one: bool) -> None:
 
 def _flags(name: str, values: Any, num_envs: int) -> npt.NDArray[np.bool_]:
     flags = as_flags(name, values)
+    if num_envs == 1 and flags.size > 1:
+        raise InvalidStepError(
+            f"{name} has shape {flags.shape}: the step is of one environment; give one boolean, or use a buffer of "
+            f"several, VectorReplayBuffer(total_size, buffer_num={flags.size})"
+        )
     if flags.size != num_envs:
         raise InvalidStepError(
             f"{name} has shape {flags.shape}: there must be {num_envs} flags; give one boolean for each environment"

@@ -13,13 +13,14 @@ import torch
 from tensordict import TensorDictBase
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
+from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import ContiguousCopies, num_steps_taken
 from framestow.integrations.drop_in.pickled_memory import PickledMemory
 from framestow.integrations.torchrl.packed_pixels import PackedPixels
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, Pixels, StepBatch, name_of
 from framestow.replay.added_steps import begin_episodes, equal_rows
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.observation_layout import Stacks
+from framestow.replay.observation_layout import Stacks, stacks_on
 
 SPARE_STEPS = 256  # of the memory, for steps that no cell has after an interrupt
 MIN_ENVS = 16  # of the memory, however few environments the first batch has
@@ -69,6 +70,7 @@ class PixelSteps:
         settings: dict[str, Any],
     ) -> None:
         self.keys, self._stacks, self.num_steps = keys, stacks, num_steps
+        self._may_be_stacked = stacks is not None and stacks[0].depth > 1  # until pixels have changed
         self._names, self._copies = list(map(name_of, keys.keys)), ContiguousCopies()
         self._arguments = {
             "capacity": max(num_steps + SPARE_STEPS, num_envs),
@@ -83,16 +85,21 @@ class PixelSteps:
 
     def clear(self) -> None:
         """Remove all steps."""
-        self.memory = ReplayMemory(**self._arguments)
-        """The memory with the pixels; ``clear`` replaces it."""
+        self._own(ReplayMemory(**self._arguments))
         self._episodes: dict[int, Episode] = {}
         self._newest = np.full(self.memory.num_envs, NONE, np.int64)
+
+    def _own(self, memory: ReplayMemory) -> None:
+        self.memory = memory
+        """The memory with the pixels; ``clear`` replaces it."""
+        memory.inner.watch.frame_stack = "single frames, and frame_stack"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "memory": PickledMemory(self.memory)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__ |= {**state, "memory": state["memory"].load()}
+        self.__dict__ |= state
+        self._own(state["memory"].load())
 
     def state(self) -> dict[str, Any]:
         """Return the state without the memory, as JSON."""
@@ -102,7 +109,8 @@ class PixelSteps:
 
     def restore(self, state: dict[str, Any], memory: ReplayMemory) -> None:
         """Restore the steps of a ``state`` with its memory."""
-        self.memory, self._newest = memory, np.array(state["newest"], np.int64)
+        self._own(memory)
+        self._newest = np.array(state["newest"], np.int64)
         oldest = self.next_number - len(memory)
         stored = [episode for episode in state["episodes"] if episode[2] >= oldest]
         if stored:
@@ -133,12 +141,19 @@ class PixelSteps:
         whole = [part.reshape(*numbers.shape, *part.shape[1:]).to(numbers.device) for part in tensors]
         return dict(zip(self.keys.all_keys, whole, strict=True))
 
+    @property
+    def sampled_specs(self) -> list[FrameSpec]:
+        """Shape and dtype of the pixels that ``read`` returns of one step, of each key."""
+        if self._stacks is None:
+            return self.keys.specs
+        shapes = [
+            stacks.observation_shape(spec.shape) for stacks, spec in zip(self._stacks, self.keys.specs, strict=True)
+        ]
+        return [replace(spec, shape=shape) for spec, shape in zip(self.keys.specs, shapes, strict=True)]
+
     def read_packed(self, numbers: torch.Tensor) -> dict[Key, torch.Tensor]:
         """Return the same as ``PackedPixels``."""
-        specs = self.keys.specs
-        if self._stacks is not None:
-            shapes = [stacks.observation_shape(spec.shape) for stacks, spec in zip(self._stacks, specs, strict=True)]
-            specs = [replace(spec, shape=shape) for spec, shape in zip(specs, shapes, strict=True)]
+        specs = self.sampled_specs
         nothing = [torch.from_numpy(np.empty((0, *spec.shape), spec.dtype)) for spec in specs]
         return {
             key: PackedPixels(partial(self._read_key, key), numbers, part)
@@ -157,8 +172,8 @@ class PixelSteps:
         No cell has any step behind those, which may be in the memory.
 
         Raises:
-            InvalidStepError: single frames skip a step of their trajectory, because then stacks would be wrong. Nothing
-                is stored.
+            InvalidStepError: single frames skip a step of their trajectory, because then stacks would be wrong; or they
+                are stacks already. Nothing is stored.
         """
         if self._stacks is not None and steps.is_skipping.any():
             at = int(steps.is_skipping.argmax())
@@ -167,6 +182,8 @@ class PixelSteps:
                 "before, so their stack is unknown; add all steps in order, without MultiStepTransform, or stack in "
                 "the environment"
             )
+        if self._may_be_stacked:
+            self._check_not_stacked(steps)
         first = self.next_number
         plan = self._plan(steps, first, len(steps))
         try:
@@ -181,6 +198,23 @@ class PixelSteps:
                 if episode.newest >= first:  # its pixels are the caller's arrays
                     plan.episodes[number] = episode._replace(pixels=tuple(part.copy() for part in episode.pixels))
             self._episodes, self._newest = plan.episodes, plan.newest
+
+    def _check_not_stacked(self, steps: StepBatch) -> None:
+        """Raise ``InvalidStepError`` if what should be single frames are stacks, shifted by a frame with each step."""
+        for spec, stacks, before, after in zip(
+            self.keys.specs, self._stacks or (), steps.pixels, steps.next_pixels, strict=True
+        ):
+            changed = ~equal_rows(before, after)
+            self._may_be_stacked &= not changed.any()
+            if len(spec.shape) < 3 or spec.shape[stacks.axis] % stacks.depth or not changed.any():
+                continue
+            given = stacks_on(spec.shape, stacks.axis, stacks.depth)
+            is_shifted = equal_rows(given.split(before)[:, 1:], given.split(after)[:, :-1])
+            if (is_shifted | ~changed).all():
+                raise InvalidStepError(
+                    f"frame_stack is {stacks.depth}: the pixels of shape {spec.shape} are stacks of {stacks.depth} "
+                    "frames already, and would be stacked again; leave frame_stack out: each frame is stored once then"
+                )
 
     def _add_group(self, steps: StepBatch, plan: Plan, group: slice) -> None:
         """Store steps from different environments."""

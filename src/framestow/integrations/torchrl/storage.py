@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from multiprocessing.context import get_spawning_popen
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -30,9 +30,10 @@ from framestow.frames.stacking import StackPadding
 from framestow.integrations.drop_in.paired_steps import check_frame_stack
 from framestow.integrations.drop_in.pickled_memory import memory_from_arrays, memory_to_arrays
 from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps, stacks_along
-from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys
-from framestow.one_line import one_line
-from framestow.replay.memory import ReplayMemory, describe_memory
+from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys, name_of
+from framestow.one_line import one_line, shapes
+from framestow.replay.byte_amounts import format_bytes
+from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import check_unpacking
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
@@ -194,9 +195,16 @@ class FramestowStorage(LazyTensorStorage):  # type: ignore[misc]  # TorchRL is t
         return self._require_pixels().memory
 
     def __repr__(self) -> str:
-        pixels, size = self._pixels, self.max_size
-        empty = (f"0 of {size:,} transitions",)
-        return one_line(self, lambda: empty if pixels is None else describe_memory(pixels.memory, len(self), size))
+        def details() -> Iterator[str]:
+            yield f"{len(self):,} of {self.max_size:,} steps"
+            if self._pixels is not None:
+                yield format_bytes(self._pixels.memory.nbytes)
+                for key, spec in zip(self._pixels.keys.keys, self._pixels.sampled_specs, strict=True):
+                    yield f"{name_of(key)} {shapes(spec)}"
+            if self._frame_stack is not None:
+                yield f"frame_stack {self._frame_stack}"
+
+        return one_line(self, details)
 
     def set(self, cursor: Index, data: Any, *, set_cursor: bool = True) -> None:
         """Write ``data`` at ``cursor``, the next positions; with ``set_cursor=False`` write only the other keys."""
