@@ -46,11 +46,11 @@ STATES = {
 PASSED_ON = {
     "--{_flag(name)} {rest}",
     "{self._replacer.broken}",
-    "{self.dataset.id}: episode {number}: {error}",
     "{refusals[0]}",
     "{_shorten(printed.getvalue(), command)}",
     "{str(error)}",
     "{text}",
+    "{where}: {error}",
     "{why}",
 }
 
@@ -63,6 +63,7 @@ INNER = {
 # The ValueErrors of these modules say how stored bytes are damaged; the DamagedDataError around them says what to do.
 INNER_VALUE_ERRORS = {
     "offline/dqn_checkpoint.py",
+    "offline/minari_files.py",
     "replay/action_spec.py",
     "replay/memory_settings.py",
     "replay/samplers/emphasize_recent.py",

@@ -75,6 +75,7 @@ class ReceivedMemory:
     def __init__(self, files: list[tuple[str, int]], threads: int) -> None:
         self._folder, self._threads = TemporaryDirectory(prefix=PREFIX), threads
         self._files = [(_path_in(self._folder.name, name), size) for name, size in reversed(files)]  # still to come
+        self._size = sum(size for _, size in files)
         self._file: IO[bytes] | None = None
         self._left = 0  # bytes of the newest file that are still to come
 
@@ -83,7 +84,7 @@ class ReceivedMemory:
         while not self._left and self._files:
             self._begin_file()
         if self._file is None or not self._left:
-            raise DamagedDataError("the memory in the pickle has more bytes than were written; use another copy of it")
+            raise DamagedDataError(f"a pickled memory goes on after its {self._size:,} bytes; load another copy of it")
         size = min(self._left, PIECE_BYTES)
         self._file.write(piece if isinstance(piece, bytes) else piece.to_bytes(size, "little"))
         self._left -= size
