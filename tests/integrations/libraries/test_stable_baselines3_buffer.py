@@ -212,7 +212,7 @@ class TestRefusals:
             filled(ReplayBuffer, 2).dones[0] = True
 
     def test_arrays_cannot_be_written_to(self):
-        with pytest.raises(ValueError, match="read-only"):
+        with pytest.raises(ValueError, match="stored steps cannot be changed, and this is a copy"):
             filled(ReplayBuffer, 2).rewards[0] = 1
 
     def test_unpacking_everything(self):
@@ -237,7 +237,7 @@ class TestRefusals:
         [
             (
                 np.zeros((2, 6, 5, 4), np.uint8),
-                r"^observations have shape \(2, 6, 5, 4\): 2 environments take ",
+                r"^observations have shape \(2, 6, 5, 4\): those of 2 environments have ",
             ),
             (np.full((2, 4, 6, 5), 0.5), "^observations have dtype float64: some values would change in uint8"),
             (np.full((2, 4, 6, 5), 256), "^observations have dtype int64: some values would change in uint8"),
