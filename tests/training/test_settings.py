@@ -14,6 +14,9 @@ from framestow.replay.samplers.uniform import Uniform
 from framestow.training.recipes import RECIPES
 from framestow.training.settings import FROM_RECIPE, Change, Settings, changes_on_resume, read_settings
 
+NAMES = [field.name for field in dataclasses.fields(Settings)]
+CHANGE = [field.name for field in dataclasses.fields(Change)]
+DEEP = "deep"  # in its place a list nested 10,000 deep is written
 DOCS = Path(__file__).parents[2] / "docs" / "training.md"
 
 
@@ -36,16 +39,17 @@ def test_the_documents_table_has_every_setting_with_its_default(field: dataclass
 @pytest.mark.parametrize(
     ("name", "value", "rule"),
     [
-        ("steps", 0, "it must be at least 1"),
-        ("num_envs", -3, "it must be at least 1"),
+        ("steps", 0, "it must be from 1 to 1,000,000,000,000"),
+        ("num_envs", -3, "it must be from 1 to 1,024"),
         ("epsilon_end", 1.5, "it must be a probability from 0 to 1"),
-        ("epsilon_steps", -1, "it must be at least 0"),
+        ("epsilon_steps", -1, "it must be from 0 to 1,000,000,000,000"),
         ("discount", float("nan"), "it must be a probability from 0 to 1"),
-        ("learning_rate", 0.0, "it must be a finite number above 0"),
-        ("learning_rate_falls_after", 0, "it must be at least 1"),
+        ("learning_rate", 0.0, "it must be above 0 and at most 1,000"),
+        ("learning_rate_falls_after", 0, "it must be from 1 to 1,000,000,000,000"),
         ("storage", "zip", "it must be one of packed, raw"),
         ("device", "tpu", "it must be one of auto, cpu, cuda, mps"),
-        ("seed", -1, "it must be at least 0"),
+        ("game", "../../keys", "it must be at most 64 letters, digits, spaces, - and _, perhaps after ALE/"),
+        ("seed", -1, "it must be from 0 to 9,223,372,036,854,775,807"),
         ("memory", 1e6, "it must be of type int"),
         ("batch_size", True, "it must be of type int"),
         ("clip_rewards", 1, "it must be of type bool"),
@@ -59,6 +63,16 @@ def test_an_invalid_value_is_refused_with_its_rule(name: str, value: Any, rule: 
     expected = f"{name} is {value!r}: {rule}; give another --{name.replace('_', '-')}"
 
     with pytest.raises(InvalidSettingsError, match=re.escape(expected)):
+        Settings(**{"game": "Pong", name: value})
+
+
+NUMBERS = [field.name for field in dataclasses.fields(Settings) if re.match("int|float", str(field.type))]
+
+
+@pytest.mark.parametrize("value", [10**19, -(10**19), 10**400, 1e300, float("inf"), float("nan")])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_every_number_has_an_upper_bound(name: str, value: float) -> None:
+    with pytest.raises(InvalidSettingsError, match=rf"^{name} is .{{1,82}}: it must be .*; give another --"):
         Settings("Pong", **{name: value})
 
 
@@ -87,13 +101,17 @@ def test_settings_are_equal_after_writing_and_reading(tmp_path: Path) -> None:
         (
             lambda document: document["settings"].update(colour="red"),
             IncompatibleError,
-            "the setting colour is unknown",
+            "the setting 'colour' is unknown",
         ),
-        (lambda document: document["settings"].pop("stack"), IncompatibleError, "the setting stack is missing"),
+        (lambda document: document["settings"].pop("stack"), IncompatibleError, "the setting 'stack' is missing"),
         (lambda document: document["settings"].update(stack="4"), InvalidSettingsError, "stack is '4'"),
         (lambda document: document.update(version=9), IncompatibleError, "'framestow run' version 9"),
         (lambda document: document.clear(), IncompatibleError, "is not a settings.json file"),
-        (lambda document: document.update(changes=[{"step": 3}]), IncompatibleError, "is not a settings.json file"),
+        (
+            lambda document: document.update(changes=[{"step": 3}]),
+            InvalidSettingsError,
+            "changes has a dict: a change has ",
+        ),
     ],
 )
 def test_an_invalid_settings_file_is_refused(tmp_path: Path, change: Any, error: type[Exception], message: str) -> None:
@@ -104,6 +122,37 @@ def test_an_invalid_settings_file_is_refused(tmp_path: Path, change: Any, error:
 
     with pytest.raises(error, match=re.escape(message)):
         read_settings(path)
+
+
+@pytest.mark.parametrize("path", ["", "format", "version", "settings", "changes", "change", *CHANGE, *NAMES, "unknown"])
+def test_any_value_in_a_settings_file_is_taken_or_refused(tmp_path: Path, path: str) -> None:
+    file = tmp_path / "settings.json"
+    for value in (None, True, -1, 10**400, 0.5, "x" * 10**5, "\x1b]0;", [1] * 9, {"a": 1}, DEEP):
+        document = json.loads(Settings("Pong").to_json([Change(0, "steps", 1, 2)]))
+        places = {"change": document["changes"], **dict.fromkeys(CHANGE, document["changes"][0])}
+        place = places.get(path, document if path in document else document["settings"])
+        place[0 if path == "change" else path] = value
+        file.write_text(json.dumps(document if path else value).replace(json.dumps(DEEP), "[" * 10_000 + "]" * 10_000))
+
+        try:
+            read_settings(file)
+        except (InvalidSettingsError, IncompatibleError) as error:
+            message = str(error)
+            assert message.startswith(str(file))
+            named = {"change": "changes", "before": "steps", "after": "steps"}.get(path, path)  # by the message
+            assert named in message or "is not a settings.json" in message or path in ("format", "version")
+            assert len(message) < 1_000
+            assert message.isprintable()
+
+
+def test_a_settings_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "settings.json"
+    text = Settings("Pong").to_json()
+
+    for end in range(0, len(text) - 2, 97):
+        file.write_text(text[:end])
+        with pytest.raises(IncompatibleError, match=r"is not a settings\.json file"):
+            read_settings(file)
 
 
 def test_a_resumed_run_may_change_how_long_and_where_it_runs() -> None:

@@ -29,7 +29,7 @@ UNITS = {
 FORMS = "give bytes such as 2_000_000_000, or a number with a unit such as '1 GiB', '512 MiB', '1.5 GB' or '2G'"
 
 # A number, such as 1.5 or 2_000_000, and a unit or none.
-_WRITTEN = re.compile(r"([0-9][0-9_,]*(?:\.[0-9]+)?|\.[0-9]+)\s*([A-Za-z]*)")
+_WRITTEN = re.compile(r"([0-9][0-9_,]{0,30}(?:\.[0-9]{1,30})?|\.[0-9]{1,30})\s*([A-Za-z]*)")
 
 
 def format_bytes(num_bytes: float) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -17,6 +18,7 @@ from framestow.machine_limits import num_cores
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import Retention, check_retention
 from framestow.replay.memory_settings import MAX_N_STEP
+from framestow.replay.observation_layout import MAX_STACK
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
@@ -153,7 +155,9 @@ class Settings:
     threads: int = setting(FROM_RECIPE, "CPU threads of PyTorch; 0 takes all cores.", may_change=True)
 
     def __post_init__(self) -> None:
-        from_recipe = find_recipe(self.recipe).values_for(num_cores())
+        is_short = isinstance(self.recipe, str) and len(self.recipe) < MOST_SHOWN
+        recipe = self.recipe if is_short else _check_field("recipe", self.recipe)
+        from_recipe = find_recipe(recipe).values_for(num_cores())
         for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             value = from_recipe[field.name] if value is FROM_RECIPE else value
@@ -240,28 +244,44 @@ def read_settings(path: Path) -> tuple[Settings, list[Change]]:
     """Return the settings of a settings.json file and how they changed. Every setting is checked again.
 
     Raises:
-        IncompatibleError: the file is no settings.json, or this version does not know one of its settings.
-        InvalidSettingsError: a value is out of its range.
+        IncompatibleError: the file is no settings.json, or of a version with other settings.
+        InvalidSettingsError: a value is out of its range; the message names the file and the setting.
     """
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         found = (document["format"], document["version"])
-        values = dict(document["settings"])
-        changes = [Change(**change) for change in document.get("changes", [])]
-    except (ValueError, KeyError, TypeError) as error:
+        values, changes = dict(document["settings"]), list(document.get("changes", ()))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise IncompatibleError(
             f"{path} is not a settings.json file ({error}): a run folder needs one; give another run folder"
         ) from error
     if found != (FORMAT, VERSION):
         raise IncompatibleError(
-            f"{path} is {found[0]!r} version {found[1]}: this framestow reads {FORMAT!r} version {VERSION}; "
-            "use the version of framestow that wrote it"
+            f"{path} is {shown(found[0])} version {shown(found[1])}: this framestow reads {FORMAT!r} version "
+            f"{VERSION}; use the version of framestow that wrote it"
         )
     known = {field.name for field in dataclasses.fields(Settings)}
     for name in sorted(values.keys() ^ known):
         problem = "is missing" if name in known else "is unknown"
-        raise IncompatibleError(f"{path}: the setting {name} {problem}; use the version of framestow that wrote it")
-    return Settings(**values), changes
+        raise IncompatibleError(
+            f"{path}: the setting {shown(name)} {problem}; use the version of framestow that wrote it"
+        )
+    try:
+        return Settings(**values), [_read_change(change) for change in changes]
+    except InvalidSettingsError as error:
+        raise InvalidSettingsError(f"{path}: {error}") from error
+
+
+def _read_change(change: Any) -> Change:
+    names = {field.name for field in dataclasses.fields(Change)}
+    if not isinstance(change, dict) or change.keys() != names:
+        raise InvalidSettingsError(f"changes has {shown(change)}: a change has {', '.join(sorted(names))}")
+    steps, name = change["agent_steps"], change["setting"]
+    if type(steps) is not int or not 0 <= steps <= MOST_STEPS:
+        raise InvalidSettingsError(f"changes: agent_steps is {shown(steps)}: it must be from 0 to {MOST_STEPS:,}")
+    if not isinstance(name, str) or name not in Settings.__dataclass_fields__:
+        raise InvalidSettingsError(f"changes: setting is {shown(name)}: it must be the name of a setting")
+    return Change(steps, name, *(_check_field(name, change[key]) for key in ("before", "after")))
 
 
 def changes_on_resume(run_has: Settings, asked: Settings, agent_steps: int) -> list[Change]:
@@ -302,45 +322,54 @@ def memory_errors_name_options() -> Iterator[None]:
 # Setting that an error of ``ReplayMemory`` about its argument is about, where the names differ.
 _SETTING_OF_ARGUMENT = {"capacity": "memory", "max_bytes": "memory_bytes", "num_envs": "num_envs"}
 
-_Rule = tuple[Callable[[Any], bool], str]
+_Rule = tuple[Callable[[Any], Any], str]
+_GAME = re.compile(r"(ALE/)?[\w -]{0,64}")  # becomes a part of file names
 
 
-def _at_least(least: int) -> _Rule:
-    return lambda value: value >= least, f"must be at least {least}"
+def _from(least: float, most: float) -> _Rule:
+    return lambda value: least <= value <= most, f"must be from {least:,} to {most:,}"
 
 
+def _above_0(most: float) -> _Rule:
+    return lambda value: 0.0 < value <= most, f"must be above 0 and at most {most:,}"
+
+
+MOST_STEPS, MOST_SHOWN = 10**12, 80  # agent steps; characters of a value in a message
 _PROBABILITY: _Rule = (lambda value: 0.0 <= value <= 1.0, "must be a probability from 0 to 1")
-_POSITIVE: _Rule = (lambda value: 0.0 < value < float("inf"), "must be a finite number above 0")
 
-_RULES: dict[str, _Rule] = {  # by setting: a check of its value, and what the error says
-    "seed": _at_least(0),
-    "steps": _at_least(1),
-    "num_envs": _at_least(1),
-    "actors": _at_least(0),
-    "shards": _at_least(1),
-    "workers": _at_least(0),
-    "memory": _at_least(1),
-    "stack": _at_least(1),
-    "batch_size": _at_least(1),
-    "train_every": _at_least(1),
-    "warmup": _at_least(1),
-    "target_every": _at_least(1),
-    "learning_rate": _POSITIVE,
-    "learning_rate_falls_after": (lambda value: value is None or value >= 1, "must be at least 1"),
-    "optimizer_epsilon": _POSITIVE,
-    "max_grad_norm": (lambda value: value is None or 0.0 < value < float("inf"), "must be a finite number above 0"),
-    "atoms": _at_least(2),
-    "support": _POSITIVE,
-    "n_step": (lambda value: 1 <= value <= MAX_N_STEP, f"must be from 1 to {MAX_N_STEP}"),
-    "priority_exponent": (lambda value: 0.0 <= value <= 10.0, "must be from 0 to 10"),
+# By setting: a check of its value, and what the error says. Every number has an upper bound, since settings.json may be
+# a stranger's. ``None`` is allowed where the type of the setting has it.
+_RULES: dict[str, _Rule] = {
+    "game": (_GAME.fullmatch, "must be at most 64 letters, digits, spaces, - and _, perhaps after ALE/"),
+    "seed": _from(0, 2**63 - 1),
+    "steps": _from(1, MOST_STEPS),
+    "num_envs": _from(1, 1_024),
+    "actors": _from(0, 1_024),
+    "shards": _from(1, 1_024),
+    "workers": _from(0, 1_024),
+    "memory": _from(1, 10**10),
+    "memory_bytes": (lambda value: len(value) <= 40, "must be a number of bytes such as '1 GiB'"),
+    "stack": _from(1, MAX_STACK),
+    "batch_size": _from(1, 16_384),
+    "train_every": _from(1, MOST_STEPS),
+    "warmup": _from(1, MOST_STEPS),
+    "target_every": _from(1, MOST_STEPS),
+    "learning_rate": _above_0(1_000),
+    "learning_rate_falls_after": _from(1, MOST_STEPS),
+    "optimizer_epsilon": _above_0(1_000),
+    "max_grad_norm": _above_0(10**9),
+    "atoms": _from(2, 1_024),
+    "support": _above_0(10**9),
+    "n_step": _from(1, MAX_N_STEP),
+    "priority_exponent": _from(0, 10),
     "priority_beta": _PROBABILITY,
-    "priority_beta_steps": (lambda value: value is None or value >= 1, "must be at least 1"),
+    "priority_beta_steps": _from(1, MOST_STEPS),
     "discount": _PROBABILITY,
     "epsilon_start": _PROBABILITY,
     "epsilon_end": _PROBABILITY,
-    "epsilon_steps": (lambda value: value is None or value >= 0, "must be at least 0"),
-    "checkpoint_every": _at_least(1),
-    "threads": _at_least(0),
+    "epsilon_steps": _from(0, MOST_STEPS),
+    "checkpoint_every": _from(1, MOST_STEPS),
+    "threads": _from(0, 1_024),
 }
 
 _TYPES: dict[str, tuple[type[Any], ...]] = {
@@ -359,20 +388,29 @@ _CHOICES = {name: get_args(kind) for name, kind in get_type_hints(Settings).item
 def _check_field(name: str, value: Any) -> Any:
     declared = "str" if name in _CHOICES else str(Settings.__dataclass_fields__[name].type)
     is_flag_for_number = isinstance(value, bool) and declared != "bool"
+    way_out = f"give another --{_flag(name)}"
     if is_flag_for_number or not isinstance(value, _TYPES[declared]):
-        raise InvalidSettingsError(f"{name} is {value!r}: it must be of type {declared}; give another --{_flag(name)}")
+        raise InvalidSettingsError(f"{name} is {shown(value)}: it must be of type {declared}; {way_out}")
     choices = _CHOICES.get(name, (value,))
     if value not in choices:
-        nearest = get_close_matches(value, choices, n=1)
+        nearest = get_close_matches(value[:MOST_SHOWN], choices, n=1)
         raise InvalidSettingsError(
-            f"{name} is {value!r}: it must be one of {', '.join(choices)}; give another --{_flag(name)}"
+            f"{name} is {shown(value)}: it must be one of {', '.join(choices)}; {way_out}"
             + "".join(f": did you mean {name!r}?" for name in nearest)
         )
-    if name in _RULES:
+    if name in _RULES and value is not None:
         holds, rule = _RULES[name]
         if not holds(value):
-            raise InvalidSettingsError(f"{name} is {value!r}: it {rule}; give another --{_flag(name)}")
+            raise InvalidSettingsError(f"{name} is {shown(value)}: it {rule}; {way_out}")
     return float(value) if declared.startswith("float") and value is not None else value
+
+
+def shown(value: Any) -> str:
+    """Return ``value`` as an error message shows it: however long or deep it is, a little of it."""
+    if isinstance(value, (dict, list)):
+        return f"a {type(value).__name__}"
+    text = repr(value) if not isinstance(value, int) or value.bit_length() < 500 else f"{value:#x}"
+    return text if len(text) <= MOST_SHOWN else text[:MOST_SHOWN] + "…"
 
 
 def _flag(name: str) -> str:
