@@ -134,7 +134,7 @@ def measure_saving() -> dict[str, Any]:
         for number in range(SAVES):
             play.append(NEW_STEPS)
             seconds_of["checkpoint, what is new"].append(seconds(lambda number=number: checkpoint(3 + number, "run")))
-        agent_file = next((root / "run").rglob("agent.pt"))
+        agent_file = next((root / "run").rglob("agent.safetensors"))
         figures["bytes"] = {
             "store": sum(path.stat().st_size for path in (root / "store").iterdir()),
             "agent": agent_file.stat().st_size,

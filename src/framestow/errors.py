@@ -13,7 +13,7 @@ Each class also derives from a built-in error, so ``except ValueError`` works to
     ├── NothingToSampleError (LookupError)     the memory does not have the requested transitions
     ├── DamagedDataError (OSError)             stored bytes differ from what was written
     │   └── DamagedSegmentError                bytes of a segment of frames; has its environment and number
-    ├── CheckpointError (OSError)              a checkpoint could not be written; the previous one is intact
+    ├── CheckpointError (OSError)              a checkpoint could not be written or read; no other one was changed
     ├── DivergedError (ArithmeticError)         loss or weights of a training are not finite
     ├── IncompatibleError (ValueError)         a saved memory or run has other settings
     ├── ForkedLoaderError (RuntimeError)       a loader was used in a forked process
@@ -89,7 +89,7 @@ class DamagedSegmentError(DamagedDataError):
 
 
 class CheckpointError(FramestowError, OSError):
-    """A checkpoint could not be written. The previous one is intact."""
+    """A checkpoint could not be written, or has what framestow does not write. No other checkpoint was changed."""
 
 
 class DivergedError(FramestowError, ArithmeticError):

@@ -57,18 +57,18 @@ def test_the_target_network_is_copied_only_every_target_every_updates() -> None:
 
 
 def test_the_learning_rate_stays_then_falls_to_half_a_third_and_a_quarter() -> None:
-    agent = build_agent(
-        learning_rate=1e-3, learning_rate_falls_after=40, train_every=4, optimizer="rmsprop"
-    )  # 10 updates
-    rates = {}
+    falling = {"learning_rate": 1e-3, "learning_rate_falls_after": 40, "train_every": 4, "optimizer": "rmsprop"}
+    agent, state = build_agent(**falling), build_agent(**falling).state_dict()
+    rates = {1: 1e-3, 10: 1e-3, 20: 1e-3 / 2, 30: 1e-3 / 3, 40: 1e-3 / 4}  # by update; the 10th is step 40
 
-    for update in range(41):
-        rates[update] = agent.learning_rate
-        agent.learn(random_batch(update))
-        assert [group["lr"] for group in agent.state_dict()["optimizer"]["param_groups"]] == [rates[update]]
-
-    assert {1e-3} == {rates[update] for update in range(11)}
-    assert [rates[update] for update in (20, 30, 40)] == pytest.approx([1e-3 / 2, 1e-3 / 3, 1e-3 / 4])
+    for update, rate in rates.items():
+        constant = build_agent(learning_rate=rate, optimizer="rmsprop")
+        for one in (agent, constant):
+            one.load_state_dict({**state, "num_updates": update})
+        assert agent.learning_rate == pytest.approx(rate)
+        for one in (agent, constant):
+            one.learn(random_batch(update))
+        assert _equal(_weights(agent), _weights(constant))
 
 
 def test_the_first_step_of_adam_is_as_long_as_the_fallen_learning_rate() -> None:

@@ -7,7 +7,7 @@ import torch
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.training.checkpoint import RunState
+from framestow.training.checkpoint import RunState, load_memory, read_agent, read_agent_steps, read_rest
 
 NUM_STEPS = 700  # of the memory: more than two segments
 
@@ -23,6 +23,12 @@ def run_state(agent_steps: int, store: Path | None = None) -> RunState:
 def grown(state: RunState, agent_steps: int) -> RunState:
     """Return a later state of the same run, with more steps in its memory."""
     return _state(agent_steps, _with_steps(state.memory, agent_steps))
+
+
+def read_checkpoint(checkpoint: Path, memory_on_disk: bool = False) -> RunState:
+    """Return the state that a checkpoint has."""
+    memory = load_memory(checkpoint, memory_on_disk)
+    return RunState(read_agent_steps(checkpoint), read_agent(checkpoint), memory, read_rest(checkpoint))
 
 
 def _state(agent_steps: int, memory: ReplayMemory) -> RunState:

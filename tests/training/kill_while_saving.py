@@ -10,8 +10,8 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from framestow.training.checkpoint import newest_checkpoint, read_checkpoint, remove_unfinished, write_checkpoint
-from training.checkpoint_states import grown, run_state
+from framestow.training.checkpoint import newest_checkpoint, remove_unfinished, write_checkpoint
+from training.checkpoint_states import grown, read_checkpoint, run_state
 from training.kills.killable import die_before_disk_operation
 from training.kills.run_contents import contents, differences, strangers
 
@@ -33,7 +33,7 @@ def die_at_each_stage(folder: Path, on_disk: bool, every: int) -> int:
             return 1
         if not os.WIFSIGNALED(status):
             return os.waitstatus_to_exitcode(status)  # it finished: every step was died before
-        found = read_checkpoint(newest, "cpu", on_disk)
+        found = read_checkpoint(newest, on_disk)
         if changed := differences(expected[found.agent_steps], contents(found)):
             sys.stdout.write(f"the checkpoint of step {found.agent_steps} is not what was saved: {changed}\n")
             return 1
@@ -52,7 +52,7 @@ def write_old(folder: Path, on_disk: bool) -> None:
 def write_new(folder: Path, on_disk: bool, steps_before: int) -> None:
     old = newest_checkpoint(folder / "checkpoints")
     assert old is not None
-    state = grown(read_checkpoint(old, "cpu", on_disk), NEW)
+    state = grown(read_checkpoint(old, on_disk), NEW)
     die_before_disk_operation(steps_before, folder)
     write_checkpoint(folder / "checkpoints", state)
 

@@ -18,12 +18,10 @@ from framestow.training.checkpoint import (
     RunState,
     memory_store,
     newest_checkpoint,
-    read_agent,
-    read_checkpoint,
     remove_unfinished,
     write_checkpoint,
 )
-from training.checkpoint_states import grown, run_state
+from training.checkpoint_states import grown, read_checkpoint, run_state
 from training.full_disk import no_file_larger_than
 from training.kills.run_contents import strangers
 
@@ -57,7 +55,7 @@ def test_a_checkpoint_is_equal_after_writing_and_reading(checkpoints: Path) -> N
     path = write_checkpoint(checkpoints, run_state(40))
 
     assert newest_checkpoint(checkpoints) == path
-    _assert_equal_states(run_state(40), read_checkpoint(path, "cpu"))
+    _assert_equal_states(run_state(40), read_checkpoint(path))
 
 
 def test_a_folder_without_checkpoints_has_no_newest(checkpoints: Path) -> None:
@@ -95,7 +93,7 @@ def test_a_sync_that_fails_at_any_stage_leaves_the_previous_one_or_the_new_one(
         assert found is not None
         assert found == previous or outcomes[-1] == "nothing" or found.name == "step-000000000080"
         expected_state = run_state(40) if found == previous else grown(run_state(40), 80)
-        _assert_equal_states(expected_state, read_checkpoint(found, "cpu"))
+        _assert_equal_states(expected_state, read_checkpoint(found))
         shutil.rmtree(checkpoints)
         shutil.rmtree(memory_store(checkpoints))
 
@@ -112,7 +110,7 @@ def test_a_file_that_the_system_cuts_short_leaves_the_previous_one(checkpoints: 
         write_checkpoint(checkpoints, run_state(80))
 
     assert _names(checkpoints) == ["step-000000000040"]
-    _assert_equal_states(run_state(40), read_checkpoint(previous, "cpu"))
+    _assert_equal_states(run_state(40), read_checkpoint(previous))
 
 
 def test_the_first_checkpoint_that_fails_says_that_the_run_has_no_other(checkpoints: Path) -> None:
@@ -150,17 +148,17 @@ def test_left_over_files_of_a_killed_process_are_removed_and_the_newest_checkpoi
     write_checkpoint(checkpoints, grown(state, 80))
     (checkpoints / "aside").rename(checkpoints / "step-000000000040")
     (checkpoints / "step-000000000090.partial").mkdir()
-    (checkpoints / "step-000000000090.partial" / "agent.pt").write_bytes(b"half")
+    (checkpoints / "step-000000000090.partial" / "agent.safetensors").write_bytes(b"half")
     grown(state, 90).memory.save(memory_store(checkpoints), keep_previous=True)
 
     remove_unfinished(checkpoints)
 
     assert _names(checkpoints) == ["step-000000000080"]
     assert strangers(checkpoints.parent) == []
-    _assert_equal_states(grown(run_state(40), 80), read_checkpoint(checkpoints / "step-000000000080", "cpu"))
+    _assert_equal_states(grown(run_state(40), 80), read_checkpoint(checkpoints / "step-000000000080"))
 
 
-@pytest.mark.parametrize("name", ["MANIFEST", "agent.pt", "state.npz"])
+@pytest.mark.parametrize("name", ["MANIFEST", "agent.safetensors", "state.npz"])
 def test_the_previous_checkpoint_stays_while_the_newest_is_damaged(checkpoints: Path, name: str) -> None:
     state = run_state(40)
     previous = write_checkpoint(checkpoints, state)
@@ -180,7 +178,7 @@ def test_files_that_framestow_did_not_write_stay_in_an_unfinished_checkpoint(che
     write_checkpoint(checkpoints, run_state(40))
     partial = checkpoints / "step-000000000090.partial"
     partial.mkdir()
-    for name in ("agent.pt", "notes.txt"):
+    for name in ("agent.safetensors", "notes.txt"):
         (partial / name).write_bytes(b"half")
 
     remove_unfinished(checkpoints)
@@ -210,7 +208,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again_with_an_empty_mem
     assert ([], ["LOCK", "notes.txt"]) == (_names(checkpoints), _names(memory_store(checkpoints)))
 
 
-@pytest.mark.parametrize("name", ["MANIFEST", "agent.pt", "state.npz"])
+@pytest.mark.parametrize("name", ["MANIFEST", "agent.safetensors", "state.npz"])
 def test_a_flipped_byte_is_found_and_its_file_named(checkpoints: Path, name: str) -> None:
     checkpoint = write_checkpoint(checkpoints, run_state(40))
     path = checkpoint / name
@@ -221,7 +219,7 @@ def test_a_flipped_byte_is_found_and_its_file_named(checkpoints: Path, name: str
         damaged[offset] ^= 0x10
         path.write_bytes(damaged)
         with pytest.raises(DamagedDataError, match=re.escape(f"{path}: its checksum is wrong")):
-            read_checkpoint(checkpoint, "cpu")
+            read_checkpoint(checkpoint)
 
 
 def test_a_checkpoint_of_another_version_is_refused(checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,15 +228,7 @@ def test_a_checkpoint_of_another_version_is_refused(checkpoints: Path, monkeypat
         checkpoint = write_checkpoint(checkpoints, run_state(40))
 
     with pytest.raises(IncompatibleError, match="it is version 99 of a 'framestow checkpoint'"):
-        read_checkpoint(checkpoint, "cpu")
-
-
-def test_loading_an_agent_unpickles_no_code(checkpoints: Path) -> None:
-    state = run_state(40)
-    checkpoint = write_checkpoint(checkpoints, RunState(40, {"weights": Path("/")}, state.memory, state.rest))
-
-    with pytest.raises(Exception, match="weights_only"):
-        read_agent(checkpoint, "cpu")
+        read_checkpoint(checkpoint)
 
 
 def test_the_memory_of_a_checkpoint_is_an_ordinary_saved_memory(checkpoints: Path) -> None:
@@ -270,4 +260,4 @@ def test_the_next_checkpoint_removes_the_files_of_a_failed_one(checkpoints: Path
     path = write_checkpoint(checkpoints, grown(later, 120))
 
     assert strangers(checkpoints.parent) == []
-    _assert_equal_states(grown(grown(run_state(40), 80), 120), read_checkpoint(path, "cpu"))
+    _assert_equal_states(grown(grown(run_state(40), 80), 120), read_checkpoint(path))

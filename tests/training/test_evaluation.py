@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from framestow.envs import SerialVectorEnv
 from framestow.errors import IncompatibleError, InvalidSettingsError
-from framestow.training.checkpoint import read_checkpoint, write_checkpoint
+from framestow.training.checkpoint import write_checkpoint
 from framestow.training.loop import start_run, train
 from framestow.training.playing import (
     PROTOCOLS,
@@ -30,6 +30,7 @@ from framestow.training.run_folder import RunFolder
 from framestow.training.value_bars import BAR, CHOSEN, draw_values
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
+from training.checkpoint_states import read_checkpoint
 
 
 class Countdown(gymnasium.Env[NDArray[np.uint8], np.int64]):
@@ -167,7 +168,7 @@ def test_an_evaluation_of_no_games_is_refused() -> None:
 
 def test_a_player_reads_whole_checkpoints_while_they_are_replaced(tmp_path: Path) -> None:
     folder = _trained_folder(tmp_path)
-    state = read_checkpoint(folder.newest_checkpoint(), "cpu")
+    state = read_checkpoint(folder.newest_checkpoint())
     is_over = threading.Event()
 
     def go_on_saving() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framestow.errors import InvalidSettingsError
-from framestow.training.checkpoint import pack_state, unpack_state
+from framestow.training.packed_state import pack_state, unpack_state
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 STATES = st.dictionaries(
@@ -58,5 +58,5 @@ def test_values_that_need_pickle_are_refused_with_their_place(value: Any) -> Non
 def test_bytes_that_are_no_state_are_refused() -> None:
     packed = pack_state({"a": np.arange(9)})
     for damaged in (b"", b"PK", packed[:-30]):
-        with pytest.raises(ValueError, match=r"not a packed state|Cannot load file|allow_pickle"):
+        with pytest.raises(ValueError, match="not a packed state"):
             unpack_state(damaged)

@@ -11,7 +11,7 @@ import pytest
 from framestow.agents.dqn import DQN
 from framestow.cli import main
 from framestow.replay.memory import ReplayMemory
-from framestow.training.checkpoint import newest_checkpoint, read_agent
+from framestow.training.checkpoint import newest_checkpoint, restore_agent
 from framestow.training.loop import start_run, train
 from framestow.training.run_folder import RunFolder
 from oracles.numbered_steps import numbered_memory, play_episode
@@ -33,7 +33,7 @@ def test_the_page_of_a_run_has_the_values_and_the_td_errors_of_its_newest_checkp
 
     settings, memory = RunFolder.open(run).settings(), ReplayMemory.open(run / "memory")
     agent = DQN(memory.inner.settings.layout.spec.shape, 3, settings.agent(), "cpu", seed=1)
-    agent.load_state_dict(read_agent(newest_checkpoint(run / "checkpoints"), "cpu"))
+    restore_agent(newest_checkpoint(run / "checkpoints"), agent)
     resources = resources_of_page(run / "memory.html")
     assert 300 == resources["memory"].values["agent_steps"]
     assert 3 == len(resources["memory"].values["action_names"])

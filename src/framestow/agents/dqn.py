@@ -30,6 +30,10 @@ from framestow.torch.tensor_batch import TensorBatch, pixels_to_device, to_tenso
 # Vieillard et al. 2020: temperature, share of the log-policy in the reward, and its lower limit.
 MUNCHAUSEN_TEMPERATURE, MUNCHAUSEN_SHARE, MUNCHAUSEN_LIMIT = 0.03, 0.9, -1.0
 
+# What PyTorch's optimizers keep of each parameter.
+OPTIMIZER_STATE = {"adam": ("step", "exp_avg", "exp_avg_sq"), "rmsprop": ("step", "square_avg", "grad_avg")}
+MOST_UPDATES = 2**53
+
 
 @dataclasses.dataclass(frozen=True)
 class Update:
@@ -98,6 +102,7 @@ class DQN:
         self._online = network.to(self.device)
         self._target = copy.deepcopy(self._online).requires_grad_(False)
         self._target.torso.eval()  # its spectral norms are those of the online network, copied with the weights
+        self._parameters = dict(self._online.named_parameters())
         self._optimizer = _optimizer(self._online, settings, self.device)
         self._exploration = EpsilonGreedy(settings.exploration, num_actions, exploration_seed)
         # Makes an update and returns the numbers of ``Update``.
@@ -251,14 +256,20 @@ class DQN:
 
         The tensors are not copied: save them before the next update.
         """
+        of_parameter = self._optimizer.state_dict()["state"]  # by number, in the order of the parameters
         return {
             "online": self._online.state_dict(),
             "target": self._target.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": {name: of_parameter[i] for i, name in enumerate(self._parameters) if i in of_parameter},
             "num_updates": self.num_updates,
             "exploration": self._exploration.state_dict(),
             "generator": self._generator.get_state(),
         }
+
+    @property
+    def most_state_bytes(self) -> int:
+        """The bytes that ``state_dict`` has at most: two networks, two moments, generators and names."""
+        return 4 * sum(int(tensor.nbytes) for tensor in self._online.state_dict().values()) + 2**20
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore a state that ``state_dict`` returned on any device.
@@ -267,12 +278,17 @@ class DQN:
 
         Raises:
             IncompatibleError: the state has a network of another shape; the agent is unchanged.
+            ValueError, TypeError, LookupError, RuntimeError: it is no agent's state.
         """
-        _check_same_shapes(self._online.state_dict(), state["online"])
+        for network in ("online", "target"):
+            _check_same_shapes(self._online.state_dict(), state[network])
+        num_updates = state["num_updates"]
+        if type(num_updates) is not int or not 0 <= num_updates < MOST_UPDATES:
+            raise ValueError(f"num_updates is {str(num_updates)[:60]}")
+        self._load_optimizer(state["optimizer"])
         self._online.load_state_dict(state["online"])
         self._target.load_state_dict(state["target"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self.num_updates = int(state["num_updates"])
+        self.num_updates = num_updates
         for group in self._optimizer.param_groups:  # a resumed run may change it
             group["lr"] = _optimizer_rate(self.learning_rate, self.device)
         self._exploration.load_state_dict(state["exploration"])
@@ -283,6 +299,23 @@ class DQN:
             self._generator.manual_seed(int.from_bytes(generator[:8].numpy().tobytes(), "little") >> 1)
         if self.device.type == "cuda":
             self._update = self._capturable()  # the optimizer has new tensors and perhaps another learning rate
+
+    def _load_optimizer(self, saved: dict[str, dict[str, Tensor]]) -> None:
+        """Restore what the optimizer has of each parameter; everything else of it is in the settings."""
+        if saved and saved.keys() != self._parameters.keys():
+            raise ValueError(f"the optimizer lacks or adds {sorted(saved.keys() ^ self._parameters.keys())[:3]}")
+        names = OPTIMIZER_STATE[self.settings.optimizer]
+        state = {}
+        for number, (name, parameter) in enumerate(self._parameters.items() if saved else ()):
+            found = {key: (tensor.dtype, tensor.shape) for key, tensor in saved[name].items()}
+            if found != {key: (torch.float32, torch.Size() if key == "step" else parameter.shape) for key in names}:
+                raise ValueError(f"the optimizer's state of {name} is {found}")
+            # Laid out like the parameter, since a fused kernel reads both as rows of numbers.
+            state[number] = {
+                key: tensor if key == "step" else torch.empty_like(parameter).copy_(tensor)
+                for key, tensor in saved[name].items()
+            }
+        self._optimizer.load_state_dict({"state": state, "param_groups": self._optimizer.state_dict()["param_groups"]})
 
 
 def _optimizer(network: QNetwork, settings: AgentSettings, device: torch.device) -> torch.optim.Optimizer:
@@ -314,6 +347,8 @@ def _check_same_shapes(agent: dict[str, Tensor], saved: dict[str, Tensor]) -> No
                 f"saved network has {name} of shape {saved_shapes.get(name)}: this agent has {agent_shapes.get(name)}; "
                 "build the agent with the game, stack, frame size and recipe of the saved one"
             )
+        if saved[name].dtype != agent[name].dtype:
+            raise ValueError(f"{name} is {saved[name].dtype}")
 
 
 def fixed_fractions(settings: AgentSettings, num_rows: int, device: torch.device) -> Tensor | None:

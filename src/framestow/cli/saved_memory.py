@@ -14,6 +14,7 @@ from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import MOST_MANIFEST_BYTES
 
 MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in a run folder
+AGENT = "agent.safetensors"  # in a checkpoint
 NAME_IT = "give that folder itself"  # the way out where a run has a link
 _MANIFEST = re.compile(r"MANIFEST\.\d{6,}")
 _CHECKPOINT = re.compile(r"step-\d{12}")
@@ -61,7 +62,7 @@ def find_memories(path: Path) -> list[SavedMemory]:
 def _find(path: Path) -> SavedMemory:
     if not path.is_dir():
         raise InvalidSettingsError(f"{path} is not a folder: a saved memory is a folder; check the path")
-    if _CHECKPOINT.match(path.name) or (path / "agent.pt").is_file():
+    if _CHECKPOINT.match(path.name) or (path / AGENT).is_file():
         return _memory_of_checkpoint(path)
     if _has_memory(path):
         return SavedMemory(path)

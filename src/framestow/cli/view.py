@@ -13,7 +13,7 @@ from rich.console import Console
 from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
-from framestow.cli.saved_memory import RUN_SETTINGS, SavedMemory, find_memory
+from framestow.cli.saved_memory import AGENT, RUN_SETTINGS, SavedMemory, find_memory
 from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.one_line import plural
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
@@ -94,7 +94,7 @@ class View:
             from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
             from framestow.viewer.agent_values import AgentValues  # noqa: PLC0415 -- likewise
 
-            checkpoint = self.folder if (self.folder / "agent.pt").is_file() else None
+            checkpoint = self.folder if (self.folder / AGENT).is_file() else None
             return AgentValues(RunFolder.open(run), memory, checkpoint)
         except ImportError as error:
             print_line(console, f"the agent's values are not shown: {error}; install framestow[train]", "yellow")

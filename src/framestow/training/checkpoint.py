@@ -7,35 +7,34 @@
         step-000000020000/          the newest checkpoint
             MANIFEST                a checksum of the file, then JSON: the size and checksum of each file, and the
                                     generation of the memory
-            agent.pt                tensors, for torch.load(..., weights_only=True)
-            state.npz               environments, counters and random generators (``pack_state``); no pickle
+            agent.safetensors       weights and optimiser (``pack_agent``)
+            state.npz               environments, counters and random generators (``pack_state``)
         step-000000030000.partial/  a checkpoint being written; the next start removes it
 
 A checkpoint is written in this order: its files and the generation of the memory, the rename to the final name, the
 removal of the previous checkpoint and its generation. A crash at any moment leaves a complete newest checkpoint. Of a
 checkpoint only the files above are removed, and of a memory only what a store removes: other files stay.
+
+A checkpoint may be a stranger's. Nothing in it is code; reading it takes at most three times what its files should have
+at most, by the agent that the settings describe; any other content raises ``CheckpointError``.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
-import json
 import math
 import re
-import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
-import numpy as np
 import torch
 
+from framestow.agents.dqn import DQN
 from framestow.distributed import saved_shards
-from framestow.errors import CheckpointError, DivergedError, InvalidSettingsError
+from framestow.errors import CheckpointError, DivergedError, IncompatibleError
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.format import pack_arrays
 from framestow.replay.store.open_store import keep_only, start_over
 from framestow.storage.files.file_system import DISK, finished_name
 from framestow.storage.files.manifest import (
@@ -45,16 +44,15 @@ from framestow.storage.files.manifest import (
     write_checked,
     write_manifest,
 )
-from framestow.training.training_run import RunMemory
+from framestow.training.packed_state import pack_agent, pack_state, tensors_of, unpack_agent, unpack_state
+from framestow.training.training_run import MOST_COUNT, RunMemory
 
-KIND, VERSION = "framestow checkpoint", 1  # of the manifest; others are refused
-AGENT, STATE, MEMORY = "agent.pt", "state.npz", "memory"  # names in the folder of a checkpoint
+KIND, VERSION = "framestow checkpoint", 2  # of the manifest; others are refused
+AGENT, STATE, MEMORY = "agent.safetensors", "state.npz", "memory"  # names in the folder of a checkpoint
+MOST_STATE_BYTES = 2**28  # of state.npz; an Atari environment takes 30 KB
 _PARTIAL = ".partial"  # ending of a folder that is being written
 _NAME = re.compile(r"step-(\d{12})")
-_TREE = "tree"  # name of the JSON text among the arrays of a packed state
 
-
-Memory = TypeVar("Memory", bound=RunMemory)
 Memory_co = TypeVar("Memory_co", bound=RunMemory, covariant=True)
 
 
@@ -65,7 +63,7 @@ class RunState(Generic[Memory_co]):
     agent_steps: int
     agent: dict[str, Any]  # tensors, numbers and strings
     memory: Memory_co
-    rest: dict[str, Any]  # everything else, for pack_state
+    rest: dict[str, Any]  # everything else, for ``pack_state``
 
 
 def memory_store(checkpoints: Path) -> Path:
@@ -115,18 +113,9 @@ def check_loss(loss: float, agent_steps: int, folder: Path) -> None:
 
 
 def _check_finite(folder: Path, state: RunState[RunMemory]) -> None:
-    for name, tensor in _tensors(state.agent):
+    for name, tensor in tensors_of(state.agent):
         if not bool(torch.isfinite(tensor).all()):
             raise _make_diverged_error(f"{name} is not finite", state.agent_steps, folder)
-
-
-def _tensors(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensors in nested dicts and lists, each with its name."""
-    if isinstance(value, torch.Tensor):
-        yield name, value
-    elif isinstance(value, (dict, list, tuple)):
-        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
-            yield from _tensors(child, f"{name}.{key}" if name else str(key))
 
 
 def _make_diverged_error(what: str, agent_steps: int, folder: Path) -> DivergedError:
@@ -164,7 +153,7 @@ def remove_unfinished(folder: Path) -> list[Path]:
             _read_checked(newest, name)
     store = memory_store(folder)
     if newest:
-        (saved_shards.keep_only if saved_shards.is_sharded(store) else keep_only)(store, _generation(newest))
+        (saved_shards.keep_only if saved_shards.is_sharded(store) else keep_only)(store, saved_memory(newest)[1])
     elif store.is_dir():
         (saved_shards.start_over if saved_shards.is_sharded(store) else start_over)(store, keeps_pinned=not unfinished)
     for path in (*unfinished, *previous):
@@ -181,53 +170,78 @@ def _remove(checkpoint: Path) -> None:
         checkpoint.rmdir()
 
 
-def read_agent(checkpoint: Path, device: str) -> dict[str, Any]:
-    """Return the agent's state with its tensors on ``device``. Only tensors and plain values are unpickled."""
-    stored = _read_checked(checkpoint, AGENT)
-    state: dict[str, Any] = torch.load(io.BytesIO(stored), map_location=device, weights_only=True)
-    return state
-
-
-def read_checkpoint(checkpoint: Path, device: str, memory_on_disk: bool = False) -> RunState[ReplayMemory]:
-    """Return the state of a checkpoint of a run in one process.
-
-    Arguments:
-        checkpoint: The folder of the checkpoint.
-        device: Where the agent's tensors go.
-        memory_on_disk: Open the memory in its files, as its only writer, instead of reading it into RAM.
+def restore_agent(checkpoint: Path, agent: DQN) -> None:
+    """Give ``agent`` the state of a checkpoint.
 
     Raises:
-        DamagedDataError: a file is damaged; the message names it.
+        CheckpointError: the state is not of such an agent, or not finite.
+        DamagedDataError: the file is damaged.
+        IncompatibleError: the state has a network of another shape; the agent is unchanged.
     """
-    return read_run_state(checkpoint, device, _open_in_files if memory_on_disk else _load_into_ram)
+    state = read_agent(checkpoint, agent.most_state_bytes)
+    with reading(checkpoint / AGENT):
+        for name, tensor in tensors_of(state):
+            if not bool(torch.isfinite(tensor).all()):
+                raise ValueError(f"{name} is not finite")
+        agent.load_state_dict(state)
 
 
-def read_run_state(checkpoint: Path, device: str, open_memory: Callable[[Path, int], Memory]) -> RunState[Memory]:
-    """Return the state of a checkpoint, with the memory that ``open_memory`` returns for a folder and generation.
+def read_agent(checkpoint: Path, most_bytes: int = MOST_COUNT) -> dict[str, Any]:
+    """Return the agent's state, with its tensors on the CPU, from a file of at most ``most_bytes``.
 
     Raises:
-        DamagedDataError: a file is damaged; the message names it.
+        CheckpointError: the file is larger, or not an agent's.
+        DamagedDataError: the file is damaged.
     """
-    manifest = _read_manifest(checkpoint)
-    return RunState(
-        agent_steps=int(manifest["agent_steps"]),
-        agent=read_agent(checkpoint, device),
-        memory=open_memory(memory_store(checkpoint.parent), _generation(checkpoint)),
-        rest=unpack_state(_read_checked(checkpoint, STATE)),
-    )
+    stored = _read_checked(checkpoint, AGENT, most_bytes)
+    with reading(checkpoint / AGENT):
+        return unpack_agent(stored)
+
+
+def read_rest(checkpoint: Path) -> dict[str, Any]:
+    """Return what ``RunState.rest`` was; raises like ``read_agent``."""
+    stored = _read_checked(checkpoint, STATE, MOST_STATE_BYTES)
+    with reading(checkpoint / STATE):
+        return unpack_state(stored)
+
+
+def load_memory(checkpoint: Path, memory_on_disk: bool = False) -> ReplayMemory:
+    """Return the memory of a checkpoint of a run in one process.
+
+    ``memory_on_disk`` opens it in its files, as its only writer, instead of reading it into RAM.
+    """
+    store, generation = saved_memory(checkpoint)
+    if memory_on_disk:
+        return ReplayMemory.open(store, read_only=False, generation=generation, flush_every=None)
+    return ReplayMemory.load(store, generation=generation)
+
+
+def saved_memory(checkpoint: Path) -> tuple[Path, int]:
+    """Return the store of the memory of a checkpoint, and its generation there."""
+    return memory_store(checkpoint.parent), _read_manifest(checkpoint).memory_generation
 
 
 def read_agent_steps(checkpoint: Path) -> int:
     """Return the agent steps of the run at the checkpoint."""
-    return int(_read_manifest(checkpoint)["agent_steps"])
+    return _read_manifest(checkpoint).agent_steps
 
 
-def _open_in_files(store: Path, generation: int) -> ReplayMemory:
-    return ReplayMemory.open(store, read_only=False, generation=generation, flush_every=None)
+@contextlib.contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise ``CheckpointError`` with the file ``path`` for whatever its content raises in the ``with`` block.
 
-
-def _load_into_ram(store: Path, generation: int) -> ReplayMemory:
-    return ReplayMemory.load(store, generation=generation)
+    Errors that name their file and reason pass: of the disk, of checksums, and of another version or network.
+    """
+    try:
+        yield
+    except (OSError, MemoryError, IncompatibleError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}" if isinstance(error, (LookupError, TypeError)) else str(error)
+        shown = reason.splitlines()[0][:200] if reason else type(error).__name__
+        raise CheckpointError(
+            f"{path}: the file does not have what framestow writes there ({shown}); use a whole copy of the run"
+        ) from error
 
 
 def _checkpoints(folder: Path) -> list[Path]:
@@ -241,10 +255,12 @@ def _write_parts(partial: Path, state: RunState[RunMemory], store: Path) -> int:
     """
     _remove(partial)
     partial.mkdir(exist_ok=True)
-    # torch.save writes to RAM: on a full disk its file writer raises an error that hides the reason.
-    agent = io.BytesIO()
-    torch.save(state.agent, agent)
-    payloads = {AGENT: agent.getvalue(), STATE: pack_state(state.rest)}
+    payloads = {AGENT: pack_agent(state.agent), STATE: pack_state(state.rest)}
+    if len(payloads[STATE]) > MOST_STATE_BYTES:
+        raise CheckpointError(
+            f"the checkpoint of step {state.agent_steps:,} is not written: the states of the environments have "
+            f"{len(payloads[STATE]):,} bytes, and a checkpoint takes at most {MOST_STATE_BYTES:,}; use fewer --num-envs"
+        )
     files = {name: write_checked(partial / name, payload) for name, payload in payloads.items()}
     generation = state.memory.save(store, keep_previous=True)
     content = {"agent_steps": state.agent_steps, "files": files, "memory_generation": generation}
@@ -252,80 +268,36 @@ def _write_parts(partial: Path, state: RunState[RunMemory], store: Path) -> int:
     return generation
 
 
-def _read_checked(checkpoint: Path, name: str) -> bytes:
-    return read_checked(checkpoint, _read_manifest(checkpoint)["files"][name])
+class _Manifest(NamedTuple):
+    agent_steps: int
+    memory_generation: int
+    files: dict[str, dict[str, Any]]  # by name: the entry of ``write_checked``
 
 
-def _generation(checkpoint: Path) -> int:
-    """Return the memory's generation of a checkpoint."""
-    return int(_read_manifest(checkpoint)["memory_generation"])
+def _read_checked(checkpoint: Path, name: str, most_bytes: int = MOST_COUNT) -> bytes:
+    entry = _read_manifest(checkpoint).files[name]
+    if entry["bytes"] > most_bytes:
+        raise CheckpointError(
+            f"{checkpoint / name}: it has {entry['bytes']:,} bytes: by the settings of the run it should have at most "
+            f"{most_bytes:,}; use a whole copy of the run"
+        )
+    return read_checked(checkpoint, entry)
 
 
-def _read_manifest(checkpoint: Path) -> dict[str, Any]:
-    return read_manifest(checkpoint, KIND, VERSION)
+def _read_manifest(checkpoint: Path) -> _Manifest:
+    with reading(checkpoint / MANIFEST):
+        content = read_manifest(checkpoint, KIND, VERSION)
+        agent_steps, generation = _count(content, "agent_steps"), _count(content, "memory_generation")
+        files = {name: content["files"][name] for name in (AGENT, STATE)}
+        for name, entry in files.items():
+            _count(entry, "bytes")
+            if entry["name"] != name:
+                raise ValueError(f"it names {entry['name']!r} in place of {name}")
+        return _Manifest(agent_steps, generation, files)
 
 
-def pack_state(state: dict[str, Any]) -> bytes:
-    """Return ``state`` as the bytes of an .npz file: a JSON tree, and every array and bytes object as an array.
-
-    Values may be dicts with string keys, lists, tuples, None, bool, int of any size, float, str, bytes, NumPy scalars
-    and arrays without Python objects.
-
-    Raises:
-        InvalidSettingsError: another kind of value; the message names its path.
-
-    >>> unpack_state(pack_state({"seed": 2**100, "left": (b"x", [None, 0.5])}))
-    {'seed': 1267650600228229401496703205376, 'left': (b'x', [None, 0.5])}
-    """
-    arrays: list[np.ndarray[Any, Any]] = []
-    tree = json.dumps(_describe(state, "state", arrays)).encode()
-    named = {str(number): array for number, array in enumerate(arrays)}
-    return pack_arrays({**named, _TREE: np.frombuffer(tree, np.uint8)})
-
-
-def unpack_state(stored: bytes) -> dict[str, Any]:
-    """Return the state that ``pack_state`` packed; raises ``ValueError`` for other bytes."""
-    try:
-        with np.load(io.BytesIO(stored), allow_pickle=False) as file:
-            tree = json.loads(file[_TREE].tobytes())
-            arrays = [file[str(number)] for number in range(len(file.files) - 1)]
-    except (KeyError, zipfile.BadZipFile, EOFError) as error:
-        raise ValueError(f"not a packed state: {error}") from error
-    state: dict[str, Any] = _rebuild(tree, arrays)
-    return state
-
-
-def _describe(value: Any, path: str, arrays: list[np.ndarray[Any, Any]]) -> list[Any]:
-    """Return ``value`` as [kind, content]. The kind keeps strings of a state apart from our markers."""
-    if isinstance(value, dict):
-        if not all(isinstance(key, str) for key in value):
-            raise InvalidSettingsError(f"{path} has keys {list(value)!r}: keys must be strings; rename them")
-        return ["dict", {key: _describe(child, f"{path}.{key}", arrays) for key, child in value.items()}]
-    if isinstance(value, (list, tuple)):
-        kind = "list" if isinstance(value, list) else "tuple"
-        return [kind, [_describe(child, f"{path}[{i}]", arrays) for i, child in enumerate(value)]]
-    if isinstance(value, np.generic):
-        value = value.item()
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return ["value", value]
-    if isinstance(value, (bytes, bytearray)):
-        arrays.append(np.frombuffer(bytes(value), np.uint8))
-        return ["bytes", len(arrays) - 1]
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        arrays.append(value)
-        return ["array", len(arrays) - 1]
-    raise InvalidSettingsError(
-        f"{path} is a {type(value).__name__}: a state has numbers, strings, bytes and plain arrays; convert it"
-    )
-
-
-def _rebuild(described: list[Any], arrays: list[np.ndarray[Any, Any]]) -> Any:
-    kind, content = described
-    if kind == "dict":
-        return {key: _rebuild(child, arrays) for key, child in content.items()}
-    if kind in ("list", "tuple"):
-        children = [_rebuild(child, arrays) for child in content]
-        return children if kind == "list" else tuple(children)
-    if kind == "bytes":
-        return arrays[content].tobytes()
-    return arrays[content] if kind == "array" else content
+def _count(fields: dict[str, Any], name: str) -> int:
+    value = fields[name]
+    if type(value) is not int or not 0 <= value <= MOST_COUNT:
+        raise ValueError(f"{name} is {str(value)[:60]}: it must be an integer from 0 to {MOST_COUNT:,}")
+    return value

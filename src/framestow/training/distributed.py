@@ -32,7 +32,15 @@ from framestow.frames.observation_spec import observation_spec
 from framestow.one_line import plural
 from framestow.storage.frame_storage import usual_frames_per_segment
 from framestow.torch.tensor_batch import pixels_to_device
-from framestow.training.checkpoint import RunState, read_run_state, write_checkpoint
+from framestow.training.checkpoint import (
+    STATE,
+    RunState,
+    read_rest,
+    reading,
+    restore_agent,
+    saved_memory,
+    write_checkpoint,
+)
 from framestow.training.events import Event, StepTaken
 from framestow.training.learner import Learner
 from framestow.training.run import choose_device, make_game, memory_arguments, num_actions_of, set_up_learning
@@ -137,10 +145,11 @@ class DistributedRun:
         if checkpoint is None:
             self.memory = make_replay()
         else:
-            saved = read_run_state(checkpoint, self.device, lambda store, number: make_replay((store, number)))
-            self.memory = saved.memory
-            self.agent.load_state_dict(saved.agent)
-            self.tally = Tally.from_state(saved.rest["tally"])
+            restore_agent(checkpoint, self.agent)
+            rest = read_rest(checkpoint)
+            with reading(checkpoint / STATE):
+                self.tally = Tally.from_state(rest["tally"])
+            self.memory = make_replay(saved_memory(checkpoint))
             self.tally.agent_steps = self.memory.counts.inserted  # shards stored steps while the agent was saved
         returns = returns_of(agent_settings, torch.device("cpu"))
         with contextlib.ExitStack() as unless_built:

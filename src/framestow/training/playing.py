@@ -23,7 +23,7 @@ from framestow.errors import DamagedDataError, IncompatibleError, InvalidSetting
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import plural
 from framestow.replay.memory import ReplayMemory
-from framestow.training.checkpoint import read_agent, read_agent_steps
+from framestow.training.checkpoint import read_agent_steps, restore_agent
 from framestow.training.run import choose_device, num_actions_of
 from framestow.training.run_folder import RunFolder, replace_text
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
@@ -77,8 +77,7 @@ class Player:
         self.env = Recorder(env, self.memory)
         shape = self.env.single_observation_space.shape or ()
         self._agent = DQN(shape, num_actions, settings.agent(), choose_device(device), seed)
-        state, self.agent_steps = _read_newest_agent(folder, str(self._agent.device))
-        self._agent.load_state_dict(state)
+        self.agent_steps = _restore_newest_agent(folder, self._agent)
         # The current stacks, ``(num_envs, stack, H, W)``, which ``actions`` are for.
         self._observations: NDArray[np.uint8] = np.zeros((env.num_envs, *shape), np.uint8)
         self.actions: NDArray[np.int64] = np.zeros(env.num_envs, np.int64)
@@ -105,17 +104,19 @@ class Player:
         self.env.close()
 
 
-def _read_newest_agent(folder: RunFolder, device: str) -> tuple[dict[str, Any], int]:
-    """Return the agent state and the agent steps of the newest checkpoint. Training may replace it meanwhile."""
-    for _ in range(_READ_ATTEMPTS - 1):
+def _restore_newest_agent(folder: RunFolder, agent: DQN) -> int:
+    """Give ``agent`` the state of the newest checkpoint, return its agent steps. Training may replace it meanwhile."""
+    for attempts_left in reversed(range(_READ_ATTEMPTS)):
         checkpoint = folder.newest_checkpoint()
         try:
-            return read_agent(checkpoint, device), read_agent_steps(checkpoint)
+            agent_steps = read_agent_steps(checkpoint)
+            restore_agent(checkpoint, agent)
         except (FileNotFoundError, DamagedDataError):  # the training removed it while it was read
-            if checkpoint == folder.newest_checkpoint():
+            if not attempts_left or checkpoint == folder.newest_checkpoint():
                 raise
-    checkpoint = folder.newest_checkpoint()
-    return read_agent(checkpoint, device), read_agent_steps(checkpoint)
+        else:
+            return agent_steps
+    raise AssertionError("the last attempt returns or raises")
 
 
 MAX_ENVS = 8  # more environments are not faster on a few cores

@@ -23,7 +23,15 @@ from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
-from framestow.training.checkpoint import RunState, read_checkpoint, write_checkpoint
+from framestow.training.checkpoint import (
+    STATE,
+    RunState,
+    load_memory,
+    read_rest,
+    reading,
+    restore_agent,
+    write_checkpoint,
+)
 from framestow.training.events import Event, StepTaken
 from framestow.training.learner import Learner
 from framestow.training.settings import Settings, memory_errors_name_options
@@ -63,7 +71,7 @@ class Run:
         make_env: Returns a Gymnasium ``VectorEnv`` of ``settings.num_envs`` environments; the default makes Atari
             games. An observation is one uint8 frame, actions are ``Discrete``, autoreset is ``NEXT_STEP`` or
             ``SAME_STEP``.
-        saved: The checkpoint to resume from; ``None`` starts a new run.
+        checkpoint: The checkpoint to resume from; ``None`` starts a new run.
         store: The folder for the memory of a new run with ``memory_on_disk``.
     """
 
@@ -71,11 +79,9 @@ class Run:
         self,
         settings: Settings,
         make_env: MakeEnv = make_game,
-        saved: RunState[ReplayMemory] | None = None,
+        checkpoint: Path | None = None,
         store: Path | None = None,
     ) -> None:
-        if saved:
-            _check_saved(saved.memory, settings)
         self.settings = settings
         self.device = choose_device(settings.device)
         set_up_learning(settings)
@@ -84,8 +90,11 @@ class Run:
             unless_built.callback(env.close)
             num_actions = num_actions_of(env)
             _check_vector(env, settings)
-            self.memory = saved.memory if saved else _new_memory(settings, env, store)
+            self.memory = (
+                load_memory(checkpoint, settings.memory_on_disk) if checkpoint else _new_memory(settings, env, store)
+            )
             unless_built.callback(self._close_memory)
+            _check_saved(self.memory, settings)
             self.env = Recorder(env, self.memory, reward_limit=settings.reward_limit)
             frame_shape = env.single_observation_space.shape or ()
             agent_seed = _derive_seed(settings.seed, _AGENT_SEED)
@@ -96,8 +105,8 @@ class Run:
             # Whether a step may be a reset, which is no agent step.
             self.resets_itself = env.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
             self.has_ended = np.zeros(settings.num_envs, np.bool_)  # environments whose episode ended in the last step
-            if saved:
-                self._restore(saved)
+            if checkpoint:
+                self._restore(checkpoint)
             else:
                 self.env.reset()
             unless_built.pop_all()
@@ -109,8 +118,7 @@ class Run:
         On the CPU, with the same number of threads, it equals the uninterrupted run bit for bit. GPU kernels may
         round differently each time.
         """
-        device = choose_device(settings.device)
-        return cls(settings, make_env, read_checkpoint(checkpoint, device, settings.memory_on_disk))
+        return cls(settings, make_env, checkpoint)
 
     def _new_learner(self) -> Learner:
         settings, on_cuda = self.settings, self.device == "cuda"
@@ -201,12 +209,17 @@ class Run:
             with contextlib.suppress(OSError):  # no checkpoint needs this last flush
                 self.memory.close()
 
-    def _restore(self, saved: RunState[ReplayMemory]) -> None:
-        self.agent.load_state_dict(saved.agent)
-        self.env.load_state_dict(saved.rest["environment"])
-        self.tally = Tally.from_state(saved.rest["tally"])
-        self.has_ended = saved.rest["has_ended"]
-        torch.set_rng_state(torch.from_numpy(saved.rest["torch_generator"]))
+    def _restore(self, checkpoint: Path) -> None:
+        restore_agent(checkpoint, self.agent)
+        rest = read_rest(checkpoint)
+        with reading(checkpoint / STATE):
+            has_ended = rest["has_ended"]
+            if (has_ended.dtype, has_ended.shape) != (self.has_ended.dtype, self.has_ended.shape):
+                raise ValueError(f"has_ended is {has_ended.dtype} of shape {has_ended.shape}")
+            self.env.load_state_dict(rest["environment"])
+            self.tally = Tally.from_state(rest["tally"])
+            self.has_ended = has_ended
+            torch.set_rng_state(torch.from_numpy(rest["torch_generator"]))
 
 
 def choose_device(asked: str) -> str:

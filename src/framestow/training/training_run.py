@@ -24,6 +24,7 @@ from framestow.training.events import EpisodeEnded, EpisodesLost, Event
 from framestow.training.settings import Settings
 
 NUM_RECENT = 20  # games in the mean score
+MOST_COUNT = 2**53  # of steps and games
 
 MakeEnv = Callable[[Settings], "VectorEnv[Any, Any, Any]"]
 """Returns ``settings.num_envs`` environments, whose seed is ``settings.seed``."""
@@ -140,5 +141,12 @@ class Tally:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Tally:
-        """Return the tally that ``state_dict`` described."""
-        return cls(**{**state, "recent_scores": deque(state["recent_scores"], maxlen=NUM_RECENT)})
+        """Return the tally that ``state_dict`` described; raises ``TypeError`` or ``ValueError`` for another state."""
+        tally = cls(**{**state, "recent_scores": deque(state["recent_scores"], maxlen=NUM_RECENT)})
+        for count in (tally.agent_steps, tally.episodes):
+            if type(count) is not int or not 0 <= count <= MOST_COUNT:
+                raise ValueError(f"a count is {str(count)[:60]}")
+        for score in (tally.best_score, *tally.recent_scores):
+            if score is not None and not isinstance(score, (int, float)):
+                raise ValueError(f"a score is {str(score)[:60]}")
+        return tally

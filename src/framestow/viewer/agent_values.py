@@ -13,7 +13,7 @@ from framestow.envs.atari.presets import find_preset
 from framestow.errors import IncompatibleError
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
-from framestow.training.checkpoint import read_agent, read_agent_steps
+from framestow.training.checkpoint import read_agent_steps, restore_agent
 from framestow.training.playing import action_names
 from framestow.training.run_folder import RunFolder
 
@@ -39,8 +39,8 @@ class AgentValues:
         shape, num_actions = memory.inner.settings.layout.spec, memory.inner.settings.action.num_actions
         self._agent = DQN(getattr(shape, "shape", ()), num_actions, settings.agent(), "cpu", seed=0)
         try:
-            self._agent.load_state_dict(read_agent(chosen, "cpu"))
-        except (RuntimeError, ValueError, KeyError) as error:
+            restore_agent(chosen, self._agent)
+        except IncompatibleError as error:
             raise IncompatibleError(
                 f"{chosen}: its network does not take the observations of the memory ({error}); show the memory alone, "
                 "by its own folder"

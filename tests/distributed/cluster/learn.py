@@ -28,7 +28,7 @@ def main(path: Path, address: str) -> None:
         run = start_run(folder, make_catch, address)
         newest = newest_checkpoint(folder.checkpoints)
         saved = read_agent_steps(newest) if newest else 0
-        updates = int(read_agent(newest, "cpu")["num_updates"]) if newest else 0
+        updates = int(read_agent(newest)["num_updates"]) if newest else 0
         print("resumed", run.tally.agent_steps, run.memory.counts.inserted, run.agent.num_updates, saved, updates)
         next_save = run.tally.agent_steps + SAVE_EVERY
         for event in run.events():

@@ -15,8 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from framestow.training.checkpoint import newest_checkpoint, read_agent_steps, read_checkpoint
+from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.settings import Settings
+from training.checkpoint_states import read_checkpoint
 from training.kills.killable import Training
 from training.kills.run_contents import contents, differences, strangers
 from training.kills.uninterrupted import Uninterrupted, uninterrupted
@@ -173,7 +174,7 @@ class KilledRun:
             self._check_content(newest)
 
     def _check_content(self, checkpoint: Path) -> None:
-        state = read_checkpoint(checkpoint, "cpu")
+        state = read_checkpoint(checkpoint)
         if found := differences(self._expected.contents[state.agent_steps], contents(state)):
             raise self._broken(f"{checkpoint.name} is not what the uninterrupted run had at that step: {found}")
 
