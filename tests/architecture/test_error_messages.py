@@ -48,6 +48,7 @@ PASSED_ON = {
     "{self._replacer.broken}",
     "{refusals[0]}",
     "{_shorten(printed.getvalue(), command)}",
+    "{path}: {error}",
     "{str(error)}",
     "{text}",
     "{where}: {error}",
@@ -62,6 +63,7 @@ INNER = {
 
 # The ValueErrors of these modules say how stored bytes are damaged; the DamagedDataError around them says what to do.
 INNER_VALUE_ERRORS = {
+    "agents/dqn.py",
     "offline/dqn_checkpoint.py",
     "offline/minari_files.py",
     "replay/action_spec.py",
@@ -72,6 +74,9 @@ INNER_VALUE_ERRORS = {
     "replay/store/format.py",
     "replay/store/reader.py",
     "training/checkpoint.py",
+    "training/packed_state.py",
+    "training/run.py",
+    "training/training_run.py",
 }
 
 # A statement of the core that creates an error. Damaged bytes are left out: Python's DamagedDataError around such a

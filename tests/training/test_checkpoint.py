@@ -26,6 +26,7 @@ from training.full_disk import no_file_larger_than
 from training.kills.run_contents import strangers
 
 TESTS = Path(__file__).parents[1]
+PARTIAL = "step-000000000090.0123456789abcdef.partial"
 
 
 @pytest.fixture
@@ -147,8 +148,8 @@ def test_left_over_files_of_a_killed_process_are_removed_and_the_newest_checkpoi
     (checkpoints / "step-000000000040").rename(checkpoints / "aside")
     write_checkpoint(checkpoints, grown(state, 80))
     (checkpoints / "aside").rename(checkpoints / "step-000000000040")
-    (checkpoints / "step-000000000090.partial").mkdir()
-    (checkpoints / "step-000000000090.partial" / "agent.safetensors").write_bytes(b"half")
+    (checkpoints / PARTIAL).mkdir()
+    (checkpoints / PARTIAL / "agent.safetensors").write_bytes(b"half")
     grown(state, 90).memory.save(memory_store(checkpoints), keep_previous=True)
 
     remove_unfinished(checkpoints)
@@ -176,7 +177,7 @@ def test_the_previous_checkpoint_stays_while_the_newest_is_damaged(checkpoints: 
 
 def test_files_that_framestow_did_not_write_stay_in_an_unfinished_checkpoint(checkpoints: Path) -> None:
     write_checkpoint(checkpoints, run_state(40))
-    partial = checkpoints / "step-000000000090.partial"
+    partial = checkpoints / PARTIAL
     partial.mkdir()
     for name in ("agent.safetensors", "notes.txt"):
         (partial / name).write_bytes(b"half")
@@ -200,7 +201,7 @@ def test_a_run_killed_before_its_first_checkpoint_starts_again_with_an_empty_mem
     state = run_state(40, memory_store(checkpoints))
     state.memory.save(memory_store(checkpoints), keep_previous=True)
     state.memory.close()
-    (checkpoints / "step-000000000040.partial").mkdir(parents=True)
+    (checkpoints / PARTIAL).mkdir(parents=True)
     (memory_store(checkpoints) / "notes.txt").write_text("of somebody else")
 
     remove_unfinished(checkpoints)

@@ -19,14 +19,13 @@ from framestow.training.checkpoint import write_checkpoint
 from framestow.training.loop import start_run, train
 from framestow.training.playing import (
     PROTOCOLS,
-    VIDEO_EXTENSIONS,
     Evaluation,
     Player,
     evaluation_settings,
     play_episodes,
     record_game,
 )
-from framestow.training.run_folder import RunFolder
+from framestow.training.run_folder import VIDEO_FORMATS, RunFolder
 from framestow.training.value_bars import BAR, CHOSEN, draw_values
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
@@ -218,13 +217,13 @@ def test_a_video_shows_every_step_of_one_game(tmp_path: Path) -> None:
 def test_a_video_that_cannot_be_written_raises_the_reason_before_the_game(tmp_path: Path) -> None:
     noticed: list[int] = []
 
-    with pytest.raises(OSError, match=r"/proc/self/game\.partial\.mp4"):
+    with pytest.raises(OSError, match=r"/proc/self/game\.mp4"):
         record_game(_player(_trained_folder(tmp_path), 9), Path("/proc/self/game.mp4"), 4, None, noticed.append)
 
     assert noticed == []
 
 
-@pytest.mark.parametrize("ending", VIDEO_EXTENSIONS)
+@pytest.mark.parametrize("ending", VIDEO_FORMATS)
 def test_every_offered_extension_makes_a_video(ending: str, tmp_path: Path) -> None:
     path = tmp_path / f"game{ending}"
 

@@ -15,8 +15,8 @@ import pytest
 import safetensors.torch
 import torch
 
+from framestow._core import checksum
 from framestow.errors import CheckpointError, DamagedDataError, FramestowError, IncompatibleError
-from framestow.frames.codec import checksum
 from framestow.training.loop import start_run, train
 from framestow.training.packed_state import TREE
 from framestow.training.run import Run

@@ -110,7 +110,7 @@ def test_progress_csv_gets_a_line_every_ten_seconds(tmp_path: Path, monkeypatch:
         table.take(StepTaken(run.tally.agent_steps))
     table.close()
 
-    rows = read_rows(folder.progress, PROGRESS_COLUMNS)
+    rows = list(read_rows(folder.progress, PROGRESS_COLUMNS))
     assert [row["wall_s"] for row in rows] == ["10.000", "20.000", "25.000"]
     assert [row["steps_per_s"] for row in rows] == ["3", "3", "3"]
     assert [row["loss"] for row in rows] == ["", "", ""]  # no update yet
@@ -127,7 +127,7 @@ def test_a_resumed_run_continues_wall_and_processor_time_from_its_checkpoint(tmp
     resumed = trainer.start_run(folder, make_catch)
     trainer.train(resumed, folder, [ProgressTable(resumed, folder.progress, pytest.fail)])
 
-    kept = read_rows(folder.progress, PROGRESS_COLUMNS)
+    kept = list(read_rows(folder.progress, PROGRESS_COLUMNS))
     assert [int(row["agent_steps"]) for row in kept] == [60, run.tally.agent_steps, resumed.tally.agent_steps]
     assert 1_000.0 < float(kept[-1]["wall_s"]) < 1_100.0
     assert 1_800.0 < float(kept[-1]["cpu_s"]) < 1_900.0
@@ -254,12 +254,14 @@ def test_a_checkpoint_is_written_at_every_multiple(tmp_path: Path) -> None:
 
 def test_a_checkpoint_that_cannot_be_written_warns_and_training_continues(tmp_path: Path) -> None:
     run, folder = _run(tmp_path, steps=120, checkpoint_every=50)
-    folder.checkpoints.mkdir()
-    for agent_steps in range(50, 62):  # a file stands where the checkpoint would be written
-        (folder.checkpoints / f"step-{agent_steps:012d}.partial").write_text("in the way")
     warnings: list[str] = []
 
-    trainer.train(run, folder, [Checkpointing(run, folder.checkpoints, warnings.append)])
+    class FullDisk(Checkpointing):
+        def take(self, event: Any) -> None:
+            with no_file_larger_than(1_000 if run.tally.agent_steps < 62 else 2**30):
+                super().take(event)
+
+    trainer.train(run, folder, [FullDisk(run, folder.checkpoints, warnings.append)])
 
     assert len(warnings) == 1
     assert re.match(r"the checkpoint of step 5\d could not be written .* training continues$", warnings[0])

@@ -1,11 +1,13 @@
 """The run folder: made once, owned by one process, read by anyone."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
 from framestow.errors import IncompatibleError
+from framestow.storage.files.file_system import temporary_path
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 
@@ -37,7 +39,7 @@ def test_one_process_trains_in_a_folder_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_new_run_starts_in_a_folder_whose_creation_was_killed(tmp_path: Path) -> None:
-    (tmp_path / "settings.json.new").write_text('{"format": "fram')
+    temporary_path(tmp_path / "settings.json").write_text('{"format": "fram')
 
     RunFolder.create(tmp_path, Settings("Pong"))
 
@@ -46,9 +48,13 @@ def test_a_new_run_starts_in_a_folder_whose_creation_was_killed(tmp_path: Path) 
 
 def test_half_written_files_of_a_killed_process_are_removed(tmp_path: Path) -> None:
     folder = RunFolder.create(tmp_path, Settings("Pong"))
-    for name in ("settings.json.new", "episodes.csv.new", "progress.csv.new"):
-        (tmp_path / name).write_text("hal")
+    for name in ("settings.json", "episodes.csv", "progress.csv"):
+        temporary_path(tmp_path / name).write_text("hal")
+    of_others = [temporary_path(tmp_path / name) for name in ("evaluation.json", "report.html", "Pong-7.mp4", "thesis")]
+    for path in of_others:
+        path.write_text("hal")
+    os.utime(of_others[0], (0, 0))  # of an evaluation that was killed; the others may still be written
 
     folder.remove_unfinished()
 
-    assert [path.name for path in tmp_path.iterdir()] == ["settings.json"]
+    assert {path.name for path in tmp_path.iterdir()} == {"settings.json", *(path.name for path in of_others[1:])}

@@ -16,6 +16,8 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
+from framestow.storage.files.file_system import write_atomically
+
 
 def machine() -> dict[str, Any]:
     """Return processor, cores, memory and versions; nothing names the host."""
@@ -70,7 +72,5 @@ def write_result(path: Path, figures: dict[str, Any], command: str | None = None
     path.parent.mkdir(parents=True, exist_ok=True)
     command = command_line(sys.argv) if command is None else command
     entries = {"command": command, **source(), "machine": machine(), **figures}
-    unfinished = path.with_name(f"{path.name}.unfinished")
-    unfinished.write_text(json.dumps(entries, indent=1) + "\n", encoding="utf-8")
-    unfinished.replace(path)
+    write_atomically(path, (json.dumps(entries, indent=1) + "\n").encode(), is_durable=False)
     return path

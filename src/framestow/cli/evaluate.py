@@ -54,6 +54,9 @@ class Evaluate:
     device: str = "auto"
     """Where the network runs: auto, cpu, cuda or mps."""
 
+    follow_links: bool = False
+    """Follow checkpoints or a memory in the run folder that are links to folders elsewhere. Only for runs you trust."""
+
     def run(self, console: Console) -> int:
         """Play the games, print the scores, write evaluation.json and return the exit code."""
         with ProgressDisplay(console, "loading PyTorch"):  # imported here: --help must not wait seconds for it
@@ -69,7 +72,7 @@ class Evaluate:
             )
             from framestow.training.run_folder import RunFolder  # noqa: PLC0415
 
-        folder = RunFolder.open(self.run_folder)
+        folder = RunFolder.open(self.run_folder, follow_links=self.follow_links)
         check_output("", folder.evaluation)
         trained = folder.settings()
         protocol = None if self.protocol is None else find_protocol(self.protocol)

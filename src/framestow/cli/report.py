@@ -37,6 +37,9 @@ class Report:
     clip: bool = True
     """Show a video of the agent of the first run: the newest GAME-*.mp4 in its folder, else one recorded now."""
 
+    follow_links: bool = False
+    """Follow checkpoints or a memory in the run folder that are links to folders elsewhere. Only for runs you trust."""
+
     def run(self, console: Console) -> int:
         """Write the page and return the exit code."""
         if not self.runs:
@@ -47,7 +50,7 @@ class Report:
         with ProgressDisplay(console, "writing the report"):
             from framestow.training.report import AVERAGE_COLUMNS, write_report  # noqa: PLC0415 -- imports PyTorch
 
-            averages = write_report(self.runs, output, self.clip)
+            averages = write_report(self.runs, output, self.clip, follow_links=self.follow_links)
         if averages:
             table = Table(*AVERAGE_COLUMNS, box=SIMPLE_HEAD, show_edge=False)
             for row in averages:

@@ -15,7 +15,7 @@ from framestow.storage.files.manifest import MOST_MANIFEST_BYTES
 
 MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in a run folder
 AGENT = "agent.safetensors"  # in a checkpoint
-NAME_IT = "give that folder itself"  # the way out where a run has a link
+NAME_IT = "give that folder itself, or --follow-links where the command has it"  # the way out where a run has a link
 _MANIFEST = re.compile(r"MANIFEST\.\d{6,}")
 _CHECKPOINT = re.compile(r"step-\d{12}")
 
@@ -27,9 +27,9 @@ class SavedMemory(NamedTuple):
     generation: int | None = None
 
 
-def find_memory(path: Path) -> SavedMemory:
+def find_memory(path: Path, *, follow_links: bool = False) -> SavedMemory:
     """Return the memory that ``path`` contains, as ``find_memories`` does; raise if it has several shards."""
-    found = find_memories(path)
+    found = find_memories(path, follow_links=follow_links)
     if len(found) > 1:
         raise InvalidSettingsError(
             f"{path} has a memory of {len(found)} shards: this command takes one memory; give one of "
@@ -38,7 +38,7 @@ def find_memory(path: Path) -> SavedMemory:
     return found[0]
 
 
-def find_memories(path: Path) -> list[SavedMemory]:
+def find_memories(path: Path, *, follow_links: bool = False) -> list[SavedMemory]:
     """Return the memory that ``path`` contains, or all shards of it; raise ``InvalidSettingsError`` if there is none.
 
     ============  ==========================================================================
@@ -50,8 +50,11 @@ def find_memories(path: Path) -> list[SavedMemory]:
     ============  ==========================================================================
 
     The search reads file names and the manifest of a checkpoint only, so a damaged memory is found too.
+
+    Raises:
+        DamagedDataError: the memory of a run is a link to a folder elsewhere, and ``follow_links`` is off.
     """
-    folder, generation = _find(path)
+    folder, generation = _find(path, follow_links)
     folders = memory_folders(folder)
     if generation is None or folders == [folder]:
         return [SavedMemory(one, generation) for one in folders]
@@ -59,19 +62,19 @@ def find_memories(path: Path) -> list[SavedMemory]:
     return [SavedMemory(*saved.of_shard(folder, number)) for number in range(len(saved.generations))]
 
 
-def _find(path: Path) -> SavedMemory:
+def _find(path: Path, follow_links: bool) -> SavedMemory:
     if not path.is_dir():
         raise InvalidSettingsError(f"{path} is not a folder: a saved memory is a folder; check the path")
     if _CHECKPOINT.match(path.name) or (path / AGENT).is_file():
-        return _memory_of_checkpoint(path)
+        return _memory_of_checkpoint(path, follow_links)
     if _has_memory(path):
         return SavedMemory(path)
-    if DISK.is_folder(path / MEMORY, way_out=NAME_IT) and _has_memory(path / MEMORY):
+    if DISK.is_folder(path / MEMORY, follow_links=follow_links, way_out=NAME_IT) and _has_memory(path / MEMORY):
         return SavedMemory(path / MEMORY)
-    DISK.is_folder(path / CHECKPOINTS, way_out=NAME_IT)
+    DISK.is_folder(path / CHECKPOINTS, follow_links=follow_links, way_out=NAME_IT)
     checkpoints = [folder for folder in (path / CHECKPOINTS).glob("step-*") if _CHECKPOINT.fullmatch(folder.name)]
     if checkpoints:
-        return _memory_of_checkpoint(max(checkpoints))
+        return _memory_of_checkpoint(max(checkpoints), follow_links)
     is_run = (path / RUN_SETTINGS).is_file()
     if is_run:
         raise InvalidSettingsError(f"{path} has no memory: the run has not saved a checkpoint yet; train it first")
@@ -80,10 +83,12 @@ def _find(path: Path) -> SavedMemory:
     )
 
 
-def _memory_of_checkpoint(checkpoint: Path) -> SavedMemory:
+def _memory_of_checkpoint(checkpoint: Path, follow_links: bool) -> SavedMemory:
     generation = _read_unchecked(checkpoint / "MANIFEST").get("memory_generation")
     folder = checkpoint.resolve().parent.parent / MEMORY
-    if not isinstance(generation, int) or not (DISK.is_folder(folder, way_out=NAME_IT) and _has_memory(folder)):
+    if not isinstance(generation, int) or not (
+        DISK.is_folder(folder, follow_links=follow_links, way_out=NAME_IT) and _has_memory(folder)
+    ):
         raise InvalidSettingsError(
             f"{checkpoint} has no memory: its MANIFEST cannot be read, or {folder} is missing; "
             "give the folder of the memory"

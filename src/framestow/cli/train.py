@@ -34,6 +34,10 @@ DISTRIBUTED_HELP = (
     f"{DEFAULT_ACTORS} and 1 by default. --resume of such a run needs no --distributed."
 )
 ADDRESS_HELP = "Address of a running Ray cluster, such as 10.0.0.1:6379; None starts one on this machine."
+FOLLOW_LINKS_HELP = (
+    "Follow checkpoints or a memory in the folder of --resume that are links to folders elsewhere. Only for runs you "
+    "trust."
+)
 
 
 def train_command(arguments: list[str]) -> type[Any]:
@@ -60,6 +64,7 @@ def train_command(arguments: list[str]) -> type[Any]:
         ("resume", _argument(Path | None, "Folder of a run to resume. It then trains up to --steps."), None),
         ("distributed", _argument(bool, DISTRIBUTED_HELP), False),
         ("address", _argument(str | None, ADDRESS_HELP), None),
+        ("follow_links", _argument(bool, FOLLOW_LINKS_HELP), False),
         ("wandb", _argument(bool, "Send the curves to Weights & Biases too; needs the library wandb."), False),
     ]
     return dataclasses.make_dataclass("Train", fields, frozen=True, namespace={"__doc__": HELP, "run": _run})
@@ -72,6 +77,7 @@ class _Arguments(Protocol):
     resume: Path | None
     distributed: bool
     address: str | None
+    follow_links: bool
     wandb: bool
 
 
@@ -94,7 +100,9 @@ def _run(arguments: _Arguments, console: Console) -> int:
     with ProgressDisplay(console, "loading PyTorch"):
         from framestow.cli.training_session import TrainOptions, train  # noqa: PLC0415
 
-    options = TrainOptions(arguments.resume, arguments.run_dir, settings, arguments.wandb, arguments.address)
+    options = TrainOptions(
+        arguments.resume, arguments.run_dir, settings, arguments.wandb, arguments.address, arguments.follow_links
+    )
     return train(options, console)
 
 
@@ -109,7 +117,8 @@ def _read_resumed_and_recipe(arguments: list[str]) -> tuple[Settings | None, str
         return None, recipe
     from framestow.training.run_folder import RunFolder  # noqa: PLC0415 -- imports PyTorch
 
-    return RunFolder.open(given.resume).settings(), recipe
+    # Here only settings.json is read, which is never a link.
+    return RunFolder.open(given.resume, follow_links=True).settings(), recipe
 
 
 def _argument(kind: Any, help_line: str) -> Any:

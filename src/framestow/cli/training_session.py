@@ -57,6 +57,7 @@ class TrainOptions:
     settings: Settings
     wandb: bool = False
     address: str | None = None  # of a Ray cluster
+    follow_links: bool = False  # of the resumed run
 
 
 def train(options: TrainOptions, console: Console) -> int:
@@ -65,7 +66,10 @@ def train(options: TrainOptions, console: Console) -> int:
     settings = options.settings
     new_path = options.run_dir or default_run_path(settings, datetime.datetime.now())
     expected = "" if options.resume else _expect_from_play(settings, new_path, console)
-    folder = RunFolder.open(options.resume) if options.resume else RunFolder.create(new_path, settings)
+    if options.resume:
+        folder = RunFolder.open(options.resume, follow_links=options.follow_links)
+    else:
+        folder = RunFolder.create(new_path, settings)
     with contextlib.ExitStack() as unless_started, folder.lock():
         if options.resume:
             folder.change_settings(settings)
@@ -197,7 +201,7 @@ def _write_report(folder: RunFolder, console: Console) -> str:
     path = folder.path / "report.html"
     try:
         with ProgressDisplay(console, "drawing the learning curve"):
-            write_report([folder.path], path, with_clip=False)
+            write_report([folder.path], path, with_clip=False, follow_links=True)  # opened above
     except OSError as error:
         return f"{path} could not be written ({error.strerror or error})"
     return f"{path} has the learning curve; open it in a browser"

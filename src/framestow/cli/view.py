@@ -56,12 +56,15 @@ class View:
     open: bool = False
     """Open the page in the browser."""
 
+    follow_links: bool = False
+    """Follow checkpoints or a memory in the run folder that are links to folders elsewhere. Only for runs you trust."""
+
     def run(self, console: Console) -> int:
         """Write the page, or serve it, and return the exit code."""
         if self.serve and self.output:
             raise InvalidSettingsError(f"output is {self.output}: --serve writes no file; leave one of the two out")
         max_bytes = parse_bytes(self.max_size, "max_size")
-        found = find_memory(self.folder)
+        found = find_memory(self.folder, follow_links=self.follow_links)
         return self._serve(found, console) if self.serve else self._write(found, max_bytes, console)
 
     def _write(self, found: SavedMemory, max_bytes: int, console: Console) -> int:
@@ -95,7 +98,7 @@ class View:
             from framestow.viewer.agent_values import AgentValues  # noqa: PLC0415 -- likewise
 
             checkpoint = self.folder if (self.folder / AGENT).is_file() else None
-            return AgentValues(RunFolder.open(run), memory, checkpoint)
+            return AgentValues(RunFolder.open(run, follow_links=self.follow_links), memory, checkpoint)
         except ImportError as error:
             print_line(console, f"the agent's values are not shown: {error}; install framestow[train]", "yellow")
         except FramestowError as error:

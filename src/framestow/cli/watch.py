@@ -51,6 +51,9 @@ class Watch:
     device: str = "auto"
     """Where the network runs: auto, cpu, cuda or mps."""
 
+    follow_links: bool = False
+    """Follow checkpoints or a memory in the run folder that are links to folders elsewhere. Only for runs you trust."""
+
     def run(self, console: Console) -> int:
         """Play the game, write the video and return the exit code."""
         with ProgressDisplay(console, "loading PyTorch"):  # imported here: --help must not wait seconds for it
@@ -70,7 +73,7 @@ class Watch:
                 raise InvalidSettingsError(f"{name} is {value}: it must be at least 1; give another value")
         if self.output is not None:
             check_video_path(self.output)
-        folder = RunFolder.open(self.run_folder)
+        folder = RunFolder.open(self.run_folder, follow_links=self.follow_links)
         check_output("output", self.output or folder.path / "video.mp4")
         settings = folder.settings()
         preset = find_preset(self.preset or settings.preset)

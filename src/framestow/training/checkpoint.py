@@ -9,7 +9,7 @@
                                     generation of the memory
             agent.safetensors       weights and optimiser (``pack_agent``)
             state.npz               environments, counters and random generators (``pack_state``)
-        step-000000030000.partial/  a checkpoint being written; the next start removes it
+        step-….….partial/           a checkpoint being written, whose name nobody can guess; the next start removes it
 
 A checkpoint is written in this order: its files and the generation of the memory, the rename to the final name, the
 removal of the previous checkpoint and its generation. A crash at any moment leaves a complete newest checkpoint. Of a
@@ -25,6 +25,7 @@ import contextlib
 import dataclasses
 import math
 import re
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -37,21 +38,14 @@ from framestow.errors import CheckpointError, DivergedError, IncompatibleError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.open_store import keep_only, start_over
 from framestow.storage.files.file_system import DISK, finished_name
-from framestow.storage.files.manifest import (
-    MANIFEST,
-    read_checked,
-    read_manifest,
-    write_checked,
-    write_manifest,
-)
+from framestow.storage.files.manifest import MANIFEST, read_checked, read_manifest, write_checked, write_manifest
 from framestow.training.packed_state import pack_agent, pack_state, tensors_of, unpack_agent, unpack_state
 from framestow.training.training_run import MOST_COUNT, RunMemory
 
 KIND, VERSION = "framestow checkpoint", 2  # of the manifest; others are refused
 AGENT, STATE, MEMORY = "agent.safetensors", "state.npz", "memory"  # names in the folder of a checkpoint
 MOST_STATE_BYTES = 2**28  # of state.npz; an Atari environment takes 30 KB
-_PARTIAL = ".partial"  # ending of a folder that is being written
-_NAME = re.compile(r"step-(\d{12})")
+_NAME, _PARTIAL = re.compile(r"step-\d{12}"), re.compile(r"step-\d{12}\.[0-9a-f]{16}\.partial")
 
 Memory_co = TypeVar("Memory_co", bound=RunMemory, covariant=True)
 
@@ -84,9 +78,10 @@ def write_checkpoint(folder: Path, state: RunState[RunMemory]) -> Path:
     _check_finite(folder, state)
     DISK.make_folder(folder)
     path = folder / f"step-{state.agent_steps:012d}"
-    if path.is_dir():
+    if DISK.is_folder(path):
         return path
-    partial, previous = path.with_name(path.name + _PARTIAL), newest_checkpoint(folder)
+    partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
+    previous = newest_checkpoint(folder)
     try:
         generation = _write_parts(partial, state, memory_store(folder))
         partial.rename(path)
@@ -99,7 +94,7 @@ def write_checkpoint(folder: Path, state: RunState[RunMemory]) -> Path:
         ) from error
     finally:
         _remove(partial)  # exists only after an error or a second Ctrl-C
-    for other in _checkpoints(folder):
+    for other in _named(folder, _NAME):
         if other != path:
             _remove(other)
     state.memory.prune(memory_store(folder), generation)
@@ -132,8 +127,13 @@ def _make_diverged_error(what: str, agent_steps: int, folder: Path) -> DivergedE
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """Return the checkpoint of the latest agent step, or ``None`` if there is none."""
-    return max(_checkpoints(folder), default=None)
+    """Return the checkpoint of the latest agent step, or ``None`` if there is none.
+
+    Raises:
+        DamagedDataError: it is no folder but a link, say.
+    """
+    newest = max(_named(folder, _NAME), default=None)
+    return newest if newest and DISK.is_folder(newest) else None
 
 
 def remove_unfinished(folder: Path) -> list[Path]:
@@ -146,8 +146,8 @@ def remove_unfinished(folder: Path) -> list[Path]:
         DamagedDataError: the newest checkpoint or the memory is damaged, so nothing is removed.
         IncompatibleError: the run has no checkpoint, and its memory was saved with one.
     """
-    newest, unfinished = newest_checkpoint(folder), list(folder.glob(f"step-*{_PARTIAL}"))
-    previous = [path for path in _checkpoints(folder) if path != newest]
+    newest, unfinished = newest_checkpoint(folder), _named(folder, _PARTIAL)
+    previous = [path for path in _named(folder, _NAME) if path != newest]
     if newest and previous:
         for name in (AGENT, STATE):
             _read_checked(newest, name)
@@ -162,12 +162,13 @@ def remove_unfinished(folder: Path) -> list[Path]:
 
 
 def _remove(checkpoint: Path) -> None:
-    """Remove the files of a checkpoint, and its folder unless it has others."""
+    """Remove the files of a checkpoint, and its folder unless it has others. A link to a folder is no checkpoint."""
     with contextlib.suppress(OSError):  # the next call tries again
-        for name in reversed(DISK.names(checkpoint)):  # the manifest last
-            if (finished_name(name) or name) in (AGENT, STATE, MANIFEST):
-                DISK.remove(checkpoint / name)
-        checkpoint.rmdir()
+        if DISK.is_folder(checkpoint):
+            for name in reversed(DISK.names(checkpoint)):  # the manifest last
+                if (finished_name(name) or name) in (AGENT, STATE, MANIFEST):
+                    DISK.remove(checkpoint / name)
+            checkpoint.rmdir()
 
 
 def restore_agent(checkpoint: Path, agent: DQN) -> None:
@@ -211,9 +212,14 @@ def load_memory(checkpoint: Path, memory_on_disk: bool = False) -> ReplayMemory:
     ``memory_on_disk`` opens it in its files, as its only writer, instead of reading it into RAM.
     """
     store, generation = saved_memory(checkpoint)
-    if memory_on_disk:
-        return ReplayMemory.open(store, read_only=False, generation=generation, flush_every=None)
-    return ReplayMemory.load(store, generation=generation)
+    try:
+        if memory_on_disk:
+            return ReplayMemory.open(store, read_only=False, generation=generation, flush_every=None)
+        return ReplayMemory.load(store, generation=generation)
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            f"{checkpoint / MANIFEST}: its memory is missing ({error}); use a whole copy of the run"
+        ) from error
 
 
 def saved_memory(checkpoint: Path) -> tuple[Path, int]:
@@ -234,8 +240,10 @@ def reading(path: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (OSError, MemoryError, IncompatibleError):
+    except (OSError, MemoryError):
         raise
+    except IncompatibleError as error:
+        raise error if str(path) in str(error) else IncompatibleError(f"{path}: {error}") from error
     except Exception as error:
         reason = f"{type(error).__name__}: {error}" if isinstance(error, (LookupError, TypeError)) else str(error)
         shown = reason.splitlines()[0][:200] if reason else type(error).__name__
@@ -244,8 +252,8 @@ def reading(path: Path) -> Iterator[None]:
         ) from error
 
 
-def _checkpoints(folder: Path) -> list[Path]:
-    return [path for path in folder.glob("step-*") if _NAME.fullmatch(path.name)] if folder.is_dir() else []
+def _named(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    return [folder / one for one in DISK.names(folder) if name.fullmatch(one)]
 
 
 def _write_parts(partial: Path, state: RunState[RunMemory], store: Path) -> int:
@@ -253,8 +261,7 @@ def _write_parts(partial: Path, state: RunState[RunMemory], store: Path) -> int:
 
     The agent is written before the memory: a full disk then fails before a generation is written in vain.
     """
-    _remove(partial)
-    partial.mkdir(exist_ok=True)
+    partial.mkdir()
     payloads = {AGENT: pack_agent(state.agent), STATE: pack_state(state.rest)}
     if len(payloads[STATE]) > MOST_STATE_BYTES:
         raise CheckpointError(

@@ -8,8 +8,12 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import io
+import itertools
+import re
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
@@ -20,12 +24,12 @@ from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
 
-from framestow.errors import CheckpointError, MissingExtraError
+from framestow.errors import CheckpointError, DamagedDataError, MissingExtraError
 from framestow.process_memory import processor_seconds, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
+from framestow.storage.files.file_system import DISK, write_atomically
 from framestow.training.event_file import EventFile
 from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, Listener, StepTaken
-from framestow.training.run_folder import new_version
 from framestow.training.training_run import NUM_RECENT, TrainingRun
 
 LIVE_INTERVAL_S = 0.25  # between two displays on a terminal
@@ -176,47 +180,62 @@ class CsvTable:
     """
 
     def __init__(self, path: Path, columns: Sequence[str], resumed_at: int, warn: Callable[[str], None]) -> None:
-        kept = [row for row in read_rows(path, columns) if int(row["agent_steps"]) <= resumed_at]
-        self.last_row = kept[-1] if kept else None  # of the file that a resumed run found
-        new = new_version(path)
-        with new.open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([columns, *(row.values() for row in kept)])
-        new.replace(path)
-        self._file = path.open("a", newline="", encoding="utf-8")
-        self._writer = csv.writer(self._file)
+        self.last_row: dict[str, str] | None = None  # of the file that a resumed run found
+        self._unwritten = io.StringIO(newline="")
+        self._writer = csv.writer(self._unwritten)
+        self._writer.writerow(columns)
+        for row in read_rows(path, columns):
+            if int(row["agent_steps"]) <= resumed_at:
+                self._writer.writerow(row.values())
+                self.last_row = row
+        content = self._take_unwritten()
+        write_atomically(path, content, is_durable=False)  # also in place of a file with several names
+        self._file = DISK.open_at(path, len(content))
         self._warn: Callable[[str], None] | None = warn  # None after the first warning
 
     def append(self, row: Sequence[object]) -> None:
         """Write a line; it is in the file when this returns, unless the disk is full."""
         self._writer.writerow(row)
+        content = self._take_unwritten()
         try:
-            self._file.flush()
+            self._file.append(content)
         except OSError as error:
-            self._warn_once(error)
+            self._unwritten.write(content.decode())
+            if self._warn:
+                self._warn(f"{self._file.path} could not be written ({error.strerror}): new lines wait for free space")
+                self._warn = None
 
     def close(self) -> None:
         """Close the file."""
-        try:
-            self._file.close()
-        except OSError as error:
-            self._warn_once(error)
+        self._file.close()
 
-    def _warn_once(self, error: OSError) -> None:
-        if self._warn:
-            self._warn(f"{self._file.name} could not be written ({error.strerror}): new lines wait for free space")
-            self._warn = None
+    def _take_unwritten(self) -> bytes:
+        content = self._unwritten.getvalue().encode()
+        self._unwritten.seek(0)
+        self._unwritten.truncate()
+        return content
 
 
-def read_rows(path: Path, columns: Sequence[str]) -> list[dict[str, str]]:
-    """Return the complete rows of a ``CsvTable`` file, each by column; none if the file does not exist."""
-    if not path.exists():
-        return []
-    with path.open(newline="", encoding="utf-8") as file:
-        cells = list(csv.reader(file))[1:]
-    rows = [dict(zip(columns, row, strict=True)) for row in cells if len(row) == len(columns)]
-    return [row for row in rows if row["agent_steps"].isdigit()]
+def read_rows(path: Path, columns: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield the complete rows of a ``CsvTable`` file, each by column; none if the file does not exist.
+
+    Raises:
+        DamagedDataError: it is no file, or no such table.
+    """
+    try:
+        with io.TextIOWrapper(io.BytesIO(DISK.read(path)), "utf-8", newline="") as file:
+            for cells in itertools.islice(csv.reader(file), 1, None):
+                row = dict(zip(columns, cells, strict=False))
+                if len(cells) == len(columns) and all(_NUMBERS.fullmatch(cell) for cell in cells):
+                    yield row
+    except FileNotFoundError:
+        return
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise DamagedDataError(f"{path}: it is no table as framestow writes it ({error}); remove it") from error
 
 
+# Of a cell: a whole number, other numbers, or several of them.
+_NUMBERS = re.compile(r"\d{0,18}|([-+]?(\d{1,30}(\.\d{0,30})?(e[-+]?\d{1,3})?|nan|inf) ?){1,100}", re.ASCII)
 COLUMNS = ["episode", "agent_steps", "env_id", "score", "length"]
 
 
@@ -445,8 +464,8 @@ class Curves:
 
 def last_scores(path: Path, num_games: int, agent_steps: int) -> list[float]:
     """Return the scores of the last ``num_games`` games of an episodes.csv that ended in the first ``agent_steps``."""
-    rows = [row for row in read_rows(path, COLUMNS) if int(row["agent_steps"]) <= agent_steps]
-    return [float(row["score"]) for row in rows[-num_games:]]
+    played = (float(row["score"]) for row in read_rows(path, COLUMNS) if int(row["agent_steps"]) <= agent_steps)
+    return list(deque(played, maxlen=num_games))
 
 
 class Checkpointing(Listener):

@@ -44,7 +44,7 @@ def unpack_agent(stored: bytes) -> dict[str, Any]:
     """Return the state that ``pack_agent`` packed, with tensors on the CPU; raises ``ValueError`` for other bytes."""
     end = _LENGTH_BYTES + int.from_bytes(stored[:_LENGTH_BYTES], "little")
     if not _LENGTH_BYTES < end <= min(len(stored), MOST_TREE_BYTES):
-        raise ValueError("its header is longer than the file, or than any that framestow writes")
+        raise ValueError(f"its header ends at byte {end:,}: the file has {len(stored):,}, and a header some thousand")
     try:
         tensors = safetensors.torch.load(stored)
     except safetensors.SafetensorError as error:

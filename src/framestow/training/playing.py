@@ -23,9 +23,16 @@ from framestow.errors import DamagedDataError, IncompatibleError, InvalidSetting
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import plural
 from framestow.replay.memory import ReplayMemory
+from framestow.storage.files.file_system import (
+    DISK,
+    check_can_write,
+    remove_if_possible,
+    temporary_path,
+    write_atomically,
+)
 from framestow.training.checkpoint import read_agent_steps, restore_agent
 from framestow.training.run import choose_device, num_actions_of
-from framestow.training.run_folder import RunFolder, replace_text
+from framestow.training.run_folder import VIDEO_FORMATS, RunFolder
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
 from framestow.training.settings import Settings
 from framestow.training.value_bars import beside, draw_values
@@ -214,7 +221,8 @@ class Evaluation:
             "human_score": human_score,
             "training_mean": self.training_mean,
         }
-        replace_text(path, json.dumps({**dataclasses.asdict(self), **summary}, indent=2) + "\n")
+        text = json.dumps({**dataclasses.asdict(self), **summary}, indent=2) + "\n"
+        write_atomically(path, text.encode(), is_durable=False)
 
 
 def play_episodes(player: Player, episodes: int) -> Iterator[FinishedGame]:
@@ -323,14 +331,11 @@ def action_names(game: str, preset: Preset) -> list[str]:
     return actions
 
 
-VIDEO_EXTENSIONS = (".avi", ".flv", ".m4v", ".mkv", ".mov", ".mp4", ".mpg", ".ts", ".wmv")  # formats of ffmpeg
-
-
 def check_video_path(path: Path) -> None:
     """Raise ``InvalidSettingsError`` if ``path`` has no video extension, is a folder, or lies in a missing folder."""
-    if path.suffix.lower() not in VIDEO_EXTENSIONS:
+    if path.suffix.lower() not in VIDEO_FORMATS:
         raise InvalidSettingsError(
-            f"output is {path}: the name of a video must end in one of {' '.join(VIDEO_EXTENSIONS)}; "
+            f"output is {path}: the name of a video must end in one of {' '.join(VIDEO_FORMATS)}; "
             f"give --output {path.with_suffix('.mp4')}"
         )
     if not path.parent.is_dir():
@@ -365,12 +370,13 @@ def record_game(
     Returns:
         The number of recorded agent steps, and the game if it finished.
     """
-    partial = path.with_name(f"{path.stem}.partial{path.suffix}")
+    check_can_write(path)
+    partial = temporary_path(path)
     game: FinishedGame | None = None
     num_steps = 0
     writer: Any = None
     try:
-        partial.touch()  # raises an OSError with its reason, which a broken ffmpeg pipe hides
+        DISK.create(partial).close()  # exclusively; ffmpeg then writes into it
         for num_steps, games in enumerate(player.steps(), start=1):
             game = games[0] if games else None
             picture = _enlarge(_render(player), scale)
@@ -378,25 +384,33 @@ def record_game(
                 chosen = None if game else int(player.actions[0])
                 picture = beside(picture, draw_values(player.values()[0], action_names, chosen, len(picture)))
             if writer is None:
-                writer = _video_writer(partial, picture, float(player.env.metadata.get("render_fps", 15)))
+                frames_per_second = float(player.env.metadata.get("render_fps", 15))
+                writer = _video_writer(partial, path.suffix.lower(), picture, frames_per_second)
             writer.send(np.ascontiguousarray(picture))
             on_step(num_steps)
             if game or num_steps == max_steps:
                 break
         writer.close()
         writer = None
-        partial.replace(path)
+        DISK.replace(partial, path)
     finally:
         if writer is not None:
             writer.close()
-        partial.unlink(missing_ok=True)
+        remove_if_possible(partial, DISK)
     return num_steps, game
 
 
-def _video_writer(path: Path, picture: NDArray[np.uint8], frames_per_second: float) -> Any:
+def _video_writer(path: Path, extension: str, picture: NDArray[np.uint8], frames_per_second: float) -> Any:
     height, width, _ = picture.shape
     writer = imageio_ffmpeg.write_frames(
-        str(path), (width, height), fps=frames_per_second, macro_block_size=2, quality=7, ffmpeg_log_level="error"
+        str(path),
+        (width, height),
+        fps=frames_per_second,
+        codec="msmpeg4" if extension == ".wmv" else None,
+        macro_block_size=2,
+        quality=7,
+        ffmpeg_log_level="error",
+        output_params=["-f", VIDEO_FORMATS[extension]],
     )
     writer.send(None)
     return writer

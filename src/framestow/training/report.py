@@ -25,18 +25,19 @@ from framestow.agents.dormant_units import DORMANT_SCORE
 from framestow.distributed.saved_shards import is_sharded, memory_folders
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import list_games
-from framestow.errors import InvalidSettingsError
+from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.one_line import plural
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection, Spread, inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
+from framestow.storage.files.file_system import DISK, check_can_write, write_atomically
 from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
 from framestow.training.page_style import read_style
 from framestow.training.playing import Player, action_names, record_game
 from framestow.training.run import NUM_MEASURED
-from framestow.training.run_folder import RunFolder, replace_text
+from framestow.training.run_folder import RunFolder
 from framestow.training.scores import RANDOM_AND_HUMAN, averages_of_runs, human_normalized, published_scores
 from framestow.training.settings import Change, Settings, learning_settings
 from framestow.training.svg_charts import Band, Dots, Key, Layer, Line, bin_points, chart
@@ -47,6 +48,7 @@ AVERAGE_COLUMNS = ["", "runs", "score", "95 % interval", "human-normalised"]
 GRID = 200  # points of a mean over seeds
 MAX_DOTS = 1_500  # of one chart, about: then only every n-th game has one
 MAX_CLIP_BYTES = 3_000_000  # a larger video is left out of the page
+MOST_EVALUATION_BYTES = 2**20
 CLIP_STEPS = 450  # agent steps; 30 s
 NUM_TRANSITIONS, NUM_NOTABLE, NUM_DRAWN = 8, 4, 512  # shown, shown with a reward or an end, drawn
 MIB = 2.0**20
@@ -70,15 +72,11 @@ class RunRecord:
     evaluation: dict[str, Any] | None  # content of evaluation.json; None without an evaluation
 
     @classmethod
-    def read(cls, path: Path) -> RunRecord:
-        """Read the folder of a run, also while it is training.
-
-        Raises:
-            InvalidSettingsError: ``path`` is no run folder.
-        """
-        folder = RunFolder.open(path)
-        games = read_rows(folder.episodes, COLUMNS)
-        rows = read_rows(folder.progress, PROGRESS_COLUMNS)
+    def read(cls, path: Path, *, follow_links: bool = False) -> RunRecord:
+        """Read the folder of a run, also while it is training. Raises as ``RunFolder.open``, or for damaged files."""
+        folder = RunFolder.open(path, follow_links=follow_links)
+        games = list(read_rows(folder.episodes, COLUMNS))
+        rows = list(read_rows(folder.progress, PROGRESS_COLUMNS))
         progress = {name: np.array([_number(row[name]) for row in rows]) for name in PROGRESS_COLUMNS}
         dormant = [float(share) for row in rows[-1:] for share in row["dormant_units"].split()]
         game_steps = np.array([_number(row["agent_steps"]) for row in games])
@@ -106,7 +104,9 @@ class RunRecord:
         return float(self.scores[-num_games:].mean()) if len(self.scores) else None
 
 
-def write_report(paths: Sequence[Path], output: Path, with_clip: bool = True) -> list[list[str]]:
+def write_report(
+    paths: Sequence[Path], output: Path, with_clip: bool = True, *, follow_links: bool = False
+) -> list[list[str]]:
     """Write the report of one or several runs of the same game; return the rows of its averages over runs.
 
     The file appears when it is complete.
@@ -115,17 +115,22 @@ def write_report(paths: Sequence[Path], output: Path, with_clip: bool = True) ->
         paths: The run folders. Runs that differ only in their seed are averaged.
         output: The HTML file.
         with_clip: Show a video: the newest ``GAME-*.mp4`` of the first run, or half a minute recorded now.
+        follow_links: Read checkpoints and memories that are links to folders elsewhere.
 
     Raises:
         InvalidSettingsError: a folder is no run folder, or the runs are of different games; nothing is written.
+        DamagedDataError: a file of a run is not as framestow writes it.
+        OSError: the file cannot be written, which is found before the report is made.
     """
-    runs = [RunRecord.read(path) for path in paths]
+    check_can_write(output)
+    runs = [RunRecord.read(path, follow_links=follow_links) for path in paths]
     by_game = {run.settings.game: run for run in runs}
     if len(by_game) > 1:
         named = " and ".join(f"{game} ({run.folder.path})" for game, run in by_game.items())
         raise InvalidSettingsError(f"the runs are of {named}: a report is about one game; write a report for each game")
     page = _page(runs, with_clip, output.resolve().parent)
-    replace_text(output, page.encode("utf-8", "backslashreplace").decode())  # a folder's name may be no UTF-8
+    content = page.encode("utf-8", "backslashreplace")  # a folder's name may be no UTF-8
+    write_atomically(output, content, is_durable=False)
     return average_rows(runs)
 
 
@@ -385,11 +390,12 @@ def _evaluation_row(evaluation: dict[str, Any]) -> tuple[str, float, int]:
 
 def _clip(run: RunRecord) -> str:
     """Return a video of the agent: the newest of the run folder, or one that is recorded now."""
-    game = run.settings.game
-    videos = [path for path in run.folder.path.glob(f"{game}-*.mp4") if path.stat().st_size <= MAX_CLIP_BYTES]
-    if videos:
-        newest = max(videos, key=lambda path: path.stat().st_mtime)
-        return _video(newest.read_bytes(), f"{newest.name} of {run.name}.")
+    game, folder = run.settings.game, run.folder.path
+    names = [name for name in DISK.names(folder) if name.startswith(f"{game}-") and name.endswith(".mp4")]
+    videos = {folder / name: DISK.status(folder / name) for name in names}
+    if small := [path for path, status in videos.items() if status.st_size <= MAX_CLIP_BYTES]:
+        newest = max(small, key=lambda path: videos[path].st_mtime)
+        return _video(DISK.read(newest, MAX_CLIP_BYTES), f"{newest.name} of {run.name}.")
     if newest_checkpoint(run.folder.checkpoints) is None:
         return "<p class='note'>The run has no checkpoint yet.</p>"
     preset = find_preset(run.settings.preset)
@@ -397,10 +403,9 @@ def _clip(run: RunRecord) -> str:
     env = make_atari(game, 1, preset, seed, render_mode="rgb_array")
     player = Player(run.folder, env, epsilon, seed, stack_padding=preset.stack_padding)
     try:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "clip.mp4"
-            names = action_names(game, preset)
-            shown, finished = record_game(player, path, 2, CLIP_STEPS, lambda _: None, names)
+        with tempfile.TemporaryDirectory() as temporary:
+            path = Path(temporary) / "clip.mp4"
+            shown, finished = record_game(player, path, 2, CLIP_STEPS, lambda _: None, action_names(game, preset))
             content = path.read_bytes()
     finally:
         player.close()
@@ -542,9 +547,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]], kind: str = ""
 
 def _evaluation(path: Path) -> dict[str, Any] | None:
     """Return the content of evaluation.json; ``None`` without one."""
-    if not path.exists():
+    try:
+        content: dict[str, Any] = json.loads(DISK.read(path, MOST_EVALUATION_BYTES))
+        _evaluation_row(content)
+    except FileNotFoundError:
         return None
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise DamagedDataError(f"{path}: it is no evaluation as framestow writes it ({error}); remove it") from error
     return content
 
 

@@ -5,14 +5,30 @@ from __future__ import annotations
 import contextlib
 import datetime
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.one_line import one_line
+from framestow.storage.files.file_system import DISK, finished_name, write_atomically
 from framestow.storage.files.writer_lock import WriterLock
 from framestow.training.checkpoint import memory_store, newest_checkpoint, read_agent_steps, remove_unfinished
 from framestow.training.settings import FILE_NAME, Change, Settings, changes_on_resume, read_settings
+
+VIDEO_FORMATS = {
+    ".avi": "avi",
+    ".flv": "flv",
+    ".m4v": "mp4",
+    ".mkv": "matroska",
+    ".mov": "mov",
+    ".mp4": "mp4",
+    ".mpg": "mpeg",
+    ".ts": "mpegts",
+    ".wmv": "asf",
+}
+"""By the ending of a file: the format that ffmpeg calls so."""
+IN_USE_S = 3_600.0  # a temporary file of evaluate, watch or report that was written to meanwhile may still be in use
 
 
 class RunFolder:
@@ -28,6 +44,8 @@ class RunFolder:
             events.out.tfevents.*  curves for TensorBoard
             evaluation.json, *.mp4 results of framestow evaluate and watch
             report.html            the page of framestow report
+
+    It may be a stranger's: files are opened by ``DISK`` only, and ``open`` refuses subfolders that are links.
     """
 
     def __init__(self, path: Path) -> None:
@@ -53,7 +71,9 @@ class RunFolder:
         folder = cls(path)
         folder._created = [each for each in (path, *path.parents) if not each.exists()]
         path.mkdir(parents=True, exist_ok=True)
-        replace_text(path / FILE_NAME, settings.to_json())
+        for name in DISK.names(path):  # temporary files of a killed process: check_new allows no others
+            DISK.remove(path / name)
+        write_atomically(path / FILE_NAME, settings.to_json().encode(), is_durable=False)
         return folder
 
     @classmethod
@@ -69,7 +89,7 @@ class RunFolder:
             raise InvalidSettingsError(
                 f"run folder {path} cannot be created: {existing} is a file; give another --run-dir"
             )
-        if path.is_dir() and any(file != new_version(path / FILE_NAME) for file in path.iterdir()):
+        if path.is_dir() and any(finished_name(name) != FILE_NAME for name in DISK.names(path)):
             if (path / FILE_NAME).exists():
                 raise IncompatibleError(
                     f"run folder {path} already has a run: a new run needs an empty folder; resume that run with "
@@ -89,11 +109,21 @@ class RunFolder:
                 folder.rmdir()
 
     @classmethod
-    def open(cls, path: Path) -> RunFolder:
-        """Return the folder of an existing run; raises ``InvalidSettingsError`` otherwise."""
-        if not (path / FILE_NAME).is_file():
-            raise InvalidSettingsError(f"{path} is not a run folder: it has no {FILE_NAME}; check the path")
-        return cls(path)
+    def open(cls, path: Path, *, follow_links: bool = False) -> RunFolder:
+        """Return the folder of an existing run.
+
+        Raises:
+            InvalidSettingsError: ``path`` has no run.
+            DamagedDataError: ``checkpoints`` or ``memory`` is a link and ``follow_links`` is off, or no folder.
+        """
+        try:
+            DISK.status(path / FILE_NAME)
+        except (FileNotFoundError, NotADirectoryError):
+            raise InvalidSettingsError(f"{path} is not a run folder: it has no {FILE_NAME}; check the path") from None
+        folder = cls(path)
+        for part in (folder.checkpoints, folder.memory):
+            DISK.is_folder(part, follow_links=follow_links, way_out="give --follow-links if you trust this run")
+        return folder
 
     def settings(self) -> Settings:
         """Read the run's settings."""
@@ -120,12 +150,19 @@ class RunFolder:
             raise InvalidSettingsError(
                 f"steps is {asked.steps:,}: the run already has {agent_steps:,} steps; give a larger --steps"
             )
-        replace_text(self.path / FILE_NAME, asked.to_json(changes))
+        write_atomically(self.path / FILE_NAME, asked.to_json(changes).encode(), is_durable=False)
 
     def remove_unfinished(self) -> None:
         """Remove unfinished and outdated files that a killed process left. Call it inside ``lock``."""
-        for path in (self.path / FILE_NAME, self.episodes, self.progress):
-            new_version(path).unlink(missing_ok=True)
+        only_of_training = (FILE_NAME, self.episodes.name, self.progress.name)
+        for name in DISK.names(self.path):
+            finished, path = finished_name(name), self.path / name
+            if finished in only_of_training or (
+                finished
+                and finished.endswith((self.evaluation.name, ".html", *VIDEO_FORMATS))
+                and time.time() - DISK.status(path).st_mtime > IN_USE_S
+            ):
+                DISK.remove(path)
         remove_unfinished(self.checkpoints)
 
     def newest_checkpoint(self) -> Path:
@@ -146,21 +183,6 @@ class RunFolder:
         """
         with WriterLock(self._lock, f"run folder {self.path}", "stop that process or give another --run-dir"):
             yield
-
-
-def new_version(path: Path) -> Path:
-    """Return the path of the new version of ``path`` while it is being written."""
-    return path.with_name(path.name + ".new")
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write ``text`` as the file ``path``, which a reader sees whole: the former text or this one."""
-    new = new_version(path)
-    try:
-        new.write_text(text, encoding="utf-8")
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
 
 
 def default_run_path(settings: Settings, now: datetime.datetime) -> Path:

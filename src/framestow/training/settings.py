@@ -22,6 +22,7 @@ from framestow.replay.observation_layout import MAX_STACK
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
+from framestow.storage.files.file_system import DISK
 from framestow.storage.frame_storage import Storage
 from framestow.training.recipes import DEFAULT_RECIPE, RECIPES, RecipeName, find_recipe
 
@@ -30,6 +31,7 @@ Device: TypeAlias = Literal["auto", "cpu", "cuda", "mps"]
 FILE_NAME = "settings.json"
 FORMAT = "framestow run"  # of the file; another one is refused
 VERSION = 1  # of the format
+MOST_FILE_BYTES = 2**20
 
 DEFAULT_STEPS = 150_000  # agent steps
 MAX_EPSILON_STEPS = 250_000  # agent steps: the million emulator frames of Mnih et al. 2015
@@ -248,7 +250,7 @@ def read_settings(path: Path) -> tuple[Settings, list[Change]]:
         InvalidSettingsError: a value is out of its range; the message names the file and the setting.
     """
     try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+        document = json.loads(DISK.read(path, MOST_FILE_BYTES))
         found = (document["format"], document["version"])
         values, changes = dict(document["settings"]), list(document.get("changes", ()))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
@@ -275,12 +277,14 @@ def read_settings(path: Path) -> tuple[Settings, list[Change]]:
 def _read_change(change: Any) -> Change:
     names = {field.name for field in dataclasses.fields(Change)}
     if not isinstance(change, dict) or change.keys() != names:
-        raise InvalidSettingsError(f"changes has {shown(change)}: a change has {', '.join(sorted(names))}")
+        raise InvalidSettingsError(f"changes has {shown(change)}: a change has {', '.join(sorted(names))}; remove it")
     steps, name = change["agent_steps"], change["setting"]
     if type(steps) is not int or not 0 <= steps <= MOST_STEPS:
-        raise InvalidSettingsError(f"changes: agent_steps is {shown(steps)}: it must be from 0 to {MOST_STEPS:,}")
+        raise InvalidSettingsError(
+            f"changes: agent_steps is {shown(steps)}: it must be from 0 to {MOST_STEPS:,}; remove it"
+        )
     if not isinstance(name, str) or name not in Settings.__dataclass_fields__:
-        raise InvalidSettingsError(f"changes: setting is {shown(name)}: it must be the name of a setting")
+        raise InvalidSettingsError(f"changes: setting is {shown(name)}: it must be the name of a setting; remove it")
     return Change(steps, name, *(_check_field(name, change[key]) for key in ("before", "after")))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import re
 from collections.abc import Callable, Iterator
 from html import escape
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from framestow.errors import InvalidSettingsError
 from framestow.one_line import plural, printable
 from framestow.replay.byte_amounts import format_bytes
+from framestow.storage.files.file_system import write_atomically
 from framestow.training.page_style import read_style
 from framestow.viewer.memory_view import ROWS_A_SPARK_BLOCK, MemoryView
 
@@ -101,12 +101,7 @@ def write_page(view: MemoryView, output: Path, max_bytes: int, progress: Progres
     while len((text := _whole_page(view, chosen, pieces, max_bytes)).encode()) > max_bytes and chosen:
         chosen.popitem()  # what describes the memory grew with the choice
         pieces.pop()
-    unfinished = output.with_name(f".{output.name}.{os.getpid()}")
-    try:
-        unfinished.write_text(text, encoding="utf-8")
-        unfinished.replace(output)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    write_atomically(output, text.encode(), is_durable=False)
     return len(chosen)
 
 

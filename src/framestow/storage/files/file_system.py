@@ -12,6 +12,7 @@ names its file.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -334,11 +335,26 @@ def write_atomically(path: Path, content: bytes, files: FileSystem = DISK, *, is
         if is_durable:
             files.sync_folder(path.parent)
         files.replace(new, path)
-    except BaseException:
+    except BaseException as error:
         remove_if_possible(new, files)
+        if isinstance(error, OSError) and error.filename is not None:
+            error.filename, error.filename2 = str(path), None  # a caller does not know the temporary file
         raise
     if is_durable:
         files.sync_folder(path.parent)
+
+
+def check_can_write(path: Path, files: FileSystem = DISK) -> None:
+    """Raise ``OSError`` unless ``write_atomically`` can write the file ``path`` now."""
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    new = temporary_path(path)
+    try:
+        files.create(new).close()
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    files.remove(new)
 
 
 def temporary_path(path: Path) -> Path:
