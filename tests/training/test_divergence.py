@@ -21,7 +21,7 @@ from oracles.catch import SIDE, Catch
 from training.catch_runs import catch_settings, make_catch
 from training.checkpoint_states import read_checkpoint
 
-FAR_TOO_HIGH = 1e20
+FAR_TOO_HIGH = 1e15
 
 
 def _run(tmp_path: Path, settings: Settings) -> tuple[Run, RunFolder]:

@@ -44,7 +44,7 @@ def test_the_documents_table_has_every_setting_with_its_default(field: dataclass
         ("epsilon_end", 1.5, "it must be a probability from 0 to 1"),
         ("epsilon_steps", -1, "it must be from 0 to 1,000,000,000,000"),
         ("discount", float("nan"), "it must be a probability from 0 to 1"),
-        ("learning_rate", 0.0, "it must be above 0 and at most 1,000"),
+        ("learning_rate", 0.0, "it must be above 0 and at most 1,000,000,000,000,000"),
         ("learning_rate_falls_after", 0, "it must be from 1 to 1,000,000,000,000"),
         ("storage", "zip", "it must be one of packed, raw"),
         ("device", "tpu", "it must be one of auto, cpu, cuda, mps"),

@@ -358,7 +358,7 @@ _RULES: dict[str, _Rule] = {
     "train_every": _from(1, MOST_STEPS),
     "warmup": _from(1, MOST_STEPS),
     "target_every": _from(1, MOST_STEPS),
-    "learning_rate": _above_0(1_000),
+    "learning_rate": _above_0(10**15),
     "learning_rate_falls_after": _from(1, MOST_STEPS),
     "optimizer_epsilon": _above_0(1_000),
     "max_grad_norm": _above_0(10**9),
