@@ -39,7 +39,6 @@ import numpy as np
 from atari_frames import recording
 from drop_in_buffers import BATCH_SIZE, STACK, Candidate, Size
 from drop_in_libraries import LIBRARIES
-from figures import table
 from framestow.benchmarking.buffers import Buffer
 from framestow.benchmarking.play import Play, Row
 from framestow.benchmarking.result_files import write_result
@@ -175,27 +174,6 @@ def show(library: str, game: str, rows: list[dict[str, Any]]) -> None:
         figures = f"{row['transitions']:9,} {row['bytes_a_transition']:9,.0f} {row['sample_us']:8,.0f}"
         added = f"{row['add_us_of_1']:7.1f} {'' if of_8 is None else format(of_8, '.1f'):>7s}"
         print(f"{library:18s} {game:10s} {row['system']:22s} {figures} {added}  {row['gives_up']}", flush=True)
-
-
-def page_table(libraries: dict[str, Any]) -> str:
-    """Return the results as docs/libraries.md shows them: a line for each buffer of another library's."""
-    figures = ("bytes a transition", "ours", "`sample(32)`, µs", "ours", "a step's `add`, µs", "ours")
-    return table(["in the place of", *figures], page_rows(libraries))
-
-
-def page_rows(libraries: dict[str, Any]) -> Iterator[list[str]]:
-    for library, figures in libraries.items():
-        if library == "own loop":  # replaces no library's buffer
-            continue
-        games = list(figures["games"].values())
-        for index, theirs in enumerate(games[0][1:], start=1):
-            name = f"{library}, {theirs['system']}"
-            cells = [name + (f" (gives up {theirs['gives_up']})" if theirs["gives_up"] else "")]
-            for figure in ("bytes_a_transition", "sample_us", "add_us_of_1"):
-                for which in (index, 0):
-                    both = [f"{rows[which][figure]:,.0f}" for rows in games]
-                    cells.append(" / ".join(dict.fromkeys(both)))
-            yield cells
 
 
 def main() -> None:

@@ -77,18 +77,28 @@ def profile_row(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def page_tables(figures: Mapping[str, Any]) -> list[str]:
-    """Return the tables of the page: speeds, speeds beside a busy process, the profile."""
-    systems = figures["systems"]
-    heads = ["steps a second", "of the bare learner", "of Stable-Baselines3", "one update, ms"]
-    tables = [
-        table(["trainer", *heads, "cores used", "peak RSS, MiB", "with a full ring"], map(speed_cells, systems.items()))
-    ]
-    if any("busy_of_quiet" in each for each in systems.values()):
-        heads = ["trainer", "steps a second beside a busy process", "of its own alone", "of Stable-Baselines3"]
-        tables.append(table(heads, map(busy_cells, systems.items())))
-    if profile := figures["profile"]:
-        tables.append(table(["ms of an agent step", *profile], profile_cells(profile)))
+    """Return the tables of the page that were measured: speeds, speeds beside a busy process, the profile."""
+    tables = [speed_table(figures)]
+    if any("busy_of_quiet" in each for each in figures["systems"].values()):
+        tables.append(busy_table(figures))
+    if figures["profile"]:
+        tables.append(profile_table(figures))
     return tables
+
+
+def speed_table(figures: Mapping[str, Any]) -> str:
+    heads = ["steps a second", "of the bare learner", "of Stable-Baselines3", "one update, ms"]
+    heads = ["trainer", *heads, "cores used", "peak RSS, MiB", "with a full ring"]
+    return table(heads, map(speed_cells, figures["systems"].items()))
+
+
+def busy_table(figures: Mapping[str, Any]) -> str:
+    heads = ["trainer", "steps a second beside a busy process", "of its own alone", "of Stable-Baselines3"]
+    return table(heads, map(busy_cells, figures["systems"].items()))
+
+
+def profile_table(figures: Mapping[str, Any]) -> str:
+    return table(["ms of an agent step", *figures["profile"]], profile_cells(figures["profile"]))
 
 
 def speed_cells(system: tuple[str, Mapping[str, Any]]) -> list[str]:

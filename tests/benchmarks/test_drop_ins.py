@@ -6,7 +6,7 @@ from itertools import islice
 
 import numpy as np
 
-from drop_ins import page_table, play_of, rows_of
+from drop_ins import play_of, rows_of
 from recorded_frames import Recording
 
 FRAMES = np.arange(7, dtype=np.uint8)[:, None, None] * np.ones((1, 2, 2), np.uint8)
@@ -31,12 +31,3 @@ def test_each_environment_plays_from_a_different_place():
     assert [[False, False], [True, False], [False, False]] == [row.terminated.tolist() for row in rows]
     assert [[False, False], [False, True], [False, False]] == [row.truncated.tolist() for row in rows]
 
-
-def test_the_page_of_libraries_has_a_line_for_each_buffer_of_a_library():
-    ours = {"system": "framestow", "gives_up": "", "bytes_a_transition": 46.4, "sample_us": 120.0, "add_us_of_1": 14.9}
-    theirs = {"system": "Ring", "gives_up": "", "bytes_a_transition": 56_470.1, "sample_us": 350.0, "add_us_of_1": 7.0}
-    games = {"breakout": [ours, theirs], "ms_pacman": [ours | {"bytes_a_transition": 143.0}, theirs]}
-
-    table = page_table({"library": {"games": games}})
-
-    assert "| library, Ring | 56,470 | 46 / 143 | 350 | 120 | 7 | 15 |" == table.splitlines()[-1]

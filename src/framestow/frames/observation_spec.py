@@ -206,7 +206,7 @@ def _array(space: Any, path: tuple[str | int, ...]) -> ArraySpec:
     )
     try:
         if shape is None or dtype is None or np.dtype(dtype).kind not in NUMBERS:
-            raise InvalidSettingsError("a part of an observation is one array of numbers of a fixed shape")
+            raise TypeError("a part of an observation is one array of numbers of a fixed shape")
         if shape == ():
             return ArraySpec(path, FrameSpec((1,), dtype), has_axes=False)
         return ArraySpec(path, FrameSpec.from_space(space))

@@ -1,0 +1,495 @@
+"""The tables of the pages, each by the name of its block: one small function for each, over ``benchmarks/results``."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+from figures import RESULTS, result, table
+from framestow.training.scores import RANDOM_AND_HUMAN
+from training_figures import busy_table, profile_table, speed_table
+
+MIB, GIB = 2**20, 2**30
+
+
+def million() -> str:
+    both = [result("million_breakout"), result("million_upndown")]
+    grown = [f"{each['resident_bytes_over_bare_process'] / MIB:,.0f}" for each in both]
+    rows = [
+        ["bytes a transition, everything counted", *(f"{each['bytes_a_transition']:.1f}" for each in both)],
+        ["resident memory over the bare process, MiB", *grown],
+    ]
+    for training in ("training", "training_with_cuda"):
+        sizes = [f"{each[training]['process_bytes'] / MIB:,.0f}" for each in both]
+        rows.append([f"a process that trains from them, PyTorch {both[0][training]['torch']}, MiB", *sizes])
+    return table(["", "Breakout", "UpNDown"], rows)
+
+
+def bench() -> str:
+    rows = []
+    for row in result("bench-breakout/Breakout")["systems"]:
+        name = f"{row['name']}: {row['setting']}" if row["setting"] else row["name"]
+        figures = [f"{row['bytes_per_transition']:,.0f}", f"{row['sample_us']:,.0f}", f"{row['append_us']:,.1f}"]
+        rows.append([name, *figures, row["gives_up"]])
+    heads = ["bytes a transition", "`sample(32)`, µs", "adding a step, µs", "gives up"]
+    return table(["system, at its best setting", *heads], rows)
+
+
+def sampling() -> str:
+    columns = {
+        "bytes a transition": ("bytes_per_transition", ".0f"),
+        "`sample(32)`, µs": ("sample_us", ".0f"),
+        "of the bare copy": ("sample_of_bare_copy", ".2f"),
+        "`append` of 1 environment, µs": ("append_us", ".1f"),
+        "of 8": ("append_us_of_8_envs", ".1f"),
+    }
+    figures = result("sampling")
+    rows = {**figures["games"], "*geometric mean*": figures["geometric_mean"]}
+    cells = ([name, *(format(row[key], form) for key, form in columns.values())] for name, row in rows.items())
+    return table(["game", *columns], cells)
+
+
+LEARNERS = ("framestow", "framestow, 2 threads", "bare copy", "cpprb", "Stable-Baselines3", "Tianshou", "TorchRL")
+
+
+def learners(question: str, title: str) -> str:
+    games = result("learners")["games"]
+    rows = {
+        (row["system"], game, row["batch_size"]): row
+        for game, figures in games.items()
+        for row in figures["rows"]
+        if row["question"] == question
+    }
+    sizes = sorted({size for _, _, size in rows})
+    columns = [(game, size) for game in games for size in sizes]
+    measured = dict.fromkeys(system for system, _, _ in rows)
+    systems = [name for name in dict.fromkeys((*LEARNERS, *measured)) if name in measured]
+    cells = (learner_cells(name, [rows[name, game, size] for game, size in columns]) for name in systems)
+    return table([title, "stored", *(f"{game} {size}" for game, size in columns)], cells)
+
+
+def learner_cells(name: str, rows: list[Mapping[str, Any]]) -> list[str]:
+    stored = f"{rows[0]['transitions']:,}" if "transitions" in rows[0] else ""
+    if name == "framestow":
+        return [name, stored, *(f"{row['us']:,.0f} µs" for row in rows)]
+    return [name, stored, *(f"{row['times_framestow']:.2f}" for row in rows)]
+
+
+def loading() -> str:
+    rows = []
+    for row in result("loading")["settings"]:
+        dtype = "" if row["dtype"] == "uint8" else f", `{row['dtype']}`"
+        learner = "5 ms" if row["learner"]["update_ms"] < 10 else "Nature CNN"
+        waits = [f"{row[how]['wait_us']:,.0f}" for how in ("sample", "loader")]
+        updates = [f"{row[how]['update_ms']:.2f}" for how in ("sample", "loader", "learner")]
+        rows.append([f"{row['batch_size']:,} of {row['game'].title()}{dtype}", learner, *waits, *updates])
+    waits = ["wait for a batch, µs: `sample`", "loader"]
+    return table(["batches", "learner", *waits, "an update, ms: `sample`", "loader", "alone"], rows)
+
+
+def threads() -> str:
+    rows = []
+    for game, row in result("threads")["read"].items():
+        name = "".join(map(str.capitalize, game.split("_")))
+        microseconds = [f"{row[key]:,.0f}" for key in ("threads_1", "threads_2", "bare_copy")]
+        rows.append([name, *microseconds, f"{row['two_threads_to_bare_copy']:.2f}"])
+    return table(["game", "one thread, µs", "two threads", "bare copy", "two threads to the bare copy"], rows)
+
+
+def append_beside_samplers() -> str:
+    rows = []
+    for samplers, row in result("threads")["append_beside_samplers"].items():
+        rate = f"{row['batches_a_s']:,.0f}" if row["batches_a_s"] else ""
+        rows.append([samplers, f"{row['median_us']:.0f}", f"{row['percentile_99_us']:.0f}", rate])
+    return table(["samplers", "median", "99th percentile", "batches a second"], rows)
+
+
+def crash_count(name: str) -> int:
+    return sum(each.get(name, 0) for each in result("crashes")["tried"].values())
+
+
+def crashes() -> str:
+    tried = result("crashes")["tried"]
+    at_random = sum(each["kills"] for name, each in tried.items() if "random moment" in name)
+    counts = {
+        "SIGKILL at every operation of saving, of a memory in a folder from opening to closing, and of a log alone": (
+            crash_count("kills") - at_random
+        ),
+        "SIGKILL at a random moment of recording, sampling and flushing, in many processes, one after another, both "
+        "retentions": at_random,
+        "losses of power after every operation: unsynced bytes gone, there, or in part": crash_count("losses of power"),
+        "operations that failed, for good (ENOSPC) or once (EIO); a failed sync losing what it was to sync": (
+            crash_count("failed operations")
+        ),
+    }
+    heads = ["", "of", "left what was guaranteed, or the next state, and resumed"]
+    return table(heads, ([name, f"{count:,}", f"{count:,}"] for name, count in counts.items()))
+
+
+def on_disk() -> str:
+    saving, large = result("saving"), result("fifty_million")
+    found = crash_count("changed and cut off bytes that were found") // 2  # each byte is tried with "raise" and "skip"
+    tried = found + crash_count("changed and cut off bytes that were harmless") // 2
+    large_store = f"50 million of ten games, {large['gb_on_disk']:.1f} GB on disk"
+    limit = f"under a limit of {large['limit']['mb'] / 1000:.0f} GB, page cache included"
+    share = 100 * result("flushing")["flush_thread_cpu_share"]
+    lost = f"{crash_count('kills'):,} kills and {crash_count('losses of power'):,} simulated losses of power"
+    rows = [
+        [f"a million transitions of Breakout, {saving['store_bytes'] / MIB:.1f} MiB, saved (`saving.py`)"],
+        ["10,000 new ones"],
+        [f"{large_store}, `sample(32)` {limit} (`fifty_million.py`)"],
+        ["processor time that a flush every 5 seconds adds to acting and sampling (`flushing.py`)"],
+        [f"{lost} (`make crashes`)", "lost nothing that a flush had covered"],
+        [f"{tried:,} changed or missing bytes (`make crashes`)"],
+        [f"a training killed {result('kills')['kills']} times (`make kills`)"],
+    ]
+    rows[0] += [f"{saving['first_save_s']:.2f} s"]
+    rows[1] += [f"{saving['save_again_s_median']:.2f} s"]
+    rows[2] += [f"{large['sample(32)']['median_ms']:.1f} ms"]
+    rows[3] += [f"{share:.1f} %"]
+    rows[5] += [f"{found:,} found; the others change nothing that is returned"]
+    rows[6] += ["resumed each time, equal to an uninterrupted one"]
+    return table(["", ""], rows, numbers_right=False)
+
+
+def saving() -> str:
+    figures = result("saving")
+    kinds = {
+        f"first save, {figures['store_bytes'] / MIB:.1f} MiB": ("first_save_s", "first_save_peak_bytes"),
+        f"{figures['new_steps']:,} steps later": ("save_again_s_median", "save_again_peak_bytes"),
+        "load": ("load_s", "load_peak_over_loaded_bytes"),
+    }
+    rows = ([name, f"{figures[s]:.2f}", f"{figures[nbytes] / MIB:.1f} MiB"] for name, (s, nbytes) in kinds.items())
+    return table(["", "seconds", "additional memory"], rows)
+
+
+def checkpoints() -> str:
+    figures = result("checkpoints")
+    median = {name: sorted(seconds)[len(seconds) // 2] for name, seconds in figures["saving"]["seconds"].items()}
+    flush, setups = figures["flushing"], figures["training"]["setups"]
+    checkpoint = f"{median['checkpoint, what is new']:.2f} s instead of {median['checkpoint, all of the memory']:.2f}"
+    share = f"{100 * flush['processor_share_every_5_s']:.2f} %"
+    rows = [
+        ["first save of a million transitions", f"{median['memory, all of it']:.2f} s"],
+        ["10,000 new steps", f"{median['memory, what is new']:.2f} s"],
+        ["a checkpoint with the agent", checkpoint],
+        ["a flush of 5 seconds of training", f"{1e3 * flush['processor_seconds']:.1f} ms, {share}"],
+    ]
+    for name, key in (
+        ("4,000 agent steps of DQN on Breakout, flushed every 5 seconds", "on disk, flushed every 5 s"),
+        ("the same with a checkpoint every 2,000 steps", "checkpoint every 2,000 steps"),
+    ):
+        low, high = setups[key]["wall_time_spread"]
+        times = f"{setups[key]['wall_time_to_nothing_saved']:.2f} times"
+        rows.append([name, f"{times} ({low:.2f} to {high:.2f} in three rounds)"])
+    return table(["", ""], rows, numbers_right=False)
+
+
+def fifty_million() -> str:
+    figures = result("fifty_million")
+    bytes_each = figures["gb_on_disk"] * 1e9 / figures["transitions"]
+    own = [str(figures[f"resident_mb_{when}"]) for when in ("before_opening", "after_opening", "after_sampling")]
+    rows = [
+        ["on the disk", f"{figures['gb_on_disk']:.2f} GB, {bytes_each:.0f} bytes a transition"],
+        ["opening, nothing of it in the page cache", f"{figures['opening_s']:.1f} s"],
+        ["the process's own memory, before opening, after, after sampling", f"{', '.join(own)} MB"],
+        ["page cache within the limit", f"{figures['limit']['page_cache_mb']:,} MB"],
+    ]
+    for size in (32, 256):
+        row = figures[f"sample({size})"]
+        times = f"{row['median_ms']:.3g} and {row['99th_percentile_ms']:.0f} ms"
+        rows.append([f"`sample({size})`, median and 99th percentile", times])
+    return table(["", ""], rows, numbers_right=False)
+
+
+def packing(set_name: str, also_in: str = "", mean: str = "") -> str:
+    """Return the frames of a set, without those that another table has."""
+    figures = result("packing")
+    others = figures["sets"][also_in]["names"] if also_in else []
+    names = [name for name in figures["sets"][set_name]["names"] if name not in others]
+    rows = [[name.replace("_", " ").title(), *packing_cells(figures["frames"][name])] for name in names]
+    if mean:
+        rows.append([f"*{mean}*", *packing_cells(figures["sets"][set_name]["geometric_mean"])])
+    heads = ["bytes a frame", "of raw", "µs a batch", "to the bare copy", "µs to pack one, median", "mean"]
+    return table(["frames", *heads], rows)
+
+
+def packing_cells(row: Mapping[str, float]) -> list[str]:
+    nbytes = [f"{row['bytes_per_frame']:,.0f}", f"{100 * row['of_raw']:.1f} %"]
+    read = [f"{row['read_us']:,.0f}", f"{row['ratio_to_bare_copy']:.2f}"]
+    return [*nbytes, *read, f"{row['pack_us']:.1f}", f"{row['pack_mean_us']:.1f}"]
+
+
+def drop_ins() -> str:
+    """Return a line for each buffer of another library's."""
+    heads = ("bytes a transition", "ours", "`sample(32)`, µs", "ours", "a step's `add`, µs", "ours")
+    libraries = {name: each for name, each in result("drop_ins")["libraries"].items() if name != "own loop"}
+    rows = (
+        drop_in_cells(f"{library}, {theirs['system']}", index, list(figures["games"].values()))
+        for library, figures in libraries.items()
+        for index, theirs in enumerate(next(iter(figures["games"].values()))[1:], start=1)
+    )
+    return table(["in the place of", *heads], rows)
+
+
+def drop_in_cells(name: str, index: int, games: list[list[Mapping[str, Any]]]) -> list[str]:
+    """Return the cells of the buffer at ``index``, beside ours; of both games where they differ."""
+    gives_up = games[0][index]["gives_up"]
+    cells = [f"{name} (gives up {gives_up})" if gives_up else name]
+    for figure in ("bytes_a_transition", "sample_us", "add_us_of_1"):
+        for which in (index, 0):
+            cells.append(" / ".join(dict.fromkeys(f"{rows[which][figure]:,.0f}" for rows in games)))
+    return cells
+
+
+def drop_in_training() -> str:
+    rows = []
+    for name, buffer in (
+        ("Stable-Baselines3's buffer", "Stable-Baselines3"),
+        ("the same with `optimize_memory_usage`, which gives up truncation", "optimize_memory_usage"),
+        ("framestow's", "framestow"),
+    ):
+        row = result("drop_in_training")["buffers"][buffer]
+        gib = row["resident_bytes_of_a_million"] / GIB
+        rows.append([name, f"{gib:.{2 if gib < 1 else 1}f} GiB", f"{row['steps_a_second']:.0f}"])
+    return table(["DQN on Breakout with a million transitions", "RAM of the process", "steps a second"], rows)
+
+
+def recipes() -> str:
+    rows = []
+    for name, key in (
+        ("`laptop`, one thread", "laptop"),
+        ("with `--network nature`, one thread", "laptop, network nature"),
+        ("with `--network nature`, all cores", "laptop, network nature, all cores"),
+    ):
+        row = result("recipe_rates")[key]
+        rates = [f"{row[rate]:.0f}" for rate in ("steps_a_second", "busy_steps_a_second")]
+        rows.append([name, rates[0], f"{row['update_ms']:.1f}", rates[1]])
+    return table(["recipe", "steps a second", "one update, ms", "beside a busy process"], rows)
+
+
+def environments() -> str:
+    games = result("environments")["games"]
+    return rates("one environment, one core", games, "framestow AtariEnv")
+
+
+def vector_environments() -> str:
+    games = {name: each["candidates"] for name, each in result("vector_environments")["games"].items()}
+    return rates("eight environments, two cores", games, "framestow WorkerVectorEnv")
+
+
+def rates(title: str, games: Mapping[str, Mapping[str, Mapping[str, float]]], ours: str) -> str:
+    rows = []
+    for name in next(iter(games.values())):
+        cells = []
+        for row in (systems[name] for systems in games.values()):
+            ratio, low, high = (row[f"ours_to_it{part}"] for part in ("", "_tenth", "_nine_tenths"))
+            compared = "" if name == ours else f" ({ratio:.2f}; {low:.2f} to {high:.2f})"
+            cells.append(f"{row['agent_steps_per_second']:,}{compared}")
+        rows.append([name, *cells])
+    return table([title, *games], rows)
+
+
+def short(value: float) -> str:
+    """Return a number with two digits at least: 0.7, 7.9, 15."""
+    return f"{value:.1f}" if 0 < value < 9.95 else f"{value:,.0f}"
+
+
+def shards() -> str:
+    subjects = result("distributed")["subjects"]
+
+    def row(name: str, cells: Callable[[Mapping[str, Any]], str]) -> list[str]:
+        return [name, *map(cells, subjects.values())]
+
+    def processor(unit: str) -> Callable[[Mapping[str, Any]], str]:
+        return lambda row: ", ".join(short(row[f"processor_{unit}_{where}"]) for where in ("here", "in_shards"))
+
+    rows = [
+        row("processor µs a step: here, in shards", processor("us_a_step")),
+        row("processor ms a batch: here, in shards", processor("ms_a_batch")),
+        row("steps a second", lambda row: f"{row['steps_a_second']:,.0f}"),
+        row("batches a second, one at a time", lambda row: f"{row['batches_a_second_one_at_a_time']:.0f}"),
+        row("batches a second, 4 ahead", lambda row: f"{row['batches_a_second_ahead']:.0f}"),
+        row("ms a batch, median (99 %)", lambda row: f"{short(row['batch_ms_median'])} ({row['batch_ms_99']:.0f})"),
+    ]
+    return table(["", "one memory", *list(subjects)[1:]], rows)
+
+
+def shard_bytes() -> str:
+    wire = result("distributed")["bytes_a_step"]
+    sent = f"{wire['sent']:.1f}, of which frames {wire['of_which_packed_frames']:.1f}"
+    rows = [
+        [f"packed chunk of {wire['frames_in_a_chunk']} frames", sent],
+        ["the same with raw frames", f"{wire['with_raw_frames']:,.0f}"],
+        ["with raw stacked pairs", f"{wire['with_raw_stacked_pairs']:,.0f}"],
+    ]
+    return table(["bytes a step on the wire", ""], rows)
+
+
+def shard_parts() -> str:
+    rows = []
+    for name, key, where in (
+        ("call and its answer, without rows", "call without rows", "both"),
+        ("draw 256 rows and unpack their frames", "shard draws and unpacks", "shard"),
+        ("copy the rows into Ray's object store", "rows into the object store", "shard"),
+        ("get them as views of the store", "rows out of it, as views", "here"),
+        ("make a batch of them", "rows become a batch", "here"),
+        ("all of it: `sample(256)`, then `update_priorities`", "whole batch with new priorities", ""),
+    ):
+        part = result("distributed")["milliseconds_of_a_batch_of_one_shard"][key]
+        rows.append([name, f"{part['median']:.2f} ({part['least']:.2f})", where])
+    return table(["part", "ms, median (least)", "where"], rows)
+
+
+def shard_kills() -> str:
+    rows = []
+    for name, key in (
+        ("actor", "actor"),
+        ("shard in RAM", "shard_in_ram"),
+        ("shard with `directory`, flushed every second", "shard_on_disk"),
+        ("node", "node"),
+        ("learner, saved every 200 steps", "learner"),
+    ):
+        row = json.loads((RESULTS.parents[1] / "tests" / "distributed.json").read_text(encoding="utf-8"))["kinds"][key]
+        part = row.get("largest_part_of_the_promise_lost")
+        lost = f"{row['steps_lost_median']:.0f} ({row['steps_lost_most']:,})"
+        back = f"{row['seconds_until_back_median']:.1f} ({row['seconds_until_back_most']:.1f})"
+        rows.append([name, str(row["kills"]), lost, "-" if part is None else f"{100 * part:.0f} %", back])
+    heads = ["kills", "steps lost, median (most)", "largest part of the bound", "seconds until back, median (most)"]
+    return table(["killed (`tests/distributed.json`)", *heads], rows)
+
+
+def make_train() -> str:
+    rows = []
+    for seed, row in result("learning/make_train")["seeds"].items():
+        nbytes = [f"{row['memory_bytes'] / MIB:.1f}", f"{row['largest_resident_bytes'] / MIB:.0f}"]
+        scores = [f"{row[f'{average}_of_last_20_games']:.2f}" for average in ("mean", "median")]
+        rows.append([seed, *scores, f"{row['core_hours']:.3f}", *nbytes])
+    heads = ["mean of the last 20 games", "median", "core-hours", "memory, MiB", "process, MiB"]
+    return table(["seed", *heads], rows)
+
+
+def ten_games() -> str:
+    rows = []
+    for game, row in result("learning/ten_games")["games"].items():
+        best = max(row["published"], key=row["published"].__getitem__)
+        ours = f"{row['mean_of_last_point']:,.1f}"
+        scores = [f"**{ours}**" if row["is_best"] else ours, f"{row['published'][best]:,.1f} ({best})"]
+        rows.append([game, f"{row['random_play']:,.1f}", *scores, f"{60 * row['core_hours']:.0f}"])
+    return table(["game", "random play", "`laptop`", "best of Dopamine's", "core-minutes"], rows)
+
+
+def ten_games_ahead() -> str:
+    games = result("learning/ten_games")["games"].values()
+    agents = next(iter(games))["published"]
+    ahead = [sum(row["mean_of_last_point"] >= row["published"][agent] for row in games) for agent in agents]
+    return table(["of Dopamine's", *agents], [["games of ten with `laptop` ahead", *map(str, ahead)]])
+
+
+def means_of_points(name: str) -> Iterator[float]:
+    """Yield the mean score of a training in each stretch of agent steps that Dopamine's curves have a point for."""
+    with (RESULTS / "learning" / f"{name}.csv").open(encoding="utf-8") as file:
+        games = [(float(row["agent_steps"]), float(row["score"])) for row in csv.DictReader(file)]
+    length = published()["steps_a_point"]
+    for first in range(0, int(max(games)[0]), length):
+        yield fmean(score for step, score in games if first < step <= first + length)
+
+
+def published() -> dict[str, Any]:
+    curves: dict[str, Any] = json.loads((RESULTS.parent / "dopamine_curves.json").read_text(encoding="utf-8"))
+    return curves
+
+
+def breakout_beside() -> str:
+    theirs, length = published()["games"]["Breakout"], published()["steps_a_point"]
+    num_points = result("learning/breakout_dopamine")["seeds"]["0"]["agent_steps"] // length
+    ours = list(means_of_points("breakout_dopamine"))
+    rows = []
+    for point in range(num_points):
+        means = (ours[point], *(curve[point] for curve in theirs.values()))
+        rows.append([f"{(point + 1) * length:,}", *(f"{mean:.1f}" for mean in means)])
+    return table(["agent steps", "`laptop`", *theirs], rows)
+
+
+def gpu_speed() -> str:
+    rows = []
+    for name in ("rainbow-lite", "laptop", "desktop"):
+        row = result("gpu_speed")[name]
+        at = f"{row['settings']['num_envs']} environments, {row['settings']['workers']} workers"
+        update = f"{row['update_ms']:.{2 if row['update_ms'] < 10 else 1}f}"
+        waits = f"{100 * row['device_waits']:.0f} %"
+        rows.append([f"`{name}`, one game, {at}", f"{row['steps_a_second']:,.0f}", update, waits])
+    together = result("gpu_side_by_side")
+    runs = [gpu_run(*run.split(" on "))[1] for run in together["runs"]]
+    rate = sum(run["agent_steps"] / (3600 * run["hours_on_the_clock"]) for run in runs)
+    waits = f"{100 * (1 - together['device_busy_by_nvidia_smi']):.0f} %"
+    rows.append(["`rainbow-lite` and `laptop`, two games each, side by side", f"{rate:,.0f}", "", waits])
+    return table(["training", "steps a second", "one update, ms", "the device waits"], rows)
+
+
+def gpu_run(recipe: str, game: str) -> tuple[str, dict[str, float]]:
+    """Return the name of a run's files and the figures of its one seed."""
+    name = f"gpu_{recipe.replace('-', '_')}_{game.lower()}"
+    return name, result(f"learning/{name}")["seeds"]["0"]
+
+
+def gpu_scores() -> str:
+    games = {"BattleZone": 1, "DoubleDunk": 2, "NameThisGame": 1, "Phoenix": 1, "Qbert": 2}
+    rows = [gpu_score(game, recipe) for game, num in games.items() for recipe in ("rainbow-lite", "laptop")[:num]]
+    heads = ["agent steps", "random play", "score", "Dopamine's Rainbow", "best of Dopamine's", "minutes"]
+    return table(["game", "recipe", *heads], rows)
+
+
+def gpu_score(game: str, recipe: str) -> Iterable[str]:
+    name, run = gpu_run(recipe, game)
+    length = published()["steps_a_point"]
+    point = int(run["agent_steps"] // length) - 1
+    theirs = {agent: curve[point] for agent, curve in published()["games"][game].items()}
+    best = max(theirs, key=theirs.__getitem__)
+    scores = [RANDOM_AND_HUMAN[game][0], list(means_of_points(name))[point], theirs["Rainbow"]]
+    cells = [*(f"{score:,.1f}" for score in scores), f"{theirs[best]:,.1f} ({best})"]
+    return [game, f"`{recipe}`", f"{(point + 1) * length:,}", *cells, f"{60 * run['hours_on_the_clock']:.0f}"]
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "million": million,
+    "bench": bench,
+    "sampling": sampling,
+    "learners_uniform": partial(learners, "uniform", "uniform"),
+    "learners_prioritized": partial(learners, "prioritized", "by priority, with the update"),
+    "learners_n_step": partial(learners, "n_step", "3 steps"),
+    "learners_sequences": partial(learners, "sequences", "sequences of 80"),
+    "loading": loading,
+    "threads": threads,
+    "append_beside_samplers": append_beside_samplers,
+    "crashes": crashes,
+    "on_disk": on_disk,
+    "saving": saving,
+    "checkpoints": checkpoints,
+    "fifty_million": fifty_million,
+    "packing_ten": partial(packing, "the ten", mean="geometric mean"),
+    "packing_rest": partial(packing, "Atari-100k", "the ten", mean="geometric mean of all 26"),
+    "packing_synthetic": partial(packing, "synthetic"),
+    "drop_ins": drop_ins,
+    "drop_in_training": drop_in_training,
+    "training": lambda: speed_table(result("training")),
+    "training_busy": lambda: busy_table(result("training")),
+    "training_profile": lambda: profile_table(result("training")),
+    "recipes": recipes,
+    "environments": environments,
+    "vector_environments": vector_environments,
+    "shards": shards,
+    "shard_bytes": shard_bytes,
+    "shard_parts": shard_parts,
+    "shard_kills": shard_kills,
+    "make_train": make_train,
+    "ten_games": ten_games,
+    "ten_games_ahead": ten_games_ahead,
+    "breakout_beside": breakout_beside,
+    "gpu_speed": gpu_speed,
+    "gpu_scores": gpu_scores,
+}
