@@ -5,7 +5,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMPS := $(VENV)/stamps
 BENCH  := .venv-bench
-SCENES := .venv-scenes
+MARIO  := .venv-mario
 JAX    := .venv-jax
 LIBRARIES := .venv-libraries
 RELEASE := .venv-release
@@ -34,7 +34,7 @@ BESIDE  = --no-print-directory --jobs=2 $(if $(filter output-sync,$(.FEATURES)),
 export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help install train test quick prepared check native-tests sanitized-module harnesses frame_sequences \
-        exhaustive crashes sanitize kills distributed fuzz corpus golden browser bench scenes worker-scenes mario jax libraries public-suites docs notebook wheel release-check clean
+        exhaustive crashes sanitize kills distributed fuzz corpus golden browser bench mario jax libraries public-suites docs notebook wheel release-check clean
 
 help:           ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -145,42 +145,28 @@ corpus: $(STAMPS)/build-tools  ## rebuild the fuzz corpus after a change of the 
 # The compared libraries need other versions of their dependencies, so the benchmarks have their own environment.
 $(BENCH)/ready: $(NATIVE) $(shell find src -name '*.py') benchmarks/requirements.txt
 	$(PYTHON) -m venv $(BENCH)
-	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train,bench,offline]'
+	$(BENCH)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements.txt '.[train,bench]'
 	@touch $@
 
-# ViZDoom, Crafter, Super Mario Bros and dm_control need NumPy 1, so the scenes have their own environment.
-$(SCENES)/ready: benchmarks/requirements-scenes.txt
-	$(PYTHON) -m venv $(SCENES)
-	$(SCENES)/bin/python -m pip --disable-pip-version-check install --quiet -r benchmarks/requirements-scenes.txt
-	$(SCENES)/bin/python -m pip --disable-pip-version-check install --quiet --no-deps miniworld==2.1.0
+# Super Mario Bros needs NumPy 1, so it has its own environment.
+$(MARIO)/ready: benchmarks/requirements-mario.txt $(NATIVE) $(shell find src -name '*.py')
+	$(PYTHON) -m venv $(MARIO)
+	$(MARIO)/bin/python -m pip --disable-pip-version-check install --quiet \
+		-r benchmarks/requirements-mario.txt '.[atari]' 'psutil>=5.9'
 	@touch $@
 
-$(SCENES)/framestow: $(SCENES)/ready $(NATIVE) $(shell find src -name '*.py')
-	$(SCENES)/bin/python -m pip --disable-pip-version-check install --quiet \
-		-r benchmarks/requirements-scenes.txt '.[atari]' 'psutil>=5.9'
-	@touch $@
-
-worker-scenes: $(SCENES)/framestow  ## play Super Mario Bros in worker processes and kill one of them: 5 minutes
-	$(SCENES)/bin/python benchmarks/worker_scenes.py
-
-mario: $(SCENES)/framestow  ## record Super Mario Bros in a Berkeley-style buffer and compare it with a plain one: 10 minutes
+mario: $(MARIO)/ready  ## record Super Mario Bros in a Berkeley-style buffer and compare it with a plain one: 5 minutes
 	@mkdir -p build
-	$(SCENES)/bin/python benchmarks/super_mario.py
-	$(SCENES)/bin/python examples/super_mario_bros.py --picture build/super_mario.png
+	$(MARIO)/bin/python benchmarks/super_mario.py
+	$(MARIO)/bin/python examples/super_mario_bros.py --picture build/super_mario.png
 
-scenes: $(SCENES)/ready  ## record frames of ViZDoom, Crafter, Super Mario Bros, MiniWorld and dm_control for make bench: 20 minutes
-	$(SCENES)/bin/python benchmarks/record_scenes.py
-
-bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the other libraries: 90 minutes
-	-$(MAKE) scenes  # optional: packing.py names the games that are missing
+bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the other libraries: 80 minutes
 	$(BENCH)/bin/python benchmarks/packing.py
 	$(BENCH)/bin/python benchmarks/million.py
 	$(BENCH)/bin/python benchmarks/million.py --game UpNDown
 	$(BENCH)/bin/python benchmarks/steps.py
 	$(BENCH)/bin/python benchmarks/threads.py
-	$(BENCH)/bin/python benchmarks/portable.py
 	$(BENCH)/bin/python benchmarks/loading.py
-	$(BENCH)/bin/python benchmarks/dtypes.py
 	$(BENCH)/bin/python benchmarks/sampling.py
 	$(BENCH)/bin/python benchmarks/sampling.py --batch-size 256 --threads 2
 	$(BENCH)/bin/framestow bench Breakout --transitions 1_000_000 --out benchmarks/results/bench-breakout
@@ -188,10 +174,9 @@ bench: $(BENCH)/ready  ## measure every figure of docs/benchmarks.md, with the o
 	$(BENCH)/bin/python benchmarks/drop_ins.py
 	$(BENCH)/bin/python benchmarks/drop_in_training.py
 	$(BENCH)/bin/python benchmarks/training.py --busy
-	$(BENCH)/bin/python benchmarks/offline.py
 	$(BENCH)/bin/python benchmarks/environments.py
 	$(BENCH)/bin/python benchmarks/vector_environments.py
-	for question in saving flushing disk_reading retention budgets verifying viewing same_training; do \
+	for question in saving flushing disk_reading retention viewing same_training; do \
 		$(BENCH)/bin/python benchmarks/$$question.py || exit 1; done
 	$(BENCH)/bin/python benchmarks/readme_picture.py
 	$(BENCH)/bin/python benchmarks/figures.py --write
@@ -255,4 +240,4 @@ release-check: $(RELEASE)/ready $(STAMPS)/test-$(NAMES)  ## build, check and tes
 	$(RELEASE)/bin/python release/check.py $(ARGS)
 
 clean:  ## remove all environments, builds and caches
-	rm -rf $(VENV) $(BENCH) $(SCENES) $(JAX) $(LIBRARIES) $(DOCS) $(NOTEBOOK) $(RELEASE) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(MARIO) $(JAX) $(LIBRARIES) $(DOCS) $(NOTEBOOK) $(RELEASE) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

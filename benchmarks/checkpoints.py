@@ -7,10 +7,6 @@
 is saved to an empty folder, which is the cost of a full save. Then, five times, 10,000 steps are appended and it is
 saved to the same folder. The same is measured for a whole checkpoint: agent, environments, memory.
 
-*Flushing.* A memory in files with 100,000 transitions is flushed after every 1,248 new ones: as many as a training of
-250 agent steps per second makes between two flushes. Measured are wall time and the flushing thread's processor time,
-which does not depend on other work of the machine.
-
 *Training.* DQN on Breakout, 8 environments, an update of 32 every 4 agent steps, from a memory with 100,000 transitions
 at the start. In turn: nothing saved; a checkpoint every 2,000 agent steps; a memory in files that flushes itself every
 5 seconds; and one that never does, which shows the cost of reading from files. Each turn runs in new objects, so no
@@ -31,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from atari_frames import FRAME_SIDE, recorded
+from atari_frames import FRAME_SIDE, Player
 from framestow import ReplayMemory
 from framestow.agents.dqn import DQN
 from framestow.benchmarking.result_files import write_result
@@ -41,59 +37,14 @@ from framestow.training import Settings
 from framestow.training.checkpoint import RunState, write_checkpoint
 
 RESULTS = Path(__file__).parent / "results"
-NUM_ENVS, NUM_FRAMES, NUM_ACTIONS = 8, 20_000, 18
+NUM_ENVS, NUM_ACTIONS = 8, 18
 CAPACITY, NEW_STEPS, SAVES = 1_000_000, 10_000, 5
 FILLED, TRAINED_STEPS, CHECKPOINT_EVERY, FLUSH_EVERY_S = 100_000, 4_000, 2_000, 5.0
-FLUSHES, STEPS_A_FLUSH = 30, 1_248  # 250 agent steps a second, 8 at once
 
 
 def new_memory(**settings: Any) -> ReplayMemory:
     space = FrameSpec((FRAME_SIDE, FRAME_SIDE))
     return ReplayMemory(CAPACITY, space, NUM_ACTIONS, num_envs=NUM_ENVS, seed=0, **{"stack": 4} | settings)
-
-
-class RecordedPlay:
-    """Appends recorded frames to a memory, each environment from another frame of the recording."""
-
-    def __init__(self, memory: ReplayMemory) -> None:
-        self._memory = memory
-        self._frames = recorded("breakout", NUM_FRAMES)
-        self._indices = np.arange(NUM_ENVS) * (NUM_FRAMES // NUM_ENVS)
-        memory.begin(self._frames[self._indices])
-
-    def append(self, num_steps: int) -> None:
-        """Append that many steps over all environments."""
-        going = np.zeros(NUM_ENVS, np.bool_)
-        for _ in range(num_steps // NUM_ENVS):
-            self._indices = (self._indices + 1) % NUM_FRAMES
-            actions = self._indices % NUM_ACTIONS
-            self._memory.append(actions, np.zeros(NUM_ENVS), going, going, self._frames[self._indices])
-
-
-def measure_flushing() -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder, new_memory(directory=Path(folder), flush_every=None) as memory:
-        play = RecordedPlay(memory)
-        play.append(FILLED)
-        memory.flush()
-        wall, processor = [], []
-        for _ in range(FLUSHES):
-            play.append(STEPS_A_FLUSH)
-            started = time.perf_counter(), time.thread_time()
-            memory.flush()
-            wall.append(time.perf_counter() - started[0])
-            processor.append(time.thread_time() - started[1])
-    share = statistics.median(processor) / FLUSH_EVERY_S
-    print(
-        f"a flush of {STEPS_A_FLUSH:,} new steps: {1e3 * statistics.median(wall):.1f} ms, "
-        f"{1e3 * statistics.median(processor):.2f} ms of the processor, {100 * share:.2f} % of {FLUSH_EVERY_S:g} s"
-    )
-    return {
-        "new_steps": STEPS_A_FLUSH,
-        "seconds": statistics.median(wall),
-        "processor_seconds": statistics.median(processor),
-        "processor_seconds_spread": [min(processor), max(processor)],
-        "processor_share_every_5_s": share,
-    }
 
 
 def new_agent() -> DQN:
@@ -109,8 +60,8 @@ def seconds(call: Callable[[], object]) -> float:
 
 def measure_saving() -> dict[str, Any]:
     memory, agent = new_memory(), new_agent()
-    play = RecordedPlay(memory)
-    play.append(CAPACITY)
+    player = Player(num_actions=NUM_ACTIONS)
+    player.play(memory, CAPACITY)
     agent.learn(memory.sample(32))  # creates Adam's averages: half of the bytes that an agent saves
     figures: dict[str, Any] = {"transitions": len(memory), "new_steps": NEW_STEPS, "seconds": {}}
     with tempfile.TemporaryDirectory() as folder:
@@ -128,11 +79,11 @@ def measure_saving() -> dict[str, Any]:
         seconds_of["memory, what is new"], seconds_of["checkpoint, what is new"] = [], []
         memory.save(root / "store")
         for _ in range(SAVES):
-            play.append(NEW_STEPS)
+            player.play(memory, NEW_STEPS)
             seconds_of["memory, what is new"].append(seconds(lambda: memory.save(root / "store")))
         checkpoint(2, "run")
         for number in range(SAVES):
-            play.append(NEW_STEPS)
+            player.play(memory, NEW_STEPS)
             seconds_of["checkpoint, what is new"].append(seconds(lambda number=number: checkpoint(3 + number, "run")))
         agent_file = next((root / "run").rglob("agent.safetensors"))
         figures["bytes"] = {
@@ -149,7 +100,7 @@ class Training:
 
     def __init__(self, folder: Path, checkpoint_every: int | None, **memory_settings: Any) -> None:
         self.memory = new_memory(**memory_settings)
-        RecordedPlay(self.memory).append(FILLED)
+        Player(num_actions=NUM_ACTIONS).play(self.memory, FILLED)
         if memory_settings:
             self.memory.flush()
         self.env = Recorder(make_atari("Breakout", NUM_ENVS, seed=0), self.memory)
@@ -225,7 +176,6 @@ def main() -> None:
     torch.set_num_threads(1)
     figures = {
         "saving": measure_saving(),
-        "flushing": measure_flushing(),
         "training": measure_training(arguments.rounds),
     }
     if arguments.rounds == parser.get_default("rounds"):

@@ -1,7 +1,7 @@
 """Measure a batch whose segments lie in a file instead of in RAM.
 
     python benchmarks/disk_reading.py             results/disk_reading.json
-    python benchmarks/disk_reading.py --rounds 3  quicker, printed only
+    python benchmarks/disk_reading.py --rounds 1  quicker, printed only
 
 A packed store of 128 MB of segments of a recorded game (filled as in packing.py, with more environments) is read from
 RAM, and from one file of the same segments in the same order. Batches of 32 and 256 windows of five frames at random
@@ -17,7 +17,6 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
-from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -26,14 +25,13 @@ from numpy.typing import NDArray
 from atari_frames import recorded
 from framestow._core import FrameStore
 from framestow.benchmarking.result_files import write_result
-from packing import LENGTH, segment_numbers
+from packing import NUM_BATCHES, reading, segment_numbers
 
 RESULTS = Path(__file__).parent / "results"
 GAMES = ("breakout", "enduro")
 STORE_BYTES = 128 * 2**20
 BATCHES = (32, 256)
 THREADS = (1, 2)
-NUM_BATCHES = 31  # different batches, taken in turn
 MIB = 2**20
 
 
@@ -66,13 +64,7 @@ class Stores:
 
     def reading(self, packed: FrameStore, num_windows: int, threads: int) -> Callable[[], None]:
         """Return a call that reads the next batch of random windows."""
-        rng = np.random.default_rng(0)
-        counts = np.full(num_windows, LENGTH, np.int32)
-        out = np.empty((num_windows, LENGTH, self.frame_bytes), np.uint8)
-        shape = (NUM_BATCHES, num_windows)
-        env_ids = cycle(list(rng.integers(self.num_envs, size=shape).astype(np.int32)))
-        last_positions = cycle(list(rng.integers(LENGTH - 1, self.num_frames, shape)))
-        return lambda: packed.windows(next(env_ids), next(last_positions), counts, out, threads=threads)
+        return reading(packed, self.num_envs, self.num_frames, self.frame_bytes, num_windows, threads)
 
 
 def bytes_read_from_disk() -> int:
@@ -97,7 +89,7 @@ def measured(stores: Stores, num_windows: int, threads: int, rounds: int) -> dic
         times["ram"].append(timed(ram))
         times["warm"].append(timed(file))
     before = bytes_read_from_disk()
-    for _ in range(rounds * 5):
+    for _ in range(rounds * 33):
         stores.drop_from_page_cache()
         times["cold"].append(timed(file))
     read = (bytes_read_from_disk() - before) / len(times["cold"])
@@ -111,7 +103,7 @@ def measured(stores: Stores, num_windows: int, threads: int, rounds: int) -> dic
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=0, help="of 31 batches; the result is written for the default")
+    parser.add_argument("--rounds", type=int, default=0, help="of 257 batches; the result is written for the default")
     arguments = parser.parse_args()
     figures: dict[str, object] = {}
     for game in GAMES:
@@ -119,7 +111,7 @@ def main() -> None:
             stores = Stores(recorded(game), Path(folder, "segments.log"))
             for num_windows in BATCHES:
                 for threads in THREADS:
-                    rows = measured(stores, num_windows, threads, arguments.rounds or 20)
+                    rows = measured(stores, num_windows, threads, arguments.rounds or 3)
                     figures[f"{game}, {num_windows} windows, {threads} threads"] = rows
                     print(f"{game:10} {num_windows:4} windows, {threads} threads", rows, flush=True)
     if not arguments.rounds:

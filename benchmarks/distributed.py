@@ -3,8 +3,6 @@
     python benchmarks/distributed.py                results/distributed.json
     python benchmarks/distributed.py --seconds 3    shorter rounds
     python benchmarks/distributed.py --parts        only the parts of a batch of one shard, printed
-    python benchmarks/distributed.py --rllib PYTHON also a replay actor of RLlib (rllib_replay.py); PYTHON is that of an
-                                                    environment with ray[rllib] and psutil
 
 On recorded frames of Breakout, 84x84, a stack of 4, 8 environments, batches of 256:
 
@@ -25,12 +23,10 @@ machine's load before each round, since other processes change every figure.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import pickle
 import statistics
-import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -39,6 +35,7 @@ from typing import Any
 import numpy as np
 import psutil
 
+from atari_frames import FRAME_SIDE, Player
 from framestow import FrameSpec, Prioritized, ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.distributed import ShardedReplay, start_cluster, start_local_shards, start_ray_shards
@@ -47,8 +44,7 @@ from framestow.distributed.chunks import Chunk, ShardReport, Taken
 from framestow.distributed.merging import merge
 from framestow.distributed.shard_writer import ShardWriter
 from framestow.torch import BatchLoader
-from recorded_frames import frames_path
-from saving import FRAME_SIDE, GAME, NUM_ENVS, NUM_FRAMES, Player
+from saving import NUM_ENVS
 
 RESULTS = Path(__file__).parent / "results"
 SHARDS, BATCH, AHEAD = (1, 2, 4), 256, 4
@@ -235,21 +231,10 @@ def parts_of_a_batch() -> dict[str, Any]:
     return {"load_before": load, "megabytes": round(sum(each.nbytes for each in rows.frames) / 1e6, 1), **figures}
 
 
-def rllib_figures(python: Path, seconds: float) -> dict[str, float]:
-    """Return the figures of RLlib's replay actor on the same frames."""
-    program = Path(__file__).with_name("rllib_replay.py")
-    frames = frames_path(GAME, NUM_FRAMES, 0)  # written by Player
-    command = [str(python), str(program), str(frames), "--seconds", str(seconds)]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
-    figures: dict[str, float] = json.loads(output.splitlines()[-1])
-    return figures
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="of sampling in a round")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--rllib", type=Path, help="interpreter of an environment with ray[rllib]")
     parser.add_argument("--result", type=Path, default=RESULTS / "distributed.json")
     parser.add_argument("--parts", action="store_true", help="only print the parts of a batch")
     given = parser.parse_args()
@@ -284,11 +269,7 @@ def main() -> None:
     for subject in subjects[1:]:
         subject.memory.close()
     ray.shutdown()
-    command = "python benchmarks/distributed.py"
-    if given.rllib is not None:
-        figures["rllib"] = {"load_before": round(os.getloadavg()[0], 1), **rllib_figures(given.rllib, given.seconds)}
-        command += " --rllib PYTHON"
-    print(write_result(given.result, figures, command))
+    print(write_result(given.result, figures, "python benchmarks/distributed.py"))
 
 
 if __name__ == "__main__":

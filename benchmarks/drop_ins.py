@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from atari_frames import recording
+from atari_frames import Recording, recording
 from drop_in_buffers import BATCH_SIZE, STACK, Candidate, Size
 from drop_in_libraries import LIBRARIES
 from framestow.benchmarking.buffers import Buffer
@@ -44,7 +44,6 @@ from framestow.benchmarking.play import Play, Row
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import measure_turns, settle_allocator
 from framestow.process_memory import live_bytes
-from recorded_frames import Recording
 
 RESULT = Path(__file__).parent / "results" / "drop_ins.json"
 GAMES = ("breakout", "ms_pacman")  # what packs well, and what does not

@@ -3,15 +3,14 @@
     python benchmarks/flushing.py                    results/flushing.json
     python benchmarks/flushing.py --folder FOLDER    on the disk of that folder; of the temporary files otherwise
 
-Two questions, on recorded frames of Breakout (saving.py feeds the memory), 8 environments, a ring of 200,000
+Two questions, on recorded frames of Breakout (atari_frames.py), 8 environments, a ring of 200,000
 transitions:
 
 - How long does a step wait while 20,000 new ones are flushed? A thread appends a step every 200 µs and does nothing
   else, in turn without flushes and beside flushes; the result has the longest append of each.
 - What does a flush every 5 seconds cost a loop that acts and learns: a step of all environments, then a batch of 32?
-Rounds
-  of the loop with and without a flush in the background alternate in one process. Compared are the processor time of
-  the whole process, flushes included, and the wall time. One flush per round of 5 seconds.
+  Rounds of the loop with and without a flush in the background alternate in one process. Compared is the processor
+  time of the whole process, flushes included. One flush per round of 5 seconds.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ import threading
 import time
 from pathlib import Path
 
-from framestow import ReplayMemory
+from atari_frames import FRAME_SIDE, Player
+from framestow import FrameSpec, ReplayMemory
 from framestow.benchmarking.result_files import write_result
-from framestow.frames.frame_spec import FrameSpec
-from saving import FRAME_SIDE, NUM_ENVS, Player
+from saving import NUM_ENVS
 
 RESULTS = Path(__file__).parent / "results"
 CAPACITY, NEW_STEPS, NUM_FLUSHES = 200_000, 20_000, 15

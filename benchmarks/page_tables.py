@@ -170,14 +170,12 @@ def saving() -> str:
 def checkpoints() -> str:
     figures = result("checkpoints")
     median = {name: sorted(seconds)[len(seconds) // 2] for name, seconds in figures["saving"]["seconds"].items()}
-    flush, setups = figures["flushing"], figures["training"]["setups"]
+    setups = figures["training"]["setups"]
     checkpoint = f"{median['checkpoint, what is new']:.2f} s instead of {median['checkpoint, all of the memory']:.2f}"
-    share = f"{100 * flush['processor_share_every_5_s']:.2f} %"
     rows = [
         ["first save of a million transitions", f"{median['memory, all of it']:.2f} s"],
         ["10,000 new steps", f"{median['memory, what is new']:.2f} s"],
         ["a checkpoint with the agent", checkpoint],
-        ["a flush of 5 seconds of training", f"{1e3 * flush['processor_seconds']:.1f} ms, {share}"],
     ]
     for name, key in (
         ("4,000 agent steps of DQN on Breakout, flushed every 5 seconds", "on disk, flushed every 5 s"),

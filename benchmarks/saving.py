@@ -20,9 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from atari_frames import FRAME_SIDE, recorded
+from atari_frames import FRAME_SIDE, Player
 from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
@@ -30,30 +28,8 @@ from framestow.process_memory import live_bytes
 
 RESULTS = Path(__file__).parent / "results"
 MIB = 2**20
-GAME, NUM_FRAMES, NUM_ENVS = "breakout", 20_000, 8
+GAME, NUM_ENVS = "breakout", 8
 NEW_STEPS, NUM_SAVES = 10_000, 7
-EPISODE = 1_000  # steps
-
-
-class Player:
-    """Feeds a memory with the recorded frames, without end."""
-
-    def __init__(self) -> None:
-        frames = recorded(GAME, NUM_FRAMES, 0)
-        starts = np.arange(NUM_ENVS) * (NUM_FRAMES // NUM_ENVS)
-        self._rows = lambda step: frames[(starts + step) % NUM_FRAMES]
-        self._random = np.random.default_rng(0)
-        self._step = 0
-
-    def play(self, memory: ReplayMemory, num_transitions: int) -> None:
-        """Append that many transitions over all environments."""
-        for _ in range(num_transitions // NUM_ENVS):
-            if self._step % EPISODE == 0:
-                memory.begin(self._rows(self._step))
-            self._step += 1
-            ends = np.full(NUM_ENVS, self._step % EPISODE == 0)
-            actions, rewards = self._random.integers(0, 4, NUM_ENVS), self._random.random(NUM_ENVS)
-            memory.append(actions, rewards, ends, ~ends & False, self._rows(self._step))
 
 
 def filled_memory(num_transitions: int, player: Player, **settings: Any) -> ReplayMemory:

@@ -33,7 +33,6 @@ from framestow.benchmarking.timing import measure_turns
 from framestow.frames.frame_spec import FrameSpec
 
 RESULTS = Path(__file__).parent / "results"
-NUM_FRAMES = 20_000  # per game
 CAPACITY = 20_000  # transitions
 STACK, BATCH = 4, 32
 N_STEP = 3  # rewards per return, for n-step returns
@@ -130,7 +129,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=200)
     arguments = parser.parse_args()
 
-    frames = recorded(arguments.game, NUM_FRAMES)
+    frames = recorded(arguments.game)
     candidates: dict[str, Callable[[], object]] = {}
     kinds = (1, False, 1), (1, False, N_STEP), (1, True, 1), (8, False, 1), (8, False, N_STEP)
     for num_envs, as_lists, n_step in kinds:
@@ -143,7 +142,7 @@ def main() -> None:
         candidates[f"append, environments: {num_envs}, {given}"] = append
         if not as_lists and n_step == 1:
             candidates[f"packing alone, environments: {num_envs}"] = packing(num_envs, rows)
-    some = frames[: NUM_FRAMES // 10]  # whole observations take five times as many bytes
+    some = frames[: len(frames) // 10]  # whole observations take five times as many bytes
     whole: dict[str, Callable[[], object]] = {
         "add, first axis": adding(some, 0),
         "add, last axis": adding(some, -1),

@@ -20,7 +20,6 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -31,44 +30,26 @@ from framestow import ReplayMemory
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import measure_medians
 from framestow.frames.frame_spec import FrameSpec
-from packing import BARE_BYTES, LENGTH, FilledStore, filled_store
+from packing import BARE_BYTES, bare_copying, filled_store, reading
 
 RESULTS = Path(__file__).parent / "results"
 
 WINDOWS = 256
 FRAME_BYTES = FRAME_SIDE * FRAME_SIDE
-NUM_BATCHES = 61  # different batches, taken in turn
 CAPACITY = 100_000  # transitions of the memory that is written and sampled at once
 NUM_APPENDS = 2_000
 STEP_S = 0.001  # between two appends
 NUM_SAMPLERS = (0, 1, 2, 4)
 
 
-def reading(store: FilledStore, threads: int) -> Callable[[], None]:
-    """Return a call that reads the next batch of random windows on that many threads."""
-    rng = np.random.default_rng(0)
-    counts = np.full(WINDOWS, LENGTH, np.int32)
-    out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
-    num_frames = store.packed.next_position(0)
-    env_ids = cycle(list(rng.integers(store.num_envs, size=(NUM_BATCHES, WINDOWS)).astype(np.int32)))
-    last_positions = cycle(list(rng.integers(LENGTH - 1, num_frames, (NUM_BATCHES, WINDOWS))))
-    return lambda: store.packed.windows(next(env_ids), next(last_positions), counts, out, threads=threads)
-
-
-def bare_copying() -> Callable[[], object]:
-    """Return a call that copies equally many random windows from an uncompressed array."""
-    frames = np.ones((BARE_BYTES // FRAME_BYTES, FRAME_BYTES), np.uint8)
-    rng = np.random.default_rng(1)
-    out = np.empty((WINDOWS, LENGTH, FRAME_BYTES), np.uint8)
-    firsts = rng.integers(0, len(frames) - LENGTH, (NUM_BATCHES, WINDOWS, 1))
-    batches = cycle(list(firsts + np.arange(LENGTH)))
-    return lambda: np.take(frames, next(batches), axis=0, out=out, mode="clip")
-
-
 def read_times(game: str, bare_copy: Callable[[], object], rounds: int) -> dict[str, float]:
     """Return microseconds per batch on one thread, on two, and of the bare copy."""
     store = filled_store(recorded(game))
-    candidates = {f"threads_{count}": reading(store, count) for count in (1, 2)}
+    num_frames = store.packed.next_position(0)
+    candidates: dict[str, Callable[[], object]] = {
+        f"threads_{count}": reading(store.packed, store.num_envs, num_frames, FRAME_BYTES, WINDOWS, count)
+        for count in (1, 2)
+    }
     medians = measure_medians(candidates | {"bare_copy": bare_copy}, rounds=rounds, calls=2)
     return medians | {"two_threads_to_bare_copy": medians["threads_2"] / medians["bare_copy"]}
 
@@ -120,7 +101,7 @@ def main() -> None:
     parser.add_argument("--games", nargs="+", choices=GAMES, default=list(GAMES))
     parser.add_argument("--rounds", type=int, default=100, help="rounds of 2 batches a candidate and game")
     arguments = parser.parse_args()
-    bare_copy = bare_copying()
+    bare_copy = bare_copying(np.ones(BARE_BYTES, np.uint8), FRAME_BYTES, WINDOWS)
     print(f"{'256 windows, µs':15s} {'1 thread':>9s} {'2 threads':>9s} {'bare copy':>9s}  2 threads to bare copy")
     reads = {}
     for game in arguments.games:

@@ -24,9 +24,10 @@ from pathlib import Path
 
 import numpy as np
 
+from atari_frames import Player
 from framestow import Prioritized
 from framestow.benchmarking.result_files import write_result
-from saving import GAME, Player, filled_memory, peak_bytes
+from saving import GAME, filled_memory, peak_bytes
 
 RESULTS = Path(__file__).parent / "results"
 JUMPS = 200

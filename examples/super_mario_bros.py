@@ -4,7 +4,7 @@
     python examples/super_mario_bros.py --steps 5000             print the bytes per colour frame
     python examples/super_mario_bros.py --picture stack.png      also draw a sampled transition
 
-gym-super-mario-bros (from PyPI) needs NumPy 1: `pip install -r benchmarks/requirements-scenes.txt .`
+gym-super-mario-bros (from PyPI) needs NumPy 1: `pip install -r benchmarks/requirements-mario.txt .`
 """
 
 from __future__ import annotations

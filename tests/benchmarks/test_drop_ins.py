@@ -6,8 +6,8 @@ from itertools import islice
 
 import numpy as np
 
+from atari_frames import Recording
 from drop_ins import play_of, rows_of
-from recorded_frames import Recording
 
 FRAMES = np.arange(7, dtype=np.uint8)[:, None, None] * np.ones((1, 2, 2), np.uint8)
 
@@ -30,4 +30,3 @@ def test_each_environment_plays_from_a_different_place():
     assert [[0, 0, 0, 1], [4, 4, 4, 5]] == rows[0].next_observations[..., 0, 0].tolist()
     assert [[False, False], [True, False], [False, False]] == [row.terminated.tolist() for row in rows]
     assert [[False, False], [False, True], [False, False]] == [row.truncated.tolist() for row in rows]
-
