@@ -28,6 +28,7 @@ import sys
 import time
 import warnings
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice
@@ -37,9 +38,10 @@ from typing import Any
 import numpy as np
 
 from atari_frames import Recording, recording
-from drop_in_buffers import BATCH_SIZE, STACK, Candidate, Size
-from drop_in_libraries import LIBRARIES
+from drop_in_systems import DROP_INS, OURS
 from framestow.benchmarking.buffers import Buffer
+from framestow.benchmarking.libraries import System, Task
+from framestow.benchmarking.measurement import check_batches
 from framestow.benchmarking.play import Play, Row
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import measure_turns, settle_allocator
@@ -48,13 +50,14 @@ from framestow.process_memory import live_bytes
 RESULT = Path(__file__).parent / "results" / "drop_ins.json"
 GAMES = ("breakout", "ms_pacman")  # what packs well, and what does not
 NUM_ACTIONS = 18
+STACK, BATCH_SIZE = 4, 32
+STEPS_AT_ONCE = {"torchrl": 50}  # of one environment, that a buffer is filled with, as a collector does
+OF_ONE_ENVIRONMENT = ("gymnasium", "nnabla-rl", "berkeley")
 GIB = 1 << 30
 RING = 2_048  # transitions of the rings that additions are timed in
-ENVIRONMENTS = (1, 8)
 CHUNK = 64  # calls of add between two looks at the clock
 ADD_ROUNDS = 24
 SAMPLE_ROUNDS, SAMPLE_CALLS = 60, 5
-CHECKED_BATCHES = 8
 INSTALLED = ("stable-baselines3", "tianshou", "torchrl", "gymnasium")  # the others are scripts, or not on PyPI
 
 
@@ -80,49 +83,30 @@ def rows_of(play: Play, num_envs: int) -> Iterator[Row]:
         yield Row.of(*steps).copy()
 
 
-def filled(candidate: Candidate, play: Play, transitions: int) -> tuple[Buffer, float]:
-    """Build a buffer of one environment and fill it; return it and its bytes a transition."""
+def filled(system: System, task: Task, play: Play, at_once: int) -> tuple[Buffer, float]:
+    """Build a buffer and fill it; return it and its bytes a transition."""
     # Loads the libraries, so that their memory is not counted.
-    warm = candidate.build(Size(100, 1, play.frames.shape[1:], NUM_ACTIONS))
-    fill(warm, candidate, play, 100)
+    warm_task = replace(task, capacity=100)
+    warm = system.build(warm_task)
+    fill(warm, warm_task, play, at_once)
     warm.sample(BATCH_SIZE)
     del warm
     before = live_bytes()
-    buffer = candidate.build(Size(transitions, 1, play.frames.shape[1:], NUM_ACTIONS))
-    fill(buffer, candidate, play, transitions)
-    return buffer, max(live_bytes() - before, buffer.read_reported_bytes()) / transitions
+    buffer = system.build(task)
+    fill(buffer, task, play, at_once)
+    return buffer, max(live_bytes() - before, buffer.read_reported_bytes()) / task.capacity
 
 
-def fill(buffer: Buffer, candidate: Candidate, play: Play, transitions: int) -> None:
-    steps = play.steps(transitions, STACK)
-    while several := list(islice(steps, candidate.steps_at_once)):
+def fill(buffer: Buffer, task: Task, play: Play, at_once: int) -> None:
+    steps = play.steps(task.capacity, STACK)
+    while several := list(islice(steps, at_once)):
         buffer.add(buffer.prepare(Row.of(*several).copy()))
 
 
-def check(candidate: Candidate, buffer: Buffer, play: Play, transitions: int) -> None:
-    """End the program if a batch is not what was fed, except for what the setting gives up."""
-    for _ in range(CHECKED_BATCHES):
-        observations, next_observations, rewards, _ = buffer.as_arrays(buffer.sample(BATCH_SIZE))
-        numbers = rewards.astype(np.int64)
-        newest = play.positions[numbers % len(play.positions)]
-        counts = np.full(len(numbers), candidate.pads_as_played) | (newest - play.episode_starts[newest] >= STACK - 1)
-        expected = play.observations(numbers, STACK), play.observations(numbers, STACK, steps_later=1)
-        follows = counts.copy()
-        if not candidate.keeps_last_frames:  # then the newest transition's next observation is not there either
-            follows &= ~play.has_ended(numbers) & (numbers < transitions - 1)
-        if not (
-            numbers.max() < transitions
-            and (observations[counts] == expected[0][counts]).all()
-            and (next_observations[follows] == expected[1][follows]).all()
-        ):
-            sys.exit(f"{candidate.name}: a batch is not what was fed; it cannot be compared")
-
-
-def add_us(candidates: list[Candidate], play: Play, num_envs: int, rounds: int) -> list[float | None]:
-    """Microseconds a transition of ``add`` into full rings, one figure a candidate; None of one for fewer."""
-    if any(each.most_envs < num_envs for each in candidates):
-        return [None for _ in candidates]
-    buffers = [each.build(Size(RING, num_envs, play.frames.shape[1:], NUM_ACTIONS)) for each in candidates]
+def add_us(systems: list[System], task: Task, play: Play, rounds: int) -> list[float]:
+    """Microseconds a transition of ``add`` into full rings, one figure a system."""
+    num_envs = task.num_envs
+    buffers = [system.build(task) for system in systems]
     rows = rows_of(play, num_envs)
     for row in islice(rows, RING // num_envs):
         for buffer in buffers:
@@ -146,39 +130,43 @@ def measure(library: str, game: str, transitions: int, gib: float, quick: bool) 
 
     torch.set_num_threads(1)
     play = play_of(game, recording(game))
-    candidates = LIBRARIES[library]()
+    systems = DROP_INS[library]()
     np.random.seed(0)  # noqa: NPY002  # libraries draw from it
+    task = Task(transitions, play.frames.shape[1:], STACK, NUM_ACTIONS, BATCH_SIZE, threads=1, seed=0)
     rows, draws = [], {}
-    for candidate in candidates:
-        most = int(gib * GIB / (candidate.stacks_each * STACK * play.frames[0].nbytes))
-        count = transitions if candidate.is_ours else min(transitions, most)
-        buffer, nbytes = filled(candidate, play, count)
-        check(candidate, buffer, play, count)
-        draws[candidate.name] = partial(buffer.sample, BATCH_SIZE)
-        facts = {"system": candidate.name, "gives_up": candidate.gives_up, "transitions": count}
+    for system in systems:
+        most = transitions if system.name == OURS else int(gib * GIB / system.bytes_reserved(task))
+        smaller = replace(task, capacity=min(transitions, most))
+        buffer, nbytes = filled(system, smaller, play, STEPS_AT_ONCE.get(library, 1))
+        check_batches(system, buffer, play, smaller, smaller.capacity)
+        draws[system.name] = partial(buffer.sample, BATCH_SIZE)
+        facts = {"system": system.name, "gives_up": system.gives_up, "transitions": smaller.capacity}
         rows.append({**facts, "bytes_a_transition": nbytes})
     settle_allocator()
     turns = measure_turns(draws, 5 if quick else SAMPLE_ROUNDS, SAMPLE_CALLS)
     del draws, buffer
-    added = {num_envs: add_us(candidates, play, num_envs, 3 if quick else ADD_ROUNDS) for num_envs in ENVIRONMENTS}
-    for index, row in enumerate(rows):
+    for row in rows:
         row["sample_us"] = statistics.median(chain.from_iterable(turns[row["system"]])) * 1e6
-        row |= {f"add_us_of_{num_envs}": times[index] for num_envs, times in added.items()}
+    for num_envs in (1,) if library in OF_ONE_ENVIRONMENT else (1, 8):
+        ring = replace(task, capacity=RING, num_envs=num_envs)
+        for row, microseconds in zip(rows, add_us(systems, ring, play, 3 if quick else ADD_ROUNDS), strict=True):
+            row[f"add_us_of_{num_envs}"] = microseconds
     return rows
 
 
 def show(library: str, game: str, rows: list[dict[str, Any]]) -> None:
     for row in rows:
-        of_8 = row["add_us_of_8"]
         figures = f"{row['transitions']:9,} {row['bytes_a_transition']:9,.0f} {row['sample_us']:8,.0f}"
-        added = f"{row['add_us_of_1']:7.1f} {'' if of_8 is None else format(of_8, '.1f'):>7s}"
-        print(f"{library:18s} {game:10s} {row['system']:22s} {figures} {added}  {row['gives_up']}", flush=True)
+        added = [f"{row[key]:7.1f}" if key in row else " " * 7 for key in ("add_us_of_1", "add_us_of_8")]
+        print(
+            f"{library:18s} {game:10s} {row['system']:22s} {figures} {' '.join(added)}  {row['gives_up']}", flush=True
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=list(GAMES))
-    parser.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=list(LIBRARIES), metavar="LIBRARY")
+    parser.add_argument("--libraries", nargs="+", choices=DROP_INS, default=list(DROP_INS), metavar="LIBRARY")
     parser.add_argument("--transitions", type=int, default=100_000, help="that framestow stores")
     parser.add_argument("--gib", type=float, default=1.5, help="that a library's own buffer may take")
     parser.add_argument("--quick", action="store_true", help="few rounds of everything")
@@ -200,7 +188,7 @@ def main() -> None:
             rows = json.loads(ran.stdout.splitlines()[-1])
             libraries[library]["games"][game] = rows
             show(library, game, rows)
-    is_all = tuple(arguments.games) == GAMES and arguments.libraries == list(LIBRARIES) and not arguments.quick
+    is_all = tuple(arguments.games) == GAMES and arguments.libraries == list(DROP_INS) and not arguments.quick
     if is_all and arguments.transitions == 100_000:
         for library, figures in libraries.items():
             figures["version"] = version(library) if library in INSTALLED else ""

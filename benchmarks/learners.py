@@ -11,7 +11,7 @@ repeated), observations of 4 frames of 84 x 84:
     n_step        a batch of 3-step transitions (discount 0.99)
     sequences     sequences of 80 steps
 
-The systems are those of `learner_libraries.py`, each at its best setting for the same work; the result says what it
+The systems are those of `learner_systems.py`, each at its best setting for the same work; the result says what it
 gives up. Before anything is timed, batches are compared with the play, and samples by priority with the priorities. A
 system that takes more than `--gib` for a million transitions has as many as fit. No two large systems fit into RAM
 together, so each is measured in a process with framestow (one thread, and two) and with the bare copy of as many frames
@@ -42,16 +42,9 @@ from framestow.benchmarking.play import record_play
 from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import BareCopy, measure_turns, settle_allocator
 from framestow.process_memory import live_bytes
-from learner_libraries import GROUPS, LACKING, FramestowLearner, filled_memory
-from learner_workload import (
-    QUESTIONS,
-    SEQUENCE_LENGTH,
-    LearnerSystem,
-    Question,
-    Workload,
-    check_priorities,
-    check_samples,
-)
+from learner_systems import GROUPS, LACKING, framestow, saved_memory
+from learner_workload import QUESTIONS, SEQUENCE_LENGTH, Learner, Question, Workload, check_priorities, check_samples
+from page_tables import learners_table
 
 RESULTS = Path(__file__).parent / "results"
 GIB = 1 << 30
@@ -72,18 +65,15 @@ def window_length(question: Question) -> int:
 
 def prepare(game: str, transitions: int, folder: Path) -> float:
     """Play the game and save framestow's memories of it into the folder; return their bytes a transition."""
-    play = record_play(game, NUM_FRAMES)
-    workload = Workload(play, transitions, STACK, N_STEP, DISCOUNT)
+    workload = Workload(record_play(game, NUM_FRAMES), transitions, STACK, N_STEP, DISCOUNT)
     (folder / "workload").write_bytes(pickle.dumps(workload))
-    for n_step in (1, N_STEP):
-        memory = filled_memory(workload, n_step)
-        memory.save(folder / f"{n_step}-step")
-    return memory.nbytes / len(memory)
+    saved_memory(workload, N_STEP, folder / f"{N_STEP}-step")
+    return saved_memory(workload, 1, folder / "1-step")
 
 
-def framestow_systems(question: Question, folder: Path) -> list[LearnerSystem]:
+def framestow_learners(question: Question, folder: Path) -> list[Learner]:
     path = folder / f"{N_STEP if question == 'n_step' else 1}-step"
-    return [FramestowLearner(question, path, threads) for threads in THREADS]
+    return [framestow(question, path, threads) for threads in THREADS]
 
 
 def measure(name: str, folder: Path, gib: float, quick: bool) -> list[dict[str, Any]]:
@@ -101,23 +91,23 @@ def measure(name: str, folder: Path, gib: float, quick: bool) -> list[dict[str, 
     settle_allocator()
     rows = []
     for question in group.questions:
-        framestow = framestow_systems(question, folder)
+        ours = framestow_learners(question, folder)
         asked = [system for system in others if system.question == question]
-        for system, fed in [*((each, workload) for each in framestow), *((each, shorter) for each in asked)]:
+        for system, fed in [*((each, workload) for each in ours), *((each, shorter) for each in asked)]:
             check(system, fed)
-        rows += timed(question, bare, framestow, asked, quick)
+        rows += timed(question, bare, ours, asked, quick)
     facts = {"version": LIBRARIES[group.library].version, "bytes_a_transition": bytes_each}
     return [row | (facts if not row["system"].startswith(("framestow", "bare")) else {}) for row in rows]
 
 
-def check(system: LearnerSystem, workload: Workload) -> None:
+def check(system: Learner, workload: Workload) -> None:
     if system.question == "prioritized":
         check_priorities(system)
     check_samples(system, workload, 16 if system.question == "sequences" else 256)
 
 
 def timed(
-    question: Question, bare: BareCopy, framestow: list[LearnerSystem], others: list[LearnerSystem], quick: bool
+    question: Question, bare: BareCopy, ours: list[Learner], others: list[Learner], quick: bool
 ) -> list[dict[str, Any]]:
     """Time one question's systems in turn, for every size of a batch; PyTorch's with one thread and its default."""
     torch: Any = sys.modules.get("torch")
@@ -127,12 +117,12 @@ def timed(
         candidates: dict[str, Callable[[], object]] = {}
         candidates["bare copy"] = partial(bare.copy, batch_size, window_length(question))
         before_turn = {}
-        names: dict[str, LearnerSystem] = {}
-        for system in (*framestow, *others):
+        names: dict[str, Learner] = {}
+        for system in (*ours, *others):
             for threads in dict.fromkeys((1, default)) if system.uses_torch else (0,):
                 name = f"{system.library}: {system.setting}, {threads}"
                 names[name] = system
-                candidates[name] = partial(system.sample, batch_size)
+                candidates[name] = partial(system.buffer.sample, batch_size)
                 if threads:
                     before_turn[name] = partial(torch.set_num_threads, threads)
         turns = measure_turns(candidates, 3 if quick else rounds, CALLS, 1 if quick else 3, before_turn=before_turn)
@@ -142,7 +132,7 @@ def timed(
 
 
 def row(
-    question: Question, batch_size: int, name: str, medians: dict[str, float], systems: dict[str, LearnerSystem]
+    question: Question, batch_size: int, name: str, medians: dict[str, float], systems: dict[str, Learner]
 ) -> dict[str, Any]:
     ours = next(name for name in medians if name.startswith("framestow:"))
     figures = {
@@ -205,27 +195,14 @@ def combined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def show(game: str, figures: dict[str, Any]) -> None:
-    """Print a table a question: a line a system, a column a size of the batch."""
+    """Print a table a question, as docs/benchmarks.md has them."""
     print(f"\n{game}: framestow takes {figures['framestow_bytes_a_transition']:.0f} bytes a transition")
-    for question in QUESTIONS:
-        rows = [each for each in figures["rows"] if each["question"] == question]
-        sizes = sorted({each["batch_size"] for each in rows})
-        print(f"\n| {question}, µs | stored | bytes each | {' | '.join(map(str, sizes))} |")
-        print(f"|---|--:|--:|{'--:|' * len(sizes)}")
-        for system in dict.fromkeys((each["system"], each.get("setting")) for each in rows):
-            own_rows = [each for each in rows if (each["system"], each.get("setting")) == system]
-            print(line(sorted(own_rows, key=lambda each: each["batch_size"])))
+    asked = {row["question"] for row in figures["rows"]}
+    print(
+        "\n\n".join(learners_table({game: figures}, question, question) for question in QUESTIONS if question in asked)
+    )
     for name, reason in figures["failed"].items():
         print(f"failed: {name}: {reason}")
-
-
-def line(rows: list[dict[str, Any]]) -> str:
-    """Write a system's line: its times, and how many times those of framestow they are."""
-    first = rows[0]
-    cells = [f"{each['us']:,.0f} ({each['times_framestow']:.2f})" for each in rows]
-    transitions, nbytes = first.get("transitions"), first.get("bytes_a_transition")
-    facts = [f"{transitions:,}" if transitions else "", f"{nbytes:,.0f}" if nbytes else ""]
-    return f"| {' | '.join([first['system'], *facts, *cells])} |"
 
 
 def main() -> None:

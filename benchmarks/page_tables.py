@@ -57,7 +57,10 @@ LEARNERS = ("framestow", "framestow, 2 threads", "bare copy", "cpprb", "Stable-B
 
 
 def learners(question: str, title: str) -> str:
-    games = result("learners")["games"]
+    return learners_table(result("learners")["games"], question, title)
+
+
+def learners_table(games: Mapping[str, Any], question: str, title: str) -> str:
     rows = {
         (row["system"], game, row["batch_size"]): row
         for game, figures in games.items()
@@ -225,7 +228,7 @@ def packing_cells(row: Mapping[str, float]) -> list[str]:
 def drop_ins() -> str:
     """Return a line for each buffer of another library's."""
     heads = ("bytes a transition", "ours", "`sample(32)`, µs", "ours", "a step's `add`, µs", "ours")
-    libraries = {name: each for name, each in result("drop_ins")["libraries"].items() if name != "own loop"}
+    libraries = result("drop_ins")["libraries"]
     rows = (
         drop_in_cells(f"{library}, {theirs['system']}", index, list(figures["games"].values()))
         for library, figures in libraries.items()

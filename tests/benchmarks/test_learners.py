@@ -1,16 +1,16 @@
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from framestow.benchmarking.buffers import BatchArrays
 from framestow.benchmarking.libraries import LIBRARIES
 from framestow.benchmarking.play import Play
 from framestow.errors import DamagedDataError
-from learner_libraries import GROUPS, FramestowLearner, filled_memory
-from learner_workload import QUESTIONS, LearnerArrays, Workload, check_priorities, check_samples
+from learner_systems import GROUPS, framestow, saved_memory
+from learner_workload import QUESTIONS, Learner, Workload, check_priorities, check_samples
 
 LENGTHS = (1, 2, 100, 7, 150)  # steps of the play's episodes; every other one is terminated
 STACK, N_STEP, DISCOUNT = 3, 4, 0.9
@@ -64,17 +64,18 @@ def test_a_workload_equals_a_walk_step_by_step(workload):
 
 
 def test_pieces_of_a_workload_are_all_of_its_steps_and_none_crosses_an_end(workload):
-    pieces = list(workload.chunks(60))
+    pieces = list(workload.rows(60))
 
-    assert np.concatenate(pieces).tolist() == list(range(workload.num_steps))
-    assert all(len(piece) <= 60 and not workload.has_ended(piece[:-1]).any() for piece in pieces)
+    assert np.concatenate([piece.actions for piece in pieces]).tolist() == list(range(workload.num_steps))
+    assert all(len(piece.actions) <= 60 and not piece.ended[:-1].any() for piece in pieces)
+    starts = {piece.actions[0] for piece in pieces if piece.starting}
+    assert starts == set(workload.episodes(np.arange(workload.num_steps)).tolist())
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_framestow_returns_what_it_was_fed(question, workload, tmp_path: Path):
-    n_step = N_STEP if question == "n_step" else 1
-    filled_memory(workload, n_step).save(tmp_path)
-    system = FramestowLearner(question, tmp_path, threads=1)
+    saved_memory(workload, N_STEP if question == "n_step" else 1, tmp_path)
+    system = framestow(question, tmp_path, threads=1)
 
     if question == "prioritized":
         check_priorities(system)
@@ -103,14 +104,10 @@ def has_torchrls_trees():
 
 
 class Answering:
-    """Returns the same batch each time, of any question."""
+    """Returns the same batch each time."""
 
-    library, setting, gives_up = "a library", "", ""
-    keeps_final_frames, uses_torch = True, False
-    num_transitions = 1_000
-
-    def __init__(self, question, arrays):
-        self.question, self._arrays = question, arrays
+    def __init__(self, arrays):
+        self._arrays = arrays
 
     def sample(self, batch_size):
         return self._arrays
@@ -119,15 +116,19 @@ class Answering:
         return batch
 
 
+def answering(question, arrays):
+    return Learner("a library", question, Answering(arrays), 1_000, setting="")
+
+
 def right(question, workload):
     numbers = np.array([[0, 0, 0], [10, 11, 12]]) if question == "sequences" else np.array([3, 20, 101, 102])
     mask = np.array([[True, False, False], [True] * 3]) if question == "sequences" else None
     is_n_step = question == "n_step"
-    return LearnerArrays(
-        numbers,
+    return BatchArrays(
         workload.observations(numbers),
         workload.observations(workload.last_of_n(numbers) if is_n_step else numbers, 1),
         workload.returns(numbers) if is_n_step else workload.rewards(numbers),
+        numbers,
         workload.discounts(numbers) if is_n_step else None,
         mask,
     )
@@ -152,30 +153,30 @@ def wrong_in_one_place(array):
 )
 def test_a_batch_that_is_wrong_in_one_place_is_found(question, field, message, workload):
     arrays = right(question, workload)
-    check_samples(Answering(question, arrays), workload, 4)
-    wrong = replace(arrays, **{field: wrong_in_one_place(getattr(arrays, field))})
+    check_samples(answering(question, arrays), workload, 4)
+    wrong = arrays._replace(**{field: wrong_in_one_place(getattr(arrays, field))})
 
     with pytest.raises(DamagedDataError, match=message):
-        check_samples(Answering(question, wrong), workload, 4)
+        check_samples(answering(question, wrong), workload, 4)
 
 
 def test_a_sequence_that_skips_a_step_or_crosses_an_end_is_found(workload):
     for steps, message in (([10, 12, 13], "do not follow"), ([101, 102, 103], "two episodes")):
         numbers = np.array([steps])
-        arrays = LearnerArrays(numbers, workload.observations(numbers), None, workload.rewards(numbers))
+        arrays = BatchArrays(workload.observations(numbers), None, workload.rewards(numbers), numbers)
 
         with pytest.raises(DamagedDataError, match=message):
-            check_samples(Answering("sequences", arrays), workload, 1)
+            check_samples(answering("sequences", arrays), workload, 1)
 
 
 def test_uniform_samples_are_refused_as_samples_by_priority(workload):
     class Uniform(Answering):
         def sample(self, batch_size):
             numbers = np.random.default_rng(0).integers(1_000, size=batch_size)
-            return LearnerArrays(numbers, workload.observations(numbers[:0]), None, workload.rewards(numbers))
+            return BatchArrays(workload.observations(numbers[:0]), None, workload.rewards(numbers), numbers)
 
         def set_errors(self, numbers, errors):
             pass
 
     with pytest.raises(DamagedDataError, match="does not sample by priority"):
-        check_priorities(Uniform("prioritized", None))
+        check_priorities(Learner("a library", "prioritized", Uniform(None), 1_000, setting=""))

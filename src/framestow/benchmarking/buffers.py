@@ -13,16 +13,27 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.benchmarking.play import Row
-from framestow.replay.batch import Batch
 
 
 class BatchArrays(NamedTuple):
-    """The part of a batch that is compared with the play: ``(batch, stack, *frame)`` twice, and ``(batch,)`` twice."""
+    """The part of a batch that is compared with the play; shapes begin with ``(batch,)``, of sequences ``(batch, L)``.
+
+    ================= ==========================================================================================
+    observations      ``(..., stack, *frame)``
+    next_observations likewise; ``None`` where the next step of a sequence shows them
+    rewards           of one step, or of n steps
+    actions
+    discounts         factors of the values after the transitions; ``None`` where they are not returned
+    mask              which steps of a sequence are of its episode; ``None`` if all are
+    ================= ==========================================================================================
+    """
 
     observations: npt.NDArray[np.uint8]
-    next_observations: npt.NDArray[np.uint8]
+    next_observations: npt.NDArray[np.uint8] | None
     rewards: npt.NDArray[Any]
     actions: npt.NDArray[Any]
+    discounts: npt.NDArray[Any] | None = None
+    mask: npt.NDArray[np.bool_] | None = None
 
 
 class Buffer(Protocol):
@@ -49,28 +60,28 @@ class LibraryBuffer(Buffer):
     """A buffer of a library, or a drop-in, whose memory reports its bytes."""
 
     def __init__(self, buffer: Any) -> None:
-        self._buffer = buffer
+        self.buffer = buffer
 
     def sample(self, batch_size: int) -> Any:
-        return self._buffer.sample(batch_size)
+        return self.buffer.sample(batch_size)
 
     def read_reported_bytes(self) -> int:
-        return self._buffer.memory.nbytes if hasattr(self._buffer, "memory") else 0
+        return self.buffer.memory.nbytes if hasattr(self.buffer, "memory") else 0
 
 
 class FramestowBuffer(Buffer):
     """``ReplayMemory``, by ``begin`` and ``append``."""
 
     def __init__(self, memory: Any) -> None:
-        self._memory = memory
+        self.memory = memory
 
     def prepare(self, row: Row) -> Any:
         return row
 
     def add(self, prepared: Row) -> None:
         if prepared.starting:
-            self._memory.begin(prepared.observations[prepared.starting, -1], prepared.starting)
-        self._memory.append(
+            self.memory.begin(prepared.observations[prepared.starting, -1], prepared.starting)
+        self.memory.append(
             prepared.actions,
             prepared.rewards,
             prepared.terminated,
@@ -78,15 +89,16 @@ class FramestowBuffer(Buffer):
             prepared.next_observations[:, -1],
         )
 
-    def sample(self, batch_size: int) -> Batch:
-        batch: Batch = self._memory.sample(batch_size)
-        return batch
+    def sample(self, batch_size: int) -> Any:
+        return self.memory.sample(batch_size)
 
-    def as_arrays(self, batch: Batch) -> BatchArrays:
-        return BatchArrays(batch.observation, batch.next_observation, batch.reward, batch.action)
+    def as_arrays(self, batch: Any) -> BatchArrays:
+        mask = getattr(batch, "mask", None)  # of sequences
+        parts = batch.observation, batch.next_observation, batch.reward, batch.action, batch.discount
+        return BatchArrays(*parts, mask=mask)
 
     def read_reported_bytes(self) -> int:
-        nbytes: int = self._memory.nbytes
+        nbytes: int = self.memory.nbytes
         return nbytes
 
 
@@ -98,7 +110,7 @@ class StableBaselines3Buffer(LibraryBuffer):
         return row.observations, row.next_observations, row.actions, row.rewards, row.ended, infos
 
     def add(self, prepared: Any) -> object:
-        return self._buffer.add(*prepared)
+        return self.buffer.add(*prepared)
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         return BatchArrays(
@@ -130,10 +142,10 @@ class TianshouBuffer(LibraryBuffer):
         )
 
     def add(self, prepared: Any) -> object:
-        return self._buffer.add(prepared, self._buffer_ids)
+        return self.buffer.add(prepared, self._buffer_ids)
 
     def sample(self, batch_size: int) -> Any:
-        return self._buffer.sample(batch_size)[0]
+        return self.buffer.sample(batch_size)[0]
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         return BatchArrays(batch.obs, batch.obs_next, batch.rew, batch.act)
@@ -160,7 +172,7 @@ class TorchRLBuffer(LibraryBuffer):
         return TensorDict({**step, "next": TensorDict(following, [len(row.actions)])}, [len(row.actions)])
 
     def add(self, prepared: Any) -> object:
-        return self._buffer.extend(prepared)
+        return self.buffer.extend(prepared)
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         following = batch["next"]
@@ -246,9 +258,9 @@ class CpprbBuffer(LibraryBuffer):
 
     def add(self, prepared: Any) -> None:
         columns, has_ended = prepared
-        self._buffer.add(**columns)
+        self.buffer.add(**columns)
         if has_ended:
-            self._buffer.on_episode_end()
+            self.buffer.on_episode_end()
 
     def as_arrays(self, batch: Any) -> BatchArrays:
         observations, next_observations = (np.moveaxis(batch[name], -1, 1) for name in ("obs", "next_obs"))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +46,7 @@ class Task:
     threads: int
     """Threads that framestow unpacks a batch with."""
     seed: int
+    num_envs: int = 1
 
     @property
     def stack_shape(self) -> tuple[int, ...]:
@@ -78,6 +80,8 @@ class System:
     """What is lost at this setting, in words; empty if nothing."""
     keeps_final_frames: bool = True
     """Whether the next observation of an episode's last step is returned."""
+    pads_as_played: bool = True
+    """Whether the first observations of an episode are padded with its first frame."""
     uses_torch: bool = False
     """Whether PyTorch's number of threads matters to ``sample``."""
 
@@ -113,21 +117,24 @@ def reserve_stacks(count: int) -> Callable[[Task], int]:
     return lambda task: count * task.stack_bytes + 20  # action, reward and flags
 
 
-def _stable_baselines3(keeps_truncation: bool, task: Task) -> Buffer:
-    """``optimize_memory_usage`` halves the bytes; it excludes ``handle_timeout_termination``."""
+def stable_baselines3(kind: Any, keeps_truncation: bool, task: Task, **settings: Any) -> StableBaselines3Buffer:
+    """Build a buffer that has Stable-Baselines3's arguments.
+
+    ``optimize_memory_usage`` halves the bytes; it excludes ``handle_timeout_termination``.
+    """
     from gymnasium.spaces import Box, Discrete
+
+    observations, actions = Box(0, 255, task.stack_shape, np.uint8), Discrete(task.num_actions)
+    halved = {"optimize_memory_usage": not keeps_truncation, "handle_timeout_termination": keeps_truncation}
+    return StableBaselines3Buffer(
+        kind(task.capacity, observations, actions, device="cpu", n_envs=task.num_envs, **halved, **settings)
+    )
+
+
+def _stable_baselines3(keeps_truncation: bool, task: Task) -> Buffer:
     from stable_baselines3.common.buffers import ReplayBuffer
 
-    return StableBaselines3Buffer(
-        ReplayBuffer(
-            task.capacity,
-            Box(0, 255, task.stack_shape, np.uint8),
-            Discrete(task.num_actions),
-            device="cpu",
-            optimize_memory_usage=not keeps_truncation,
-            handle_timeout_termination=keeps_truncation,
-        )
-    )
+    return stable_baselines3(ReplayBuffer, keeps_truncation, task)
 
 
 STABLE_BASELINES3 = tuple(
@@ -153,24 +160,13 @@ SB3_EXTRA_COMPRESSION = "lz4-block/5"
 
 def _sb3_extra(keeps_truncation: bool, task: Task) -> Buffer:
     """Compresses each stack alone. To keep truncation, the next stack is stored beside it."""
-    from gymnasium.spaces import Box, Discrete
-
     logging.getLogger("sb3_extra_buffers").setLevel(logging.ERROR)
     import lz4.frame  # noqa: F401 -- without it the buffer would use another method
     from sb3_extra_buffers.compressed import CompressedReplayBuffer, find_buffer_dtypes
 
-    return StableBaselines3Buffer(
-        CompressedReplayBuffer(
-            task.capacity,
-            Box(0, 255, task.stack_shape, np.uint8),
-            Discrete(task.num_actions),
-            device="cpu",
-            optimize_memory_usage=not keeps_truncation,
-            handle_timeout_termination=keeps_truncation,
-            dtypes=find_buffer_dtypes(task.stack_shape, np.uint8, SB3_EXTRA_COMPRESSION),
-            compression_method=SB3_EXTRA_COMPRESSION,
-        )
-    )
+    dtypes = find_buffer_dtypes(task.stack_shape, np.uint8, SB3_EXTRA_COMPRESSION)
+    compression = {"dtypes": dtypes, "compression_method": SB3_EXTRA_COMPRESSION}
+    return stable_baselines3(CompressedReplayBuffer, keeps_truncation, task, **compression)
 
 
 SB3_EXTRA_BUFFERS = tuple(
@@ -194,16 +190,13 @@ def _tianshou(task: Task) -> Buffer:
     """Stores single frames and stacks them when sampled: the least memory that the buffer needs."""
     from tianshou.data import ReplayBuffer
 
-    return TianshouBuffer(
-        ReplayBuffer(
-            task.capacity,
-            stack_num=task.stack,
-            ignore_obs_next=True,
-            save_only_last_obs=True,
-            random_seed=task.seed,
-        ),
-        buffer_ids=[0],
-    )
+    buffer = ReplayBuffer(task.capacity, random_seed=task.seed, **tianshou_settings(task))
+    return TianshouBuffer(buffer, buffer_ids=[0])
+
+
+def tianshou_settings(task: Task) -> dict[str, Any]:
+    """Return Tianshou's settings of the fewest bytes."""
+    return {"stack_num": task.stack, "ignore_obs_next": True, "save_only_last_obs": True}
 
 
 TIANSHOU = System(

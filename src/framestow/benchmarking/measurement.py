@@ -255,7 +255,7 @@ def _fill_system(
     steps = play.steps(capacity, settings.stack)
     count, append_us = _fill(buffer, steps, limits, lambda done: on_progress(f"filling {system.name}", done, capacity))
     nbytes = max(live_bytes() - before, buffer.read_reported_bytes())
-    _check_batches(system, buffer, play, task, count)
+    check_batches(system, buffer, play, task, count)
     figures = SystemFigures(
         name=system.name,
         setting=system.setting,
@@ -302,20 +302,23 @@ def _warm_up(system: System, task: Task, play: Play) -> None:
     buffer.sample(task.batch_size)
 
 
-def _check_batches(system: System, buffer: Buffer, play: Play, task: Task, num_steps: int) -> None:
+def check_batches(system: System, buffer: Buffer, play: Play, task: Task, num_steps: int) -> None:
     """Raise ``DamagedDataError`` if sampled observations differ from the stored ones."""
     for _ in range(CHECKED_BATCHES):
-        observations, next_observations, rewards, _ = buffer.as_arrays(buffer.sample(task.batch_size))
-        numbers = rewards.astype(np.int64)
+        arrays = buffer.as_arrays(buffer.sample(task.batch_size))
+        numbers = arrays.rewards.astype(np.int64)
         if numbers.min() < 0 or numbers.max() >= num_steps:
             raise _wrong(system, "reward")
-        if not (observations == play.observations(numbers, task.stack)).all():
+        newest = play.positions[numbers % len(play.positions)]
+        is_padded = newest - play.episode_starts[newest] < task.stack - 1
+        counts = ~is_padded | system.pads_as_played
+        if not (arrays.observations[counts] == play.observations(numbers[counts], task.stack)).all():
             raise _wrong(system, "observation")
         # A buffer that returns the following step's observation as the next one has none for the newest step either.
         has_follower = ~play.has_ended(numbers) & (numbers < num_steps - 1)
-        counts = has_follower | system.keeps_final_frames
-        expected = play.observations(numbers, task.stack, steps_later=1)
-        if not (next_observations[counts] == expected[counts]).all():
+        counts &= has_follower | system.keeps_final_frames
+        expected = play.observations(numbers[counts], task.stack, steps_later=1)
+        if arrays.next_observations is None or not (arrays.next_observations[counts] == expected).all():
             raise _wrong(system, "next observation")
 
 
