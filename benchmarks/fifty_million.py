@@ -6,7 +6,7 @@
 The memory is built in a folder (`--folder`, beside this file by default) that is removed afterwards; with `--keep` the
 folder stays and the next run uses it. Ten environments, one per game of docs/packing.md, play takes of 300 to 3,000
 frames as episodes. The takes come from recordings of random play (atari_frames.py), 20,000 frames of each; start,
-length and orientation of each take are random (varied_frames.py). Rewards and actions are random. After a flush the
+length and orientation of each take are random. Rewards and actions are random. After a flush the
 writer continues and is killed with SIGKILL.
 
 Another process then opens the folder. A memory control group limits it together with the page cache of the files that
@@ -27,10 +27,12 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from atari_frames import GAMES, recorded
 from framestow import ReplayMemory
@@ -38,10 +40,9 @@ from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import resident_bytes
 from memory_limit import MemoryLimit
-from varied_frames import VariedFrames
 
 HERE = Path(__file__).parent
-BLOCK_STEPS = 64  # steps made at once
+SHORTEST, LONGEST = 300, 3_000  # frames of a take
 NUM_ACTIONS = 4
 SPEC = FrameSpec((84, 84))
 NUM_ENVS = len(GAMES)
@@ -54,24 +55,39 @@ def memory_in(folder: Path, capacity: int) -> ReplayMemory:
     return ReplayMemory(capacity, SPEC, NUM_ACTIONS, stack=4, num_envs=NUM_ENVS, seed=0, directory=folder, label=GAMES)
 
 
+def takes(recording: NDArray[np.uint8], seed: int) -> Iterator[tuple[NDArray[np.uint8], bool]]:
+    """Yield frames without end, and whether the frame is the last of its take.
+
+    A take has a random start, length and orientation, upright or upside down. So a segment of a memory may begin at any
+    frame of any take, and few segments are equal.
+    """
+    random = np.random.default_rng(seed)
+    while True:
+        length = int(random.integers(SHORTEST, LONGEST))
+        start = int(random.integers(len(recording) - length))
+        take = recording[start : start + length]
+        if random.integers(2):
+            take = take[:, ::-1]
+        for number, frame in enumerate(take, start=1):
+            yield frame, number == length
+
+
 def build(folder: Path, capacity: int) -> None:
     """Fill a memory, flush it, report that, and continue until this process is killed."""
-    frame_sequences = [VariedFrames(recorded(game), env_id) for env_id, game in enumerate(GAMES)]
+    plays = [takes(recorded(game), env_id) for env_id, game in enumerate(GAMES)]
     memory = memory_in(folder, capacity)
-    memory.begin(np.stack([frame_sequence.first_frame() for frame_sequence in frame_sequences]))
-    block = np.empty((BLOCK_STEPS, NUM_ENVS, *SPEC.shape), np.uint8)
+    memory.begin(np.stack([next(play)[0] for play in plays]))
     random, nothing = np.random.default_rng(0), np.zeros(NUM_ENVS, np.bool_)
     start = shown = time.monotonic()
     is_full = False
     while True:
-        endings = [frame_sequence.fill(block[:, env_id]) for env_id, frame_sequence in enumerate(frame_sequences)]
-        for step in range(BLOCK_STEPS):
-            ended = np.array([step in ends for ends in endings])
-            actions = random.integers(NUM_ACTIONS, size=NUM_ENVS)
-            memory.append(actions, random.random(NUM_ENVS, np.float32), ended, nothing, block[step])
-            if ended.any():
-                env_ids = np.flatnonzero(ended)
-                memory.begin(np.stack([endings[env_id][step] for env_id in env_ids]), env_ids=env_ids)
+        frames, ends = zip(*map(next, plays), strict=True)
+        ended = np.array(ends)
+        actions = random.integers(NUM_ACTIONS, size=NUM_ENVS)
+        memory.append(actions, random.random(NUM_ENVS, np.float32), ended, nothing, np.stack(frames))
+        if ended.any():
+            env_ids = np.flatnonzero(ended)
+            memory.begin(np.stack([next(plays[env_id])[0] for env_id in env_ids]), env_ids=env_ids)
         if time.monotonic() - shown > 20:
             shown = time.monotonic()
             print(f"{len(memory):>11,} transitions, {len(memory) / (shown - start):,.0f} a second", file=sys.stderr)

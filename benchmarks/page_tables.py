@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from statistics import fmean
 from typing import Any
 
-from figures import RESULTS, result, table
-from framestow.training.scores import RANDOM_AND_HUMAN
+from figures import ROOT, result, table
 from training_figures import busy_table, profile_table, speed_table
 
 MIB, GIB = 2**20, 2**30
@@ -133,32 +130,6 @@ def crashes() -> str:
     return table(heads, ([name, f"{count:,}", f"{count:,}"] for name, count in counts.items()))
 
 
-def on_disk() -> str:
-    saving, large = result("saving"), result("fifty_million")
-    found = crash_count("changed and cut off bytes that were found") // 2  # each byte is tried with "raise" and "skip"
-    tried = found + crash_count("changed and cut off bytes that were harmless") // 2
-    large_store = f"50 million of ten games, {large['gb_on_disk']:.1f} GB on disk"
-    limit = f"under a limit of {large['limit']['mb'] / 1000:.0f} GB, page cache included"
-    share = 100 * result("flushing")["flush_thread_cpu_share"]
-    lost = f"{crash_count('kills'):,} kills and {crash_count('losses of power'):,} simulated losses of power"
-    rows = [
-        [f"a million transitions of Breakout, {saving['store_bytes'] / MIB:.1f} MiB, saved (`saving.py`)"],
-        ["10,000 new ones"],
-        [f"{large_store}, `sample(32)` {limit} (`fifty_million.py`)"],
-        ["processor time that a flush every 5 seconds adds to acting and sampling (`flushing.py`)"],
-        [f"{lost} (`make crashes`)", "lost nothing that a flush had covered"],
-        [f"{tried:,} changed or missing bytes (`make crashes`)"],
-        [f"a training killed {result('kills')['kills']} times (`make kills`)"],
-    ]
-    rows[0] += [f"{saving['first_save_s']:.2f} s"]
-    rows[1] += [f"{saving['save_again_s_median']:.2f} s"]
-    rows[2] += [f"{large['sample(32)']['median_ms']:.1f} ms"]
-    rows[3] += [f"{share:.1f} %"]
-    rows[5] += [f"{found:,} found; the others change nothing that is returned"]
-    rows[6] += ["resumed each time, equal to an uninterrupted one"]
-    return table(["", ""], rows, numbers_right=False)
-
-
 def saving() -> str:
     figures = result("saving")
     kinds = {
@@ -247,14 +218,18 @@ def drop_in_cells(name: str, index: int, games: list[list[Mapping[str, Any]]]) -
     return cells
 
 
+SMALLER = "Stable-Baselines3's buffer, optimize_memory_usage"
+
+
 def drop_in_training() -> str:
     rows = []
+    buffers = result("drop_in_training")["buffers"]
     for name, buffer in (
-        ("Stable-Baselines3's buffer", "Stable-Baselines3"),
-        ("the same with `optimize_memory_usage`, which gives up truncation", "optimize_memory_usage"),
-        ("framestow's", "framestow"),
+        ("Stable-Baselines3's buffer", "Stable-Baselines3's buffer"),
+        ("the same with `optimize_memory_usage`, which gives up truncation", SMALLER),
+        ("framestow's", "framestow's buffer"),
     ):
-        row = result("drop_in_training")["buffers"][buffer]
+        row = buffers[buffer]
         gib = row["resident_bytes_of_a_million"] / GIB
         rows.append([name, f"{gib:.{2 if gib < 1 else 1}f} GiB", f"{row['steps_a_second']:.0f}"])
     return table(["DQN on Breakout with a million transitions", "RAM of the process", "steps a second"], rows)
@@ -320,33 +295,9 @@ def shards() -> str:
     return table(["", "one memory", *list(subjects)[1:]], rows)
 
 
-def shard_bytes() -> str:
-    wire = result("distributed")["bytes_a_step"]
-    sent = f"{wire['sent']:.1f}, of which frames {wire['of_which_packed_frames']:.1f}"
-    rows = [
-        [f"packed chunk of {wire['frames_in_a_chunk']} frames", sent],
-        ["the same with raw frames", f"{wire['with_raw_frames']:,.0f}"],
-        ["with raw stacked pairs", f"{wire['with_raw_stacked_pairs']:,.0f}"],
-    ]
-    return table(["bytes a step on the wire", ""], rows)
-
-
-def shard_parts() -> str:
-    rows = []
-    for name, key, where in (
-        ("call and its answer, without rows", "call without rows", "both"),
-        ("draw 256 rows and unpack their frames", "shard draws and unpacks", "shard"),
-        ("copy the rows into Ray's object store", "rows into the object store", "shard"),
-        ("get them as views of the store", "rows out of it, as views", "here"),
-        ("make a batch of them", "rows become a batch", "here"),
-        ("all of it: `sample(256)`, then `update_priorities`", "whole batch with new priorities", ""),
-    ):
-        part = result("distributed")["milliseconds_of_a_batch_of_one_shard"][key]
-        rows.append([name, f"{part['median']:.2f} ({part['least']:.2f})", where])
-    return table(["part", "ms, median (least)", "where"], rows)
-
-
 def shard_kills() -> str:
+    path = ROOT / "tests" / "distributed.json"  # the benchmark's result has this name too
+    kinds = json.loads(path.read_text(encoding="utf-8"))["kinds"]
     rows = []
     for name, key in (
         ("actor", "actor"),
@@ -355,7 +306,7 @@ def shard_kills() -> str:
         ("node", "node"),
         ("learner, saved every 200 steps", "learner"),
     ):
-        row = json.loads((RESULTS.parents[1] / "tests" / "distributed.json").read_text(encoding="utf-8"))["kinds"][key]
+        row = kinds[key]
         part = row.get("largest_part_of_the_promise_lost")
         lost = f"{row['steps_lost_median']:.0f} ({row['steps_lost_most']:,})"
         back = f"{row['seconds_until_back_median']:.1f} ({row['seconds_until_back_most']:.1f})"
@@ -384,78 +335,6 @@ def ten_games() -> str:
     return table(["game", "random play", "`laptop`", "best of Dopamine's", "core-minutes"], rows)
 
 
-def ten_games_ahead() -> str:
-    games = result("learning/ten_games")["games"].values()
-    agents = next(iter(games))["published"]
-    ahead = [sum(row["mean_of_last_point"] >= row["published"][agent] for row in games) for agent in agents]
-    return table(["of Dopamine's", *agents], [["games of ten with `laptop` ahead", *map(str, ahead)]])
-
-
-def means_of_points(name: str) -> Iterator[float]:
-    """Yield the mean score of a training in each stretch of agent steps that Dopamine's curves have a point for."""
-    with (RESULTS / "learning" / f"{name}.csv").open(encoding="utf-8") as file:
-        games = [(float(row["agent_steps"]), float(row["score"])) for row in csv.DictReader(file)]
-    length = published()["steps_a_point"]
-    for first in range(0, int(max(games)[0]), length):
-        yield fmean(score for step, score in games if first < step <= first + length)
-
-
-def published() -> dict[str, Any]:
-    curves: dict[str, Any] = json.loads((RESULTS.parent / "dopamine_curves.json").read_text(encoding="utf-8"))
-    return curves
-
-
-def breakout_beside() -> str:
-    theirs, length = published()["games"]["Breakout"], published()["steps_a_point"]
-    num_points = result("learning/breakout_dopamine")["seeds"]["0"]["agent_steps"] // length
-    ours = list(means_of_points("breakout_dopamine"))
-    rows = []
-    for point in range(num_points):
-        means = (ours[point], *(curve[point] for curve in theirs.values()))
-        rows.append([f"{(point + 1) * length:,}", *(f"{mean:.1f}" for mean in means)])
-    return table(["agent steps", "`laptop`", *theirs], rows)
-
-
-def gpu_speed() -> str:
-    rows = []
-    for name in ("rainbow-lite", "laptop", "desktop"):
-        row = result("gpu_speed")[name]
-        at = f"{row['settings']['num_envs']} environments, {row['settings']['workers']} workers"
-        update = f"{row['update_ms']:.{2 if row['update_ms'] < 10 else 1}f}"
-        waits = f"{100 * row['device_waits']:.0f} %"
-        rows.append([f"`{name}`, one game, {at}", f"{row['steps_a_second']:,.0f}", update, waits])
-    together = result("gpu_side_by_side")
-    runs = [gpu_run(*run.split(" on "))[1] for run in together["runs"]]
-    rate = sum(run["agent_steps"] / (3600 * run["hours_on_the_clock"]) for run in runs)
-    waits = f"{100 * (1 - together['device_busy_by_nvidia_smi']):.0f} %"
-    rows.append(["`rainbow-lite` and `laptop`, two games each, side by side", f"{rate:,.0f}", "", waits])
-    return table(["training", "steps a second", "one update, ms", "the device waits"], rows)
-
-
-def gpu_run(recipe: str, game: str) -> tuple[str, dict[str, float]]:
-    """Return the name of a run's files and the figures of its one seed."""
-    name = f"gpu_{recipe.replace('-', '_')}_{game.lower()}"
-    return name, result(f"learning/{name}")["seeds"]["0"]
-
-
-def gpu_scores() -> str:
-    games = {"BattleZone": 1, "DoubleDunk": 2, "NameThisGame": 1, "Phoenix": 1, "Qbert": 2}
-    rows = [gpu_score(game, recipe) for game, num in games.items() for recipe in ("rainbow-lite", "laptop")[:num]]
-    heads = ["agent steps", "random play", "score", "Dopamine's Rainbow", "best of Dopamine's", "minutes"]
-    return table(["game", "recipe", *heads], rows)
-
-
-def gpu_score(game: str, recipe: str) -> Iterable[str]:
-    name, run = gpu_run(recipe, game)
-    length = published()["steps_a_point"]
-    point = int(run["agent_steps"] // length) - 1
-    theirs = {agent: curve[point] for agent, curve in published()["games"][game].items()}
-    best = max(theirs, key=theirs.__getitem__)
-    scores = [RANDOM_AND_HUMAN[game][0], list(means_of_points(name))[point], theirs["Rainbow"]]
-    cells = [*(f"{score:,.1f}" for score in scores), f"{theirs[best]:,.1f} ({best})"]
-    return [game, f"`{recipe}`", f"{(point + 1) * length:,}", *cells, f"{60 * run['hours_on_the_clock']:.0f}"]
-
-
 TABLES: dict[str, Callable[[], str]] = {
     "million": million,
     "bench": bench,
@@ -468,7 +347,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "threads": threads,
     "append_beside_samplers": append_beside_samplers,
     "crashes": crashes,
-    "on_disk": on_disk,
     "saving": saving,
     "checkpoints": checkpoints,
     "fifty_million": fifty_million,
@@ -484,13 +362,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "environments": environments,
     "vector_environments": vector_environments,
     "shards": shards,
-    "shard_bytes": shard_bytes,
-    "shard_parts": shard_parts,
     "shard_kills": shard_kills,
     "make_train": make_train,
     "ten_games": ten_games,
-    "ten_games_ahead": ten_games_ahead,
-    "breakout_beside": breakout_beside,
-    "gpu_speed": gpu_speed,
-    "gpu_scores": gpu_scores,
 }

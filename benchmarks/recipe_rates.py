@@ -10,18 +10,14 @@ ratio within a round.
 from __future__ import annotations
 
 import argparse
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from framestow.benchmarking.result_files import write_result
 from framestow.machine_limits import num_cores
-from training import tell, tell_rates
 from training_figures import median_rate, ratio
 from training_systems import RECIPES, WARMUP
-from training_turns import Rounds, TrainerProcess, busy_process, serve
+from training_turns import Rounds, busy_process, look_for_other_work, started, tell_rates
 
 RESULT = Path(__file__).parent / "results" / "recipe_rates.json"
 TURN = 400  # steps
@@ -29,14 +25,9 @@ TURN = 400  # steps
 
 def measure(rounds: int) -> dict[str, Any]:
     """Return the rates of the recipes alone and beside a busy process."""
-    with ExitStack() as closing:
-        trainers: dict[str, TrainerProcess] = {}
-        for name in RECIPES:
-            trainers[name] = TrainerProcess(__file__, name, num_cores())
-            closing.callback(trainers[name].close)
-            trainers[name].ask("train", WARMUP)
+    with started(RECIPES, num_cores()) as trainers:
         take = Rounds(trainers).take
-        take("train", TURN)
+        take("train", WARMUP + TURN)
         quiet, busy = [], []
         for number in range(1, rounds + 1):
             quiet.append(take("train", TURN))
@@ -45,7 +36,6 @@ def measure(rounds: int) -> dict[str, Any]:
                 busy.append(take("train", TURN))
             tell_rates("beside a busy process", busy[-1])
         updates = [take("update", 20) for _ in range(rounds)]
-    nature = list(RECIPES)[1:]
     return {
         name: {
             "note": RECIPES[name].note,
@@ -55,22 +45,15 @@ def measure(rounds: int) -> dict[str, Any]:
             "busy_steps_a_second": median_rate(busy, name),
             "busy_of_quiet": median_rate(busy, name) / median_rate(quiet, name),
         }
-        for name in ("laptop", *nature)
+        for name in RECIPES
     }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--system", help=argparse.SUPPRESS)
-    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.system:
-        serve(arguments.system, arguments.threads)
-        return
-    others = psutil.cpu_percent(interval=2.0)
-    if others > 10:
-        tell(f"the processors are {others:.0f} % busy before the start: other work disturbs the figures")
+    others = look_for_other_work()
     figures = {"processor_percent_before": others, "steps_a_turn": TURN, **measure(arguments.rounds)}
     print("written:", write_result(RESULT, figures).name)
 

@@ -22,20 +22,16 @@ step's time of framestow's trainer into its parts, in rounds of its own, since i
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
-
-import psutil
 
 from figures import RESULTS
 from framestow.benchmarking.result_files import write_result
 from framestow.machine_limits import num_cores
 from training_figures import page_tables, profile_row, row
 from training_systems import SPINNING, SYSTEMS, WARMUP
-from training_turns import Answer, Rounds, TrainerProcess, busy_process, rate, serve
+from training_turns import Rounds, TrainerProcess, busy_process, look_for_other_work, started, tell, tell_rates
 
 TURN = 200  # steps
 USUAL_STEPS = 1_600  # steps
@@ -46,13 +42,8 @@ PACKAGES = ("torch", "stable-baselines3", "gymnasium", "ale-py", "numpy")
 
 def measure(names: Sequence[str], rounds: int, turn: int, threads: int, is_busy_too: bool) -> dict[str, Any]:
     """Let the systems train in turn, ``turn`` steps each in every round; return all figures."""
-    with ExitStack() as closing:
-        trainers: dict[str, TrainerProcess] = {}
-        for name in names:
-            trainers[name] = TrainerProcess(__file__, name, threads)
-            closing.callback(trainers[name].close)
-            trainers[name].ask("train", WARMUP)
-            tell(f"started: {name}")
+    with started(names, threads) as trainers:
+        Rounds(trainers).take("train", WARMUP)
         all_take, ours_take = Rounds(trainers).take, Rounds(framestows(trainers)).take
         all_take("train", turn)
         quiet, busy = [], []
@@ -77,14 +68,6 @@ def framestows(trainers: Mapping[str, TrainerProcess]) -> dict[str, TrainerProce
     }
 
 
-def tell_rates(what: str, answers: Mapping[str, Answer]) -> None:
-    tell(f"{what}; steps a second: {'   '.join(f'{rate(answer):.0f}' for answer in answers.values())}")
-
-
-def tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def installed(name: str) -> str | None:
     try:
         return version(name)
@@ -99,11 +82,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=num_cores(), help="of PyTorch, for every system")
     parser.add_argument("--busy", action="store_true", help="measure also beside a busy process")
     parser.add_argument("--only", nargs="+", choices=SYSTEMS, metavar="SYSTEM", help="measure these, printed only")
-    parser.add_argument("--system", choices=SYSTEMS, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    if arguments.system:
-        serve(arguments.system, arguments.threads)
-        return
     rounds, rest = divmod(arguments.steps, max(arguments.turn, 1))
     if arguments.turn < 8 or rounds < 2 or rest:
         parser.error(
@@ -115,9 +94,7 @@ def main() -> None:
     for name in asked:
         if name not in names:
             tell(f"left out: {name}; pip install {SYSTEMS[name].library}")
-    others = psutil.cpu_percent(interval=2.0)
-    if others > 10:
-        tell(f"the processors are {others:.0f} % busy before the start: other work disturbs the figures")
+    others = look_for_other_work()
     figures = {
         "steps": arguments.steps,
         "steps_a_turn": arguments.turn,

@@ -56,10 +56,14 @@ def ratio(rounds: Sequence[Round], name: str, other: str) -> float | None:
 
 def remaining_growth(answers: Sequence[Answer]) -> float:
     """Return the bytes that a ring of ``CAPACITY`` transitions still grows, from its growth in the second half."""
+    return growth_a_transition(answers) * (CAPACITY - int(answers[-1]["stored_transitions"]))
+
+
+def growth_a_transition(answers: Sequence[Answer]) -> float:
+    """Return how many bytes a transition took in the second half."""
     middle, end = answers[len(answers) // 2 - 1], answers[-1]
     new = end["stored_transitions"] - middle["stored_transitions"]
-    each = (end["stored_bytes"] - middle["stored_bytes"]) / new if new else 0.0
-    return float(each * (CAPACITY - end["stored_transitions"]))
+    return float((end["stored_bytes"] - middle["stored_bytes"]) / new) if new else 0.0
 
 
 def profile_row(answers: Sequence[Answer]) -> dict[str, Any]:

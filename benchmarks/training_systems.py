@@ -7,6 +7,7 @@ games follow the rules of Stable-Baselines3's ``AtariWrapper``, which are frames
 
 from __future__ import annotations
 
+import hashlib
 import random
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+
+from framestow.process_memory import available_bytes
 
 GAME, NUM_ACTIONS = "Breakout", 4
 STACK, FRAME_SIDE = 4, 84
@@ -123,7 +126,7 @@ def plain_dqn(**others: Any) -> Any:
 class StableBaselines3Trainer:
     """Stable-Baselines3's DQN with the settings of RL Baselines3 Zoo."""
 
-    def __init__(self, threads: int, optimize_memory_usage: bool) -> None:
+    def __init__(self, threads: int, optimize_memory_usage: bool = False, **others: Any) -> None:
         import torch
         from stable_baselines3 import DQN
         from stable_baselines3.common.env_util import make_atari_env
@@ -132,11 +135,13 @@ class StableBaselines3Trainer:
         torch.set_num_threads(threads)
         _register_atari()
         env = VecFrameStack(make_atari_env(f"{GAME}NoFrameskip-v4", seed=0), n_stack=STACK)
+        buffer: dict[str, Any] = {"buffer_size": CAPACITY, "optimize_memory_usage": optimize_memory_usage}
+        if optimize_memory_usage:
+            buffer["replay_buffer_kwargs"] = {"handle_timeout_termination": False}
         self._model = DQN(
             "CnnPolicy",
             env,
             learning_rate=LEARNING_RATE,
-            buffer_size=CAPACITY,
             learning_starts=WARMUP,
             batch_size=BATCH_SIZE,
             gamma=DISCOUNT,
@@ -145,11 +150,17 @@ class StableBaselines3Trainer:
             target_update_interval=UPDATES_A_TARGET * STEPS_AN_UPDATE,
             exploration_initial_eps=EPSILON,
             exploration_final_eps=EPSILON,
-            optimize_memory_usage=optimize_memory_usage,
-            replay_buffer_kwargs={"handle_timeout_termination": False} if optimize_memory_usage else {},
             seed=0,
             device="cpu",
+            **buffer | others,
         )
+
+    def weights(self) -> str:
+        """Return a hash of all weights of the network and its target: equal hashes mean weights equal to the bit."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self._model.policy.state_dict().items()):
+            digest.update(name.encode() + tensor.cpu().numpy().tobytes())
+        return digest.hexdigest()[:16]
 
     def train(self, steps: int) -> int:
         """As `Trainer` has it."""
@@ -369,7 +380,9 @@ def _register_atari() -> None:
 
 
 def _stored_arrays(buffer: Any) -> Stored:
-    """Return the filled part of a buffer of Stable-Baselines3."""
+    """Return the filled part of a buffer of Stable-Baselines3, or what framestow's counts."""
+    if hasattr(buffer, "memory"):
+        return Stored(buffer.size(), float(buffer.memory.nbytes))
     arrays = [array for array in vars(buffer).values() if isinstance(array, np.ndarray)]
     filled = buffer.size() / buffer.buffer_size
     return Stored(buffer.size(), sum(array.nbytes for array in arrays) * filled)
@@ -428,3 +441,28 @@ RECIPES = {
     ),
 }
 """The same samples a step; measured by recipe_rates.py."""
+
+
+MILLION = 1_000_000
+
+
+def _affordable(stacks: int) -> int:
+    """Return how many transitions of so many stacks fit into half of the free memory, at most a million."""
+    return min(MILLION, available_bytes() // 2 // (stacks * STACK * FRAME_SIDE**2))
+
+
+def _framestows_buffer(threads: int) -> StableBaselines3Trainer:
+    from framestow.integrations.stable_baselines3 import ReplayBuffer
+
+    return StableBaselines3Trainer(threads, replay_buffer_class=ReplayBuffer, buffer_size=MILLION)
+
+
+BUFFERS = {
+    "framestow's buffer": System(_framestows_buffer),
+    f"{SB3}'s buffer": System(lambda threads: StableBaselines3Trainer(threads, buffer_size=_affordable(2))),
+    f"{SB3}'s buffer, optimize_memory_usage": System(
+        lambda threads: StableBaselines3Trainer(threads, True, buffer_size=_affordable(1)),
+        "truncation, and the last frame of an episode",
+    ),
+}
+"""Stable-Baselines3's DQN with three buffers; measured by drop_in_training.py. The notes say what they give up."""

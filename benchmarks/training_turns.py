@@ -7,8 +7,8 @@ import random
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, Protocol
 
 import psutil
@@ -18,8 +18,9 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
+from framestow.process_memory import live_bytes
 from training_profile import profiled
-from training_systems import RECIPES, SYSTEMS, Trainer
+from training_systems import BUFFERS, RECIPES, SYSTEMS, Trainer
 
 Answer = dict[str, Any]
 
@@ -28,16 +29,16 @@ class Turns(Protocol):
     """A trainer that takes a turn when it is asked."""
 
     def ask(self, do: str, amount: int) -> Answer:
-        """Let it do ``amount`` of ``train`` (steps), ``profile`` (steps) or ``update`` (updates)."""
+        """Let it do ``amount`` of ``train`` or ``profile`` (steps) or ``update`` (updates), or ask for ``weights``."""
 
 
 class TrainerProcess:
     """A system of `SYSTEMS` in its own process, which waits between two calls of `ask`."""
 
-    def __init__(self, script: str, name: str, threads: int) -> None:
+    def __init__(self, name: str, threads: int, script: str = __file__) -> None:
         self.name = name
         self._process = subprocess.Popen(
-            [sys.executable, script, "--system", name, "--threads", str(threads)],
+            [sys.executable, script, name, str(threads)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -72,10 +73,38 @@ class TrainerProcess:
         self._process.stdout.close()
 
 
+@contextmanager
+def started(names: Iterable[str], threads: int) -> Iterator[dict[str, TrainerProcess]]:
+    """Start a process for each system, and end them after the ``with`` block."""
+    with ExitStack() as closing:
+        trainers = {}
+        for name in names:
+            trainers[name] = TrainerProcess(name, threads)
+            closing.callback(trainers[name].close)
+            tell(f"started: {name}")
+        yield trainers
+
+
+def tell_rates(what: str, answers: Mapping[str, Answer]) -> None:
+    tell(f"{what}; steps a second: {'   '.join(f'{rate(answer):.0f}' for answer in answers.values())}")
+
+
+def tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def look_for_other_work() -> float:
+    """Return how many per cent of the processors are busy, and say so if that disturbs the figures."""
+    others = psutil.cpu_percent(interval=2.0)
+    if others > 10:
+        tell(f"the processors are {others:.0f} % busy before the start: other work disturbs the figures")
+    return float(others)
+
+
 def serve(name: str, threads: int) -> None:
     """Build a system in this process and answer the lines of `TrainerProcess` until the input ends."""
     answers, sys.stdout = sys.stdout, sys.stderr  # no library's line is taken for an answer
-    trainer = {**SYSTEMS, **RECIPES}[name].make(threads)
+    trainer = {**SYSTEMS, **RECIPES, **BUFFERS}[name].make(threads)
     for line in sys.stdin:
         do, amount = json.loads(line)
         print(json.dumps(turn(trainer, do, amount)), file=answers, flush=True)
@@ -84,6 +113,8 @@ def serve(name: str, threads: int) -> None:
 
 def turn(trainer: Trainer, do: str, amount: int) -> Answer:
     """Take one turn; return steps, seconds, processor seconds, what is stored and resident, and a profile's parts."""
+    if do == "weights":
+        return {"weights": trainer.weights()}  # type: ignore[attr-defined]
     parts: dict[str, dict[str, float]] = {}
     processor, start = _processor_seconds(), time.perf_counter()
     if do == "update":
@@ -102,6 +133,7 @@ def turn(trainer: Trainer, do: str, amount: int) -> Answer:
         "seconds": seconds,
         "processor_seconds": _processor_seconds() - processor,
         "peak_bytes": peak_bytes(),
+        "resident_bytes": live_bytes(),
         "torch_threads": sys.modules["torch"].get_num_threads(),
         "stored_transitions": stored.transitions,
         "stored_bytes": stored.nbytes,
@@ -153,3 +185,7 @@ def busy_process() -> Iterator[None]:
     finally:
         spinner.kill()
         spinner.wait()
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]))

@@ -141,7 +141,7 @@ def test_a_part_excludes_the_parts_inside_it_and_other_threads_are_apart():
 def test_a_trainer_whose_process_ended_is_named(tmp_path):
     script = tmp_path / "ends.py"
     script.write_text("raise SystemExit(3)")
-    process = TrainerProcess(str(script), "framestow", 1)
+    process = TrainerProcess("framestow", 1, str(script))
 
     with pytest.raises(SystemExit, match="framestow: its process ended with 3"):
         process.ask("train", 8)
