@@ -17,7 +17,6 @@ from ale_py import roms
 
 FRAME_SKIP, STICKY_PROBABILITY, NUM_ACTIONS = 4, 0.25, 18
 MAX_EPISODE_FRAMES = 18_000  # emulator frames
-_STEP, _END = b"s", b"e"
 NUM_DRAWN = 4096  # actions that every candidate repeats
 
 
@@ -55,19 +54,14 @@ class BareEmulatorProcesses:
     The rates of the processes are added up, each over the time that it was running itself, so none waits for another.
     """
 
-    in_lockstep = False
-
     def __init__(self, rom: str, num_games: int, num_processes: int) -> None:
         context = multiprocessing.get_context("spawn")
-        self._num_games = num_games
         self._pipes: list[Connection] = []
         self._processes: list[Any] = []
         for number in range(num_processes):
             games = num_games // num_processes + (number < num_games % num_processes)
             ours, theirs = context.Pipe()
-            process = context.Process(
-                target=_serve, args=(theirs, rom, games, 1000 * number, self.in_lockstep), daemon=True
-            )
+            process = context.Process(target=_serve, args=(theirs, rom, games, 1000 * number), daemon=True)
             process.start()
             theirs.close()
             self._pipes.append(ours)
@@ -87,36 +81,8 @@ class BareEmulatorProcesses:
             process.join()
 
 
-class BareEmulatorsInLockstep(BareEmulatorProcesses):
-    """The same, but every step waits for all games, like a vector environment's step, with one byte each way."""
-
-    in_lockstep = True
-
-    def play(self, steps: int) -> float:
-        """Make ``steps`` agent steps in every game; return agent steps per second over all processes."""
-        began = time.perf_counter()
-        for _ in range(steps):
-            for pipe in self._pipes:
-                pipe.send_bytes(_STEP)
-            for pipe in self._pipes:
-                pipe.recv_bytes()
-        return steps * self._num_games / (time.perf_counter() - began)
-
-    def close(self) -> None:
-        """End the processes."""
-        for pipe in self._pipes:
-            pipe.send_bytes(_END)
-        for process in self._processes:
-            process.join()
-
-
-def _serve(pipe: Connection, rom: str, num_games: int, seed: int, in_lockstep: bool) -> None:
+def _serve(pipe: Connection, rom: str, num_games: int, seed: int) -> None:
     games = BareEmulators(rom, num_games, seed)
-    if in_lockstep:
-        while pipe.recv_bytes() == _STEP:
-            games.play(1)
-            pipe.send_bytes(_STEP)
-        return
     while (steps := pipe.recv()) is not None:
         pipe.send(games.play(steps))
 

@@ -17,7 +17,6 @@ Processor time (of all threads) excludes that work, and also waits for the disk.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,15 +27,14 @@ import numpy as np
 import torch
 
 from atari_frames import FRAME_SIDE, Player
+from figures import publish
 from framestow import ReplayMemory
 from framestow.agents.dqn import DQN
-from framestow.benchmarking.result_files import write_result
 from framestow.envs import Recorder, make_atari
 from framestow.frames.frame_spec import FrameSpec
 from framestow.training import Settings
 from framestow.training.checkpoint import RunState, write_checkpoint
 
-RESULTS = Path(__file__).parent / "results"
 NUM_ENVS, NUM_ACTIONS = 8, 18
 CAPACITY, NEW_STEPS, SAVES = 1_000_000, 10_000, 5
 FILLED, TRAINED_STEPS, CHECKPOINT_EVERY, FLUSH_EVERY_S = 100_000, 4_000, 2_000, 5.0
@@ -90,8 +88,6 @@ def measure_saving() -> dict[str, Any]:
             "store": sum(path.stat().st_size for path in (root / "store").iterdir()),
             "agent": agent_file.stat().st_size,
         }
-    for name, times in seconds_of.items():
-        print(f"{name:<32} {statistics.median(times):>7.3f} s   ({min(times):.3f} to {max(times):.3f})")
     return figures
 
 
@@ -161,10 +157,6 @@ def measure_training(rounds: int) -> dict[str, Any]:
             "processor_time_to_nothing_saved": float(np.median(processor)),
             "processor_time_spread": [float(processor.min()), float(processor.max())],
         }
-        print(
-            f"{name:<30} {figures[name]['steps_per_second']:>6.0f} steps a second, wall time {np.median(wall):.3f} "
-            f"({wall.min():.3f} to {wall.max():.3f}), processor time {np.median(processor):.3f} of nothing saved"
-        )
     return {"rounds": rounds, "agent_steps_a_turn": TRAINED_STEPS, "setups": figures}
 
 
@@ -174,12 +166,8 @@ def main() -> None:
     arguments = parser.parse_args()
 
     torch.set_num_threads(1)
-    figures = {
-        "saving": measure_saving(),
-        "training": measure_training(arguments.rounds),
-    }
-    if arguments.rounds == parser.get_default("rounds"):
-        write_result(RESULTS / "checkpoints.json", figures)
+    figures = {"saving": measure_saving(), "training": measure_training(arguments.rounds)}
+    publish("checkpoints", figures, arguments.rounds == parser.get_default("rounds"))
 
 
 if __name__ == "__main__":

@@ -23,11 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import recorded
+from figures import publish
 from framestow._core import FrameStore
-from framestow.benchmarking.result_files import write_result
 from packing import NUM_BATCHES, reading, segment_numbers
 
-RESULTS = Path(__file__).parent / "results"
 GAMES = ("breakout", "enduro")
 STORE_BYTES = 128 * 2**20
 BATCHES = (32, 256)
@@ -113,9 +112,7 @@ def main() -> None:
                 for threads in THREADS:
                     rows = measured(stores, num_windows, threads, arguments.rounds or 3)
                     figures[f"{game}, {num_windows} windows, {threads} threads"] = rows
-                    print(f"{game:10} {num_windows:4} windows, {threads} threads", rows, flush=True)
-    if not arguments.rounds:
-        write_result(RESULTS / "disk_reading.json", {"figures": figures})
+    publish("disk_reading", {"figures": figures}, not arguments.rounds)
 
 
 if __name__ == "__main__":

@@ -21,20 +21,18 @@ import argparse
 import os
 import statistics
 import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import psutil
 
 from atari_frames import FRAME_SIDE, Player
+from figures import publish
 from framestow import FrameSpec, Prioritized, ReplayMemory
-from framestow.benchmarking.result_files import write_result
 from framestow.distributed import ShardedReplay, start_cluster
 from framestow.torch import BatchLoader
 from saving import NUM_ENVS
 
-RESULTS = Path(__file__).parent / "results"
 SHARDS, BATCH, AHEAD = (1, 2, 4), 256, 4
 STORED, FED = 40_000, 8_000  # steps before sampling, and in a round of storing
 ROUNDS = 3
@@ -113,7 +111,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=5.0, help="of sampling in a round")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
-    parser.add_argument("--result", type=Path, default=RESULTS / "distributed.json")
     given = parser.parse_args()
     figures: dict[str, Any] = {}
     start = time.perf_counter()
@@ -140,7 +137,7 @@ def main() -> None:
     for subject in subjects[1:]:
         subject.memory.close()
     ray.shutdown()
-    print(write_result(given.result, figures, "python benchmarks/distributed.py"))
+    publish("distributed", figures)
 
 
 if __name__ == "__main__":

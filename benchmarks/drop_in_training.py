@@ -13,22 +13,21 @@ the same seed:
 The processes train in turn, 1,000 steps each, so that other work of the machine affects all of them. Steps per second
 are the median over the turns but the first. Stable-Baselines3's arrays become resident as they are filled. So the
 memory of a full process is its final memory plus the buffer's remaining growth, which the second half of the steps
-gives: from framestow's own count, and from the arrays of the others.
+gives: from figures import publish
+from framestow's own count, and from the arrays of the others.
 """
 
 from __future__ import annotations
 
 import argparse
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
-from framestow.benchmarking.result_files import write_result
+from figures import publish
 from training_figures import growth_a_transition, median_rate
 from training_systems import BUFFERS, MILLION
 from training_turns import Rounds, started, tell_rates
 
-RESULT = Path(__file__).parent / "results" / "drop_in_training.json"
 TURN = 1_000  # steps
 USUAL_STEPS = 10_000
 
@@ -63,14 +62,9 @@ def main() -> None:
     if arguments.steps % TURN or arguments.steps < 2 * TURN:
         parser.error(f"--steps is {arguments.steps}: it must be a multiple of {TURN:,} from {2 * TURN:,} on")
     figures = measure(arguments.steps)
-    for name, row in figures.items():
-        mib, gib = row["resident_bytes"] / 2**20, row["resident_bytes_of_a_million"] / 2**30
-        print(f"{name:48s} {row['steps_a_second']:.0f} steps a second, {mib:,.0f} MiB, {gib:.2f} GiB with a million, "
-              f"weights {row['weights']}")  # fmt: skip
-    if arguments.steps == USUAL_STEPS:
-        versions = {name: version(name) for name in ("stable-baselines3", "torch")}
-        result = {"steps": arguments.steps, "versions": versions, "buffers": figures}
-        print("written:", write_result(RESULT, result).name)
+    versions = {name: version(name) for name in ("stable-baselines3", "torch")}
+    result = {"steps": arguments.steps, "versions": versions, "buffers": figures}
+    publish("drop_in_training", result, arguments.steps == USUAL_STEPS)
 
 
 if __name__ == "__main__":

@@ -32,22 +32,20 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from itertools import chain, islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from atari_frames import Recording, recording
 from drop_in_systems import DROP_INS, OURS
+from figures import publish
 from framestow.benchmarking.buffers import Buffer
 from framestow.benchmarking.libraries import System, Task
 from framestow.benchmarking.measurement import check_batches
 from framestow.benchmarking.play import Play, Row
-from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import measure_turns, settle_allocator
 from framestow.process_memory import live_bytes
 
-RESULT = Path(__file__).parent / "results" / "drop_ins.json"
 GAMES = ("breakout", "ms_pacman")  # what packs well, and what does not
 NUM_ACTIONS = 18
 STACK, BATCH_SIZE = 4, 32
@@ -154,15 +152,6 @@ def measure(library: str, game: str, transitions: int, gib: float, quick: bool) 
     return rows
 
 
-def show(library: str, game: str, rows: list[dict[str, Any]]) -> None:
-    for row in rows:
-        figures = f"{row['transitions']:9,} {row['bytes_a_transition']:9,.0f} {row['sample_us']:8,.0f}"
-        added = [f"{row[key]:7.1f}" if key in row else " " * 7 for key in ("add_us_of_1", "add_us_of_8")]
-        print(
-            f"{library:18s} {game:10s} {row['system']:22s} {figures} {' '.join(added)}  {row['gives_up']}", flush=True
-        )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=list(GAMES))
@@ -175,8 +164,6 @@ def main() -> None:
     if arguments.only:
         print(json.dumps(measure(*arguments.only, arguments.transitions, arguments.gib, arguments.quick)))
         return
-    print(f"{'':18s} {'':10s} {'':22s} {'stored':>9s} {'bytes':>9s} {'sample':>8s}   add, µs, from")
-    print(f"{'':18s} {'':10s} {'':22s} {'':>9s} {'a trans.':>9s} {'(32) µs':>8s}  1 env.  8 env.  gives up")
     libraries: dict[str, Any] = {}
     for library in arguments.libraries:
         libraries[library] = {"games": {}}
@@ -187,13 +174,10 @@ def main() -> None:
                 sys.exit(f"{library}, {game}: it ended with {ran.returncode}; see above")
             rows = json.loads(ran.stdout.splitlines()[-1])
             libraries[library]["games"][game] = rows
-            show(library, game, rows)
+        libraries[library]["version"] = version(library) if library in INSTALLED else ""
     is_all = tuple(arguments.games) == GAMES and arguments.libraries == list(DROP_INS) and not arguments.quick
-    if is_all and arguments.transitions == 100_000:
-        for library, figures in libraries.items():
-            figures["version"] = version(library) if library in INSTALLED else ""
-        figures = {"batch_size": BATCH_SIZE, "stack": STACK, "frame": [84, 84], "libraries": libraries}
-        print("written:", write_result(RESULT, figures).name)
+    figures = {"batch_size": BATCH_SIZE, "stack": STACK, "frame": [84, 84], "libraries": libraries}
+    publish("drop_ins", figures, is_all and arguments.transitions == parser.get_default("transitions"))
 
 
 if __name__ == "__main__":

@@ -154,15 +154,6 @@ def figures(rates: Mapping[str, Sequence[float]], ours: str) -> dict[str, dict[s
     return result
 
 
-def table(title: str, rows: Mapping[str, Mapping[str, float]], ours: str) -> str:
-    """Format `figures` for the terminal."""
-    lines = [f"{title}\n{'':42s} steps/s   {ours} to it (four fifths of the rounds)"]
-    for name, row in rows.items():
-        spread = f"{row['ours_to_it_tenth']:.2f} to {row['ours_to_it_nine_tenths']:.2f}"
-        lines.append(f"{name:42s} {row['agent_steps_per_second']:7,d}   {row['ours_to_it']:.2f}  ({spread})")
-    return "\n".join(lines)
-
-
 def _processor_seconds(process: psutil.Process) -> float:
     times = process.cpu_times()
     return float(times.user + times.system)

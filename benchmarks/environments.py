@@ -13,18 +13,16 @@ from __future__ import annotations
 import argparse
 import os
 from functools import partial
-from pathlib import Path
 
 import cv2
 
 from atari_libraries import gymnasium_env
 from bare_emulator import BareEmulators
-from environment_rates import Candidate, OneEnv, figures, made, rates_of_rounds, table
-from framestow.benchmarking.result_files import write_result
+from environment_rates import Candidate, OneEnv, figures, made, rates_of_rounds
+from figures import publish
 from framestow.envs import make_atari
 from framestow.envs.atari.games import find_rom, title
 
-RESULT = Path(__file__).parent / "results" / "environments.json"
 GAMES = ["breakout", "pong"]
 OURS = "framestow AtariEnv"
 
@@ -49,12 +47,10 @@ def main() -> None:
     result = {}
     for rom in map(find_rom, settings.games):
         players, _ = made(candidates(rom))
-        rows = result[title(rom)] = figures(rates_of_rounds(players, settings.rounds, settings.steps), OURS)
-        print(table(f"{title(rom)}, agent steps a second, one environment on one core", rows, OURS))
+        result[title(rom)] = figures(rates_of_rounds(players, settings.rounds, settings.steps), OURS)
         for player in players.values():
             player.close()
-    if settings.games == GAMES:
-        print("written:", write_result(RESULT, {"games": result}))
+    publish("environments", {"games": result}, settings.games == GAMES)
 
 
 if __name__ == "__main__":

@@ -35,8 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import GAMES, recorded
+from figures import publish
 from framestow import ReplayMemory
-from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import resident_bytes
 from memory_limit import MemoryLimit
@@ -218,9 +218,7 @@ def measure(arguments: argparse.Namespace) -> None:
             built.unlink()
     medians = [run["sample(32)"]["median_ms"] for run in runs]
     figures |= runs[0] | {"sample(32)_of_all_runs_ms": medians}
-    print(json.dumps(figures, indent=1))
-    if arguments.transitions >= 50_000_000:
-        write_result(HERE / "results" / "fifty_million.json", figures)
+    publish("fifty_million", figures, arguments.transitions >= 50_000_000)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from framestow.benchmarking.result_files import write_result
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 BLOCK = re.compile(r"(<!-- figures: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -30,6 +32,22 @@ def result(name: str) -> dict[str, Any]:
     path = next((path for path in paths if path.exists()), paths[0])
     figures: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return figures
+
+
+def publish(name: str, figures: dict[str, Any], is_usual: bool = True, command: str | None = None) -> None:
+    """Print what a benchmark measured; write it to ``benchmarks/results/<name>.json`` if it ran as usual."""
+    print(json.dumps(_short(figures), indent=1))
+    if is_usual:
+        print("written:", write_result(RESULTS / f"{name}.json", figures, command).name)
+
+
+def _short(value: Any) -> Any:
+    """Return a value for JSON with four digits of each number that is not whole."""
+    if isinstance(value, dict):
+        return {name: _short(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(entry) for entry in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]], numbers_right: bool = True) -> str:

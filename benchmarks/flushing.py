@@ -23,11 +23,10 @@ import time
 from pathlib import Path
 
 from atari_frames import FRAME_SIDE, Player
+from figures import publish
 from framestow import FrameSpec, ReplayMemory
-from framestow.benchmarking.result_files import write_result
 from saving import NUM_ENVS
 
-RESULTS = Path(__file__).parent / "results"
 CAPACITY, NEW_STEPS, NUM_FLUSHES = 200_000, 20_000, 15
 PAUSE_S = 200e-6  # between two steps
 ROUND_S, NUM_ROUNDS = 5.0, 3  # rounds of each kind
@@ -128,9 +127,7 @@ def main() -> None:
         memory.flush()
         figures = waits(memory, player) | cost(memory, player)
         memory.close()
-    for name, value in figures.items():
-        print(f"{name:45} {value:.5g}")
-    print("written to", write_result(RESULTS / "flushing.json", figures).name)
+    publish("flushing", figures)
 
 
 if __name__ == "__main__":

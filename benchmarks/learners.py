@@ -37,16 +37,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from figures import publish
 from framestow.benchmarking.libraries import LIBRARIES
 from framestow.benchmarking.play import record_play
-from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import BareCopy, measure_turns, settle_allocator
 from framestow.process_memory import live_bytes
 from learner_systems import GROUPS, LACKING, framestow, saved_memory
 from learner_workload import QUESTIONS, SEQUENCE_LENGTH, Learner, Question, Workload, check_priorities, check_samples
-from page_tables import learners_table
 
-RESULTS = Path(__file__).parent / "results"
 GIB = 1 << 30
 GAMES = ("Breakout", "MsPacman")  # cheap and costly to unpack
 NUM_FRAMES = 50_000  # played a game
@@ -194,17 +192,6 @@ def combined(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(result, key=lambda each: (QUESTIONS.index(each["question"]), each["batch_size"], each["us"]))
 
 
-def show(game: str, figures: dict[str, Any]) -> None:
-    """Print a table a question, as docs/benchmarks.md has them."""
-    print(f"\n{game}: framestow takes {figures['framestow_bytes_a_transition']:.0f} bytes a transition")
-    asked = {row["question"] for row in figures["rows"]}
-    print(
-        "\n\n".join(learners_table({game: figures}, question, question) for question in QUESTIONS if question in asked)
-    )
-    for name, reason in figures["failed"].items():
-        print(f"failed: {name}: {reason}")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=list(GAMES))
@@ -221,11 +208,8 @@ def main() -> None:
     games = {}
     for game in arguments.games:
         games[game] = measured(game, arguments.groups, arguments)
-        show(game, games[game])
-    is_all = tuple(arguments.games) == GAMES and arguments.groups == list(GROUPS)
-    if is_all and arguments.transitions == 1_000_000 and not arguments.quick:
-        figures = {"transitions": arguments.transitions, "lacking": LACKING, "games": games}
-        print("written:", write_result(RESULTS / "learners.json", figures).name)
+    figures = {"transitions": arguments.transitions, "lacking": LACKING, "games": games}
+    publish("learners", figures, arguments == parser.parse_args([]))
 
 
 if __name__ == "__main__":

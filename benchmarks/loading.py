@@ -23,7 +23,6 @@ import argparse
 import copy
 import time
 from collections.abc import Callable
-from pathlib import Path
 from statistics import fmean, median
 from typing import NamedTuple
 
@@ -32,13 +31,12 @@ import torch
 from torch.nn.functional import smooth_l1_loss
 
 from atari_frames import FRAME_SIDE, recorded
+from figures import publish
 from framestow import FrameSpec, ReplayMemory
 from framestow.agents.networks import build_network
-from framestow.benchmarking.result_files import write_result
 from framestow.torch import BatchLoader, TensorBatch, to_tensors
 from framestow.training import Settings
 
-RESULTS = Path(__file__).parent / "results"
 CAPACITY = 50_000
 WAIT_S = 0.005
 NUM_ACTIONS = 4
@@ -158,8 +156,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="turns of each way and setting")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"{'':42s}{'wait, µs':>20s}{'learner thread, µs':>20s}{'update, ms':>30s}")
-    print(f"{'':42s}" + 2 * f"{'sample':>10s}{'loader':>10s}" + f"{'sample':>10s}{'loader':>10s}{'learner':>10s}")
     memories: dict[tuple[str, str], ReplayMemory] = {}
     results = []
     for setting in SETTINGS:
@@ -168,14 +164,7 @@ def main() -> None:
             memories[kind] = filled_memory(*kind)
         row = measured(memories[kind], setting, arguments.rounds)
         results.append({**setting._asdict(), **row})
-        label = f"{setting.game}, {setting.dtype}, {setting.batch_size}, {setting.learner}"
-        times = [row[name][figure] for figure in ("wait_us", "processor_us") for name in ("sample", "loader")]
-        updates = [row[name]["update_ms"] for name in ("sample", "loader", "learner")]
-        print(
-            f"{label:42s}" + "".join(f"{took:10.0f}" for took in times) + "".join(f"{took:10.2f}" for took in updates)
-        )
-    if arguments.rounds >= 10:
-        print("written:", write_result(RESULTS / "loading.json", {"rounds": arguments.rounds, "settings": results}))
+    publish("loading", {"rounds": arguments.rounds, "settings": results}, arguments.rounds >= 10)
 
 
 if __name__ == "__main__":

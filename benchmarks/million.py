@@ -26,13 +26,11 @@ from typing import Any
 
 import numpy as np
 
+from figures import RESULTS, publish
 from framestow import ReplayMemory
-from framestow.benchmarking.result_files import command_line, write_result
+from framestow.benchmarking.result_files import command_line
 from framestow.process_memory import resident_bytes
 
-RESULTS = Path(__file__).parent / "results"
-
-MIB = 2**20
 NUM_ENVS = 8
 TRAIN_UPDATES = 300
 USUAL_TRANSITIONS = 1_000_000
@@ -121,19 +119,10 @@ def main() -> None:
             figures["training_with_cuda"] = train_with(arguments.cuda, folder)
         elif "training_with_cuda" in before:
             figures["training_with_cuda"] = before["training_with_cuda"]
-    print(
-        f"{figures['transitions']:,} transitions: {figures['bytes_a_transition']:.1f} bytes each, "
-        f"{figures['resident_bytes_over_bare_process'] / MIB:.0f} MiB over the bare process"
-    )
-    for training in (figures[name] for name in ("training", "training_with_cuda") if name in figures):
-        print(
-            f"a process that trains from them, PyTorch {training['torch']}: {training['process_bytes'] / MIB:.0f} MiB"
-        )
-    if arguments.transitions >= USUAL_TRANSITIONS:
-        command = command_line(sys.argv)
-        if arguments.cuda:
-            command = command.replace(arguments.cuda, "PYTHON")
-        print("written to", write_result(result, figures, command).name)
+    command = command_line(sys.argv)
+    if arguments.cuda:
+        command = command.replace(arguments.cuda, "PYTHON")
+    publish(f"million_{arguments.game.lower()}", figures, arguments.transitions >= USUAL_TRANSITIONS, command)
 
 
 if __name__ == "__main__":

@@ -18,18 +18,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import ATARI_100K, FRAME_SIDE, GAMES, NUM_FRAMES, recorded
+from figures import publish
 from framestow import FrameSpec
 from framestow._core import FrameStore
-from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import measure_medians
 
-RESULTS = Path(__file__).parent / "results"
 WINDOWS, LENGTH = 32, 5
 STORE_BYTES = 64 * 10**6  # the packed store grows beyond this
 STORE_FRAMES = 1_000_000  # or up to this
@@ -147,27 +145,18 @@ def geometric_mean(rows: Iterable[dict[str, float]]) -> dict[str, float]:
     return {name: float(np.exp(np.mean([np.log(row[name]) for row in listed]))) for name in listed[0]}
 
 
-def print_row(name: str, row: dict[str, float]) -> None:
-    figures = [f"{row['bytes_per_frame']:9.1f} {row['of_raw']:7.2%}", f"{row['read_us']:7.1f}"]
-    figures += [f"{row['ratio_to_bare_copy']:5.2f}", f"{row['pack_us']:6.2f} {row['pack_mean_us']:6.2f}"]
-    print(f"{name:24s} {' | '.join(figures)}", flush=True)
-
-
 def measured_sets(chosen: dict[str, list[str]], rounds: int) -> tuple[dict[str, dict[str, float]], dict[str, object]]:
     """Measure the ``chosen`` names of each set; return the rows, and the names and the mean of each set."""
     uncompressed = np.ones(BARE_BYTES, np.uint8)
     rows: dict[str, dict[str, float]] = {}
     sets: dict[str, object] = {}
     for set_name, names in chosen.items():
-        print(f"\n{set_name:27s} bytes  of raw | a batch, µs | to the bare copy | packing one, µs: median, mean")
         for name in names:
             if name not in rows:
                 rows[name] = measure(FRAME_SETS[set_name][name](), uncompressed, rounds)
-            print_row(name, rows[name])
         sets[set_name] = {"names": names}
         if set_name not in SETS_WITHOUT_MEAN:
             mean = geometric_mean(rows[name] for name in names)
-            print_row("geometric mean", mean)
             sets[set_name] = {"names": names, "geometric_mean": mean}
     return rows, sets
 
@@ -183,8 +172,9 @@ def main() -> None:
         set_name: [name for name in FRAME_SETS[set_name] if name in arguments.only] for set_name in arguments.sets
     }
     rows, sets = measured_sets({name: names for name, names in chosen.items() if names}, arguments.rounds)
-    if arguments.sets == list(FRAME_SETS) and arguments.only == every_name:
-        print("written:", write_result(RESULTS / "packing.json", {"frames": rows, "sets": sets}).name)
+    publish(
+        "packing", {"frames": rows, "sets": sets}, arguments.sets == list(FRAME_SETS) and arguments.only == every_name
+    )
 
 
 if __name__ == "__main__":

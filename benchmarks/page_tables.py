@@ -54,10 +54,7 @@ LEARNERS = ("framestow", "framestow, 2 threads", "bare copy", "cpprb", "Stable-B
 
 
 def learners(question: str, title: str) -> str:
-    return learners_table(result("learners")["games"], question, title)
-
-
-def learners_table(games: Mapping[str, Any], question: str, title: str) -> str:
+    games = result("learners")["games"]
     rows = {
         (row["system"], game, row["batch_size"]): row
         for game, figures in games.items()

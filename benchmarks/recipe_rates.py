@@ -10,16 +10,14 @@ ratio within a round.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
-from framestow.benchmarking.result_files import write_result
+from figures import publish
 from framestow.machine_limits import num_cores
 from training_figures import median_rate, ratio
 from training_systems import RECIPES, WARMUP
 from training_turns import Rounds, busy_process, look_for_other_work, started, tell_rates
 
-RESULT = Path(__file__).parent / "results" / "recipe_rates.json"
 TURN = 400  # steps
 
 
@@ -55,7 +53,7 @@ def main() -> None:
     arguments = parser.parse_args()
     others = look_for_other_work()
     figures = {"processor_percent_before": others, "steps_a_turn": TURN, **measure(arguments.rounds)}
-    print("written:", write_result(RESULT, figures).name)
+    publish("recipe_rates", figures)
 
 
 if __name__ == "__main__":

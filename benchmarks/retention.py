@@ -13,18 +13,16 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from itertools import cycle
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import FRAME_SIDE, GAMES, recorded
+from figures import publish
 from framestow import ReplayMemory
-from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import measure_turns
 from framestow.frames.frame_spec import FrameSpec
 
-RESULTS = Path(__file__).parent / "results"
 CAPACITY, FILLED_TIMES = 100_000, 4  # transitions
 STACK, BATCH, EPISODE_STEPS = 4, 32, 500
 SHAPE = (FRAME_SIDE, FRAME_SIDE)
@@ -75,12 +73,8 @@ def main() -> None:
         name: {"median": 1e6 * float(np.median(of_name)), "mean": 1e6 * float(np.mean(of_name))}
         for name, of_name in turns.items()
     }
-    for name, microseconds in times.items():
-        print(f"{name:<32} median {microseconds['median']:>7.1f} µs, mean {microseconds['mean']:>7.1f}")
-    print(f"bytes a transition: {bytes_each}")
-    if arguments.game == "breakout":
-        result = {"microseconds": times, "bytes_a_transition": bytes_each}
-        write_result(RESULTS / "retention.json", {"game": arguments.game} | result)
+    figures = {"microseconds": times, "bytes_a_transition": bytes_each}
+    publish("retention", {"game": arguments.game, **figures}, arguments.game == parser.get_default("game"))
 
 
 if __name__ == "__main__":

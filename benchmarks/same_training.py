@@ -20,12 +20,10 @@ import json
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any
 
-from framestow.benchmarking.result_files import write_result
+from figures import publish
 
-RESULT = Path(__file__).parent / "results" / "same_training.json"
 MIB = 2**20
 GAME, RECIPE, USUAL_STEPS, USUAL_CAPACITY = "Breakout", "laptop", 20_000, 15_000
 FRAMESTOW, PLAIN = "framestow", "plain NumPy"
@@ -80,12 +78,6 @@ def train_in_process(memory_name: str, steps: int, capacity: int) -> dict[str, A
     command = [sys.executable, __file__, "--only", memory_name, "--steps", str(steps), "--capacity", str(capacity)]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     figures: dict[str, Any] = json.loads(output)
-    print(
-        f"{memory_name:>12}: {figures['memory_bytes'] / MIB:8.1f} MiB for {figures['transitions']:,} transitions, "
-        f"process {figures['peak_resident_bytes'] / MIB:6.0f} MiB, {figures['steps_a_second']:.0f} steps a second, "
-        f"{figures['processor_seconds']:.0f} processor seconds, weights {figures['sha256_of_weights'][:16]}",
-        flush=True,
-    )
     return figures
 
 
@@ -100,10 +92,9 @@ def main() -> None:
         return
     trainings = [train_in_process(name, arguments.steps, arguments.capacity) for name in (FRAMESTOW, PLAIN)]
     is_equal = trainings[0]["sha256_of_weights"] == trainings[1]["sha256_of_weights"]
-    print(f"weights are {'equal to the bit' if is_equal else 'different'}")
-    if (arguments.steps, arguments.capacity) == (USUAL_STEPS, USUAL_CAPACITY):
-        settings = {"game": GAME, "recipe": RECIPE, "capacity": arguments.capacity, "threads": 1}
-        write_result(RESULT, {**settings, "weights_are_equal": is_equal, "trainings": trainings})
+    is_usual = (arguments.steps, arguments.capacity) == (USUAL_STEPS, USUAL_CAPACITY)
+    settings = {"game": GAME, "recipe": RECIPE, "capacity": arguments.capacity, "threads": 1}
+    publish("same_training", {**settings, "weights_are_equal": is_equal, "trainings": trainings}, is_usual)
     if not is_equal:
         raise SystemExit(1)
 

@@ -11,16 +11,13 @@ games. Bytes per transition include everything: frames, scalars, index, and the 
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
+import statistics
 
-import numpy as np
-
+from figures import publish
 from framestow.benchmarking.libraries import FRAMESTOW_SYSTEMS
 from framestow.benchmarking.measurement import BenchSettings, affordable_bytes, measure
 from framestow.benchmarking.play import record_play
-from framestow.benchmarking.result_files import write_result
 
-RESULTS = Path(__file__).parent / "results"
 GAMES = (
     *("Breakout", "Pong", "SpaceInvaders", "Qbert", "Seaquest"),
     *("BeamRider", "MsPacman", "Enduro", "Riverraid", "Freeway"),
@@ -46,14 +43,6 @@ def measured(game: str, settings: BenchSettings) -> dict[str, float]:
     }
 
 
-def print_row(name: str, row: dict[str, float]) -> None:
-    print(
-        f"{name:15s} {row['bytes_per_transition']:7.1f} {row['sample_us']:8.1f} {row['sample_of_bare_copy']:7.2f} "
-        f"{row['append_us']:8.2f} {row['append_us_of_8_envs']:8.2f}",
-        flush=True,
-    )
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--games", nargs="+", default=list(GAMES))
@@ -72,24 +61,14 @@ def main() -> None:
         fill_seconds=1.0,  # for other libraries: there are none
         seed=0,
     )
-    print(f"{'':15s}   bytes   sample  x bare   append, µs a step from")
-    print(f"{'':15s} a trans.     µs    copy 1 environment  8 environments")
-    rows = {}
-    for game in arguments.games:
-        rows[game] = measured(game, settings)
-        print_row(game, rows[game])
-    means = {name: float(np.exp(np.mean([np.log(row[name]) for row in rows.values()]))) for name in rows[game]}
-    print_row("geometric mean", means)
-    if tuple(arguments.games) == GAMES and arguments.transitions == parser.get_default("transitions"):
-        is_usual = settings.batch_size == 32 and settings.threads == 1
-        name = "sampling.json" if is_usual else f"sampling_{settings.batch_size}_{settings.threads}_threads.json"
-        figures = {
-            "batch_size": settings.batch_size,
-            "threads": settings.threads,
-            "games": rows,
-            "geometric_mean": means,
-        }
-        print("written:", write_result(RESULTS / name, figures).name)
+    rows = {game: measured(game, settings) for game in arguments.games}
+    columns = {name: [row[name] for row in rows.values()] for name in rows[arguments.games[0]]}
+    means = {name: statistics.geometric_mean(column) for name, column in columns.items()}
+    is_usual = settings.batch_size == 32 and settings.threads == 1
+    name = "sampling" if is_usual else f"sampling_{settings.batch_size}_{settings.threads}_threads"
+    sizes = {"batch_size": settings.batch_size, "threads": settings.threads}
+    is_whole = tuple(arguments.games) == GAMES and arguments.transitions == parser.get_default("transitions")
+    publish(name, {**sizes, "games": rows, "geometric_mean": means}, is_whole)
 
 
 if __name__ == "__main__":

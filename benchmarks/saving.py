@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from atari_frames import FRAME_SIDE, Player
+from figures import publish
 from framestow import ReplayMemory
-from framestow.benchmarking.result_files import write_result
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import live_bytes
 
-RESULTS = Path(__file__).parent / "results"
 MIB = 2**20
 GAME, NUM_ENVS = "breakout", 8
 NEW_STEPS, NUM_SAVES = 10_000, 7
@@ -100,19 +99,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=arguments.folder) as scratch:
         figures = run(arguments.transitions, Path(scratch) / "memory")
-    mib = {name: value / MIB for name, value in figures.items()}
-    print(f"{figures['transitions']:,} transitions, {mib['store_bytes']:.1f} MiB on the disk")
-    print(f"first save: {figures['first_save_s']:.2f} s, {mib['first_save_peak_bytes']:.1f} MiB at most")
-    print(
-        f"{figures['new_steps']:,} steps later: {figures['save_again_s_median']:.3f} s, at worst "
-        f"{figures['save_again_s_worst']:.3f}, {mib['save_again_peak_bytes']:.1f} MiB at most"
-    )
-    print(
-        f"load: {figures['load_s']:.2f} s for {mib['loaded_bytes']:.1f} MiB, "
-        f"{mib['load_peak_over_loaded_bytes']:.1f} MiB more at most"
-    )
-    if arguments.transitions == parser.get_default("transitions"):
-        print("written to", write_result(RESULTS / "saving.json", figures).name)
+    publish("saving", figures, arguments.transitions == parser.get_default("transitions"))
 
 
 if __name__ == "__main__":

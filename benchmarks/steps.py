@@ -19,20 +19,18 @@ import argparse
 from collections.abc import Callable
 from functools import partial
 from itertools import cycle
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import FRAME_SIDE, GAMES, recorded
+from figures import publish
 from framestow import ReplayMemory
 from framestow._core import FrameStore
-from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import measure_turns
 from framestow.frames.frame_spec import FrameSpec
 
-RESULTS = Path(__file__).parent / "results"
 CAPACITY = 20_000  # transitions
 STACK, BATCH = 4, 32
 N_STEP = 3  # rewards per return, for n-step returns
@@ -163,35 +161,17 @@ def main() -> None:
 
     turns = measure_turns(candidates, arguments.rounds, calls=50)
     medians = {name: 1e6 * float(np.median(times)) for name, times in turns.items()}  # of single calls
-    for name, microseconds in medians.items():
-        print(f"{name:<40} {microseconds:>7.1f} µs")
-    beside = {
-        "append, 1 environment": medians["append, environments: 1, arrays"] - medians["packing alone, environments: 1"],
-        "append of lists, 1 environment": medians["append, environments: 1, lists"]
-        - medians["packing alone, environments: 1"],
-        f"append, 1 environment, n_step: {N_STEP}": medians[f"append, environments: 1, arrays, n_step: {N_STEP}"]
-        - medians["packing alone, environments: 1"],
-    }
+    packing_1, packing_8 = (medians[f"packing alone, environments: {count}"] for count in (1, 8))
+    beside = {"append of lists, 1 environment": medians["append, environments: 1, lists"] - packing_1}
     for name in ("", f", n_step: {N_STEP}"):
+        beside[f"append, 1 environment{name}"] = medians[f"append, environments: 1, arrays{name}"] - packing_1
         beside[f"append, 8 environments, a step{name}"] = (
-            medians[f"append, environments: 8, arrays{name}"] - medians["packing alone, environments: 8"]
+            medians[f"append, environments: 8, arrays{name}"] - packing_8
         ) / 8
         beside[f"sample({BATCH}){name}"] = medians[f"sample({BATCH}){name}"] - medians[f"reading alone{name}"]
     times_append = {name: medians[name] / medians["append, environments: 1, arrays"] for name in whole}
-    for name, times in times_append.items():
-        print(f"times append of frames: {name:<38} {times:>6.2f}")
-    for name, microseconds in beside.items():
-        print(f"beside packing or reading: {name:<36} {microseconds:>6.2f} µs")
-    if arguments.game == "breakout":
-        write_result(
-            RESULTS / "steps.json",
-            {
-                "game": arguments.game,
-                "microseconds": medians,
-                "microseconds_beside": beside,
-                "times_append": times_append,
-            },
-        )
+    figures = {"microseconds": medians, "microseconds_beside": beside, "times_append": times_append}
+    publish("steps", {"game": arguments.game, **figures}, arguments.game == parser.get_default("game"))
 
 
 if __name__ == "__main__":

@@ -23,13 +23,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from framestow.benchmarking.result_files import write_result
+from figures import publish
 from framestow.integrations.classic import ReplayBuffer
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))
 from oracles.plain_frame_history import PlainFrameHistory
 
-RESULT = Path(__file__).parent / "results" / "super_mario.json"
 HISTORY, BATCH_SIZE, FRAME_SKIP = 4, 32, 4
 STEPS_BETWEEN_DRAWS = 50
 CHUNK = 250  # transitions compared at once
@@ -141,13 +140,11 @@ def main() -> None:
     for _, step in zip(range(arguments.steps), played(seed=0), strict=False):
         for pair in pairs.values():
             pair.store(step)
-    figures = {}
-    for name, pair in pairs.items():
+    for pair in pairs.values():
         pair.compare_all()
-        figures[name] = pair.figures()
-        print(name, figures[name], flush=True)
+    figures = {name: pair.figures() for name, pair in pairs.items()}
     game = "Super Mario Bros (gym-super-mario-bros 7.4.0)"
-    write_result(RESULT, {"game": game, "numpy": np.__version__, "kinds": figures})
+    publish("super_mario", {"game": game, "numpy": np.__version__, "kinds": figures})
 
 
 if __name__ == "__main__":

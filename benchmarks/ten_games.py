@@ -22,9 +22,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from figures import table
+from figures import publish
 from framestow.benchmarking.report import DARK, LIGHT, Colours
-from framestow.benchmarking.result_files import write_result
 from framestow.training.report import RunRecord, runs_by_settings
 from framestow.training.scores import RANDOM_AND_HUMAN
 from framestow.training.settings import MAY_CHANGE_LEARNING, learning_settings
@@ -66,10 +65,9 @@ def main() -> None:
     rows = read_earlier(settings)
     rows |= {run.settings.game: beside_published(run) | {"commit": commit(arguments.commit)} for run in runs}
     games = {game: rows[game] for game in PUBLISHED["games"] if game in rows}
-    print(score_table(games))
     entries = {"published": PUBLISHED["source"], "settings": settings, "games": games}
     trained = command(runs[:1]).replace(f"train {runs[0].settings.game}", "train GAME")
-    print("written:", write_result(RESULTS / "ten_games.json", entries, trained).name)
+    publish("learning/ten_games", entries, command=trained)
     (RESULTS / "ten_games").mkdir(exist_ok=True)
     for run in runs:
         write_curves(curve_of(run.settings.game), [run])
@@ -124,18 +122,6 @@ def mean_score(run: RunRecord, point: int) -> float:
     """Return the mean score of the games that ended in one part of the run; ``nan`` if none did."""
     ended = (run.game_steps > point * POINT) & (run.game_steps <= (point + 1) * POINT)
     return float(run.scores[ended].mean()) if ended.any() else float("nan")
-
-
-def score_table(games: dict[str, dict[str, Any]]) -> str:
-    """Return a Markdown table of the games: random play, the run, the published agents, what the run took."""
-    rows = []
-    for game, row in games.items():
-        ours = f"{row['mean_of_last_point']:,.1f}"
-        scores = [f"{row['random_play']:,.1f}", f"**{ours}**" if row["is_best"] else ours]
-        scores += [f"{score:,.1f}" for score in row["published"].values()]
-        rows.append([game, *scores, f"{60 * row['core_hours']:.0f}"])
-    agents = next(iter(games.values()))["published"]
-    return table(["game", "random play", "framestow", *agents, "core minutes"], rows)
 
 
 def style(colours: Colours) -> dict[str, Any]:

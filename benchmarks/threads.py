@@ -20,19 +20,16 @@ import statistics
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from atari_frames import FRAME_SIDE, GAMES, recorded
+from figures import publish
 from framestow import ReplayMemory
-from framestow.benchmarking.result_files import write_result
 from framestow.benchmarking.timing import measure_medians
 from framestow.frames.frame_spec import FrameSpec
 from packing import BARE_BYTES, bare_copying, filled_store, reading
-
-RESULTS = Path(__file__).parent / "results"
 
 WINDOWS = 256
 FRAME_BYTES = FRAME_SIDE * FRAME_SIDE
@@ -102,28 +99,15 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=100, help="rounds of 2 batches a candidate and game")
     arguments = parser.parse_args()
     bare_copy = bare_copying(np.ones(BARE_BYTES, np.uint8), FRAME_BYTES, WINDOWS)
-    print(f"{'256 windows, µs':15s} {'1 thread':>9s} {'2 threads':>9s} {'bare copy':>9s}  2 threads to bare copy")
-    reads = {}
-    for game in arguments.games:
-        row = reads[game] = read_times(game, bare_copy, arguments.rounds)
-        print(
-            f"{game:15s} " + " ".join(f"{row[name]:9.0f}" for name in ("threads_1", "threads_2", "bare_copy")), end=""
-        )
-        print(f"  {row['two_threads_to_bare_copy']:.2f}", flush=True)
+    reads = {game: read_times(game, bare_copy, arguments.rounds) for game in arguments.games}
     ratio = statistics.geometric_mean(row["two_threads_to_bare_copy"] for row in reads.values())
-    print(f"geometric mean of the ratio to the bare copy: {ratio:.2f}")
     del bare_copy
 
     frames = recorded(arguments.games[0])
     memory = filled_memory(frames)
-    appends = {}
-    print("samplers   append, median µs   99th percentile   batches of 256 a second")
-    for num_samplers in NUM_SAMPLERS:
-        row = appends[str(num_samplers)] = append_times(memory, frames, num_samplers)
-        print(f"{num_samplers:8d} {row['median_us']:19.1f} {row['percentile_99_us']:17.1f} {row['batches_a_s']:15.0f}")
-    if arguments.games == list(GAMES):
-        result = {"read": reads, "two_threads_to_bare_copy": ratio, "append_beside_samplers": appends}
-        print("written:", write_result(RESULTS / "threads.json", result))
+    appends = {str(count): append_times(memory, frames, count) for count in NUM_SAMPLERS}
+    figures = {"read": reads, "two_threads_to_bare_copy": ratio, "append_beside_samplers": appends}
+    publish("threads", figures, arguments.games == list(GAMES))
 
 
 if __name__ == "__main__":

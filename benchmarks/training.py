@@ -26,10 +26,9 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from figures import RESULTS
-from framestow.benchmarking.result_files import write_result
+from figures import publish
 from framestow.machine_limits import num_cores
-from training_figures import page_tables, profile_row, row
+from training_figures import profile_row, row
 from training_systems import SPINNING, SYSTEMS, WARMUP
 from training_turns import Rounds, TrainerProcess, busy_process, look_for_other_work, started, tell, tell_rates
 
@@ -103,9 +102,8 @@ def main() -> None:
         "versions": versions,
         **measure(names, rounds, arguments.turn, arguments.threads, arguments.busy),
     }
-    print("\n\n".join(page_tables(figures)))
-    if arguments.steps >= USUAL_STEPS and arguments.turn >= TURN and not arguments.only:
-        print("written:", write_result(RESULTS / "training.json", figures).name)
+    is_usual = arguments.steps >= USUAL_STEPS and arguments.turn >= TURN and not arguments.only
+    publish("training", figures, is_usual)
 
 
 if __name__ == "__main__":

@@ -80,16 +80,6 @@ def profile_row(answers: Sequence[Answer]) -> dict[str, Any]:
     return {"ms_a_step": each_ms("parts"), "ms_a_step_in_other_threads": each_ms("parts_beside")}
 
 
-def page_tables(figures: Mapping[str, Any]) -> list[str]:
-    """Return the tables of the page that were measured: speeds, speeds beside a busy process, the profile."""
-    tables = [speed_table(figures)]
-    if any("busy_of_quiet" in each for each in figures["systems"].values()):
-        tables.append(busy_table(figures))
-    if figures["profile"]:
-        tables.append(profile_table(figures))
-    return tables
-
-
 def speed_table(figures: Mapping[str, Any]) -> str:
     heads = ["steps a second", "of the bare learner", "of Stable-Baselines3", "one update, ms"]
     heads = ["trainer", *heads, "cores used", "peak RSS, MiB", "with a full ring"]

@@ -43,12 +43,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
+from figures import publish
 from framestow.agents.captured_update import INPUTS, clone_inputs, copy_inputs
 from framestow.agents.dqn import DQN, Update
 from framestow.agents.networks import build_network
 from framestow.agents.returns import returns_of
 from framestow.agents.settings import EpsilonGreedy
-from framestow.benchmarking.result_files import write_result
 from framestow.envs import make_atari
 from framestow.torch.batch_loader import BatchLoader
 from framestow.torch.tensor_batch import TensorBatch
@@ -58,7 +58,6 @@ from framestow.training.learner import Learner
 from framestow.training.run import BATCHES_AHEAD_ON_CUDA
 from training_profile import REST, PartClock
 
-RESULT = Path(__file__).parent / "results" / "training_loop.json"
 RAINBOW = {"recipe": "rainbow-lite", "num_envs": 16, "workers": 4, "threads": 1, "epsilon_start": 0.01}
 UPDATE_S = 0.6e-3
 UPDATES_BEFORE = 400  # before the first measurement
@@ -213,11 +212,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="3 rounds, printed only")
     arguments = parser.parse_args()
     figures = measure(3 if arguments.quick else arguments.rounds)
-    print(f"{figures['ms_for_four_steps']:.3f} ms for four steps and their update, of them")
-    for part, ms in figures["parts_ms"].items():
-        print(f"  {part:18s} {ms:.3f}")
-    if not arguments.quick:
-        print("written:", write_result(RESULT, figures).name)
+    publish("training_loop", figures, not arguments.quick)
 
 
 if __name__ == "__main__":

@@ -5,9 +5,8 @@
 
 Random play with actions drawn beforehand, the same work for each (atari_libraries.py), resets included; every `step`
 waits for all eight. The bare emulator runs in two processes with independent loops and reads no frame: an upper bound.
-The same in lockstep waits for all games at every step, as vector environments do. Rates are medians over rounds in
-which every candidate takes a turn in shuffled order; ratios are compared round by round. All candidates exist at once
-and sleep between their turns; a candidate that does not sleep ends the run with an error.
+Rates are medians over rounds in which every candidate takes a turn in shuffled order; ratios are compared round by
+round. All candidates exist at once and sleep between their turns; a candidate that does not sleep is named.
 
 `recorded` is ours with `Recorder` into a packed `ReplayMemory` of 100,000 transitions: its step also stores the frames
 and returns stacks of four.
@@ -18,13 +17,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import cv2
 
 from atari_libraries import ale_vector, envpool_vector, gymnasium_async, gymnasium_sync, stable_baselines3_subproc
-from bare_emulator import BareEmulatorProcesses, BareEmulatorsInLockstep
+from bare_emulator import BareEmulatorProcesses
 from environment_rates import (
     IDLE_SHARE,
     Candidate,
@@ -33,14 +31,12 @@ from environment_rates import (
     idle_share,
     made,
     rates_of_rounds,
-    table,
 )
+from figures import publish
 from framestow import ReplayMemory
-from framestow.benchmarking.result_files import write_result
 from framestow.envs import Recorder, make_atari
 from framestow.envs.atari.games import find_rom, title
 
-RESULT = Path(__file__).parent / "results" / "vector_environments.json"
 GAMES = ["breakout", "pong"]
 OURS = "framestow WorkerVectorEnv"
 CAPACITY = 100_000  # transitions
@@ -53,7 +49,6 @@ def candidates(rom: str, num_envs: int, cores: int) -> list[Candidate]:
     return [
         Candidate("bare emulator, one process", partial(BareEmulatorProcesses, rom, num_envs, 1)),
         Candidate(f"bare emulator, {cores} processes", partial(BareEmulatorProcesses, rom, num_envs, cores)),
-        Candidate(f"the same in lockstep, {cores} processes", partial(BareEmulatorsInLockstep, rom, num_envs, cores)),
         Candidate("Gymnasium SyncVectorEnv", many(gymnasium_sync)),
         Candidate("Gymnasium AsyncVectorEnv", many(gymnasium_async)),
         Candidate(
@@ -91,8 +86,6 @@ def measured(rom: str, settings: argparse.Namespace) -> dict[str, Any]:
     finally:
         for player in players.values():
             player.close()
-    print(table(f"{title(rom)}, agent steps a second, {settings.num_envs} on {settings.cores} cores", rows, OURS))
-    print("\n".join(missing))
     return {"idle_share_of_a_core": round(idle, 3), "missing": missing, "candidates": rows}
 
 
@@ -108,8 +101,7 @@ def main() -> None:
     settings = parser.parse_args()
     cv2.setNumThreads(1)
     result = {title(rom): measured(rom, settings) for rom in map(find_rom, settings.games)}
-    if settings.games == GAMES:
-        print("written:", write_result(RESULT, {"games": result}))
+    publish("vector_environments", {"games": result}, settings.games == GAMES)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,10 @@ from pathlib import Path
 import numpy as np
 
 from atari_frames import Player
+from figures import publish
 from framestow import Prioritized
-from framestow.benchmarking.result_files import write_result
 from saving import GAME, filled_memory, peak_bytes
 
-RESULTS = Path(__file__).parent / "results"
 JUMPS = 200
 
 
@@ -105,9 +104,7 @@ def main() -> None:
         memory.update_priorities(indices, np.random.default_rng(0).exponential(size=len(indices)))
         memory.save(folder)
         result: dict[str, object] = {"game": GAME, "transitions": len(memory), **measured(folder)}
-    print(json.dumps(result, indent=1))
-    if arguments.transitions == 1_000_000:
-        write_result(RESULTS / "viewing.json", result, "benchmarks/viewing.py")
+    publish("viewing", result, arguments.transitions == parser.get_default("transitions"))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ import signal
 import warnings
 from collections import deque
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,13 +26,12 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from figures import publish
 from framestow import ReplayMemory
-from framestow.benchmarking.result_files import write_result
 from framestow.envs import AtariEnv, Recorder, WorkerVectorEnv, find_preset
 from framestow.envs.atari.games import find_rom
 from framestow.process_memory import live_bytes
 
-RESULT = Path(__file__).parent / "results" / "worker_losses.json"
 NUM_ENVS, NUM_WORKERS, STACK, CAPACITY = 8, 2, 4, 20_000
 STEPS_BETWEEN_LOOKS = 2_000
 
@@ -143,7 +141,7 @@ def main() -> None:
         warnings.filterwarnings("ignore", ".*it is replaced")
         looks = play(arguments.steps)
     settings = {"game": "breakout", "environments": NUM_ENVS, "workers": NUM_WORKERS, "capacity": CAPACITY}
-    write_result(RESULT, {**settings, "looks": looks})
+    publish("worker_losses", {**settings, "looks": looks})
 
 
 if __name__ == "__main__":

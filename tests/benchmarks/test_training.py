@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import training_systems
 from framestow.torch import to_tensors
-from training_figures import page_tables, profile_row, remaining_growth, row
+from training_figures import busy_table, profile_row, profile_table, remaining_growth, row, speed_table
 from training_profile import PARTS, PartClock
 from training_systems import BARE, LEARNING_RATE, SB3, SYSTEMS, BareLearner
 from training_turns import Rounds, TrainerProcess, busy_process, turn
@@ -213,8 +213,8 @@ def test_the_page_has_a_line_for_each_trainer_and_part_and_shows_what_another_th
     answer = answer_of(100, 1.0, parts=dict.fromkeys(PARTS, 0.1), parts_beside={PARTS[0]: 0.05})
     systems = {name: row(name, turns, turns, turns) for name in turns[0]}
 
-    tables = page_tables({"systems": systems, "profile": {"framestow": profile_row([answer])}})
-    lines = [line for table in tables for line in table.splitlines()]
+    figures = {"systems": systems, "profile": {"framestow": profile_row([answer])}}
+    lines = [line for table in (speed_table, busy_table, profile_table) for line in table(figures).splitlines()]
 
     assert "| framestow | 75.0 | 0.50 | | 13.3 | 0.33 | 1 | 2 |" in lines
     assert "| bare learner | 150.0 | 1.00 | |" in lines
