@@ -47,7 +47,6 @@ class OneEnv:
         env.reset(seed=0)
 
     def play(self, steps: int) -> float:
-        """As `Player` has it."""
         env = self._env
         began = time.perf_counter()
         for action in islice(self._actions, steps):
@@ -57,7 +56,6 @@ class OneEnv:
         return steps / (time.perf_counter() - began)
 
     def close(self) -> None:
-        """As `Player` has it."""
         self._env.close()
 
 
@@ -70,7 +68,6 @@ class ManyEnvs:
         env.reset()
 
     def play(self, steps: int) -> float:
-        """As `Player` has it."""
         step = self._env.step
         began = time.perf_counter()
         for actions in islice(self._actions, steps):
@@ -78,7 +75,6 @@ class ManyEnvs:
         return steps * self._num_envs / (time.perf_counter() - began)
 
     def close(self) -> None:
-        """As `Player` has it."""
         self._env.close()
 
 

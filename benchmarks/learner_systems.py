@@ -56,9 +56,9 @@ def filled(buffer: Any, workload: Workload, at_once: int = 1) -> Any:
 
 def uniform(system: System, workload: Workload, buffer: Buffer) -> Learner:
     """Return a system that ``framestow bench`` measures too, filled."""
-    library, question = system.name.partition(",")[0], "uniform"
     facts = {"keeps_final_frames": system.keeps_final_frames, "uses_torch": system.uses_torch}
-    return Learner(library, question, buffer, workload.num_steps, system.setting, system.gives_up, **facts)
+    arguments = buffer, workload.num_steps, system.setting, system.gives_up
+    return Learner(system.name.partition(",")[0], "uniform", *arguments, **facts)
 
 
 class ByPriority(Buffer):
@@ -400,9 +400,4 @@ GROUPS: dict[str, Group] = {
     "sb3-uniform": Group("stable-baselines3", stable_baselines3_uniform, ("uniform",), 1),
     "sb3-n-step": Group("stable-baselines3", stable_baselines3_n_step, ("n_step",), 2),
     "tianshou": Group("tianshou", tianshou, ("uniform", "prioritized", "n_step", "sequences"), 0),
-}
-
-LACKING: dict[str, tuple[Question, ...]] = {
-    "cpprb": ("sequences",),
-    "Stable-Baselines3": ("prioritized", "sequences"),
 }

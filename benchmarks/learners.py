@@ -42,7 +42,7 @@ from framestow.benchmarking.libraries import LIBRARIES
 from framestow.benchmarking.play import record_play
 from framestow.benchmarking.timing import BareCopy, measure_turns, settle_allocator
 from framestow.process_memory import live_bytes
-from learner_systems import GROUPS, LACKING, framestow, saved_memory
+from learner_systems import GROUPS, framestow, saved_memory
 from learner_workload import QUESTIONS, SEQUENCE_LENGTH, Learner, Question, Workload, check_priorities, check_samples
 
 GIB = 1 << 30
@@ -208,7 +208,7 @@ def main() -> None:
     games = {}
     for game in arguments.games:
         games[game] = measured(game, arguments.groups, arguments)
-    figures = {"transitions": arguments.transitions, "lacking": LACKING, "games": games}
+    figures = {"transitions": arguments.transitions, "games": games}
     publish("learners", figures, arguments == parser.parse_args([]))
 
 

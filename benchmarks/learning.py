@@ -23,7 +23,7 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from figures import publish
+from framestow.benchmarking.result_files import write_result
 from framestow.machine_limits import num_cores
 from framestow.training.recipes import RECIPES
 from framestow.training.report import RunRecord, rolling_mean, runs_by_settings
@@ -56,7 +56,7 @@ def main() -> None:
     if arguments.machine:
         measured = json.loads(arguments.machine.read_text())
         entries |= {name: measured[name] for name in ("machine", "device") if name in measured}
-    publish(f"learning/{arguments.name}", entries, command=command(runs))
+    write_result(RESULTS / f"{arguments.name}.json", entries, command(runs))
     draw(RESULTS / f"{arguments.name}.png", runs)
 
 

@@ -4,7 +4,7 @@
     python benchmarks/same_training.py --steps 4_000        a trial, printed only
 
 Both trainings play the same game by the same recipe with the same seed, each in its own process, one after the other,
-with one thread of PyTorch. They differ in the memory only: framestow's `ReplayMemory`, or `plain_replay.PlainReplay`,
+with one thread of PyTorch. They differ in the memory only: framestow's `ReplayMemory`, or the tests' `PlainReplay`,
 which stores the stacks of observation and next observation as NumPy arrays. Both rings wrap before the end.
 
 The hash covers every tensor of both networks and of the optimizer: equal hashes mean weights equal to the bit. Peak
@@ -20,11 +20,11 @@ import json
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from figures import publish
 
-MIB = 2**20
 GAME, RECIPE, USUAL_STEPS, USUAL_CAPACITY = "Breakout", "laptop", 20_000, 15_000
 FRAMESTOW, PLAIN = "framestow", "plain NumPy"
 
@@ -48,7 +48,9 @@ def train(memory_name: str, steps: int, capacity: int) -> dict[str, Any]:
     """Train in this process and return its figures."""
     from framestow.training import Settings
     from framestow.training.run import Run
-    from plain_replay import use_plain_replay
+
+    sys.path.append(str(Path(__file__).parents[1] / "tests"))
+    from oracles.plain_replay import use_plain_replay
     from saving import peak_bytes
 
     settings = Settings(GAME, recipe=RECIPE, steps=steps, memory=capacity, device="cpu", threads=1)

@@ -26,7 +26,6 @@ from framestow import ReplayMemory
 from framestow.frames.frame_spec import FrameSpec
 from framestow.process_memory import live_bytes
 
-MIB = 2**20
 GAME, NUM_ENVS = "breakout", 8
 NEW_STEPS, NUM_SAVES = 10_000, 7
 

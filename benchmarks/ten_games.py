@@ -22,8 +22,8 @@ from typing import Any
 import matplotlib
 import numpy as np
 
-from figures import publish
 from framestow.benchmarking.report import DARK, LIGHT, Colours
+from framestow.benchmarking.result_files import write_result
 from framestow.training.report import RunRecord, runs_by_settings
 from framestow.training.scores import RANDOM_AND_HUMAN
 from framestow.training.settings import MAY_CHANGE_LEARNING, learning_settings
@@ -67,7 +67,7 @@ def main() -> None:
     games = {game: rows[game] for game in PUBLISHED["games"] if game in rows}
     entries = {"published": PUBLISHED["source"], "settings": settings, "games": games}
     trained = command(runs[:1]).replace(f"train {runs[0].settings.game}", "train GAME")
-    publish("learning/ten_games", entries, command=trained)
+    print("written:", write_result(RESULTS / "ten_games.json", entries, trained).name)
     (RESULTS / "ten_games").mkdir(exist_ok=True)
     for run in runs:
         write_curves(curve_of(run.settings.game), [run])

@@ -2,6 +2,7 @@
 
     python benchmarks/training.py --busy                    everything, results/training.json: 9 minutes
     python benchmarks/training.py --steps 80 --turn 40      a trial, printed only
+    python benchmarks/training.py --recipes                 the recipe laptop, results/recipe_rates.json: 3 minutes
 
 All train DQN on Breakout with the same network, batch, samples a step, optimiser and rules of the game
 (`training_systems.py` has them, and their differences). The *bare learner* updates from one fixed batch at the same
@@ -16,7 +17,9 @@ own. Peak RSS is the process's, with its workers; the rings are hardly filled, s
 the column of a full ring.
 
 ``--busy`` measures half as many rounds again beside a process that keeps one core busy. The profile divides an agent
-step's time of framestow's trainer into its parts, in rounds of its own, since it wraps the calls.
+step's time of framestow's trainer into its parts, in rounds of its own, since it wraps the calls. ``--recipes``
+measures, alone and beside such a process, how many steps the recipe makes with its network and with the Nature network,
+on as many samples a step.
 """
 
 from __future__ import annotations
@@ -28,11 +31,11 @@ from typing import Any
 
 from figures import publish
 from framestow.machine_limits import num_cores
-from training_figures import profile_row, row
-from training_systems import SPINNING, SYSTEMS, WARMUP
+from training_figures import median_rate, profile_row, row
+from training_systems import RECIPES, SPINNING, SYSTEMS, WARMUP
 from training_turns import Rounds, TrainerProcess, busy_process, look_for_other_work, started, tell, tell_rates
 
-TURN = 200  # steps
+TURN, RECIPE_TURN = 200, 400  # steps
 USUAL_STEPS = 1_600  # steps
 PROFILE_ROUNDS = 3
 UPDATE_ROUNDS, UPDATES = 5, 15
@@ -61,6 +64,27 @@ def measure(names: Sequence[str], rounds: int, turn: int, threads: int, is_busy_
     }
 
 
+def measure_recipes(rounds: int) -> dict[str, Any]:
+    with started(RECIPES, num_cores()) as trainers:
+        take = Rounds(trainers).take
+        take("train", WARMUP + RECIPE_TURN)
+        quiet, busy = [], []
+        for _ in range(rounds):
+            quiet.append(take("train", RECIPE_TURN))
+            with busy_process():
+                busy.append(take("train", RECIPE_TURN))
+        updates = [take("update", 20) for _ in range(rounds)]
+    return {
+        name: {
+            "note": RECIPES[name].note,
+            "steps_a_second": median_rate(quiet, name),
+            "update_ms": 1e3 / median_rate(updates, name),
+            "busy_steps_a_second": median_rate(busy, name),
+        }
+        for name in RECIPES
+    }
+
+
 def framestows(trainers: Mapping[str, TrainerProcess]) -> dict[str, TrainerProcess]:
     return {
         name: each for name, each in trainers.items() if name.startswith("framestow") and not name.endswith(SPINNING)
@@ -81,7 +105,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=num_cores(), help="of PyTorch, for every system")
     parser.add_argument("--busy", action="store_true", help="measure also beside a busy process")
     parser.add_argument("--only", nargs="+", choices=SYSTEMS, metavar="SYSTEM", help="measure these, printed only")
+    parser.add_argument("--recipes", action="store_true", help="measure the recipe laptop instead")
     arguments = parser.parse_args()
+    if arguments.recipes:
+        publish("recipe_rates", {"steps_a_turn": RECIPE_TURN, **measure_recipes(rounds=8)})
+        return
     rounds, rest = divmod(arguments.steps, max(arguments.turn, 1))
     if arguments.turn < 8 or rounds < 2 or rest:
         parser.error(

@@ -70,7 +70,6 @@ class FramestowTrainer:
         self._events = self.run.events()
 
     def train(self, steps: int) -> int:
-        """As `Trainer` has it."""
         from framestow.training.events import StepTaken
 
         before = now = self.run.tally.agent_steps
@@ -81,17 +80,14 @@ class FramestowTrainer:
         return now - before
 
     def update(self, updates: int) -> None:
-        """As `Trainer` has it."""
         batch = self.run.memory.sample(self.run.settings.batch_size)
         for _ in range(updates):
             self.run.agent.learn(batch)
 
     def stored(self) -> Stored:
-        """As `Trainer` has it."""
         return Stored(len(self.run.memory), float(self.run.memory.nbytes))
 
     def close(self) -> None:
-        """As `Trainer` has it."""
         self._events.close()
         self.run.close()
         self._folder.cleanup()
@@ -163,23 +159,19 @@ class StableBaselines3Trainer:
         return digest.hexdigest()[:16]
 
     def train(self, steps: int) -> int:
-        """As `Trainer` has it."""
         before = self._model.num_timesteps
         self._model.learn(steps, reset_num_timesteps=False)
         return int(self._model.num_timesteps - before)
 
     def update(self, updates: int) -> None:
-        """As `Trainer` has it."""
         batch = self._model.replay_buffer.sample(BATCH_SIZE)
         self._model.replay_buffer.sample = lambda *_, **__: batch
         self._model.train(updates, BATCH_SIZE)
 
     def stored(self) -> Stored:
-        """As `Trainer` has it."""
         return _stored_arrays(self._model.replay_buffer)
 
     def close(self) -> None:
-        """As `Trainer` has it."""
         self._model.get_env().close()
 
 
@@ -250,23 +242,19 @@ class CleanRLTrainer:
         self._optimizer.step()
 
     def train(self, steps: int) -> int:
-        """As `Trainer` has it."""
         for _ in range(steps):
             next(self._steps)
         return steps
 
     def update(self, updates: int) -> None:
-        """As `Trainer` has it."""
         batch = self._buffer.sample(BATCH_SIZE)
         for _ in range(updates):
             self._learn(batch)
 
     def stored(self) -> Stored:
-        """As `Trainer` has it."""
         return _stored_arrays(self._buffer)
 
     def close(self) -> None:
-        """As `Trainer` has it."""
         self._steps.close()
         self._env.close()
 
@@ -325,7 +313,6 @@ class BareLearner:
         return steps
 
     def update(self, updates: int) -> None:
-        """As `Trainer` has it."""
         for _ in range(updates):
             self.learn(*self._batch)
 
@@ -440,7 +427,7 @@ RECIPES = {
         "environments in this process",
     ),
 }
-"""The same samples a step; measured by recipe_rates.py."""
+"""The same samples a step; measured by `training.py --recipes`."""
 
 
 MILLION = 1_000_000

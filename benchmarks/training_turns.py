@@ -45,7 +45,7 @@ class TrainerProcess:
         )
 
     def ask(self, do: str, amount: int) -> Answer:
-        """As `Turns` has it; raises ``SystemExit`` if the process ended."""
+        """Raises ``SystemExit`` if the process ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -38,16 +38,14 @@ def scores_of_games(tmp_path):
     return {game: row["mean_of_last_point"] for game, row in games.items()}
 
 
-def test_the_mean_of_the_last_part_stands_beside_the_published_ones(tmp_path, monkeypatch, capsys):
+def test_the_mean_of_the_last_part_stands_beside_the_published_ones(tmp_path, monkeypatch):
     qbert = run_of(tmp_path / "a", "Qbert", {250_000: 9_000.0, 250_001: 800.0, 500_000: 900.0, 500_001: 9_000.0})
     pong = run_of(tmp_path / "b", "Pong", {400_000: -21.0})
 
     compare(monkeypatch, tmp_path, qbert, pong)
 
-    shown = capsys.readouterr().out
-    assert "| Pong | -20.7 | -21.0 | -19.1 | -18.6 | -20.5 | -15.8 | -20.6 | -13.8 | 20 |" in shown
-    assert "| Qbert | 163.9 | **850.0** | 377.1 | 447.5 | 314.4 | 700.8 | 450.6 | 677.6 | 20 |" in shown
     games = json.loads((tmp_path / "results" / "ten_games.json").read_text())["games"]
+    assert games["Qbert"]["published"]["QR-DQN"] == 700.8
     assert [(row["mean_of_last_point"], row["is_best"]) for row in games.values()] == [(-21.0, False), (850.0, True)]
     pictures = [tmp_path / "results" / name for name in ("ten_games.png", "ten_games-dark.png")]
     light, dark = (pyplot.imread(picture)[0, 0, :3].tolist() for picture in pictures)
@@ -55,14 +53,12 @@ def test_the_mean_of_the_last_part_stands_beside_the_published_ones(tmp_path, mo
     assert max(dark) < 0.1, "the colour of a dark page"
 
 
-def test_of_a_longer_run_the_first_steps_are_compared(tmp_path, monkeypatch, capsys):
+def test_of_a_longer_run_the_first_steps_are_compared(tmp_path, monkeypatch):
     run = run_of(tmp_path / "a", "Pong", {400_000: -10.0, 600_000: 20.0}, reached=900_000, steps=1_000_000)
 
     compare(monkeypatch, tmp_path, run)
 
-    assert (
-        "| Pong | -20.7 | **-10.0** | -19.1 | -18.6 | -20.5 | -15.8 | -20.6 | -13.8 | 20 |" in capsys.readouterr().out
-    )
+    assert scores_of_games(tmp_path) == {"Pong": -10.0}
     curve = (tmp_path / "results" / "ten_games" / "Pong.csv").read_text()
     assert curve == "seed,agent_steps,score,mean_of_last_20\n0,400000,-10,-10.00\n"
 

@@ -12,7 +12,7 @@ from framestow.envs import SerialVectorEnv
 from framestow.training.run import Run
 from framestow.training.settings import Settings
 from oracles.catch import Catch
-from plain_replay import use_plain_replay
+from oracles.plain_replay import use_plain_replay
 from training.catch_runs import catch_settings
 
 UNIFORM = {"recipe": "dqn", "double": True, "preset": "dopamine"}  # stacks begin with zeros
