@@ -3,11 +3,10 @@
     python benchmarks/fifty_million.py                               5,000,000 transitions: a few minutes
     python benchmarks/fifty_million.py --transitions 50_000_000      results/fifty_million.json
 
-The memory is built in a folder (`--folder`, beside this file by default) that is removed afterwards; with `--keep` the
-folder stays and the next run uses it. Ten environments, one per game of docs/packing.md, play takes of 300 to 3,000
-frames as episodes. The takes come from recordings of random play (atari_frames.py), 20,000 frames of each; start,
-length and orientation of each take are random. Rewards and actions are random. After a flush the
-writer continues and is killed with SIGKILL.
+The memory is built in a folder (`--folder`) that is removed afterwards, unless `--keep` is given. Ten environments,
+one per game of docs/packing.md, play takes of 300 to 3,000 frames as episodes. The takes come from recordings of
+random play (atari_frames.py), 20,000 frames of each; their start, length and orientation are random, as rewards and
+actions. After a flush the writer continues and is killed with SIGKILL.
 
 Another process then opens the folder. A memory control group limits it together with the page cache of the files that
 it reads (the writer's page cache is dropped before, if this user may). `opening_s` is the time until the memory can be

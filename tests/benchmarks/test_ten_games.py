@@ -45,7 +45,7 @@ def test_the_mean_of_the_last_part_stands_beside_the_published_ones(tmp_path, mo
     compare(monkeypatch, tmp_path, qbert, pong)
 
     games = json.loads((tmp_path / "results" / "ten_games.json").read_text())["games"]
-    assert games["Qbert"]["published"]["QR-DQN"] == 700.8
+    assert games["Qbert"]["published"]["QR-DQN"] == 700.78
     assert [(row["mean_of_last_point"], row["is_best"]) for row in games.values()] == [(-21.0, False), (850.0, True)]
     pictures = [tmp_path / "results" / name for name in ("ten_games.png", "ten_games-dark.png")]
     light, dark = (pyplot.imread(picture)[0, 0, :3].tolist() for picture in pictures)

@@ -16,24 +16,14 @@ from framestow.benchmarking.play import Row
 
 
 class BatchArrays(NamedTuple):
-    """The part of a batch that is compared with the play; shapes begin with ``(batch,)``, of sequences ``(batch, L)``.
+    """What of a batch is compared with the play; shapes begin with ``(batch,)``, of sequences ``(batch, L)``."""
 
-    ================= ==========================================================================================
-    observations      ``(..., stack, *frame)``
-    next_observations likewise; ``None`` where the next step of a sequence shows them
-    rewards           of one step, or of n steps
-    actions
-    discounts         factors of the values after the transitions; ``None`` where they are not returned
-    mask              which steps of a sequence are of its episode; ``None`` if all are
-    ================= ==========================================================================================
-    """
-
-    observations: npt.NDArray[np.uint8]
-    next_observations: npt.NDArray[np.uint8] | None
-    rewards: npt.NDArray[Any]
+    observations: npt.NDArray[np.uint8]  # (..., stack, *frame)
+    next_observations: npt.NDArray[np.uint8] | None  # None where the next step of a sequence shows them
+    rewards: npt.NDArray[Any]  # of one step, or of n steps
     actions: npt.NDArray[Any]
-    discounts: npt.NDArray[Any] | None = None
-    mask: npt.NDArray[np.bool_] | None = None
+    discounts: npt.NDArray[Any] | None = None  # of the values after the transitions
+    mask: npt.NDArray[np.bool_] | None = None  # which steps of a sequence are of its episode; None if all are
 
 
 class Buffer(Protocol):
