@@ -481,7 +481,6 @@ WRITING = {  # by command: what it writes, where {} is a folder that cannot be w
     "train Pong --run-dir {}/run": "run-dir",
     "import dqn-replay nothing --to {}/store": "to",
     "import minari nothing --to {}/store": "to",
-    "export dqn-replay nothing --to {}/logs": "to",
     "export minari nothing --to {}/data --dataset-id a-v0": "to",
     "bench Pong --out {}/bench": "out",
 }

@@ -75,7 +75,6 @@ CASES = {  # by command: its arguments, where {} is the folder
     "verify": [f"{{}}/{name}" for name in ("memory", "damaged", "damaged --json", "torn", "stranger", "run", "logs")],
     "repair": [f"{{}}/{name}" for name in ("memory", "damaged --dry-run", "torn", "stranger", "run", "logs")],
     "import dqn-replay": ["{}/logs --to {}/new", "{} --to {}/memory"],
-    "export dqn-replay": ["{}/memory --to {}/dqn --cut-ends terminal", "{}/damaged --to {}/dqn2", "{}/torn --to {}"],
     "import minari": ["{}/minari/data --to {}/new", "{}/memory --to {}/memory"],
     "export minari": ["{}/memory --to {}/data --dataset-id {}-v0", "{}/memory --to {}/m --dataset-id a-v0 --author {}"],
     "bench": ["{}", "Pong --out {}/memory/MANIFEST.000001", "Pong --libraries {}"],

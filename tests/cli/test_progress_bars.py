@@ -10,12 +10,13 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from framestow.cli.export_data import ExportDqnReplay
+from framestow.cli.export_data import ExportMinari
 from framestow.cli.import_data import ImportDqnReplay
 from framestow.cli.inspect import Inspect
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.cli.repair import Repair
 from framestow.cli.verify import Verify
+from oracles.dopamine_memory import write_dopamine_log
 from oracles.small_plays import SmallPlay
 
 
@@ -60,13 +61,14 @@ def test_without_a_terminal_nothing_is_written() -> None:
 
 
 def test_every_command_on_a_store_shows_what_it_does_meanwhile(tmp_path: Path) -> None:
-    SmallPlay(((5, "terminated"), (5, "terminated"))).recorded().memory.save(tmp_path / "store")
-    store, logs = tmp_path / "store", tmp_path / "logs"
+    play = SmallPlay(((5, "terminated"), (5, "terminated"))).recorded()
+    play.memory.save(store := tmp_path / "store")
+    logs = write_dopamine_log(play, tmp_path / "logs")
     commands = {
         "reading the memory": Inspect(store),
         "verifying": Verify(store),
         "verifying ": Repair(store),
-        "exporting": ExportDqnReplay(store, logs),
+        "exporting": ExportMinari(store, tmp_path / "datasets", "made/here-v0"),
         "importing": ImportDqnReplay(logs, tmp_path / "imported"),
     }
 
