@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from figures import ROOT, result, table
-from training_figures import busy_table, profile_table, speed_table
+from training_figures import speed_table
 
 MIB, GIB = 2**20, 2**30
 
@@ -356,8 +356,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "drop_ins": drop_ins,
     "drop_in_training": drop_in_training,
     "training": lambda: speed_table(result("training")),
-    "training_busy": lambda: busy_table(result("training")),
-    "training_profile": lambda: profile_table(result("training")),
     "recipes": recipes,
     "environments": environments,
     "vector_environments": vector_environments,

@@ -1,9 +1,9 @@
-"""The figures of training.py: each system's, the profile's, and the tables of the page that shows them."""
+"""The figures of training.py: each system's, the profile's, and the table of the page that shows them."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from figures import table
@@ -83,16 +83,8 @@ def profile_row(answers: Sequence[Answer]) -> dict[str, Any]:
 def speed_table(figures: Mapping[str, Any]) -> str:
     heads = ["steps a second", "of the bare learner", "of Stable-Baselines3", "one update, ms"]
     heads = ["trainer", *heads, "cores used", "peak RSS, MiB", "with a full ring"]
+    heads += ["steps a second beside a busy process", "of Stable-Baselines3 there"]
     return table(heads, map(speed_cells, figures["systems"].items()))
-
-
-def busy_table(figures: Mapping[str, Any]) -> str:
-    heads = ["trainer", "steps a second beside a busy process", "of its own alone", "of Stable-Baselines3"]
-    return table(heads, map(busy_cells, figures["systems"].items()))
-
-
-def profile_table(figures: Mapping[str, Any]) -> str:
-    return table(["ms of an agent step", *figures["profile"]], profile_cells(figures["profile"]))
 
 
 def speed_cells(system: tuple[str, Mapping[str, Any]]) -> list[str]:
@@ -106,25 +98,9 @@ def speed_cells(system: tuple[str, Mapping[str, Any]]) -> list[str]:
         f"{each['update_ms']:.1f}",
         f"{each['cores_used']:.2f}",
         *(f"{nbytes / 2**20:,.0f}" for nbytes in bytes_of),
+        f"{each['busy_steps_a_second']:.1f}",
+        times(each["busy_of_stable_baselines3"]),
     ]
-
-
-def busy_cells(system: tuple[str, Mapping[str, Any]]) -> list[str]:
-    name, each = system
-    rates = [f"{each['busy_steps_a_second']:.1f}", times(each["busy_of_quiet"])]
-    return [name, *rates, times(each["busy_of_stable_baselines3"])]
-
-
-def profile_cells(profile: Mapping[str, Any]) -> Iterator[list[str]]:
-    """Yield a row for each part of an agent step: milliseconds and share; what other threads do meanwhile is apart."""
-    own = [each["ms_a_step"] for each in profile.values()]
-    for part in PARTS:
-        yield [part, *(f"{each[part]:.2f} ({100 * each[part] / sum(each.values()):.1f} %)" for each in own)]
-    yield ["all", *(f"{sum(each.values()):.2f}" for each in own)]
-    beside = [each["ms_a_step_in_other_threads"] for each in profile.values()]
-    for part in PARTS:
-        if any(part in each for each in beside):
-            yield [f"{part}, in another thread meanwhile", *(f"{each.get(part, 0.0):.2f}" for each in beside)]
 
 
 def times(value: float | None) -> str:

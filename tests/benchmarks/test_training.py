@@ -11,7 +11,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 import training_systems
 from framestow.torch import to_tensors
-from training_figures import busy_table, profile_row, profile_table, remaining_growth, row, speed_table
+from training_figures import profile_row, remaining_growth, row, speed_table
 from training_profile import PARTS, PartClock
 from training_systems import BARE, LEARNING_RATE, SB3, SYSTEMS, BareLearner
 from training_turns import Rounds, TrainerProcess, busy_process, turn
@@ -208,16 +208,20 @@ def test_the_ring_grows_as_in_the_second_half_until_it_is_full():
     assert remaining_growth(answers) == 10 * (100_000 - 800)
 
 
-def test_the_page_has_a_line_for_each_trainer_and_part_and_shows_what_another_thread_did():
+def test_the_page_has_a_line_for_each_trainer():
     turns = rounds_of({"framestow": [2, 4], BARE: [1, 2]})
-    answer = answer_of(100, 1.0, parts=dict.fromkeys(PARTS, 0.1), parts_beside={PARTS[0]: 0.05})
     systems = {name: row(name, turns, turns, turns) for name in turns[0]}
 
-    figures = {"systems": systems, "profile": {"framestow": profile_row([answer])}}
-    lines = [line for table in (speed_table, busy_table, profile_table) for line in table(figures).splitlines()]
+    lines = speed_table({"systems": systems}).splitlines()
 
-    assert "| framestow | 75.0 | 0.50 | | 13.3 | 0.33 | 1 | 2 |" in lines
-    assert "| bare learner | 150.0 | 1.00 | |" in lines
-    assert "| optimiser | 1.00 (11.1 %) |" in lines
-    assert "| all | 9.00 |" in lines
-    assert "| environment, in another thread meanwhile | 0.50 |" == lines[-1]
+    assert "| framestow | 75.0 | 0.50 | | 13.3 | 0.33 | 1 | 2 | 75.0 | |" in lines
+    assert len(lines) == 4
+
+
+def test_a_profile_has_the_milliseconds_of_a_step_and_what_another_thread_did():
+    answer = answer_of(100, 1.0, parts=dict.fromkeys(PARTS, 0.1), parts_beside={PARTS[0]: 0.05})
+
+    assert profile_row([answer]) == {
+        "ms_a_step": dict.fromkeys(PARTS, 1.0),
+        "ms_a_step_in_other_threads": {PARTS[0]: 0.5},
+    }
