@@ -111,7 +111,7 @@ def fifty_million() -> str:
     bytes_each = figures["gb_on_disk"] * 1e9 / figures["transitions"]
     own = [str(figures[f"resident_mb_{when}"]) for when in ("before_opening", "after_opening", "after_sampling")]
     rows = [
-        ["on the disk", f"{figures['gb_on_disk']:.2f} GB, {bytes_each:.0f} bytes a transition"],
+        ["on the disk", f"{figures['gb_on_disk']:.2f} GB, {bytes_each:.0f} bytes per transition"],
         ["opening, nothing of it in the page cache", f"{figures['opening_s']:.1f} s"],
         ["the process's own memory, before opening, after, after sampling", f"{', '.join(own)} MB"],
         ["page cache within the limit", f"{figures['limit']['page_cache_mb']:,} MB"],
@@ -230,12 +230,12 @@ def shards() -> str:
         return lambda row: ", ".join(short(row[f"processor_{unit}_{where}"]) for where in ("here", "in_shards"))
 
     rows = [
-        row("processor µs a step: here, in shards", processor("us_a_step")),
-        row("processor ms a batch: here, in shards", processor("ms_a_batch")),
+        row("processor µs per step: here, in shards", processor("us_a_step")),
+        row("processor ms per batch: here, in shards", processor("ms_a_batch")),
         row("steps a second", lambda row: f"{row['steps_a_second']:,.0f}"),
         row("batches a second, one at a time", lambda row: f"{row['batches_a_second_one_at_a_time']:.0f}"),
         row("batches a second, 4 ahead", lambda row: f"{row['batches_a_second_ahead']:.0f}"),
-        row("ms a batch, median (99 %)", lambda row: f"{short(row['batch_ms_median'])} ({row['batch_ms_99']:.0f})"),
+        row("ms per batch, median (99 %)", lambda row: f"{short(row['batch_ms_median'])} ({row['batch_ms_99']:.0f})"),
     ]
     return table(["", "one memory", *list(subjects)[1:]], rows)
 
