@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from figures import ROOT, result, table
+from figures import result, table
 from training_figures import speed_table
 
 MIB, GIB = 2**20, 2**30
@@ -17,7 +16,7 @@ def million() -> str:
     both = [result("million_breakout"), result("million_upndown")]
     grown = [f"{each['resident_bytes_over_bare_process'] / MIB:,.0f}" for each in both]
     rows = [
-        ["bytes a transition, everything counted", *(f"{each['bytes_a_transition']:.1f}" for each in both)],
+        ["bytes per transition, everything counted", *(f"{each['bytes_a_transition']:.1f}" for each in both)],
         ["resident memory over the bare process, MiB", *grown],
     ]
     for training in ("training", "training_with_cuda"):
@@ -38,7 +37,7 @@ def bench() -> str:
 
 def sampling() -> str:
     columns = {
-        "bytes a transition": ("bytes_per_transition", ".0f"),
+        "bytes per transition": ("bytes_per_transition", ".0f"),
         "`sample(32)`, µs": ("sample_us", ".0f"),
         "of the bare copy": ("sample_of_bare_copy", ".2f"),
         "`append` of 1 environment, µs": ("append_us", ".1f"),
@@ -88,43 +87,12 @@ def loading() -> str:
     return table(["batches", "learner", *waits, "an update, ms: `sample`", "loader", "alone"], rows)
 
 
-def threads() -> str:
-    rows = []
-    for game, row in result("threads")["read"].items():
-        name = "".join(map(str.capitalize, game.split("_")))
-        microseconds = [f"{row[key]:,.0f}" for key in ("threads_1", "threads_2", "bare_copy")]
-        rows.append([name, *microseconds, f"{row['two_threads_to_bare_copy']:.2f}"])
-    return table(["game", "one thread, µs", "two threads", "bare copy", "two threads to the bare copy"], rows)
-
-
 def append_beside_samplers() -> str:
     rows = []
     for samplers, row in result("threads")["append_beside_samplers"].items():
         rate = f"{row['batches_a_s']:,.0f}" if row["batches_a_s"] else ""
         rows.append([samplers, f"{row['median_us']:.0f}", f"{row['percentile_99_us']:.0f}", rate])
     return table(["samplers", "median", "99th percentile", "batches a second"], rows)
-
-
-def crash_count(name: str) -> int:
-    return sum(each.get(name, 0) for each in result("crashes")["tried"].values())
-
-
-def crashes() -> str:
-    tried = result("crashes")["tried"]
-    at_random = sum(each["kills"] for name, each in tried.items() if "random moment" in name)
-    counts = {
-        "SIGKILL at every operation of saving, of a memory in a folder from opening to closing, and of a log alone": (
-            crash_count("kills") - at_random
-        ),
-        "SIGKILL at a random moment of recording, sampling and flushing, in many processes, one after another, both "
-        "retentions": at_random,
-        "losses of power after every operation: unsynced bytes gone, there, or in part": crash_count("losses of power"),
-        "operations that failed, for good (ENOSPC) or once (EIO); a failed sync losing what it was to sync": (
-            crash_count("failed operations")
-        ),
-    }
-    heads = ["", "of", "left what was guaranteed, or the next state, and resumed"]
-    return table(heads, ([name, f"{count:,}", f"{count:,}"] for name, count in counts.items()))
 
 
 def saving() -> str:
@@ -138,32 +106,12 @@ def saving() -> str:
     return table(["", "seconds", "additional memory"], rows)
 
 
-def checkpoints() -> str:
-    figures = result("checkpoints")
-    median = {name: sorted(seconds)[len(seconds) // 2] for name, seconds in figures["saving"]["seconds"].items()}
-    setups = figures["training"]["setups"]
-    checkpoint = f"{median['checkpoint, what is new']:.2f} s instead of {median['checkpoint, all of the memory']:.2f}"
-    rows = [
-        ["first save of a million transitions", f"{median['memory, all of it']:.2f} s"],
-        ["10,000 new steps", f"{median['memory, what is new']:.2f} s"],
-        ["a checkpoint with the agent", checkpoint],
-    ]
-    for name, key in (
-        ("4,000 agent steps of DQN on Breakout, flushed every 5 seconds", "on disk, flushed every 5 s"),
-        ("the same with a checkpoint every 2,000 steps", "checkpoint every 2,000 steps"),
-    ):
-        low, high = setups[key]["wall_time_spread"]
-        times = f"{setups[key]['wall_time_to_nothing_saved']:.2f} times"
-        rows.append([name, f"{times} ({low:.2f} to {high:.2f} in three rounds)"])
-    return table(["", ""], rows, numbers_right=False)
-
-
 def fifty_million() -> str:
     figures = result("fifty_million")
     bytes_each = figures["gb_on_disk"] * 1e9 / figures["transitions"]
     own = [str(figures[f"resident_mb_{when}"]) for when in ("before_opening", "after_opening", "after_sampling")]
     rows = [
-        ["on the disk", f"{figures['gb_on_disk']:.2f} GB, {bytes_each:.0f} bytes a transition"],
+        ["on the disk", f"{figures['gb_on_disk']:.2f} GB, {bytes_each:.0f} bytes per transition"],
         ["opening, nothing of it in the page cache", f"{figures['opening_s']:.1f} s"],
         ["the process's own memory, before opening, after, after sampling", f"{', '.join(own)} MB"],
         ["page cache within the limit", f"{figures['limit']['page_cache_mb']:,} MB"],
@@ -188,7 +136,7 @@ def packing() -> str:
     slowest = sorted(sets["Atari-100k"]["names"], key=lambda name: frames[name]["ratio_to_bare_copy"])[-2:]
     rows = [*map(row, sets["the ten"]["names"]), mean("these ten", "the ten"), *map(row, slowest)]
     rows += [mean("all 26", "Atari-100k"), *map(row, sets["synthetic"]["names"])]
-    heads = ["bytes a frame", "of raw", "µs a batch", "to the bare copy", "µs to pack one, median", "mean"]
+    heads = ["bytes per frame", "of raw", "µs per batch", "to the bare copy", "µs to pack one, median", "mean"]
     return table(["frames", *heads], rows)
 
 
@@ -287,34 +235,14 @@ def shards() -> str:
         return lambda row: ", ".join(short(row[f"processor_{unit}_{where}"]) for where in ("here", "in_shards"))
 
     rows = [
-        row("processor µs a step: here, in shards", processor("us_a_step")),
-        row("processor ms a batch: here, in shards", processor("ms_a_batch")),
+        row("processor µs per step: here, in shards", processor("us_a_step")),
+        row("processor ms per batch: here, in shards", processor("ms_a_batch")),
         row("steps a second", lambda row: f"{row['steps_a_second']:,.0f}"),
         row("batches a second, one at a time", lambda row: f"{row['batches_a_second_one_at_a_time']:.0f}"),
         row("batches a second, 4 ahead", lambda row: f"{row['batches_a_second_ahead']:.0f}"),
-        row("ms a batch, median (99 %)", lambda row: f"{short(row['batch_ms_median'])} ({row['batch_ms_99']:.0f})"),
+        row("ms per batch, median (99 %)", lambda row: f"{short(row['batch_ms_median'])} ({row['batch_ms_99']:.0f})"),
     ]
     return table(["", "one memory", *list(subjects)[1:]], rows)
-
-
-def shard_kills() -> str:
-    path = ROOT / "tests" / "distributed.json"  # the benchmark's result has this name too
-    kinds = json.loads(path.read_text(encoding="utf-8"))["kinds"]
-    rows = []
-    for name, key in (
-        ("actor", "actor"),
-        ("shard in RAM", "shard_in_ram"),
-        ("shard with `directory`, flushed every second", "shard_on_disk"),
-        ("node", "node"),
-        ("learner, saved every 200 steps", "learner"),
-    ):
-        row = kinds[key]
-        part = row.get("largest_part_of_the_promise_lost")
-        lost = f"{row['steps_lost_median']:.0f} ({row['steps_lost_most']:,})"
-        back = f"{row['seconds_until_back_median']:.1f} ({row['seconds_until_back_most']:.1f})"
-        rows.append([name, str(row["kills"]), lost, "-" if part is None else f"{100 * part:.0f} %", back])
-    heads = ["kills", "steps lost, median (most)", "largest part of the bound", "seconds until back, median (most)"]
-    return table(["killed (`tests/distributed.json`)", *heads], rows)
 
 
 def make_train() -> str:
@@ -346,11 +274,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "learners_n_step": partial(learners, "n_step", "3 steps"),
     "learners_sequences": partial(learners, "sequences", "sequences of 80"),
     "loading": loading,
-    "threads": threads,
     "append_beside_samplers": append_beside_samplers,
-    "crashes": crashes,
     "saving": saving,
-    "checkpoints": checkpoints,
     "fifty_million": fifty_million,
     "packing": packing,
     "drop_ins": drop_ins,
@@ -360,7 +285,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "environments": environments,
     "vector_environments": vector_environments,
     "shards": shards,
-    "shard_kills": shard_kills,
     "make_train": make_train,
     "ten_games": ten_games,
 }

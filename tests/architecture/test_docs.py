@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import itertools
+import multiprocessing
 import re
 import runpy
 from pathlib import Path
@@ -67,7 +68,18 @@ def anchors_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.fixture
+def forked_workers():
+    """An example's classes are in no module that a spawned process could import; other tests may change the default."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    if "fork" in multiprocessing.get_all_start_methods():
+        multiprocessing.set_start_method("fork", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
+
+
 @pytest.mark.parametrize("page", [page for page in WITH_CODE if blocks_of(page)], ids=lambda page: page.stem)
+@pytest.mark.usefixtures("forked_workers")
 def test_the_examples_of_a_page_run_one_after_the_other_and_print_what_their_comments_say(
     page, tmp_path, monkeypatch, capsys
 ):

@@ -90,7 +90,7 @@ std::size_t read_some(int descriptor, std::uint64_t offset, std::uint8_t* target
 SegmentFile::SegmentFile(const std::string& path)
     // As file_system.py opens files: a link is not followed, and a pipe does not wait for its other end.
     : path_(path), descriptor_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)) {
-    struct stat opened {};
+    struct stat opened{};
     if (descriptor_ < 0 || fstat(descriptor_, &opened) != 0 || !S_ISREG(opened.st_mode)) {
         const int error = errno;
         const bool is_no_file = descriptor_ < 0 ? error == ELOOP : !S_ISREG(opened.st_mode);

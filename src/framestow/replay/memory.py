@@ -431,7 +431,7 @@ class ReplayMemory(MemoryProperties, Closing):
         ((16, 5, 4, 2, 2), {1.0})
 
         Each sequence starts at a transition that the sampler draws. Its steps are single steps for any ``n_step``, up
-        to the newest one. docs/sampling.md has the settings of R2D2 and DreamerV3.
+        to the newest one. docs/recurrent-and-world-models.md has the settings of R2D2 and DreamerV3.
 
         Arguments:
             batch_size: Number of sequences.

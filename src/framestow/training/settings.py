@@ -71,7 +71,7 @@ class Settings:
     game: str = setting("", "Name of the Atari game: Breakout, MsPacman, SpaceInvaders, …")
     recipe: RecipeName = setting(
         DEFAULT_RECIPE,
-        f"Named values for the other options: {', '.join(RECIPES)} (docs/training.md). Options given beside it win.",
+        f"Named values for the other options: {', '.join(RECIPES)} (docs/training.md). Your options override it.",
     )
     preset: PresetName = setting(
         FROM_RECIPE,

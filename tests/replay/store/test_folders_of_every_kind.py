@@ -1,4 +1,4 @@
-"""Folders with each file missing, damaged, empty, foreign or older: what four calls do there, as in docs/saving.md."""
+"""Folders with each file missing, damaged, empty, foreign or older: what four calls do there."""
 
 from __future__ import annotations
 
@@ -26,10 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
 ]
 
-DOCS = Path(__file__).parents[3] / "docs" / "saving.md"
-HEADING = "| the folder | `directory=` | `save` of another memory | `open` | `load` |"
-
-# What a call did, in the words of docs/saving.md.
+# What a call did.
 NEW, RESUMED, SAVED, OPENED, LOADED = "new memory", "resumes", "saves", "opens", "loads"
 NOTHING = "no memory"
 REPAIR = "repair"
@@ -359,10 +356,3 @@ def test_a_skipped_block_of_steps_is_counted_and_its_file_is_logged(stores, tmp_
     assert f"{report.skipped_transitions:,} transitions are lost" in str(report)
     (line,) = caplog.messages
     assert line.startswith(f"a damaged block of steps is skipped: {folder / STEPS}: block 0 of track 0 at offset 64")
-
-
-def test_the_documentation_has_the_same_table():
-    lines = DOCS.read_text().partition(HEADING)[2].splitlines()[2:]
-    rows = [line.strip("| ").split(" | ") for line in lines[: lines.index("")]]
-
-    assert {name: row.outcomes for name, row in TABLE.items()} == {name: tuple(cells) for name, *cells in rows}

@@ -54,7 +54,7 @@ def prune(folder: Path) -> None:
 
 
 WHOLE = {
-    "inspect": lambda folder: inspect_memory(folder)[1].close(),
+    "inspect": inspect_memory,
     "verify": verify_store,
     "load": lambda folder: read_all(ReplayMemory.load(folder)),
     "open": lambda folder: read_all(ReplayMemory.open(folder)),

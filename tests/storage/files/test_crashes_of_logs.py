@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from framestow.storage.files.block_log import BlockLogWriter
+from framestow.storage.files.file_system import finished_name
 from oracles.failing_disk import FailingDisk
 from oracles.log_workload import (
     FILE_BYTES,
@@ -99,7 +100,9 @@ def test_a_writer_continues_after_any_failed_operation(every, error, lasting, tm
             for commit in range(COMMITS_BEFORE + 1, COMMITS_BEFORE + COMMITS + 1):
                 raised = error_of(make_commit, folder, writer, commit, disk)
                 if raised is not None:
-                    assert (error, str(disk.failed.path)) == (raised.errno, str(raised.filename))
+                    failed = disk.failed.path
+                    named = failed.with_name(finished_name(failed.name) or failed.name)
+                    assert (error, str(named)) == (raised.errno, str(raised.filename))
                     after_error, blocks = found(folder)
                     assert last <= after_error <= commit
                     assert blocks_at(after_error) == blocks
