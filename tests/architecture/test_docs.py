@@ -16,9 +16,10 @@ ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
 API = sorted((ROOT / "docs" / "api").glob("*.md"))
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
+LIBRARIES = sorted((ROOT / "docs" / "libraries").glob("*.md"))  # test_pages_of_libraries.py runs their code
 TOP_PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
-PAGES = [*TOP_PAGES, ROOT / "benchmarks" / "README.md", *DOCS, *DECISIONS, *API]
-WITH_CODE = [page for page in [ROOT / "README.md", *DOCS] if page.name != "libraries.md"]  # test_libraries_page.py
+PAGES = [*TOP_PAGES, ROOT / "benchmarks" / "README.md", *DOCS, *LIBRARIES, *DECISIONS, *API]
+WITH_CODE = [ROOT / "README.md", *DOCS]
 INTEGRATIONS = [
     f"integrations.{library}"
     for library in ("classic", "cleanrl", "gymnasium", "stable_baselines3", "tianshou", "torchrl")
@@ -111,12 +112,12 @@ def test_the_readme_has_no_link_that_breaks_on_pypi():
     assert sum(in_this_checkout(link).endswith(".png") for link in links) == 6
 
 
-def test_the_lines_that_the_readme_changes_are_those_of_the_page_of_drop_ins():
+def test_the_lines_that_the_readme_changes_are_those_of_the_page_of_the_drop_in():
     [change] = re.findall(r"```diff\n(.*?)```", text_of(ROOT / "README.md"), re.DOTALL)
-    new = [line.removeprefix("+") for line in change.splitlines() if line.startswith("+")]
+    lines = text_of(ROOT / "docs" / "libraries" / "stable-baselines3.md").splitlines()
 
-    assert len(new) == 2
-    assert [line for line in new if line not in text_of(ROOT / "docs" / "libraries.md").splitlines()] == []
+    assert sum(line.startswith("+") for line in change.splitlines()) == 2
+    assert [line for line in change.splitlines() if line not in lines and line] == []
 
 
 def test_the_site_links_the_repository_of_the_package():
@@ -174,19 +175,21 @@ def test_every_link_of_a_page_leads_to_a_file_and_a_heading(page):
 def test_the_index_links_every_page():
     linked = set(re.findall(r"\]\(([\w-]+\.md|\w+/index\.md)\)", text_of(ROOT / "docs" / "index.md")))
 
-    assert linked == {page.name for page in DOCS} - {"index.md"} | {"api/index.md", "decisions/index.md"}
+    folders = {"api/index.md", "decisions/index.md", "libraries/index.md"}
+    assert linked == {page.name for page in DOCS} - {"index.md"} | folders
 
 
-def test_the_index_of_decisions_links_every_page_of_them():
-    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", text_of(ROOT / "docs" / "decisions" / "index.md")))
+@pytest.mark.parametrize("pages", [DECISIONS, LIBRARIES, API], ids=["decisions", "libraries", "api"])
+def test_the_index_of_a_folder_links_every_page_of_it(pages):
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", text_of(pages[0].parent / "index.md")))
 
-    assert linked == {page.name for page in DECISIONS} - {"index.md"}
+    assert linked == {page.name for page in pages} - {"index.md"}
 
 
 def test_the_navigation_of_the_site_has_every_page():
     listed = set(re.findall(r"^ +- ([\w/-]+\.md)$", text_of(ROOT / "mkdocs.yml"), re.MULTILINE))
 
-    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*DOCS, *API, *DECISIONS]}
+    assert listed == {page.relative_to(ROOT / "docs").as_posix() for page in [*DOCS, *LIBRARIES, *API, *DECISIONS]}
 
 
 def test_the_api_pages_have_every_public_name_and_no_other():
@@ -214,7 +217,7 @@ def test_a_drawing_is_what_its_code_draws(name):
     assert drawings[name]() == text_of(ROOT / "docs" / "drawings" / f"{name}.svg")
 
 
-@pytest.mark.parametrize("page", DOCS + TOP_PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", DOCS + LIBRARIES + TOP_PAGES, ids=lambda page: page.stem)
 def test_a_list_or_a_table_begins_behind_an_empty_line(page):
     """The site needs the line; GitHub does not."""
     lines = without_code(text_of(page)).splitlines()
@@ -242,7 +245,7 @@ def test_every_path_that_a_page_names_exists(page):
 def test_every_page_that_the_code_names_exists():
     code = [path for folder in ("src", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.[ch]pp")]
     code += [path for folder in ("src", "tests", "benchmarks", "examples") for path in (ROOT / folder).rglob("*.py")]
-    named = {page for path in code for page in re.findall(r"docs/[\w-]+\.md", text_of(path))}
+    named = {page for path in code for page in re.findall(r"docs/(?:libraries/)?[\w-]+\.md", text_of(path))}
 
     assert named
     assert [page for page in sorted(named) if not (ROOT / page).exists()] == []

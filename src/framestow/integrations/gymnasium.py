@@ -14,7 +14,7 @@ vector environments: none                              ``VectorFrameStack(env, 4
 =====================================================  =================================================
 
 Observations equal those of the old wrapper at every step. They share their frames, even after conversion to
-arrays. In a ``ReplayMemory`` they take a hundredth of the bytes (docs/libraries.md).
+arrays. In a ``ReplayMemory`` they take a hundredth of the bytes (docs/libraries/gymnasium.md).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     DQN("CnnPolicy", env)                                    # before
     DQN("CnnPolicy", env, replay_buffer_class=ReplayBuffer)  # after
 
-With the same seed, the agent learns the same weights, bit for bit. docs/libraries.md has measurements and differences.
+With the same seed, the agent learns the same weights, bit for bit. docs/libraries/stable-baselines3.md has differences.
 
 =====================  ==========================================================================================
 ``ReplayBuffer``       for all off-policy algorithms, array or Dict observations, any number of environments

@@ -1,6 +1,6 @@
 """Import datasets of other libraries into a memory, and export a memory as a Minari dataset.
 
-Minari needs the extra ``framestow[offline]``. docs/libraries.md has examples.
+Minari needs the extra ``framestow[offline]``. docs/libraries/logged-data.md has examples.
 
 ======================  ===========================================================================
 ``MinariData``          a Minari dataset: ``MinariData.open(folder).import_into(memory)``

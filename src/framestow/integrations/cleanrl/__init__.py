@@ -16,7 +16,7 @@ this one returns the true last observation.
 ===========================  =====================================================================================
 
 Tested with the scripts of CleanRL 2.0.0b1, which pins Gymnasium 0.29.1, and with the buffer of Stable-Baselines3 2.0.0
-that they used before. docs/libraries.md has measurements, differences, and notes for newer versions of Gymnasium.
+that they used before. docs/libraries/cleanrl.md has differences, and notes for newer versions of Gymnasium.
 """
 
 from framestow.errors import MissingExtraError

@@ -6,7 +6,7 @@
     from framestow.integrations.tianshou import VectorReplayBuffer  # after
 
 The buffers subclass Tianshou's buffers of the same names. They take the same arguments and draw the same indices from
-the same generators. docs/libraries.md has measurements and differences.
+the same generators. docs/libraries/tianshou.md has differences.
 
 =================================  =============================================
 ``ReplayBuffer``                   for one environment

@@ -6,7 +6,7 @@
     TensorDictReplayBuffer(storage=FramestowStorage(1_000_000), batch_size=32)   # after
 
 Samples equal those of a ``LazyTensorStorage``, bit for bit. Needs the extra ``framestow[torchrl]``. Tested with torchrl
-0.14.1 and tensordict 0.14.3, priorities with PyTorch 2.14. docs/libraries.md has measurements and differences.
+0.14.1 and tensordict 0.14.3, priorities with PyTorch 2.14. docs/libraries/torchrl.md has differences.
 """
 
 from framestow.integrations.tested_versions import warn_of_untested_version
