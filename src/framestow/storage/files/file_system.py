@@ -337,7 +337,7 @@ def write_atomically(path: Path, content: bytes, files: FileSystem = DISK, *, is
         files.replace(new, path)
     except BaseException as error:
         remove_if_possible(new, files)
-        if isinstance(error, OSError) and error.filename is not None:
+        if isinstance(error, OSError) and str(error.filename) == str(new):
             error.filename, error.filename2 = str(path), None  # a caller does not know the temporary file
         raise
     if is_durable:
