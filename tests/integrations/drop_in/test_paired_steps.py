@@ -128,22 +128,6 @@ def test_an_end_without_a_flag_is_detected_and_no_stack_crosses_it():
     assert_gives_back(steps, play.rows)
 
 
-@pytest.mark.parametrize("padding", ["first_frame", "zeros"])
-def test_a_next_observation_from_the_next_episode_is_restored(padding):
-    play, steps = distinct_play(padding=padding), fed(FrameSpec((4, 32, 33)))
-    for _ in range(3 * ROWS):
-        play.step(steps, shows_next_episode=True)
-    shown = [row for row in play.rows if (row[4] & (row[3] != moved_on(row)).any(axis=(1, 2, 3))).any()]
-    assert len(shown) > 3
-    assert steps.memory.stack == 4
-    assert_gives_back(steps, play.rows)
-
-
-def moved_on(row):
-    observation, after = row[0], row[3]
-    return np.concatenate([observation[:, 1:], after[:, -1:]], axis=1)
-
-
 def transitions_between(rows):
     return [(number, rows[number + 1][0], rows[number][3]) for number in range(len(rows) - 1)]
 
@@ -211,32 +195,6 @@ def test_images_of_a_dict_are_stored_as_single_frames_and_all_keys_are_restored(
                 np.testing.assert_array_equal(part[key], came[key])
 
 
-def test_a_dict_of_stacks_is_stored_as_single_frames_of_each():
-    play, steps = distinct_play(), fed({"camera": FrameSpec((4, 32, 33)), "depth": FrameSpec((4, 32, 33))})
-    rows = []
-    for _ in range(ROWS):
-        recorded = Recorded()
-        play.step(recorded)
-        camera, action, reward, after, *ends = recorded.row
-        rows.append(({"camera": camera, "depth": camera // 2}, {"camera": after, "depth": after // 2}))
-        steps.add(rows[-1][0], action, reward, rows[-1][1], *ends)
-    assert [frame.shape for frame in steps.memory.inner.settings.frame.frame_specs] == [(32, 33), (32, 33)]
-    batch = steps.transitions(steps.indices(ROWS - 1, [0, 1]))
-    np.testing.assert_array_equal(batch.next_observation["depth"], rows[-1][1]["depth"])
-
-
-def test_stacks_of_scaled_pixels_are_stored_as_single_frames():
-    play, steps = distinct_play(), fed(FrameSpec((4, 32, 33), np.float32, is_scaled=True))
-    frame = play.frame
-    play.frame = lambda: frame() / np.float32(255)
-    play.stacks = [play.first() for _ in range(2)]
-    for _ in range(3 * ROWS):
-        play.step(steps)
-
-    assert (32, 33) == steps.memory.inner.settings.frame.shape
-    assert_gives_back(steps, play.rows)
-
-
 @pytest.mark.parametrize("frame_stack", [None, 1, 3])
 def test_colours_are_restored_whatever_frame_stack_takes_them_for(frame_stack):
     steps, nobody = fed(FrameSpec((32, 33, 3)), num_envs=1, frame_stack=frame_stack), np.zeros(1, bool)
@@ -264,16 +222,3 @@ def test_single_frames_are_stacked_by_a_memory_with_stack(is_end_told):
         if number == ROWS:
             steps = pickle.loads(pickle.dumps(steps))
     assert_gives_back(steps, rows)
-
-
-def test_a_buffer_pickled_in_mid_episode_resumes():
-    play, steps = distinct_play(), fed(FrameSpec((4, 32, 33)), threads=2)
-    for _ in range(ROWS // 2):
-        play.step(steps)
-    steps = pickle.loads(pickle.dumps(steps))
-    assert steps.memory.inner.settings.threads == 2
-    num_episodes = len(list(steps.memory.episodes()))
-    told = sum(int((row[4] | row[5]).sum()) for row in play.rows[-1:])
-    play.step(steps)
-    assert len(list(steps.memory.episodes())) == num_episodes + told
-    assert_gives_back(steps, play.rows)

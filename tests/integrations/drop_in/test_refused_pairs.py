@@ -115,18 +115,3 @@ def test_ctrl_c_at_any_line_leaves_a_complete_row_or_none_and_the_next_row_conti
     finally:
         signal.signal(signal.SIGINT, before)
     assert {0, 1} == set(outcomes)
-
-
-def test_arrays_of_any_order_and_reused_arrays_are_restored():
-    play, steps, rows = NumberedStacks(), fed(), []
-    reused = np.zeros((ENVS, 2, 5), np.uint8)
-    for number in range(ROWS):
-        rows.append(play.row())
-        observations, action, reward, after, *ends = rows[-1]
-        reused[...] = after
-        read_only = np.asfortranarray(observations)
-        read_only.flags.writeable = False
-        strided = np.repeat(observations, 2, axis=2)[:, :, ::2]
-        steps.add((read_only, strided)[number % 2], action, reward, reused, *ends)
-        reused[...] = 255
-    assert_holds(steps, rows)

@@ -3,8 +3,6 @@
 Theirs is Stable-Baselines3's: the scripts imported it, and ``cleanrl_utils.buffers`` is made of it.
 """
 
-import pickle
-
 import numpy as np
 import pytest
 import torch
@@ -132,15 +130,3 @@ def test_other_attributes_used_by_scripts_exist():
     assert ours.memory.report().transitions == 6
     ours.reset()
     assert ours.size() == 0
-
-
-def test_a_pickled_buffer_resumes_with_the_same_steps():
-    play, ours = Play(24, terminated=0.2), ReplayBuffer(16, STACKS, FOUR, "cpu", **AS_DQN_ATARI)
-    for _ in range(20):
-        ours.add(*as_dqn_atari(play.step()))
-    other = pickle.loads(pickle.dumps(ours))
-    for _ in range(5):
-        step = as_dqn_atari(play.step())
-        ours.add(*step)
-        other.add(*step)
-    assert_draw_the_same(ours, other, 25)

@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from stable_baselines3 import DQN, SAC
+from stable_baselines3 import DQN
 from stable_baselines3 import HerReplayBuffer as TheirBuffer
 from stable_baselines3.common.buffers import DictReplayBuffer as TheirDictBuffer
 from stable_baselines3.common.env_util import make_vec_env
@@ -157,27 +157,6 @@ def assert_same_weights(theirs, ours):
     assert list(expected) == list(actual)
     for name, weights in expected.items():
         assert torch.equal(weights, actual[name]), name
-
-
-@pytest.mark.parametrize(
-    ("algorithm", "num_envs", "kind", "settings"),
-    [
-        (DQN, 1, "bits", {}),
-        pytest.param(DQN, 2, "pictures", {"goal_selection_strategy": "final"}, marks=pytest.mark.exhaustive),
-        pytest.param(DQN, 3, "infos", {"copy_info_dict": True}, marks=pytest.mark.exhaustive),
-        pytest.param(SAC, 2, "box actions", {"n_sampled_goal": 2}, marks=pytest.mark.exhaustive),
-    ],
-)
-@pytest.mark.filterwarnings("ignore:The number of environments used is greater")
-def test_training_gives_the_same_weights_bit_for_bit(algorithm, num_envs, kind, settings):
-    theirs, ours = (
-        trained(buffer_class, algorithm, num_envs, 200, kind, **settings)
-        for buffer_class in (TheirBuffer, HerReplayBuffer)
-    )
-
-    assert isinstance(ours.replay_buffer, HerReplayBuffer)
-    assert ours.replay_buffer.full
-    assert_same_weights(theirs, ours)
 
 
 @pytest.mark.parametrize("truncates", [True, pytest.param(False, marks=pytest.mark.exhaustive)])

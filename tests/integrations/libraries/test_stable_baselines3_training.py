@@ -4,7 +4,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import ale_py
 import gymnasium
 import numpy as np
 import pytest
@@ -12,7 +11,7 @@ import torch
 from gymnasium import spaces
 from stable_baselines3 import DQN, SAC
 from stable_baselines3.common import buffers
-from stable_baselines3.common.env_util import make_atari_env, make_vec_env
+from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
 from framestow.integrations.stable_baselines3 import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
@@ -129,33 +128,6 @@ def test_training_gives_the_same_weights_bit_for_bit(algorithm, their_class, our
 
     assert isinstance(ours.replay_buffer, our_class)
     assert_same_weights(theirs, ours)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("num_envs", [1, 4])
-def test_dqn_on_breakout_gives_the_same_weights_bit_for_bit(num_envs):
-    def trained_on_breakout(replay_buffer_class):
-        env = make_atari_env("BreakoutNoFrameskip-v4", n_envs=num_envs, seed=3)
-        model = DQN(
-            "CnnPolicy",
-            VecFrameStack(env, 4),
-            buffer_size=1200,
-            learning_starts=400,
-            batch_size=16,
-            train_freq=8,
-            target_update_interval=200,
-            replay_buffer_class=replay_buffer_class,
-            device="cpu",
-            seed=7,
-        )
-        return model.learn(2000)
-
-    gymnasium.register_envs(ale_py)
-    ours = trained_on_breakout(ReplayBuffer)
-
-    assert ours.replay_buffer.full
-    assert ours.replay_buffer.memory.stack == 4
-    assert_same_weights(trained_on_breakout(None), ours)
 
 
 @pytest.mark.exhaustive

@@ -300,19 +300,6 @@ def test_obs_reads_as_an_array_of_all_slots():
         _ = ours.obs.depth
 
 
-def test_hasnull_unpacks_no_frame(monkeypatch):
-    both = BesideOneAnother({"env_stacks": True}, 2)
-    for _ in range(SIZE):
-        both.add(np.arange(2))
-    unpacked = []
-    monkeypatch.setattr(type(both.ours.memory), "get", lambda *args: unpacked.append(args))
-
-    assert both.ours.hasnull() is both.theirs.hasnull() is False
-    both.theirs.rew[3] = both.ours.rew[3] = np.nan
-    assert both.ours.hasnull() is both.theirs.hasnull() is True
-    assert not unpacked
-
-
 def test_hasnull_finds_nan_in_an_observation():
     buffer = packed.ReplayBuffer(5)
     frames = np.zeros((4, 3), np.float32)
@@ -482,18 +469,6 @@ CALLS = {
 @pytest.mark.parametrize(("call", "name"), each_argument(CALLS))
 def test_a_wrong_argument_is_refused_with_its_value(call, name):
     assert_wrong_values_are_refused(call, name)
-
-
-def test_reading_episodes_of_any_length_leaves_few_pooled_arrays():
-    play, buffer = Play(0, 1, env_stacks=True), packed.ReplayBuffer(1000, frame_stack=DEPTH)
-    for _ in range(1000):
-        buffer.add(play.step([0])[0], buffer_ids=[0])
-
-    for length in range(100, 1000, 50):
-        assert len(buffer[np.arange(length)].obs) == length
-
-    frame_bytes = 30
-    assert buffer.memory.report().parts["output pool"] <= 8 * 64 * 2 * DEPTH * frame_bytes
 
 
 @pytest.mark.parametrize("way", [WAYS[0], WAYS[6], {"env_stacks": False}], ids=str)

@@ -27,8 +27,8 @@ def weights(module, *told, **how):
     return torch.nn.utils.parameters_to_vector(algorithm.policy.parameters()).detach(), buffer
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("n_step", ["1", "3"])
+@pytest.mark.slow
+@pytest.mark.parametrize("n_step", [pytest.param("1", marks=pytest.mark.exhaustive), "3"])
 def test_training_on_breakout_gives_the_same_weights_bit_for_bit_also_after_the_ring_is_full(n_step):
     module, told = example(), ["--steps", "600", "--capacity", "300", "--n-step", n_step]
     theirs, _ = weights(module, *told, buffer_class=tianshou.VectorReplayBuffer)
