@@ -26,25 +26,6 @@ def lengths(memory):
     return [len(episode) for episode in memory.episodes()]
 
 
-def test_a_single_environment_needs_no_axis():
-    memory = ReplayMemory(10, STACKS, NUM_ACTIONS, extras={"log_prob": np.float32})
-    memory.add(stacked(1, 1, 1, 1), 3, 0.5, stacked(1, 1, 1, 2), False, False, extras={"log_prob": -1.5})
-    memory.add(stacked(1, 1, 1, 2), 4, 1.5, stacked(1, 1, 2, 3), False, np.True_, extras={"log_prob": -2.5})
-
-    batch = memory.get([0, 1])
-    assert [[1, 1, 1, 1], [1, 1, 1, 2]] == batch.observation[..., 0, 0].tolist()
-    assert [[1, 1, 1, 2], [1, 1, 2, 3]] == batch.next_observation[..., 0, 0].tolist()
-    assert [3, 4] == batch.action.tolist()
-    assert [-1.5, -2.5] == batch.extras["log_prob"].tolist()
-    assert [False, True] == batch.truncated.tolist()
-
-
-def test_a_single_environment_of_several_is_named_by_its_number():
-    memory = ReplayMemory(10, SPACE, NUM_ACTIONS, num_envs=3)
-    add(memory, (1, 1), (1, 2), env_ids=2)
-    assert [False, False, True] == memory.open_episodes.tolist()
-
-
 @pytest.mark.parametrize("settings", [{"stack": 2}, {}])
 def test_a_truncated_episode_bootstraps_from_its_true_last_observation(settings):
     memory = ReplayMemory(10, FrameSpec(FRAME) if settings else SPACE, NUM_ACTIONS, **settings)
@@ -91,34 +72,6 @@ def test_the_first_step_may_be_in_the_middle_of_an_episode():
     batch = memory.sample(1)
     assert [5, 6, 7, 8] == batch.observation[0, :, 0, 0].tolist()
     assert [6, 7, 8, 9] == batch.next_observation[0, :, 0, 0].tolist()
-
-
-@pytest.mark.parametrize(
-    ("settings", "given", "message"),
-    [
-        (
-            {"observation_space": FrameSpec(FRAME), "stack": 4},
-            FRAME,
-            r"leave out stack= \(it stacks frames of that space\)",
-        ),
-        (
-            {"observation_space": FrameSpec(FRAME), "stack": 4},
-            (3, *FRAME),
-            r"has shape \(3, 32, 33\): one environment takes \(4, 32, 33\), and n environments \(n, 4, 32, 33\)",
-        ),
-        ({"observation_space": STACKS}, FRAME, r"has shape \(32, 33\): one environment takes \(4, 32, 33\)"),
-        (
-            {"observation_space": STACKS},
-            (7, 7),
-            r"has shape \(7, 7\): one environment takes \(4, 32, 33\), and n .*several environments along a first axis",
-        ),
-    ],
-)
-def test_observations_of_another_shape_are_refused(settings, given, message):
-    memory = ReplayMemory(20, action_space=NUM_ACTIONS, **settings)
-    with pytest.raises(InvalidStepError, match=message):
-        memory.add(np.zeros(given, np.uint8), 0, 0.0, np.zeros(given, np.uint8), False, False)
-    assert 0 == len(memory)
 
 
 REFUSED = {
@@ -188,25 +141,6 @@ def test_a_closed_memory_in_a_directory_takes_no_step(tmp_path):
         add(memory, (1, 1), (1, 2))
     with pytest.raises(ClosedMemoryError):
         add(memory, (1, 2), (2, 3))
-
-
-@pytest.mark.parametrize("settings", [{"retention": "random"}, {"max_bytes": "1 MiB"}, {"storage": "raw"}])
-def test_every_kind_of_memory_takes_the_environments_space(settings):
-    memory = ReplayMemory(2_000, STACKS, NUM_ACTIONS, **settings)
-    add(memory, (1, 1, 1, 1), (1, 1, 1, 2))
-    add(memory, (5, 6, 7, 8), (1, 2, 3, 4))
-    batch = memory.get(memory.sampleable_indices())
-    assert [[1, 1, 1, 2], [1, 2, 3, 4]] == batch.next_observation[..., 0, 0].tolist()
-
-
-def test_add_continues_an_episode_that_begin_and_append_began():
-    memory = ReplayMemory(20, FrameSpec(FRAME), NUM_ACTIONS, stack=2)
-    memory.begin(stacked(1))
-    memory.append([0], [0.0], [False], [False], stacked(2))
-    add(memory, (1, 2), (2, 3))
-    memory.append([0], [0.0], [False], [False], stacked(4))
-    assert [3] == lengths(memory)
-    assert [3, 4] == memory.observations()[0, :, 0, 0].tolist()
 
 
 def test_numbers_in_a_dict_are_stored():

@@ -7,12 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError, InvalidStepError
+from framestow.errors import DamagedDataError, InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.step_fields import ExtrasSpec
-from framestow.replay.store.repair import repair_store
-from framestow.replay.store.verify import verify_store
 
 FRAME = FrameSpec((2, 3))
 FRAMES = np.zeros((2, 2, 3), np.uint8)
@@ -187,47 +185,6 @@ def test_the_order_of_declaration_does_not_matter():
     assert ExtrasSpec.from_declared(declared) == ExtrasSpec.from_declared(dict(reversed(declared.items())))
 
 
-def test_a_folder_is_resumed_with_the_same_extras_only(tmp_path):
-    folder = {"directory": tmp_path / "memory", "capacity": 10_000, "flush_every": None}
-    with played(1100, **folder):
-        pass
-
-    for declared, message in (
-        (None, "extras is 'none': the memory in"),
-        (COLUMNS | {"more": np.int8}, "extras is 'is_greedy bool, log_prob float32, more int8, state float64 2x3"),
-        (
-            COLUMNS | {"visits": np.int32},
-            "extras is 'is_greedy bool, log_prob float32, state float64 2x3, visits int32'",
-        ),
-    ):
-        with pytest.raises(IncompatibleError, match=re.escape(message)):
-            memory_with(declared, **folder)
-
-    with memory_with(**folder) as memory:
-        assert_holds_what_was_played(memory)
-        memory.begin(FRAMES)
-        append(memory, values_at(1100))
-        assert_holds_what_was_played(memory)
-
-
-def test_steps_with_extras_are_verified_and_repaired_like_others(tmp_path):
-    folder = tmp_path / "memory"
-    with played(3000, directory=folder, capacity=10_000, flush_every=None, frames_per_segment=64):
-        pass
-    assert not verify_store(folder).findings
-    log = max(folder.glob("steps*"), key=lambda path: path.stat().st_size)
-    damaged = bytearray(log.read_bytes())
-    damaged[len(damaged) // 2] ^= 0xFF
-    log.write_bytes(damaged)
-
-    assert verify_store(folder).findings
-    repair_store(folder)
-
-    repaired = ReplayMemory.load(folder)
-    assert 0 < len(repaired) < 6000
-    assert_holds_what_was_played(repaired)
-
-
 def test_saved_extras_of_another_shape_are_reported_as_damage(tmp_path):
     memory = played(3)
     arrays = memory.inner.steps.state()
@@ -237,18 +194,6 @@ def test_saved_extras_of_another_shape_are_reported_as_damage(tmp_path):
         DamagedDataError, match=re.escape("extra.state has shape (6, 1, 3): these slots need (6, 2, 3)")
     ):
         memory_with().inner.steps.restore(arrays, lambda _: None)
-
-
-def test_an_episode_has_its_extras():
-    memory = played(20, capacity=25)
-
-    episodes = list(memory.episodes())
-
-    assert 4 == len(episodes)
-    for episode in episodes:
-        for row, index in enumerate(episode.indices.tolist()):
-            for name, values in values_at(index // 2).items():
-                np.testing.assert_array_equal(values[index % 2], episode.extras[name][row])
 
 
 def test_the_bytes_of_extras_are_reported():

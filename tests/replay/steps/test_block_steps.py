@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from framestow.replay.eviction import RandomRetention, segment_frames
 from framestow.replay.steps.block_steps import BlockSteps
@@ -58,63 +57,6 @@ def test_ages_are_geometric_by_segments():
     assert chi_square(counts, chances) < chi_square_bound(60)
 
 
-def test_evictions_are_uniform_over_sealed_segments_of_environments_with_different_rates():
-    step_store = blocks(16 * 23 + 3 * 4, 3, 4, 16)
-    evicted_segments = evictions(step_store, 60_000, [[0, 1, 2], [0, 1], [0]])
-
-    # Replay with plain lists: the candidates are the sealed segments in the order of their first frames.
-    ranks = ranks_among_sealed(evicted_segments, step_store, [[0, 1, 2], [0, 1], [0]], 60_000)
-
-    sixteenths = (16 * np.array(ranks)).astype(int)
-    assert chi_square(np.bincount(sixteenths, minlength=16)) < chi_square_bound(15)
-
-
-def ranks_among_sealed(evicted_segments, step_store: BlockSteps, env_ids, num_steps: int) -> list[float]:
-    """Return, for each eviction, a random number within its candidate's share of 0 to 1; these are uniform."""
-    random = np.random.default_rng(1)
-    newest, stored, ranks, remaining = [0, 0, 0], [(0, 0), (1, 0), (2, 0)], [], iter(evicted_segments)
-    num_stored, frames = 0, step_store.segment_frames
-    for number in range(num_steps):
-        those = env_ids[number % len(env_ids)]
-        while num_stored + len(those) > step_store.capacity:
-            sealed = [key for key in stored if (key[1] + 1) * frames <= newest[key[0]] - step_store.stack + 1]
-            gone = next(remaining)
-            ranks.append((sealed.index(gone) + random.random()) / len(sealed))
-            stored.remove(gone)
-            num_stored -= frames
-        for env_id in those:
-            newest[env_id] += 1
-            num_stored += 1
-            if newest[env_id] % frames == 0:
-                stored.append((env_id, newest[env_id] // frames))
-    assert next(remaining, None) is None
-    return ranks
-
-
-def test_old_segments_have_a_chance_to_stay():
-    step_store = blocks(16 * 20 + 3, 1, 4, 16)
-    evictions(step_store, 3 * 323, [[0]])
-
-    # Each segment of the first third is one of 20 candidates for 40 rounds, and survives with probability 0.13.
-    assert step_store.sampleable_indices()[0] < 323
-
-
-@pytest.mark.parametrize("stack", [1, 4])
-def test_next_to_an_evicted_segment_a_stack_of_transitions_is_not_sampleable(stack):
-    step_store = blocks(10_000, 1, stack, 32)
-    evictions(step_store, 200, [[0]])
-    num_sampleable = len(step_store)
-
-    [(env_id, first, before)] = step_store.evict_next()
-
-    num_neighbours = int(first > 0) + stack - 1
-    assert (0, 32) == (env_id, before - first)
-    assert num_sampleable - 32 - num_neighbours == len(step_store)
-    lost = np.setdiff1d(np.arange(200), step_store.sampleable_indices())
-    assert list(range(max(first - 1, 0), before + stack - 1)) == lost.tolist()
-    step_store.check()
-
-
 def test_frames_of_the_newest_observation_are_never_evicted():
     step_store = blocks(10_000, 1, 4, 16)
     evictions(step_store, 34, [[0]])  # newest frame 34, so its observation has frames 31 to 34
@@ -152,22 +94,6 @@ def test_positions_continue_past_32_bits():
     first = 2**32 - 40 + 1
     assert list(range(first, first + 60)) == (last_positions[env_ids == 1]).tolist()
     step_store.check()
-
-
-def test_a_restored_step_store_evicts_the_same_segments():
-    first = PlayedSteps(blocks(16 * 23, 3, 4, 16, seed=5), 4, seed=0)
-    first.play(400)
-    step_store, kept = (
-        first.step_store,
-        {key: first.step_store.step_block(key) for key in first.step_store.list_sealed_steps()},
-    )
-    second = blocks(16 * 23, 3, 4, 16, seed=6)
-    second.restore(step_store.state(), kept.get)
-
-    evicted_frames = [[evicted(one, one.evict_next) for _ in range(10)] for one in (step_store, second)]
-
-    assert evicted_frames[0] == evicted_frames[1]
-    np.testing.assert_array_equal(step_store.sampleable_indices(), second.sampleable_indices())
 
 
 def test_segments_are_short_enough_that_sixteen_are_sealed():
