@@ -7,7 +7,6 @@ import re
 import shutil
 from contextlib import nullcontext
 
-import gymnasium
 import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
@@ -77,23 +76,6 @@ def check_all(shard: Shard, num_envs: int = 1, border_every: int = 0) -> list[in
     return batch.reward.astype(int).tolist()
 
 
-@pytest.mark.parametrize("settings", [{}, {"storage": "raw"}, {"retention": "random"}, {"stack": 1}])
-def test_all_steps_arrive_bit_for_bit_across_the_borders_of_chunks(settings):
-    calls, writer = shard_and_writer(num_envs=2, **settings)
-    steps = NumberedSteps(2)
-
-    for _ in range(10):
-        steps.play(writer, 0, 11)
-        steps.play(writer, 1, 5)
-    writer.flush()
-
-    batch = calls.objects[0].memory.get(calls.objects[0].memory.sampleable_indices())
-    expected = [*range(110), *range(1000, 1050)]
-    assert expected == sorted(batch.reward.astype(int).tolist())
-    if not settings:
-        check_all(calls.objects[0], num_envs=2)
-
-
 def test_full_chunks_are_stored_as_the_segments_that_were_sent():
     calls, writer = shard_and_writer()
 
@@ -128,16 +110,6 @@ def test_a_chunk_that_is_sent_twice_is_stored_once():
     assert calls.objects[0].report().duplicates >= 2
 
 
-def test_a_chunk_that_is_lost_is_sent_again_before_later_ones():
-    calls, writer = shard_and_writer()
-    calls.lost_calls = {1, 4}
-
-    NumberedSteps().play(writer, 0, 100)
-    writer.flush()
-
-    assert list(range(100)) == check_all(calls.objects[0])
-
-
 def test_a_shard_that_lost_everything_gets_the_stack_before_the_next_chunk():
     calls, writer = shard_and_writer()
     steps = NumberedSteps()
@@ -154,23 +126,6 @@ def test_a_shard_that_lost_everything_gets_the_stack_before_the_next_chunk():
     sent = [chunk for chunks in calls.sent for chunk in chunks]
     sent_again = len(sent) - len({chunk.first_frame for chunk in sent})
     assert sent_again == len([chunk for chunk in sent if chunk.context]) > 0
-
-
-@pytest.mark.parametrize("border_every", [1, 2, 5])
-@pytest.mark.parametrize("settings", [{}, {"storage": "raw"}, {"retention": "random"}], ids=str)
-def test_borders_stay_where_they_were_though_a_shard_lost_everything(settings, border_every):
-    calls, writer = shard_and_writer(**settings)
-    steps = NumberedSteps(1, border_every)
-    steps.play(writer, 0, 60)
-
-    calls.replace(0)
-    steps.play(writer, 0, 60)
-    writer.flush()
-
-    rewards = check_all(calls.objects[0], border_every=border_every)
-    assert rewards[0] <= 60
-    assert rewards == list(range(rewards[0], 120))
-    np.testing.assert_array_equal(writer.observations(), calls.objects[0].memory.observations())
 
 
 def test_chunks_end_at_segments_again_after_a_shard_lost_everything():
@@ -242,28 +197,6 @@ def test_a_chunk_that_begins_with_an_episode_comes_after_the_one_before_it():
 
     stored = calls.objects[0].memory
     assert [*range(7), *range(8, 15)] == stored.get(stored.sampleable_indices()).reward.astype(int).tolist()
-
-
-def test_a_disk_shard_that_was_killed_has_what_it_flushed_and_stores_the_rest_once(tmp_path):
-    calls, writer = shard_and_writer(tmp_path)
-    steps = NumberedSteps()
-    steps.play(writer, 0, 60)
-    calls.objects[0].flush()
-    steps.play(writer, 0, 20)
-    inserted = calls.objects[0].report().inserted
-
-    kill(calls, tmp_path)
-    flushed = check_all(calls.objects[0])
-    steps.play(writer, 0, 60)
-    writer.flush()
-
-    rewards = check_all(calls.objects[0])
-    assert flushed == list(range(len(flushed)))
-    assert len(flushed) > inserted - 30
-    assert rewards[: len(flushed)] == flushed
-    assert rewards[-60:] == list(range(80, 140))
-    assert len(set(rewards)) == len(rewards)
-    calls.objects[0].close()
 
 
 def test_a_chunk_that_a_killed_disk_shard_has_flushed_is_not_stored_again(tmp_path):
@@ -406,50 +339,6 @@ def test_a_writer_that_was_sent_to_another_process_starts_empty():
 def replay_rewards(replay) -> list[int]:
     replay.group.refresh()
     return replay.sample(256).reward.astype(int).tolist()
-
-
-@pytest.mark.parametrize("padding", ["first_frame", "zeros"])
-def test_stacked_observations_are_stored_as_their_frames(padding):
-    calls, writer = shard_and_writer(num_envs=2, stack_padding=padding)
-    one, steps = memory(num_envs=2, stack_padding=padding, capacity=10_000), NumberedSteps(2)
-    for _ in range(60):
-        for env_id in (0, 1):
-            steps.play(one, env_id, 1)
-    indices = one.sampleable_indices()
-    for place in range(0, len(indices), 2):
-        batch = one.get(indices[place : place + 2])
-        writer.add(
-            batch.observation, batch.action, batch.reward, batch.next_observation, batch.terminated, batch.truncated
-        )
-    writer.flush()
-
-    stored = calls.objects[0].memory
-    found = stored.get(stored.sampleable_indices())
-    order = {reward: row for row, reward in enumerate(found.reward.tolist())}
-    rows = [order[reward] for reward in one.get(indices).reward.tolist()]
-    for name in ("observation", "action", "next_observation", "terminated", "truncated", "discount"):
-        np.testing.assert_array_equal(getattr(one.get(indices), name), getattr(found, name)[rows], name)
-
-
-def test_a_single_environment_with_a_dict_space_is_stored_by_add():
-    space = gymnasium.spaces.Dict({"camera": Box(0, 255, SHAPE, np.uint8), "arm": Box(-1, 1, (2,), np.float32)})
-    replay = local_replay(observation_space=space)
-    cameras = np.random.default_rng(0).integers(0, 256, (STACK + 4, *SHAPE), np.uint8)
-    cameras[: STACK - 1] = cameras[STACK - 1]
-    arms = np.repeat(np.arange(STACK + 4, dtype=np.float32)[:, None] / 9, 2, axis=1)
-    arms[: STACK - 1] = arms[STACK - 1]
-    stacks = [{"camera": cameras[t : t + STACK], "arm": arms[t : t + STACK]} for t in range(5)]
-
-    for step in range(4):
-        replay.add(stacks[step], step % 4, float(step), stacks[step + 1], step == 3, False)
-    replay.flush()
-
-    batch = replay.sample(64)
-    assert {0.0, 1.0, 2.0, 3.0} == set(batch.reward.tolist())
-    for row, reward in enumerate(batch.reward.astype(int).tolist()):
-        for key in ("camera", "arm"):
-            np.testing.assert_array_equal(stacks[reward][key], batch.observation[key][row])
-            np.testing.assert_array_equal(stacks[reward + 1][key], batch.next_observation[key][row])
 
 
 def test_a_wrong_observation_is_refused_and_nothing_is_kept():

@@ -69,62 +69,6 @@ def test_one_shard_gives_the_sequences_of_one_memory_bit_for_bit(borders):
             np.testing.assert_array_equal(getattr(expected, name), getattr(batch, name), name)
 
 
-@pytest.mark.parametrize("borders", ["mask", "cross"])
-def test_every_sequence_is_of_one_environment_and_in_order(borders):
-    replay, steps = local_replay(shards=3, num_envs=3), NumberedSteps(3)
-    for env_id in range(3):
-        steps.play(replay, env_id, 60)
-    replay.flush()
-
-    batch = replay.sample_sequences(32, 5, borders=borders)
-
-    assert {0, 1, 2} == set((batch.reward[:, 0] // 1000).astype(int))
-    assert (np.diff(batch.reward, axis=1)[batch.mask[:, 1:]] == 1).all()
-    newest = batch.next_observation[:, :, -1, 0, 0][batch.mask]
-    assert batch.index[~batch.mask].tolist() == [-1] * int((~batch.mask).sum())
-    assert len(newest) == batch.mask.sum()
-    for row in range(32):
-        one = memory()
-        env_id, first = divmod(int(batch.reward[row, 0]), 1000)
-        player = NumberedSteps(3)
-        player.play(one, env_id, first + 5, number=0)
-        expected = one.get([first + step for step in range(int(batch.mask[row].sum()))])
-        np.testing.assert_array_equal(expected.observation, batch.observation[row][batch.mask[row]])
-
-
-@pytest.mark.parametrize("n_step", [1, 2, 5])
-@pytest.mark.parametrize("borders", ["mask", "inside", "cross"])
-def test_rows_of_shards_with_and_without_borders_make_one_batch(n_step, borders):
-    replay = local_replay(shards=3, num_envs=3, n_step=n_step)
-    one, single = memory(num_envs=3, n_step=n_step), memory(num_envs=3)
-    writer = replay.writer()
-    for target in (writer, one, single):
-        steps = NumberedSteps(3, border_every=6, bordered=(1,))
-        for env_id in range(3):
-            steps.play(target, env_id, 60)
-    writer.flush()
-    replay.group.refresh()
-    held = one.get(one.sampleable_indices())
-
-    def keys_of(batch) -> list[tuple[float, float, int]]:
-        return list(zip(batch.reward.tolist(), batch.discount.tolist(), batch.action.tolist(), strict=True))
-
-    place = {key: row for row, key in enumerate(keys_of(held))}
-    assert len(place) == len(held)
-
-    for _ in range(3):
-        batch = replay.sample(40)
-        rows = [place[key] for key in keys_of(batch)]
-        for name in ("observation", "next_observation", "terminated"):
-            np.testing.assert_array_equal(getattr(held, name)[rows], getattr(batch, name), name)
-        batch = replay.sample_sequences(20, 5, borders=borders)
-        env_ids, numbers = np.divmod(batch.reward[batch.mask].astype(int), 1000)
-        steps = single.get(60 * env_ids + numbers)
-        assert {0, 1, 2} == set(env_ids.tolist())
-        for name in ("observation", "next_observation"):
-            np.testing.assert_array_equal(getattr(steps, name), getattr(batch, name)[batch.mask], name)
-
-
 @pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("kind", KINDS_OF_REPLAY)
 def test_batches_of_several_shards_have_the_observations_that_were_given(kind, n_step):
@@ -207,19 +151,6 @@ def test_rows_have_their_probability_and_a_weight_of_its_inverse(kind, is_stale,
     assert chi_square(counts, probability) < chi_square_bound(len(counts) - 1)
     expected = probability.min() / probability[np.searchsorted(names, rewards)]
     np.testing.assert_allclose(expected, weights, rtol=1e-5)
-
-
-def test_weights_with_beta_1_correct_the_mean_of_a_stale_replay(monkeypatch):
-    replay, steps, writer = with_unequal_shards(Prioritized(alpha=ALPHA, beta=1.0, epsilon=0.0), monkeypatch)
-    set_priorities(replay)
-    steps.play(writer, 0, 100)
-    writer.flush()
-
-    rewards, weights = rows_of(replay, num_batches=60)
-
-    is_new = (rewards >= 60) & (rewards < 1000)
-    share = (weights * is_new).sum() / weights.sum()
-    assert share == pytest.approx(100 / 180, abs=0.02)  # five standard errors of 15,360 rows
 
 
 @pytest.mark.parametrize("masses", [[1.0], [3.0, 1.0, 0.0], [1e-9, 1.0, 5.5, 2.5], [7.0] * 5])
