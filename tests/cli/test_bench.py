@@ -193,16 +193,3 @@ def test_bench_works_without_pytorch(tmp_path: Path) -> None:
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
 
     assert finished.returncode == 0, finished.stderr
-
-
-def test_the_help_of_bench_imports_no_large_library() -> None:
-    script = (
-        "import sys; from framestow.cli import main\n"
-        "try: main(['bench', '--help'])\n"
-        "finally: assert not {'torch', 'matplotlib', 'cv2', 'ale_py'} & set(sys.modules)"
-    )
-
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60)
-
-    assert finished.returncode == 0, finished.stderr
-    assert "--libraries" in finished.stdout

@@ -1,7 +1,6 @@
 """The ``framestow`` command: one-line errors, help, training, evaluation and signals."""
 
 import dataclasses
-import datetime
 import json
 import os
 import re
@@ -19,7 +18,7 @@ from framestow.cli import main
 from framestow.cli.commands import COMMANDS, EXAMPLE_RUN
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.playing import PROTOCOLS
-from framestow.training.run_folder import RunFolder, default_run_path
+from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from oracles.numbered_steps import numbered_memory
 
@@ -232,13 +231,6 @@ def test_the_command_without_arguments_prints_help_and_exits_with_2(capsys: pyte
     assert captured.out == ""
 
 
-def test_the_help_of_train_says_that_a_new_run_needs_a_game(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--help"]) == 0
-
-    [line] = [line for line in capsys.readouterr().out.splitlines() if "required for a new run" in line]
-    assert "''" not in line
-
-
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_help_has_an_example_before_the_options_in_80_columns(
     name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -266,14 +258,6 @@ def test_the_examples_of_a_help_are_arguments_that_the_command_takes(
         monkeypatch.setattr(COMMANDS[name].load(), "run", lambda *_: 7)
 
     assert {example: main(example.split()) for example in examples} == dict.fromkeys(examples, 7)
-
-
-def test_help_shows_the_folder_names_that_runs_get(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "--help"]) == 0
-
-    shown = set(re.findall(r"runs/Breakout-\S+", capsys.readouterr().out))
-    then = datetime.datetime(2026, 1, 31, 17, 45)
-    assert shown == {default_run_path(Settings("Breakout"), then).as_posix()}
 
 
 @pytest.mark.parametrize(("group", "formats"), [("import", ["dqn-replay", "minari"]), ("export", ["minari"])])
@@ -532,22 +516,6 @@ def test_playing_with_another_preset_warns_and_names_what_differs(
     assert "warning: trained with preset nature, played with preset baselines: do not compare the scores" in printed.out
     assert "life_loss 'terminates' against 'terminates_after_step'" in printed.out
     assert "checkpoint" in printed.err
-
-
-@pytest.mark.parametrize("command", ["evaluate", "watch"])
-def test_playing_with_a_preset_of_other_actions_is_refused(
-    command: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    RunFolder.create(tmp_path / "run", Settings(game="Breakout", preset="machado2018"))
-
-    assert main([command, str(tmp_path / "run"), "--preset", "dopamine"]) == 2
-
-    printed = capsys.readouterr()
-    assert printed.err == (
-        "error: preset 'dopamine' has 4 actions in Breakout: the network was trained with 'machado2018', which has 18; "
-        "play with machado2018\n"
-    )
-    assert "warning" not in printed.out
 
 
 @pytest.mark.parametrize(

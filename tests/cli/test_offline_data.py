@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
 import signal
@@ -172,18 +171,6 @@ def test_a_path_counts_from_where_the_command_runs_and_a_tilde_is_the_home_folde
     assert sorted({"home", "deep", "out"} if above == tmp_path else {"home", "deep"}) == sorted(os.listdir(tmp_path))
 
 
-@NEEDS_MINARI
-def test_an_export_that_is_refused_leaves_no_folder(breakout, tmp_path: Path, capsys):
-    _, store = breakout
-    to = ["--to", str(tmp_path / "deep/datasets"), "--dataset-id"]
-
-    assert "with a version" in refused(["export", "minari", str(store), *to, "no-version"], capsys)
-    unknown = ["made/here-v0", "--environment", "Nonsense-v0"]
-    assert "Gymnasium does not know it" in refused(["export", "minari", str(store), *to, *unknown], capsys)
-
-    assert [] == list(tmp_path.iterdir())
-
-
 def test_an_import_moves_frames_from_ram_to_the_store(breakout, tmp_path: Path, monkeypatch):
     play, _ = breakout
     write_dopamine_log(play, tmp_path / "logs")
@@ -196,31 +183,6 @@ def test_an_import_moves_frames_from_ram_to_the_store(breakout, tmp_path: Path, 
     assert flushes
     assert 0 < flushes[0] < NUM_STEPS
     assert_same_play(play, tmp_path / "again", has_final_frames=False)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_a_dataset_larger_than_ram_can_be_imported(tmp_path: Path):
-    num_frames = 30_000  # of noise: 212 MB however they are packed
-    rng = np.random.default_rng(0)
-    for name, kind in (("action", np.int32), ("reward", np.float32), ("terminal", np.uint8)):
-        with gzip.open(tmp_path / f"$store$_{name}_ckpt.0.gz", "wb", 1) as file:
-            np.save(file, np.zeros(num_frames, kind))
-    header = {"descr": "|u1", "fortran_order": False, "shape": (num_frames, 84, 84)}
-    with gzip.open(tmp_path / "$store$_observation_ckpt.0.gz", "wb", 1) as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for _ in range(30):
-            file.write(rng.integers(0, 256, (num_frames // 30, 84, 84), dtype=np.uint8).tobytes())
-    script = (
-        "import sys; from framestow.cli import main; code = main(sys.argv[1:])\n"
-        "print(*[line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')]); sys.exit(code)"
-    )
-    command = [sys.executable, "-c", script, "import", "dqn-replay", str(tmp_path), "--to", str(tmp_path / "store")]
-
-    finished = subprocess.run(command, capture_output=True, text=True, check=True)
-
-    assert int(finished.stdout.split()[-1]) < 130_000  # KiB; 102,000 when it was written
-    assert num_frames - 2 == len(ReplayMemory.open(tmp_path / "store"))
 
 
 def test_an_import_with_a_capacity_keeps_the_newest_transitions(breakout, tmp_path: Path, capsys):

@@ -215,11 +215,6 @@ def test_runs_of_different_games_are_refused_and_nothing_is_written(tmp_path: Pa
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettingsError, match="is not a run folder"):
-        write_report([tmp_path], tmp_path / "report.html")
-
-
 def test_a_run_that_has_just_begun_has_a_report(tmp_path: Path) -> None:
     RunFolder.create(tmp_path / "run", Settings("Pong"))
 
