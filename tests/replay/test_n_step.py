@@ -132,12 +132,6 @@ def test_under_a_budget_pending_steps_are_evicted_as_others(storage):
     assert memory.nbytes < 4 << 20
 
 
-@pytest.mark.parametrize(("n_step", "message"), [(0, "n_step is 0"), (256, "n_step is 256"), (-1, "n_step is -1")])
-def test_another_number_of_steps_is_refused(n_step, message):
-    with pytest.raises(InvalidSettingsError, match=f"{message}: a return has 1 to 255 rewards"):
-        numbered_memory(1000, n_step=n_step)
-
-
 def test_a_capacity_below_one_whole_return_of_every_environment_is_refused():
     with pytest.raises(InvalidSettingsError, match="capacity is 14: 5 steps of each of 3 environments must fit"):
         numbered_memory(14, num_envs=3, n_step=5)

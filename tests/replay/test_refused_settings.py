@@ -6,7 +6,6 @@ import copy
 import os
 import pickle
 import re
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,8 +17,6 @@ from oracles.numbered_steps import SHAPE, numbered_memory, play_episode
 
 FRAMES = np.zeros((1, *SHAPE), np.uint8)
 NAN, INF = float("nan"), float("inf")
-KINDS_OF_NO_WHOLE_NUMBER = [1.5, "4", True, NAN, INF, [4], 4j, np.float32(4), np.bool_(True), b"4"]
-KINDS_OF_NO_NUMBER = ["0.5", True, NAN, INF, [0.5], 1j, np.bool_(True)]
 
 
 def made(**settings) -> ReplayMemory:
@@ -38,14 +35,79 @@ def refused(name: str, value: object) -> pytest.RaisesContext:
     return pytest.raises(InvalidSettingsError, match=rf"^{re.escape(name)} is ({shown}): \w.{{10}}")
 
 
-@pytest.mark.parametrize("value", [*KINDS_OF_NO_WHOLE_NUMBER, None, -1, 0], ids=repr)
-@pytest.mark.parametrize("name", ["capacity", "stack", "num_envs", "n_step", "threads", "frames_per_segment"])
-def test_a_memory_takes_no_setting_that_is_not_a_whole_number_in_its_range(name, value):
-    if value is None and name in ("frames_per_segment", "stack"):
-        assert getattr(made(**{name: None}).inner.settings, name) > 0
-        return
-    with refused(name, value):
-        made(**{name: value})
+NO_WHOLE_NUMBERS = [1.5, "4", True, NAN, INF, [4], 4j, np.float32(4), np.bool_(True), b"4", None, -1]
+NO_NUMBERS = ["0.5", True, NAN, INF, [0.5], 1j, np.bool_(True), None, -0.1]
+NO_FLAGS = ["no", 1, None]
+NO_PATHS = ["", 5, b"memory", True, ["memory"]]
+SETTINGS = {  # of a memory
+    "capacity": [*NO_WHOLE_NUMBERS, 0],
+    "num_envs": [*NO_WHOLE_NUMBERS, 0],
+    "stack": [*filter(None, NO_WHOLE_NUMBERS), 0],  # None is the space's own
+    "frames_per_segment": [*filter(None, NO_WHOLE_NUMBERS), 0],
+    "n_step": [*NO_WHOLE_NUMBERS, 0, 256],
+    "threads": [*NO_WHOLE_NUMBERS, 0, 65],
+    "discount": [*NO_NUMBERS, 1.1],
+    "seed": [-1, 2.0, "7", True, [1], NAN],
+    "stack_padding": ["none", 0, ["zeros"]],
+    "storage": ["zip", None, 0, ["raw"]],
+    "retention": ["lifo", None, 0, ["fifo"]],
+    "on_damage": ["ignore", None, True, ["skip"]],
+    "label": [5, None, [5], b"Pong"],
+    "flush_every": [0, -1, NAN, INF, "5", True, [5]],
+    "max_bytes": [0, -1, 1.5, True, "1 GB/s", "", [5]],
+    "directory": NO_PATHS,
+    "extras": [5, "log_prob", ["log_prob"]],
+}
+CALLS = [  # of a memory, and of samplers: the argument, its wrong values, and the call
+    ("batch_size", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().sample(value)),
+    ("batch_size", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().draw_ahead(value)),
+    ("batch_size", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().sample_episodes(value)),
+    ("batch_size", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().batches(value)),
+    ("batch_size", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().sample_sequences(value, 2)),
+    ("batch_size", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().draw_sequences_ahead(value, 2)),
+    ("length", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().sample_sequences(2, value)),
+    ("length", [*NO_WHOLE_NUMBERS, 0], lambda value: filled().steps_from([0], value)),
+    ("overlap", [1.5, "4", True, NAN, [4], -1, 99], lambda value: filled().sample_sequences(2, 4, overlap=value)),
+    ("burn_in", [*NO_WHOLE_NUMBERS, 99], lambda value: filled().sample_sequences(2, 4, burn_in=value)),
+    ("borders", ["wrap", None, 5, ["mask"]], lambda value: filled().sample_sequences(2, 4, borders=value)),
+    ("shuffled", NO_FLAGS, lambda value: filled().batches(5, shuffled=value)),
+    ("drop_last", NO_FLAGS, lambda value: filled().batches(5, drop_last=value)),
+    ("seed", [-1, 2.0, "7", True, [1], NAN], lambda value: filled().batches(5, shuffled=True, seed=value)),
+    ("discount", [*NO_NUMBERS, 1.1], lambda value: filled().returns_to_go([0], discount=value)),
+    ("path", ["", 5, None, b"memory"], lambda value: filled().save(value)),
+    ("path", ["", 5, None, b"memory"], ReplayMemory.load),
+    ("path", ["", 5, None, b"memory"], ReplayMemory.open),
+    ("path", ["", 5, None, b"memory"], lambda value: filled().prune(value, 1)),
+    ("keep_previous", NO_FLAGS, lambda value: filled().save("saved", keep_previous=value)),
+    ("read_only", NO_FLAGS, lambda value: ReplayMemory.open("saved", read_only=value)),
+    ("generation", [1.0, "1", True, -1], lambda value: ReplayMemory.load("saved", generation=value)),
+    ("generation", [1.0, "1", True, -1], lambda value: ReplayMemory.open("saved", generation=value)),
+    ("generation", [1.0, "1", True, -1], lambda value: filled().prune("saved", value)),
+    ("alpha", [*NO_NUMBERS, 10.1], lambda value: Prioritized(alpha=value)),
+    ("beta", [*NO_NUMBERS, 1.1], lambda value: Prioritized(beta=value)),
+    ("epsilon", [*NO_NUMBERS, 2e30], lambda value: Prioritized(epsilon=value)),
+    ("final_beta", [*NO_NUMBERS[:-2], -0.1, 2.0], lambda value: Prioritized(final_beta=value, annealed_over=5)),
+    ("half_life", [*NO_NUMBERS, 0], ByAge),
+    ("eta", [*NO_NUMBERS, 0, 1.01], lambda value: EmphasizeRecent(eta=value)),
+    ("final_eta", [*NO_NUMBERS[:-2], -1], lambda value: EmphasizeRecent(final_eta=value, annealed_over=5)),
+    ("the share of Uniform", [*NO_NUMBERS, 0], lambda value: Mixture((Uniform(), value))),
+    ("annealed_over", [*NO_WHOLE_NUMBERS[:-2], -1, 0], lambda value: Prioritized(final_beta=1.0, annealed_over=value)),
+    ("annealed_over", [*NO_WHOLE_NUMBERS[:-2], 0], lambda value: EmphasizeRecent(final_eta=1.0, annealed_over=value)),
+    ("num_updates", [*NO_WHOLE_NUMBERS, 0], lambda value: EmphasizeRecent(num_updates=value)),
+    ("num_updates", [*NO_WHOLE_NUMBERS, 0], lambda value: EmphasizeRecent().begin_phase(value)),
+    ("min_recent", [*NO_WHOLE_NUMBERS, 0], lambda value: EmphasizeRecent(min_recent=value)),
+]
+CALLS += [(name, values, lambda value, name=name: made(**{name: value})) for name, values in SETTINGS.items()]
+
+
+@pytest.mark.parametrize(("name", "values", "call"), CALLS, ids=[name for name, _, _ in CALLS])
+def test_a_wrong_value_is_refused_by_name_and_rule_and_nothing_is_written(name, values, call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for value in values:
+        with refused(name, value):
+            call(value)
+
+    assert [] == os.listdir(tmp_path)
 
 
 def test_a_whole_number_that_is_written_as_a_float_is_refused_with_the_way_to_write_it():
@@ -116,45 +178,6 @@ def test_segments_of_deep_stacks_of_large_frames_are_shorter_without_being_told(
     assert made(observation_space=large, stack=256).inner.settings.frames_per_segment == 2
 
 
-@pytest.mark.parametrize("value", [*KINDS_OF_NO_NUMBER, None, -0.1, 1.1], ids=repr)
-def test_a_discount_that_is_no_number_in_its_range_is_refused(value):
-    with refused("discount", value):
-        made(discount=value)
-    with refused("discount", value):
-        filled().returns_to_go([0], discount=value)
-
-
-@pytest.mark.parametrize("value", [-1, 2.0, "7", True, [1], NAN], ids=repr)
-def test_a_seed_that_is_not_a_whole_number_from_0_is_refused(value):
-    with refused("seed", value):
-        made(seed=value)
-    with refused("seed", value):
-        filled().batches(5, shuffled=True, seed=value)
-
-
-@pytest.mark.parametrize(
-    ("name", "values"),
-    [
-        ("stack_padding", ["none", 0, ["zeros"]]),
-        ("storage", ["zip", None, 0, ["raw"]]),
-        ("retention", ["lifo", None, 0, ["fifo"]]),
-        ("on_damage", ["ignore", None, True, ["skip"]]),
-        ("label", [5, None, [5], b"Pong"]),
-        ("flush_every", [0, -1, NAN, INF, "5", True, [5]]),
-        ("max_bytes", [0, -1, 1.5, True, "1 GB/s", "", [5]]),
-        ("directory", ["", 5, b"memory", True, ["memory"]]),
-        ("extras", [5, "log_prob", ["log_prob"]]),
-    ],
-)
-def test_other_settings_of_a_memory_are_refused_by_name(name, values, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for value in values:
-        with refused(name, value):
-            made(**{name: value})
-
-    assert [] == os.listdir(tmp_path)
-
-
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128, (np.complex64, (3,))])
 def test_an_extra_of_complex_numbers_is_refused_with_the_way_out(dtype):
     with pytest.raises(InvalidSettingsError, match=r"extra 'wave' is .*store the real and the imaginary part"):
@@ -182,49 +205,6 @@ def test_random_retention_needs_segments_that_contain_a_whole_transition(stack, 
             memory.begin(np.zeros((1, *shape), np.uint8))
     assert len(memory) > 0.4 * memory.capacity
     assert made(**settings).inner.settings.frames_per_segment >= least
-
-
-@pytest.mark.parametrize("value", [*KINDS_OF_NO_WHOLE_NUMBER, None, 0, -1], ids=repr)
-def test_a_batch_size_that_is_no_whole_number_is_refused_everywhere(value):
-    memory = filled()
-
-    for call in (
-        memory.sample,
-        memory.draw_ahead,
-        memory.sample_episodes,
-        memory.batches,
-        lambda size: memory.sample_sequences(size, 2),
-        lambda size: memory.draw_sequences_ahead(size, 2),
-    ):
-        with refused("batch_size", value):
-            call(value)
-
-
-@pytest.mark.parametrize("value", [*KINDS_OF_NO_WHOLE_NUMBER, -1, 99], ids=repr)
-def test_sequences_that_are_no_whole_numbers_are_refused(value):
-    memory = filled()
-
-    for name in ("overlap", "burn_in"):
-        with refused(name, value):
-            memory.sample_sequences(2, 4, **{name: value})
-    if value != 99:
-        with refused("length", value):
-            memory.sample_sequences(2, value)
-        with refused("length", value):
-            memory.steps_from([0], value)
-
-
-@pytest.mark.parametrize("value", ["wrap", None, 5, ["mask"]])
-def test_unknown_borders_are_refused(value):
-    with refused("borders", value):
-        filled().sample_sequences(2, 4, borders=value)
-
-
-@pytest.mark.parametrize("name", ["shuffled", "drop_last"])
-def test_a_flag_that_is_not_a_boolean_is_refused(name):
-    for value in ("no", 1, None):
-        with refused(name, value):
-            filled().batches(5, **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -255,73 +235,6 @@ def test_indices_of_two_axes_are_refused_with_the_way_out():
     assert (2, 1) == memory.returns_to_go([[0], [1]]).shape
     assert 1 == len(memory.get(np.uint8(3)).reward)
     assert 0 == len(memory.get([]).reward)
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        pytest.param(lambda value: Prioritized(alpha=value), id="alpha"),
-        pytest.param(lambda value: Prioritized(beta=value), id="beta"),
-        pytest.param(lambda value: Prioritized(epsilon=value), id="epsilon"),
-        pytest.param(lambda value: Prioritized(final_beta=value, annealed_over=5), id="final_beta"),
-        pytest.param(ByAge, id="half_life"),
-        pytest.param(lambda value: EmphasizeRecent(eta=value), id="eta"),
-        pytest.param(lambda value: EmphasizeRecent(final_eta=value, annealed_over=5), id="final_eta"),
-        pytest.param(lambda value: Mixture((Uniform(), value)), id="the share of Uniform"),
-    ],
-)
-def test_samplers_take_no_setting_that_is_no_number_in_its_range(make, request):
-    name = request.node.callspec.id
-    for value in [*KINDS_OF_NO_NUMBER, -1]:
-        with refused(name, value):
-            make(value)
-
-
-@pytest.mark.parametrize(
-    ("name", "make"),
-    [
-        ("annealed_over", lambda value: Prioritized(final_beta=1.0, annealed_over=value)),
-        ("annealed_over", lambda value: EmphasizeRecent(final_eta=1.0, annealed_over=value)),
-        ("num_updates", lambda value: EmphasizeRecent(num_updates=value)),
-        ("num_updates", lambda value: EmphasizeRecent().begin_phase(value)),
-        ("min_recent", lambda value: EmphasizeRecent(min_recent=value)),
-    ],
-)
-def test_samplers_take_no_count_that_is_no_whole_number(name, make):
-    for value in [*KINDS_OF_NO_WHOLE_NUMBER, 0, -1]:
-        with refused(name, value):
-            make(value)
-
-
-@pytest.mark.parametrize("value", ["", 5, None, b"memory"], ids=repr)
-def test_a_wrong_path_is_refused_before_anything_is_written(value, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    memory = filled()
-
-    for call in (memory.save, ReplayMemory.load, ReplayMemory.open, lambda path: memory.prune(path, 1)):
-        with refused("path", value):
-            call(value)
-    assert [] == os.listdir(tmp_path)
-
-
-@pytest.mark.parametrize("value", [1.0, "1", True, -1], ids=repr)
-def test_a_generation_that_is_no_whole_number_is_refused(value, tmp_path):
-    memory, path = filled(), tmp_path / "memory"
-    memory.save(path)
-
-    for call in (
-        lambda: ReplayMemory.load(path, generation=value),
-        lambda: ReplayMemory.open(path, generation=value),
-        lambda: memory.prune(path, value),
-    ):
-        with refused("generation", value):
-            call()
-    for name, call in (
-        ("keep_previous", lambda: memory.save(path, keep_previous="no")),
-        ("read_only", lambda: ReplayMemory.open(Path(path), read_only="no")),
-    ):
-        with refused(name, "no"):
-            call()
 
 
 @pytest.mark.parametrize("shape", [84, None, "84", (84.0, 84), (True, 2), (), (0,), (-1, 4)], ids=repr)

@@ -219,13 +219,10 @@ def test_the_same_seed_draws_the_same_sequences():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"length": 0}, "length is 0: a sequence has 1 to 65_536 steps"),
         ({"length": 65_537}, "length is 65537: a sequence has 1 to 65_536 steps"),
         ({"length": 8, "overlap": 8}, "overlap is 8: sequences of 8 steps share 0 to 7 with the next one"),
         ({"length": 8, "overlap": -1}, "overlap is -1: sequences of 8 steps share 0 to 7 with the next one"),
         ({"length": 8, "burn_in": 8}, "burn_in is 8: it must be 0 to 7 of the 8 steps"),
-        ({"length": 8, "borders": "wrap"}, "borders is 'wrap': it must be one of 'mask', 'inside', 'cross'"),
-        ({"length": 8, "batch_size": 0}, "batch_size is 0: a batch has at least 1 transition"),
     ],
 )
 def test_impossible_sequences_are_refused_by_name(settings, message):

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from framestow.errors import InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import ObservationLayout
@@ -235,12 +234,6 @@ def test_several_threads_unpack_the_batches_that_one_unpacks():
         np.testing.assert_array_equal(batches[0].index, batches[1].index)
         np.testing.assert_array_equal(batches[0].observation, batches[1].observation)
         np.testing.assert_array_equal(batches[0].next_observation, batches[1].next_observation)
-
-
-@pytest.mark.parametrize("threads", [0, 65])
-def test_a_number_of_threads_that_cannot_be_is_refused(threads):
-    with pytest.raises(InvalidSettingsError, match=f"threads is {threads}: 1 to 64"):
-        make_memory(threads=threads)
 
 
 def test_the_number_of_threads_is_not_saved(tmp_path):

@@ -68,22 +68,9 @@ def test_an_unknown_preset_names_the_nearest_one():
 @pytest.mark.parametrize(
     ("field", "wrong"),
     [
-        ("frame_skip", 0),
         ("sticky_probability", 1.0),
-        ("sticky_probability", -0.1),
-        ("action_set", "some"),
-        ("life_loss", "restarts"),
-        ("noop_steps_after_life_loss", -1),
-        ("max_noops", -1),
-        ("opening", "fire"),
-        ("reset_frame", "first"),
-        ("maximum_of", "blue"),
-        ("resize", "nearest"),
-        ("frame_shape", (84,)),
         ("frame_shape", (0, 84)),
         ("reward_limit", 0.0),
-        ("max_episode_frames", 0),
-        ("stack_padding", "ones"),
         ("evaluation_epsilon", 1.5),
     ],
 )

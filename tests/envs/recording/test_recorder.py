@@ -339,12 +339,3 @@ def test_stored_rewards_are_clipped_one_by_one_and_returned_rewards_are_not(n_st
     stored = memory.get(memory.sampleable_indices()[:2]).reward.tolist()
     assert returned == [7.0, -7.0, 0.5, 7.0, -7.0, 0.5]
     assert stored == ([1.0, -1.0] if n_step == 1 else [1.0 - 0.5 + 0.125, -1.0 + 0.25 + 0.25])
-
-
-@pytest.mark.parametrize("limit", [0, -1.0, float("nan"), "1"])
-def test_a_reward_limit_that_is_no_number_above_0_is_refused(limit: object) -> None:
-    env = SerialVectorEnv(numbered_envs())
-    memory = ReplayMemory(20, env.single_observation_space, NUM_ACTIONS, stack=4, num_envs=3)
-
-    with pytest.raises(InvalidSettingsError, match=r"reward_limit is .*the limit of stored rewards must be above 0"):
-        Recorder(env, memory, reward_limit=limit)

@@ -221,39 +221,18 @@ def test_grey_frames_have_a_channels_first_memory_layout():
     assert np.moveaxis(next_observations, -1, 1).flags.c_contiguous
 
 
-@pytest.mark.parametrize(
-    ("refused", "message"),
-    [
-        (
-            lambda buffer: buffer.store_effect(0, 0, 0.0, False),
-            r"idx is 0: the newest frame is in slot 1; ",
-        ),
-        (lambda buffer: buffer.store_effect(1, 0.5, 0.0, False), r"action is 0.5: it must be one 32-bit integer"),
-        (
-            lambda buffer: buffer.store_effect(1, 2**31, 0.0, False),
-            r"action is 2147483648: it must be one 32-bit",
-        ),
-        (lambda buffer: buffer.store_effect(1, 0, np.nan, False), r"reward is nan: it must be one number, finite"),
-        (
-            lambda buffer: buffer.store_frame(np.zeros((2, 2, 2), np.uint8)),
-            r"frame has shape \(2, 2, 2\): it must be \(2, 2, 1\)",
-        ),
-        (
-            lambda buffer: buffer.store_frame(np.ones((2, 2, 1)) / 2),
-            r"frame has dtype float64: this buffer stores uint8",
-        ),
-        (
-            lambda buffer: buffer.store_frame(np.full((2, 2, 1), 256)),
-            r"give integer pixels from 0 to 255, or create the buffer with",
-        ),
-    ],
-)
-def test_values_that_cannot_be_stored_exactly_are_refused_before_anything_is_stored(refused, message):
+def test_a_refused_frame_or_effect_changes_nothing():
     buffer = ReplayBuffer(5, 2)
     buffer.store_effect(buffer.store_frame(np.ones((2, 2, 1), np.uint8)), 3, 1.0, False)
     idx = buffer.store_frame(np.full((2, 2, 1), 2))  # integers that fit are pixels
-    with pytest.raises(InvalidStepError, match=message):
-        refused(buffer)
+    for refused, message in (
+        (lambda: buffer.store_effect(0, 0, 0.0, False), r"idx is 0: the newest frame is in slot 1; "),
+        (lambda: buffer.store_effect(1, 0, np.nan, False), r"reward is nan: it must be one number, finite"),
+        (lambda: buffer.store_frame(np.zeros((2, 2, 2), np.uint8)), r"frame has shape \(2, 2, 2\): it must be"),
+        (lambda: buffer.store_frame(np.full((2, 2, 1), 256)), r"integer pixels from 0 to 255, or create the buffer"),
+    ):
+        with pytest.raises(InvalidStepError, match=message):
+            refused()
     assert (idx, buffer.next_idx, buffer.num_in_buffer) == (1, 2, 2)
     assert buffer.encode_recent_observation()[0, 0].tolist() == [1, 2]
     buffer.store_frame(np.zeros((2, 2, 1), np.uint8))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Dict, Discrete, Text
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+from gymnasium.wrappers import FrameStackObservation
 
 from framestow import ReplayMemory
 from framestow.envs import Recorder, SerialVectorEnv
@@ -182,18 +182,6 @@ def test_each_row_of_a_vector_equals_frame_stack_observation(name, kind, mode):
     assert_same(play_vector(theirs, STEPS), play_vector(ours, STEPS), kind)
     assert theirs.single_observation_space == ours.single_observation_space
     assert theirs.observation_space == ours.observation_space
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("mode", list(AutoresetMode))
-def test_real_games_in_a_vector_observe_the_same_as_alone(mode):
-    def game():
-        return AtariPreprocessing(gymnasium.make("ALE/Pong-v5", frameskip=1, max_num_frames_per_episode=300))
-
-    theirs = SyncVectorEnv([lambda: FrameStackObservation(game(), 4)] * 2, autoreset_mode=mode)
-    ours = VectorFrameStack(SyncVectorEnv([game] * 2, autoreset_mode=mode), 4)
-
-    assert_same(play_vector(theirs, 90), play_vector(ours, 90), "Pong")
 
 
 def test_a_masked_reset_changes_neither_the_options_nor_the_other_stacks():

@@ -236,31 +236,21 @@ def test_a_buffer_pickled_in_mid_episode_resumes():
     assert len(list(again.memory.episodes())) == 1
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
+def test_a_refused_experience_changes_nothing():
+    buffer = MemoryEfficientAtariBuffer(5, 2)
+    fine = (stacks_of(1, 1), 0, 0.0, 1.0, stacks_of(1, 2), {"lives": 3})
+    buffer.append(fine)
+    for changed, message in (
         ({0: stacks_of(1, 1, 1)}, r"observation has shape \(1, 3, 2, 2\): 1 environment takes \(1, 2, 2, 2\)"),
         (
             {0: np.full((2, 2, 2), 0.3)},
             r"s has dtype float64: it must be uint8, float32, or floats of the form k / 255",
         ),
-        ({4: np.zeros((2, 2, 2), np.int64)}, "s_next has dtype int64: it must be uint8"),
-        ({1: 0.5}, r"a has shape \(\) and dtype float64: it must have shape \(\) and dtype int64"),
-        ({2: [1.0, 2.0]}, r"r is \[1.0, 2.0\]: it must be one number"),
         ({2: np.nan}, "r is nan: it must be one number, finite in float32"),
-        ({3: 0.5}, r"non_terminal is 0.5: it must be True or False \(1 or 0\)"),
-        (
-            {5: lambda: 0},
-            r"the fields after s_next cannot be pickled \(.*\): they are stored as bytes; remove",
-        ),
-    ],
-)
-def test_values_that_cannot_be_stored_exactly_are_refused_before_anything_is_stored(changed, message):
-    buffer = MemoryEfficientAtariBuffer(5, 2)
-    fine = (stacks_of(1, 1), 0, 0.0, 1.0, stacks_of(1, 2), {"lives": 3})
-    buffer.append(fine)
-    with pytest.raises(InvalidStepError, match=message):
-        buffer.append(tuple(changed.get(index, part) for index, part in enumerate(fine)))
+        ({5: lambda: 0}, r"the fields after s_next cannot be pickled \(.*\): they are stored as bytes; remove"),
+    ):
+        with pytest.raises(InvalidStepError, match=message):
+            buffer.append(tuple(changed.get(index, part) for index, part in enumerate(fine)))
     assert len(buffer) == 1
     assert_equal_experiences(fine, buffer[0])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from fractions import Fraction
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 from contracts.sampler_contract import assert_drawn_by
 from framestow import ByAge
-from framestow.errors import InvalidSettingsError
 from oracles.numbered_transitions import NumberedTransitions
 from oracles.sampler_laws import by_age_law, uniform_law
 
@@ -76,9 +74,3 @@ def test_of_a_memory_of_a_thousand_million_half_are_younger_than_the_half_life()
     for num_half_lives in (1, 2, 3):
         share, expected = (ages < num_half_lives * 10**6).mean(), 1 - 0.5**num_half_lives
         assert abs(share - expected) < 4 * math.sqrt(expected * (1 - expected) / 100_000)  # four standard deviations
-
-
-@pytest.mark.parametrize("half_life", [0, -1, math.inf, math.nan])
-def test_a_wrong_half_life_is_refused(half_life):
-    with pytest.raises(InvalidSettingsError, match=re.escape(f"half_life is {half_life}: ")):
-        ByAge(half_life)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import numpy as np
@@ -177,12 +176,6 @@ def test_every_part_is_restored():
             one.draw(9, TRANSITIONS, by) for one, by in zip((mixture, restored), generators, strict=True)
         )
         assert expected.indices.tolist() == drawn.indices.tolist()
-
-
-@pytest.mark.parametrize("share", [0, -1, float("inf"), float("nan")])
-def test_a_wrong_share_is_refused(share):
-    with pytest.raises(InvalidSettingsError, match=re.escape(f"the share of ByAge is {share}: ")):
-        Mixture((Uniform(), 1), (ByAge(3), share))
 
 
 def test_a_mixture_without_parts_is_refused():

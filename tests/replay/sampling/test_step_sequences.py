@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 
@@ -44,8 +44,3 @@ def test_an_evicted_or_future_step_is_refused_by_its_index():
             NothingToSampleError, match=f"^step {index} is not stored: it was evicted or never appended; "
         ):
             played().steps_from([8, index])
-
-
-def test_a_length_of_0_is_refused():
-    with pytest.raises(InvalidSettingsError, match=r"^length is 0: a sequence has at least 1 step"):
-        played().steps_from([8], 0)
