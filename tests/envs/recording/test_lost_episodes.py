@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs import Recorder, lost_episodes
 from framestow.errors import InvalidStepError
-from oracles.comparison import assert_memory_is_what_the_oracle_holds
-from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
-from oracles.shadowed_memory import ShadowedMemory
+from oracles.numbered_frames import NUM_ACTIONS, ListSink, NumberedEnv, frame_of
 from oracles.toy_vector import WHY_LOST, ToyVector, numbered_envs
 
 MODES = list(AutoresetMode)
@@ -62,15 +59,6 @@ def test_a_lost_step_is_not_recorded_and_a_new_episode_begins(mode):
     for env_id in range(3):
         expected = expected_log(env_id, LOSSES, mode, 40)
         assert expected == sink.log[env_id]
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_the_memory_stays_valid_and_agrees_with_the_oracle(mode):
-    memory = ShadowedMemory(60, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=4, num_envs=3, seed=0)
-
-    play(Recorder(toy(mode), memory), 50)
-
-    assert_memory_is_what_the_oracle_holds(memory, memory.oracle)
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
