@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from framestow.frames.frame_spec import FrameSpec
 from framestow.storage.frame_storage import FrameStorage
@@ -35,19 +33,6 @@ def test_a_full_segment_takes_at_most_one_percent_more_than_raw_frames(shape, co
     frames = CONTENTS[contents](np.random.default_rng(0), (frames_per_segment, *spec.shape)).astype(np.uint8)
 
     assert_at_most_a_hundredth_over(spec, frames)
-
-
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(
-    shape=st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple),
-    contents=st.sampled_from(list(CONTENTS)),
-    seed=st.integers(0, 2**32 - 1),
-)
-def test_a_full_segment_of_any_shape_takes_at_most_one_percent_more_than_raw_frames(shape, contents, seed):
-    spec = FrameSpec(shape)
-    shape = (SegmentCodec(spec).frames_per_segment, *shape)
-
-    assert_at_most_a_hundredth_over(spec, CONTENTS[contents](np.random.default_rng(seed), shape).astype(np.uint8))
 
 
 @pytest.mark.parametrize("spec", [FrameSpec((2, 3)), FrameSpec((84, 84)), FrameSpec((40, 40), np.float32)])

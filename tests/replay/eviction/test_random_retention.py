@@ -137,18 +137,6 @@ def with_evictions(seed: int = 3) -> ReplayMemory:
     return memory
 
 
-def test_every_sampleable_transition_is_equally_likely_after_random_evictions():
-    memory = with_evictions()
-    sampleable = memory.sampleable_indices()
-    assert (np.diff(sampleable) > 50).any()
-
-    drawn = np.concatenate([memory.sample(1000).index for _ in range(40)])
-
-    counts = np.bincount(np.searchsorted(sampleable, drawn), minlength=len(sampleable))
-    assert set(drawn.tolist()) <= set(sampleable.tolist())
-    assert chi_square(counts) < chi_square_bound(len(sampleable) - 1)
-
-
 def test_each_sealed_segment_is_equally_likely_to_be_evicted():
     memory = ObservedMemory(1000, FrameSpec((1, 1)), 4, stack=2, retention="random", seed=0)
     frame, num_frames, evicted, ranks = np.zeros((1, 1, 1), np.uint8), 1, set(), []
@@ -170,13 +158,6 @@ def test_each_sealed_segment_is_equally_likely_to_be_evicted():
     assert chi_square(np.bincount([rank for rank, _ in ranks], minlength=17)) < chi_square_bound(16)
 
 
-def test_the_same_seed_gives_the_same_evictions():
-    first, same, other = (with_evictions(seed).sampleable_indices().tolist() for seed in (5, 5, 6))
-
-    assert first == same
-    assert first != other
-
-
 def test_a_loaded_memory_continues_with_the_same_random_evictions(tmp_path):
     memory = with_evictions()
     memory.save(tmp_path)
@@ -189,20 +170,6 @@ def test_a_loaded_memory_continues_with_the_same_random_evictions(tmp_path):
     assert memory.sampleable_indices().tolist() == loaded.sampleable_indices().tolist()
     np.testing.assert_array_equal(memory.observations(), loaded.observations())
     assert memory.sample(50).index.tolist() == loaded.sample(50).index.tolist()
-
-
-def test_the_memory_stays_near_its_capacity():
-    memory = numbered_memory(fewest(1, stack=2), retention="random")
-
-    sizes = []
-    for episode in range(60):
-        play_episode(memory, episode, length=100, truncated=True)
-        sizes.append(len(memory))
-
-    full = sizes[5:]
-    assert max(full) <= memory.capacity
-    borders = 20 * 2  # at most one evicted segment per segment, each of which costs a stack of transitions
-    assert min(full) >= memory.capacity - 16 - borders
 
 
 class StoredSteps:

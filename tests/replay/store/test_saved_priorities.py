@@ -231,28 +231,6 @@ def test_ctrl_c_at_any_line_of_a_sample_or_an_update_loses_no_change():
     assert num_interrupted > 20
 
 
-def test_an_interrupted_switch_leaves_one_of_the_samplers_complete():
-    line, was_interrupted, outcomes = 1, True, set()
-    while was_interrupted:
-        memory = played(num_episodes=4)
-        before, other = memory.sampler, exact()
-        try:
-            with ctrl_c_at_line(line):
-                memory.sampler = other
-            was_interrupted = False
-        except KeyboardInterrupt:
-            outcomes.add(memory.sampler is other)
-        play_on(memory, 60, 62)
-        indices = memory.sampleable_indices().tolist()
-        if memory.sampler is before:
-            newest = indices[-40:]
-            assert {index: 64.0 if index in newest else weight_of(index) for index in indices} == weights_of(memory)
-        else:
-            assert dict.fromkeys(indices, 1.0) == weights_of(memory)
-        line += 1
-    assert outcomes == {True, False}
-
-
 def test_an_empty_memory_is_saved_with_its_sampler(tmp_path):
     memory = numbered_memory(10, sampler=Prioritized(alpha=0.3))
     memory.begin(numbered_frame(0, 0, 0)[None])
