@@ -18,7 +18,6 @@ import pytest
 
 from browser.webdriver import Browser
 from framestow import FrameSpec, Prioritized, ReplayMemory, Uniform
-from framestow.envs.atari.atari_env import AtariEnv
 from framestow.viewer.memory_view import MemoryView
 from framestow.viewer.page import write_page
 from framestow.viewer.server import ViewServer
@@ -144,26 +143,6 @@ def test_the_browser_shows_the_pixels_that_the_memory_returns_bit_for_bit(browse
                     np.array_equal(as_shown(frame, array.frame), one) for frame, one in zip(stack, shown, strict=True)
                 ]
     assert [] == browser.messages()
-
-
-def test_ms_pacman_in_colour_is_shown_bit_for_bit(browser, tmp_path):
-    spec, random = FrameSpec((210, 160, 3)), np.random.default_rng(0)
-    env = AtariEnv("ms_pacman", seed=0, render_mode="rgb_array")
-    memory = ReplayMemory(200, spec, int(env.action_space.n), stack=2, label="MsPacman")
-    env.reset()
-    memory.begin(env.render()[None])
-    for step in range(60):
-        action = int(random.integers(env.action_space.n))
-        _, reward, terminated, *_ = env.step(action)
-        memory.append([action], [reward], [terminated], [step == 59], env.render()[None])
-    env.close()
-    _, page = saved_with_page(memory, tmp_path)
-
-    open_page(browser, page, 0, 40)
-
-    [shown] = pixels(browser, "#screens canvas")
-    assert np.array_equal(as_shown(memory.get([40]).observation[0, -1], spec), shown)
-    browser.screenshot(screenshots() / "ms-pacman.png")
 
 
 def text(browser: Browser, selector: str) -> str:
@@ -368,12 +347,6 @@ def test_the_sheet_of_what_is_drawn_most_often_leads_into_the_video(browser, gre
     wait_for(browser, int(step))
     assert f"Episode {episode}" in text(browser, "#episode-note")
     assert 3 == browser.run("return document.querySelectorAll('#charts svg[role=img]').length")
-
-
-def test_a_page_asks_no_server(browser, grey):
-    open_page(browser, grey[1], 1, 3)
-
-    assert [] == browser.run("return performance.getEntriesByType('resource').map((entry) => entry.name)")
 
 
 @pytest.mark.parametrize("width", [390, 1280])

@@ -8,7 +8,6 @@ import numpy as np
 
 from framestow import FrameSpec, ReplayMemory
 from framestow.distributed import ShardedReplay, start_local_shards
-from oracles.bordered_steps import append_with_borders
 
 SHAPE, STACK, DISCOUNT = (6, 5), 3, 0.5
 EPISODE = 13  # steps; environments end theirs at different times
@@ -22,13 +21,9 @@ def frame_of(env_id: int, number: int) -> np.ndarray:
 
 
 class NumberedSteps:
-    """Plays environments step by step into a memory. The reward of a step is ``1000 * env_id + its number``.
+    """Plays environments step by step into a memory. The reward of a step is ``1000 * env_id + its number``."""
 
-    Of the environments ``bordered``, every step whose number ``border_every`` divides is a border.
-    """
-
-    def __init__(self, num_envs: int = 1, border_every: int = 0, bordered: tuple[int, ...] = (0,)) -> None:
-        self._border_every = {env_id: border_every for env_id in bordered if border_every}
+    def __init__(self, num_envs: int = 1) -> None:
         self.num_steps = [0] * num_envs
         self._num_frames = [0] * num_envs
         self._is_open = [False] * num_envs
@@ -43,11 +38,7 @@ class NumberedSteps:
             ends = (step + 5 * env_id) % EPISODE == EPISODE - 1
             kind = (step // EPISODE) % 2 == 0
             of_step = [step % 4], [1000.0 * env_id + step], [ends and kind], [ends and not kind]
-            if env_id in self._border_every:
-                is_border = np.array([step % self._border_every[env_id] == 0])
-                append_with_borders(memory, (*of_step, self._next_frame(env_id)), [number], is_border)
-            else:
-                memory.append(*of_step, self._next_frame(env_id), [number])
+            memory.append(*of_step, self._next_frame(env_id), [number])
             self._is_open[env_id] = not ends
             self.num_steps[env_id] += 1
 

@@ -61,11 +61,11 @@ def new_writer(calls, settings: MemorySettings, num_envs: int = 1) -> ShardWrite
     return ShardWriter(calls, WriterSettings(settings, tuple(range(num_envs)), give_up_s=0.5))
 
 
-def check_all(shard: Shard, num_envs: int = 1, border_every: int = 0) -> list[int]:
+def check_all(shard: Shard, num_envs: int = 1) -> list[int]:
     """Raise unless every transition is the one that was played; return their rewards in order."""
     shard.memory.inner.parts.check()
     batch = shard.memory.get(shard.memory.sampleable_indices())
-    oracle, steps = memory(capacity=10_000, num_envs=num_envs), NumberedSteps(num_envs, border_every)
+    oracle, steps = memory(capacity=10_000, num_envs=num_envs), NumberedSteps(num_envs)
     for env_id in range(num_envs):
         steps.play(oracle, env_id, 300)
     expected = oracle.get(oracle.sampleable_indices())

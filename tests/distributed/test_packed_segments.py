@@ -169,16 +169,6 @@ def test_a_segment_that_is_refused_changes_nothing():
     assert_equal(untouched, target)
 
 
-def test_a_segment_whose_steps_have_no_episode_is_refused():
-    target = memory(frames_per_segment=LENGTH)
-    segment, steps = packed(0, 20)[1]
-
-    with pytest.raises(InvalidStepError, match="frame 0 of 8 ends a step, but no episode is open"):
-        target.inner.append_segment(0, segment, steps)
-
-    assert target.inner.storage.stored_positions(0).stop == 0
-
-
 def test_ctrl_c_at_any_line_stores_a_segment_whole_or_not_at_all():
     settings = {"frames_per_segment": LENGTH, "capacity": 40}
     given = packed(0, 70)

@@ -113,20 +113,6 @@ def test_damage_that_is_found_while_the_page_is_written_is_printed_and_shown(noi
     assert f"framestow verify {damaged}\n" in printed
 
 
-def test_a_path_without_a_memory_is_refused(tmp_path, capsys):
-    assert 2 == main(["view", str(tmp_path)])
-
-    assert "has no memory" in capsys.readouterr().err
-
-
-def test_an_empty_memory_has_a_page(tmp_path):
-    numbered_memory(10).save(tmp_path / "empty")
-
-    assert 0 == main(["view", str(tmp_path / "empty")])
-
-    assert 0 == resources_of_page(tmp_path / "empty.html")["memory"].values["transitions"]
-
-
 def test_a_page_asks_no_other_server_and_its_name_is_text(tmp_path):
     memory = numbered_memory(10)
     play_episode(memory, 0, 2)
