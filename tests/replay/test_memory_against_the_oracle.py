@@ -95,6 +95,10 @@ class MemoryMachine(RuleBasedStateMachine):
     def everything_sampleable_is_what_the_oracle_holds(self):
         assert_memory_is_what_the_oracle_holds(self.memory, self.oracle)
 
+    @invariant()
+    def nbytes_is_the_sum_of_the_parts_that_the_report_lists(self):
+        assert sum(self.memory.report().parts.values()) == self.memory.nbytes
+
     def make(self, capacity, *, num_envs, stack, stack_padding, discount, n_step, **settings) -> None:
         shape = {"num_envs": num_envs, "stack": stack, "discount": discount, "stack_padding": stack_padding}
         shape["n_step"] = n_step

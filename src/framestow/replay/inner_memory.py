@@ -199,6 +199,18 @@ class InnerMemory:
         if self.directory is not None:
             self.directory.flush_for_budget()
 
+    @property
+    def bytes_by_part(self) -> dict[str, int]:
+        """Number of bytes in RAM of each part of the memory; read in microseconds, however many segments it has."""
+        with self.lock:
+            return {
+                **self.storage.nbytes,
+                "steps": self.steps.nbytes,
+                "stacks": self.parts.stacker.nbytes,
+                "output pool": self.batches.nbytes,
+                **self.parts.sampler_bytes,
+            }
+
     def takes_segments(self, env_id: int) -> bool:
         """Return whether the memory takes a packed segment of this environment as its next one.
 

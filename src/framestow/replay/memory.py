@@ -814,7 +814,7 @@ class ReplayMemory(MemoryProperties, Closing):
     @property
     def nbytes(self) -> int:
         """Number of bytes that the memory takes in RAM: the sum of ``report().parts``."""
-        return self.report().nbytes
+        return sum(self.inner.bytes_by_part.values())
 
     def report(self) -> MemoryReport:
         """Return the number of transitions, the bytes of each part of the memory, and the compression ratio.
@@ -827,20 +827,11 @@ class ReplayMemory(MemoryProperties, Closing):
         ``print(memory.report())`` prints it as a table.
         """
         with self.inner.lock:
-            parts = (
-                self.inner.storage.nbytes
-                | {
-                    "steps": self.inner.steps.nbytes,
-                    "stacks": self.inner.parts.stacker.nbytes,
-                    "output pool": self.inner.batches.nbytes,
-                }
-                | self.inner.parts.sampler_bytes
-            )
             frame_bytes = self.inner.settings.frame.nbytes
             return MemoryReport(
                 len(self),
                 self.capacity,
-                parts,
+                self.inner.bytes_by_part,
                 frame_bytes,
                 2 * self.stack * frame_bytes,
                 self.inner.storage.num_frames,
