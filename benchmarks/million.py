@@ -81,7 +81,7 @@ def train(folder: Path) -> tuple[str, float, int]:
     from framestow.training import Settings
 
     memory = ReplayMemory.load(folder)
-    stack_shape = (memory.inner.settings.stack, *memory.inner.settings.frame.shape)
+    stack_shape = (memory.inner.settings.stack, *memory.inner.settings.frame.frame_specs[0].shape)
     settings = Settings(game="Breakout", recipe="dqn").agent()
     agent = DQN(stack_shape, memory.inner.settings.action.num_actions, settings, device="cpu", seed=0)
     start = time.perf_counter()

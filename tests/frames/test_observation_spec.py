@@ -11,7 +11,7 @@ import pytest
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import observation_spec, only_frame, spec_from_state
+from framestow.frames.observation_spec import observation_spec, only_frame, space_of, spec_from_state
 
 CAMERA, JOINTS = gym.Box(0, 255, (6, 7, 3), np.uint8), gym.Box(-1, 1, (7,), np.float64)
 NESTED = gym.Dict(
@@ -23,10 +23,11 @@ NESTED = gym.Dict(
 )
 
 
-def test_a_box_becomes_a_frame_spec_with_the_same_state():
+def test_a_box_is_one_array_with_the_state_of_its_frame():
     spec = observation_spec(CAMERA)
 
-    assert FrameSpec((6, 7, 3)) == spec == spec_from_state(spec.state())
+    assert FrameSpec((6, 7, 3)) == space_of(spec)
+    assert spec == spec_from_state(spec.state())
     assert {"shape": [6, 7, 3], "dtype": "|u1", "is_scaled": False} == spec.state()
 
 

@@ -164,7 +164,7 @@ def test_frames_of_other_kinds_are_exported_and_imported(frame: FrameSpec, tmp_p
 
     memory, _ = imported(exported(play, tmp_path))
 
-    assert frame == memory.inner.settings.frame
+    assert (frame,) == memory.inner.settings.frame.frame_specs
     np.testing.assert_array_equal(next(play.memory.episodes()).frames(), next(memory.episodes()).frames())
 
 
@@ -202,7 +202,7 @@ def test_stacks_are_stored_as_single_frames_and_sampled_as_stacks(stacked_on: st
     memory, _ = imported(dataset(tmp_path / "made", [episode(9, observations=stacks)], space), stacked_on=stacked_on)
 
     batch = memory.get(memory.sampleable_indices())
-    assert ((5, 3), padding) == (memory.inner.settings.frame.shape, memory.inner.settings.stack_padding)
+    assert ((5, 3), padding) == (memory.inner.settings.frame.frame_specs[0].shape, memory.inner.settings.stack_padding)
     np.testing.assert_array_equal(stacks[:-1], np.moveaxis(batch.observation, 1, axis if axis < 0 else 1))
     np.testing.assert_array_equal(stacks[1:], np.moveaxis(batch.next_observation, 1, axis if axis < 0 else 1))
 

@@ -72,9 +72,7 @@ def join(observations: Any) -> np.ndarray:
 
 def spec() -> ObservationSpec:
     """Spec of these observations."""
-    made = observation_spec(SPACE)
-    assert isinstance(made, ObservationSpec)
-    return made
+    return observation_spec(SPACE)
 
 
 class MemoryOfBytes:

@@ -68,7 +68,7 @@ def assert_batch_is_what_was_recorded(batch: Batch, stored: StoredPlay) -> None:
 
 
 def _noise(memory: ReplayMemory, random: np.random.Generator, count: int) -> np.ndarray:
-    spec = memory.inner.settings.frame
+    (spec,) = memory.inner.settings.frame.frame_specs
     pixels = random.integers(0, 256, (count, *spec.shape), dtype=np.uint8)
     if not spec.is_scaled:
         return pixels.astype(spec.dtype)

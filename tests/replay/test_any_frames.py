@@ -87,7 +87,7 @@ def assert_holds(memory: ReplayMemory, frames: np.ndarray) -> None:
 def test_frames_of_any_space_are_sampled_unchanged_before_and_after_saving(name, padding, storage, tmp_path):
     options = {"stack": 3, "stack_padding": padding, "num_envs": 2, "storage": storage, "seed": 0}
     memory = ReplayMemory(90, SPACES[name], 5, **{"stack": 4} | options)
-    frames = random_frames(np.random.default_rng(0), memory.inner.settings.frame, 80).reshape(
+    frames = random_frames(np.random.default_rng(0), memory.inner.settings.frame.frame_specs[0], 80).reshape(
         40, 2, *SPACES[name].shape
     )
 
@@ -134,7 +134,7 @@ def test_pictures_of_a_megapixel_are_sampled_unchanged():
 @pytest.mark.parametrize("space", [Box(0, 1, (6, 5), np.float32), SPACES["a vector"]], ids=["scaled", "vector"])
 def test_any_changed_byte_of_saved_floats_is_found(space, tmp_path):
     memory = ReplayMemory(6, space, 5, stack=2, seed=0)
-    frames = random_frames(np.random.default_rng(0), memory.inner.settings.frame, 5)[:, None]
+    frames = random_frames(np.random.default_rng(0), memory.inner.settings.frame.frame_specs[0], 5)[:, None]
     frames[3:] = frames[:1]
     record(memory, frames)
     memory.save(tmp_path / "memory")

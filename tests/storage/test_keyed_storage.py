@@ -8,7 +8,7 @@ import pytest
 from contracts.storage_contract import segment_numbers
 from framestow.errors import DamagedSegmentError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import ObservationSpec, observation_spec
+from framestow.frames.observation_spec import observation_spec
 from framestow.storage.frame_storage import FrameStorage, usual_frames_per_segment
 
 SPACE = {
@@ -158,6 +158,5 @@ def test_segments_have_the_best_length_for_the_largest_leaf():
     largest = FrameSpec((480, 640, 3))
     spec = observation_spec({"a": FrameSpec((84, 84)), "b": largest, "c": FrameSpec((1,), np.int64)})
 
-    assert isinstance(spec, ObservationSpec)
-    assert usual_frames_per_segment(largest) == usual_frames_per_segment(spec)
-    assert usual_frames_per_segment(largest) == FrameStorage(spec, 1).frames_per_segment
+    assert usual_frames_per_segment(observation_spec(largest)) == usual_frames_per_segment(spec)
+    assert usual_frames_per_segment(observation_spec(largest)) == FrameStorage(spec, 1).frames_per_segment

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from framestow.cli.printing import print_json, print_line
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec
+from framestow.frames.observation_spec import ObservationSpec
 from framestow.one_line import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import format_bytes
@@ -101,9 +101,9 @@ def _header_lines(inspection: Inspection) -> Iterator[str]:
         yield f"extras {settings.extras.description}"
 
 
-def _describe_frames(spec: AnySpec) -> str:
-    if isinstance(spec, FrameSpec):
-        return f"frames {_describe_array(spec)}"
+def _describe_frames(spec: ObservationSpec) -> str:
+    if spec.is_one_array:
+        return f"frames {_describe_array(spec.arrays[0].frame)}"
     arrays = (
         f"{array.key} {_describe_array(array.frame) if array.has_axes else array.frame.dtype}" for array in spec.arrays
     )

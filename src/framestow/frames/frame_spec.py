@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
@@ -122,30 +121,6 @@ class FrameSpec:
     def has_colour_planes(self) -> bool:
         """Whether a frame is a colour picture with channels first: ``(3, H, W)`` with a byte per element."""
         return self.shape[0] == 3 and len(self.shape) == 3 and self.dtype.itemsize == 1 and not self._channels_last
-
-    # An observation of one array: the counterparts of the members of ``ObservationSpec``.
-
-    @cached_property
-    def frame_specs(self) -> tuple[FrameSpec, ...]:
-        """A tuple of this spec alone."""
-        return (self,)
-
-    @cached_property
-    def arrays(self) -> tuple[ArraySpec, ...]:
-        """A tuple of the only array."""
-        return (ArraySpec((), self),)
-
-    def flatten(self, frames: Any, name: str = "") -> tuple[Any, ...]:  # noqa: ARG002
-        """Return a tuple of ``frames`` alone."""
-        return (frames,)
-
-    def rebuild(self, frames: Sequence[npt.NDArray[Any]]) -> Any:
-        """Return the only one of ``frames``."""
-        return frames[0]
-
-    def with_frames(self, frames: Sequence[FrameSpec]) -> FrameSpec:
-        """Return the only one of ``frames``."""
-        return frames[0]
 
     def empty(self, *leading: int) -> npt.NDArray[Any]:
         """Return an uninitialized array for frames, ``(*leading, *shape)``."""

@@ -1,9 +1,10 @@
-"""Describe observations of several arrays: Dict and Tuple spaces, also nested."""
+"""Describe observations: one array, or the arrays of Dict and Tuple spaces, also nested."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral
 from typing import Any, TypeAlias
 
@@ -42,7 +43,7 @@ NUMBERS = "biuf"  # kinds of dtypes
 
 @dataclass(frozen=True)
 class ObservationSpec:
-    """An observation of several arrays, in nested dicts and tuples.
+    """An observation: one array, or several in nested dicts and tuples.
 
     ``arrays`` are in depth-first order: dicts by ascending key, tuples by number. So the order of keys in a space does
     not matter. ``structure`` is nested like the observation, with each array's index in ``arrays`` in its place.
@@ -58,12 +59,17 @@ class ObservationSpec:
     structure: Any
     arrays: tuple[ArraySpec, ...]
 
-    @property
+    @cached_property
+    def is_one_array(self) -> bool:
+        """Whether an observation is an array, and no dict or tuple."""
+        return isinstance(self.structure, int)
+
+    @cached_property
     def frame_specs(self) -> tuple[FrameSpec, ...]:
         """The frame spec of each array."""
         return tuple(array.frame for array in self.arrays)
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """Bytes of one uncompressed frame of every array."""
         return sum(array.frame.nbytes for array in self.arrays)
@@ -74,6 +80,8 @@ class ObservationSpec:
         Raises:
             InvalidStepError: the frames lack a key or have another one; the message calls them ``name``.
         """
+        if self.is_one_array:
+            return (frames,)
         flat: list[Any] = []
         _flatten(self.structure, frames, name, flat)
         return tuple(flat)
@@ -96,28 +104,24 @@ class ObservationSpec:
         return _state(self.structure, self.arrays)
 
 
-AnySpec: TypeAlias = "FrameSpec | ObservationSpec"
-
-
-def observation_spec(space: Any) -> AnySpec:
+def observation_spec(space: Any) -> ObservationSpec:
     """Return the spec of a Gymnasium space, or of a dict or tuple of spaces, without importing Gymnasium.
 
     ==========================================================  ==============================================
     space                                                       result
     ==========================================================  ==============================================
-    ``Box`` or ``FrameSpec``                                    ``FrameSpec``
-    ``Dict``, or a mapping with string keys                     ``ObservationSpec`` of dicts
-    ``Tuple``, or a tuple or list                               ``ObservationSpec`` of tuples
+    ``Box`` or ``FrameSpec``                                    one array
+    ``Dict``, or a mapping with string keys                     dicts
+    ``Tuple``, or a tuple or list                               tuples
     in these: ``Box``, ``MultiDiscrete``, ``MultiBinary``       an array
     in these: ``Discrete``, ``Box`` of shape ``()``, ``dtype``  an array of scalars
     ``Text``, ``Graph``, ``Sequence``, ``OneOf``, others        ``InvalidSettingsError`` that names the key
     ==========================================================  ==============================================
     """
-    parts = _parts_of(space)
     if isinstance(space, ObservationSpec):
         return space
-    if parts is None:
-        return FrameSpec.from_space(space)
+    if _parts_of(space) is None:
+        return ObservationSpec(0, (ArraySpec((), FrameSpec.from_space(space)),))
     arrays: list[ArraySpec] = []
     structure = _structure(space, (), arrays)
     if not arrays:
@@ -125,7 +129,7 @@ def observation_spec(space: Any) -> AnySpec:
     return ObservationSpec(structure, tuple(arrays))
 
 
-def space_of(spec: AnySpec) -> Any:
+def space_of(spec: ObservationSpec) -> Any:
     """Return a space that ``observation_spec`` makes ``spec`` of: a ``FrameSpec``, or a dict or tuple of them.
 
     A number in a dict or tuple is its NumPy dtype.
@@ -133,26 +137,22 @@ def space_of(spec: AnySpec) -> Any:
     >>> space_of(observation_spec({"joints": FrameSpec((7,), np.float32), "lives": np.dtype(np.int64)}))["lives"]
     dtype('int64')
     """
-    if isinstance(spec, FrameSpec):
-        return spec
     return spec.arrange([array.frame if array.has_axes else array.frame.dtype for array in spec.arrays])
 
 
-def spec_from_state(state: dict[str, Any]) -> AnySpec:
-    """Return the ``FrameSpec`` or ``ObservationSpec`` that ``state`` returned the values of."""
-    if "shape" in state:
-        return FrameSpec.from_state(state)
+def spec_from_state(state: dict[str, Any]) -> ObservationSpec:
+    """Return the ``ObservationSpec`` that ``state`` returned the values of."""
     arrays: list[ArraySpec] = []
     return ObservationSpec(_structure_from_state(state, (), arrays), tuple(arrays))
 
 
-def only_frame(spec: AnySpec, what: str) -> FrameSpec:
-    """Return ``spec`` if observations are one array; raise ``InvalidSettingsError`` with the keys if they are several.
+def only_frame(spec: ObservationSpec, what: str) -> FrameSpec:
+    """Return the frame if observations are one array; raise ``InvalidSettingsError`` with the keys if they are several.
 
     ``what`` begins the error message's rule, such as "an export to the DQN Replay Dataset takes".
     """
-    if isinstance(spec, FrameSpec):
-        return spec
+    if spec.is_one_array:
+        return spec.arrays[0].frame
     keys = ", ".join(array.key for array in spec.arrays)
     raise InvalidSettingsError(
         f"observations are of {keys}: {what} one array per frame; store this key alone in a memory"

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import FrameStacks, join_frames
-from framestow.frames.observation_spec import AnySpec, Frames
+from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import Frames, ObservationSpec, observation_spec
 
 # Paddings of a run's first observations, as storages and stacks take them; 0: the run goes on.
 ZEROS, LEAD_INS, BY_SETTING = 1, 2, 3
@@ -89,7 +90,7 @@ class FrameStacker:
 
     def __init__(
         self,
-        spec: AnySpec,
+        spec: FrameSpec | ObservationSpec,
         stack: int,
         num_envs: int,
         padding: StackPadding = "first_frame",
@@ -98,16 +99,17 @@ class FrameStacker:
         """Create stacks without frames.
 
         Arguments:
-            spec: shape and dtype of the frames.
+            spec: the frames of an observation; of one array, its ``FrameSpec`` will do.
             stack: frames of a stack.
             num_envs: number of environments.
             padding: what fills the stack at the beginning of an episode.
             depths: frames of a stack, of each array; ``stack`` by default.
         """
+        arrays = observation_spec(spec).frame_specs
         # Per key, ``(num_envs, depth, *frame)``: a ring for each environment. The frame of age a is at a % depth.
         self._recent = [
             np.zeros((num_envs, depth, *array.shape), array.dtype)
-            for array, depth in zip(spec.frame_specs, depths or [stack] * len(spec.frame_specs), strict=True)
+            for array, depth in zip(arrays, depths or [stack] * len(arrays), strict=True)
         ]
         # Frames since the episode's first one, of each environment and array.
         self._ages = [np.full(num_envs, NOT_BEGUN, np.int64) for _ in self._recent]

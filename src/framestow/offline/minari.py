@@ -21,7 +21,7 @@ from framestow.errors import (
     MissingExtraError,
 )
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec, ObservationSpec, map_arrays, observation_spec
+from framestow.frames.observation_spec import ObservationSpec, map_arrays, observation_spec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
 from framestow.offline.minari_files import MinariFiles, load_minari, open_files
 from framestow.offline.transfer import (
@@ -81,7 +81,7 @@ class MinariData:
     """
 
     files: MinariFiles
-    frame: AnySpec
+    frame: ObservationSpec
     action: ActionSpec
     stacks: Stacks | None
     stack_padding: StackPadding
@@ -238,8 +238,7 @@ class MinariData:
     def _arrays(self, observations: Any, where: str) -> list[npt.NDArray[Any]]:
         """Return the observations as one array per key, in the dtypes of the space."""
         try:
-            if isinstance(self.frame, ObservationSpec):
-                observations = _chosen(self.frame.structure, observations)
+            observations = _chosen(self.frame.structure, observations)
             parts = zip(self.frame.arrays, self.frame.flatten(observations), strict=True)
         except InvalidStepError as error:
             raise DamagedDataError(
@@ -283,7 +282,7 @@ def _rows(frames: Any, rows: slice) -> Any:
     return map_arrays(lambda array: array[rows], frames)
 
 
-def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[Stacks | None, AnySpec]:
+def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[Stacks | None, ObservationSpec]:
     """Return the stacks of the space's observations, and the spec of one frame."""
     unsupported = [path for path, part in _parts_of(space) if path and not _is_supported(part)]
     if unsupported:
@@ -300,7 +299,7 @@ def _kind_of(name: str, space: Any, stacked_on: StackedOn) -> tuple[Stacks | Non
             "convert the dataset"
         )
     stacks = _stacks_of(space.shape, stacked_on)
-    return stacks, FrameSpec.from_space(space if stacks is None else _frame_space(space, stacks))
+    return stacks, observation_spec(space if stacks is None else _frame_space(space, stacks))
 
 
 def _parts_of(space: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -561,10 +560,11 @@ def _truncations(episode: StoredEpisode) -> np.ndarray[Any, np.dtype[np.bool_]]:
 def _new_storage(minari: Any, folder: Path, memory: ReplayMemory, description: MinariDescription, spec: Any) -> Any:
     folder.mkdir()
     layout = memory.inner.settings.layout
+    shown = layout.frame_space if layout.takes_frames else layout.spec
     try:
         return minari.dataset.minari_storage.MinariStorage.new(
             folder / "data",
-            observation_space=_observation_space(layout.frame_space if layout.takes_frames else layout.spec),
+            observation_space=_space_of_part(shown, shown.structure),
             action_space=_action_space(memory.inner.settings.action),
             env_spec=spec,
             data_format=description.data_format,
@@ -579,12 +579,6 @@ def _new_storage(minari: Any, folder: Path, memory: ReplayMemory, description: M
         raise InvalidSettingsError(
             f"data_format is {description.data_format!r}: Minari refuses it ({error}); leave it out"
         ) from error
-
-
-def _observation_space(spec: AnySpec) -> Any:
-    if isinstance(spec, FrameSpec):
-        return _space_of_array(spec, spec.shape)
-    return _space_of_part(spec, spec.structure)
 
 
 def _space_of_part(spec: ObservationSpec, structure: Any) -> Any:

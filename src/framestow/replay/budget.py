@@ -6,7 +6,7 @@ import sys
 from dataclasses import dataclass
 
 from framestow.errors import InvalidSettingsError
-from framestow.frames.observation_spec import AnySpec
+from framestow.frames.observation_spec import ObservationSpec
 from framestow.one_line import plural
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction import evict_unreferenced_frames
@@ -99,7 +99,7 @@ class Budget:
 class SegmentNeeds:
     """Choose the length of segments so that ``num_sealed`` of them and all open ones fit a budget."""
 
-    frame: AnySpec
+    frame: ObservationSpec
     num_envs: int
     stack: int
     num_sealed: int  # sealed segments that must fit beside all open ones

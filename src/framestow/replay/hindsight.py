@@ -12,7 +12,7 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array, check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec
-from framestow.frames.observation_spec import AnySpec
+from framestow.frames.observation_spec import ObservationSpec
 from framestow.one_line import one_line
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
@@ -219,9 +219,9 @@ class HindsightGoals:
         return observation[key][:, None] if stacks is None else stacks.split(observation[key])
 
 
-def _goal_array(spec: AnySpec) -> tuple[int, ArraySpec]:
+def _goal_array(spec: ObservationSpec) -> tuple[int, ArraySpec]:
     """Return number and array of the achieved goal; raise ``InvalidSettingsError`` if there are no two goals."""
-    arrays = {array.path: (number, array) for number, array in enumerate(getattr(spec, "arrays", ()))}
+    arrays = {array.path: (number, array) for number, array in enumerate(spec.arrays)}
     number, achieved = arrays.get((ACHIEVED,), (0, None))
     _, desired = arrays.get((DESIRED,), (0, None))
     if achieved is None or desired is None:

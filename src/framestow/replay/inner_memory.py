@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import Frames, ObservationSpec, space_of
 from framestow.lazy_names import HidesNames
 from framestow.replay.action_spec import ActionSpec
@@ -216,8 +215,9 @@ class InnerMemory:
 
         With random retention it takes single steps: which segment each of them evicts depends on the steps before it.
         """
-        settings, frame, length = self.settings, self.settings.frame, self.storage.frames_per_segment
-        if settings.storage != "packed" or not isinstance(frame, FrameSpec) or frame.is_column or frame.is_scaled:
+        settings, length = self.settings, self.storage.frames_per_segment
+        frame = settings.frame.frame_specs[0]
+        if settings.storage != "packed" or not settings.frame.is_one_array or frame.is_column or frame.is_scaled:
             return False
         if settings.retention != "fifo" or length > settings.capacity:
             return False

@@ -14,7 +14,6 @@ import numpy.typing as npt
 from framestow.argument_checks import check_indices, check_seed, folder_path, real_number, truth_value, whole_number
 from framestow.closing import Closing
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import StackPadding
 from framestow.one_line import one_line, plural
 from framestow.replay.added_steps import (
@@ -206,7 +205,7 @@ class ReplayMemory(MemoryProperties, Closing):
                 inner.live_in(OpenStore.create_or_resume(inner.parts, folder.resolve()), flush_every, self)
         # Whether ``begin`` and ``append`` take what is stored, and whether that is one array; every step asks for both.
         self._stores_as_given = settings.layout.stores_as_given
-        self._takes_one_array = isinstance(settings.frame, FrameSpec)
+        self._takes_one_array = settings.frame.is_one_array
 
     # Storing steps
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from framestow.argument_checks import one_of, real_number, whole_number
 from framestow.errors import InvalidSettingsError, ObservationWarning
-from framestow.frames.observation_spec import AnySpec, space_of, spec_from_state
+from framestow.frames.observation_spec import ObservationSpec, space_of, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
 from framestow.one_line import plural
 from framestow.replay.action_spec import ActionSpec
@@ -47,7 +47,7 @@ class MemorySettings:
     """
 
     capacity: int
-    frame: AnySpec
+    frame: ObservationSpec
     action: ActionSpec
     stack: int
     num_envs: int

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import ArraySpec, FrameSpec
-from framestow.frames.observation_spec import AnySpec, as_native, observation_spec
+from framestow.frames.observation_spec import ObservationSpec, as_native, observation_spec
 from framestow.frames.stacking import join_channels
 from framestow.one_line import clause
 
@@ -101,13 +101,13 @@ class ObservationLayout:
 
     It is decided when a memory is built, and never changes. ``find_stack`` has the rules.
 
-    >>> ObservationLayout.of_space(FrameSpec((84, 84, 12))).frame_space.shape
+    >>> ObservationLayout.of_space(FrameSpec((84, 84, 12))).frame_space.frame_specs[0].shape
     (84, 84, 3)
     """
 
-    spec: AnySpec
+    spec: ObservationSpec
     stacks: tuple[Stacks | None, ...]
-    frame_space: AnySpec
+    frame_space: ObservationSpec
     """Spec of one frame of each array."""
     takes_frames: bool = False
     """Whether the memory was built with the space of one frame: ``begin`` and ``append`` take single frames."""
@@ -163,7 +163,7 @@ class ObservationLayout:
         return replace(cls.of_stacks(frames, (Stacks(0, stack),) * len(frames.frame_specs)), takes_frames=True)
 
     @classmethod
-    def of_stacks(cls, frames: AnySpec, stacks: tuple[Stacks | None, ...]) -> ObservationLayout:
+    def of_stacks(cls, frames: ObservationSpec, stacks: tuple[Stacks | None, ...]) -> ObservationLayout:
         """Return the layout with these ``stacks`` of ``frames``."""
         specs = [
             frame if each is None else replace(frame, shape=each.observation_shape(frame.shape))

@@ -21,7 +21,6 @@ import numpy.typing as npt
 from framestow._core import StepFields, Windows
 from framestow.argument_checks import whole_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
-from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import Frames
 from framestow.lazy_names import HidesNames
 from framestow.one_line import one_line
@@ -219,7 +218,7 @@ class BatchBuilder:
         self._spec, self._padding = parts.settings.frame, parts.settings.stack_padding
         self._layout = layout = parts.settings.layout
         # Whether observations are stacks of frames along the first axis, in a single array.
-        self._is_as_stored = isinstance(self._spec, FrameSpec) and layout.stacks[0] == Stacks(0, layout.depth)
+        self._is_as_stored = self._spec.is_one_array and layout.stacks[0] == Stacks(0, layout.depth)
         # Of each array: shape and dtype of its frames, and how many frames less than ``stack`` it has.
         self._arrays = [
             (array.shape, array.dtype, layout.depth - depth)

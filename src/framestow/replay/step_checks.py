@@ -29,7 +29,7 @@ import numpy.typing as npt
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import ArraySpec
-from framestow.frames.observation_spec import FRAMES, AnySpec, Frames, as_native
+from framestow.frames.observation_spec import FRAMES, Frames, ObservationSpec, as_native
 from framestow.one_line import clause
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import TERMINATED, TRUNCATED
@@ -114,13 +114,13 @@ def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, all_env_ids:
     return array.astype(np.int32)
 
 
-def check_frames(frames: Any, num_steps: int, spec: AnySpec) -> Frames:
+def check_frames(frames: Any, num_steps: int, spec: ObservationSpec) -> Frames:
     """Return ``frames`` as arrays ``(num_steps, *frame)`` in C order; never cast or clip them."""
     checked = check_arrays(spec.flatten(frames), num_steps, spec)
     return tuple(array_spec.as_stored(part) for array_spec, part in zip(spec.arrays, checked, strict=True))
 
 
-def check_arrays(frames: Sequence[Any], num_steps: int, spec: AnySpec) -> Frames:
+def check_arrays(frames: Sequence[Any], num_steps: int, spec: ObservationSpec) -> Frames:
     """Return the arrays of a space's frames in C order, in the shapes of the space; never cast or clip them."""
     parts = zip(spec.arrays, frames, strict=True)
     return tuple(_check_array(part, num_steps, array_spec) for array_spec, part in parts)

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias, get_args
 from framestow._core import FrameSnapshot, FrameStore, default_frames_per_segment
 from framestow.argument_checks import whole_number
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import AnySpec
+from framestow.frames.observation_spec import ObservationSpec, observation_spec
 from framestow.storage.tracks import Tracks
 
 __all__ = [
@@ -84,7 +84,7 @@ class FrameStorage(FrameStore):
 
     def __init__(
         self,
-        spec: AnySpec,
+        spec: FrameSpec | ObservationSpec,
         num_envs: int,
         storage: Storage = "packed",
         threads: int = 1,
@@ -95,7 +95,7 @@ class FrameStorage(FrameStore):
         """Create an empty storage.
 
         Arguments:
-            spec: shape and dtype of the frames.
+            spec: the frames of an observation; of one array, its ``FrameSpec`` will do.
             num_envs: number of environments.
             storage: one of ``STORAGES``.
             threads: most threads that unpack the windows of one call.
@@ -104,11 +104,11 @@ class FrameStorage(FrameStore):
             depths: frames of an observation, of each array; 1 by default. ``windows`` gives arrays of lower depth than
                 the deepest one only the last frames of each window, as many as their output takes.
         """
+        self._spec = spec = observation_spec(spec)
         depths = [1] * len(spec.frame_specs) if depths is None else depths
         if frames_per_segment is None:
             frames_per_segment = usual_frames_per_segment(spec, depths)
         frames_per_segment = check_frames_per_segment(spec, frames_per_segment, depths)
-        self._spec = spec
         self.tracks = Tracks(len(spec.frame_specs), num_envs)
         # By array: whether its frames are stored uncompressed.
         self._is_raw = [storage == "raw" or frame.is_column for frame in spec.frame_specs]
@@ -195,12 +195,12 @@ class FrameStorage(FrameStore):
         return [array.key for array in self._spec.arrays]
 
 
-def check_frames_per_segment(spec: AnySpec, frames_per_segment: int, depths: Sequence[int]) -> int:
+def check_frames_per_segment(spec: ObservationSpec, frames_per_segment: int, depths: Sequence[int]) -> int:
     """Return the number as an ``int``; raise ``InvalidSettingsError`` if a segment cannot have so many frames.
 
     ``depths``: frames of an observation, of each array. Each frame of a segment may begin a run with lead-ins.
 
-    >>> check_frames_per_segment(FrameSpec((84, 84)), 1280, [4])
+    >>> check_frames_per_segment(observation_spec(FrameSpec((84, 84))), 1280, [4])
     1280
     """
     largest, most = max(frame.nbytes for frame in spec.frame_specs), _most_frames_per_segment(spec, depths)
@@ -208,14 +208,14 @@ def check_frames_per_segment(spec: AnySpec, frames_per_segment: int, depths: Seq
     return whole_number("frames_per_segment", frames_per_segment, 1, most, rule=rule)
 
 
-def usual_frames_per_segment(spec: AnySpec, depths: Sequence[int] | None = None) -> int:
+def usual_frames_per_segment(spec: ObservationSpec, depths: Sequence[int] | None = None) -> int:
     """Return the default number of frames per segment for ``spec``: the one that compresses its largest array best."""
     largest = max(spec.frame_specs, key=lambda frame: frame.nbytes)
     best = default_frames_per_segment(*_native_format(largest, is_raw=False)[:3])
     return min(best, _most_frames_per_segment(spec, depths or [1] * len(spec.frame_specs)))
 
 
-def _most_frames_per_segment(spec: AnySpec, depths: Sequence[int]) -> int:
+def _most_frames_per_segment(spec: ObservationSpec, depths: Sequence[int]) -> int:
     """Return the most frames of a segment: they, and the lead-ins of as many runs, are within the limits."""
     return min(
         min(MAX_SEGMENT_FRAMES, MAX_SEGMENT_BYTES // frame.nbytes) // max(1, depth - 1)

@@ -16,6 +16,7 @@ from framestow.agents.dqn import DQN
 from framestow.envs import Recorder, find_preset, finished_games, lost_episodes, make_atari
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import observation_spec
 from framestow.machine_limits import num_cores
 from framestow.one_line import plural
 from framestow.process_memory import keep_freed_bytes
@@ -262,10 +263,10 @@ def _check_saved(memory: ReplayMemory, settings: Settings) -> None:
 
 def check_memory(settings: Settings) -> None:
     """Raise ``InvalidSettingsError``, naming the option, if ``settings`` allow no memory for an Atari game."""
-    frame, any_action = FrameSpec(find_preset(settings.preset).frame_shape), ActionSpec.from_space(1)
+    frame = observation_spec(FrameSpec(find_preset(settings.preset).frame_shape))
     with memory_errors_name_options():
         max_bytes = None if settings.memory_bytes is None else parse_bytes(settings.memory_bytes)
-        MemorySettings(frame=frame, action=any_action, max_bytes=max_bytes, **memory_arguments(settings))
+        MemorySettings(frame=frame, action=ActionSpec.from_space(1), max_bytes=max_bytes, **memory_arguments(settings))
 
 
 def _new_memory(settings: Settings, env: VectorEnv[Any, Any, Any], store: Path | None) -> ReplayMemory:

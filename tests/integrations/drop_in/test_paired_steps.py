@@ -110,7 +110,7 @@ def test_stacks_are_stored_as_single_frames(padding, axis, shape):
     play, steps = distinct_play(padding=padding, axis=axis), fed(FrameSpec(shape))
     for _ in range(3 * ROWS):
         play.step(steps)
-    assert steps.memory.inner.settings.frame.shape == (32, 33)
+    assert steps.memory.inner.settings.frame.frame_specs[0].shape == (32, 33)
     assert_gives_back(steps, play.rows)
 
 

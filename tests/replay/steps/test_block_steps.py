@@ -9,11 +9,11 @@ from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.step_store import StepSettings
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.kolmogorov_smirnov import kolmogorov_smirnov, kolmogorov_smirnov_bound
-from oracles.listed_steps import ACTION, FRAME, PlayedSteps, evicted
+from oracles.listed_steps import ACTION, FRAME, SPEC, PlayedSteps, evicted
 
 
 def blocks(capacity: int, num_envs: int, stack: int, frames: int, seed: int = 0) -> BlockSteps:
-    return BlockSteps(StepSettings(capacity, num_envs, stack, FRAME, ACTION, 0.9, frames), RandomRetention(seed))
+    return BlockSteps(StepSettings(capacity, num_envs, stack, SPEC, ACTION, 0.9, frames), RandomRetention(seed))
 
 
 def evictions(step_store: BlockSteps, num_steps: int, env_ids: list[list[int]]) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from framestow.replay.step_fields import BEGINS_EPISODE, BORDER, TERMINATED
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import EPISODE_KEYS, StepSettings
-from oracles.listed_steps import ACTION, DISCOUNT, FRAME, PlayedSteps
+from oracles.listed_steps import ACTION, DISCOUNT, FRAME, SPEC, PlayedSteps
 
 MAKERS = {"fifo": RingSteps, "random": lambda steps: BlockSteps(steps, RandomRetention(0))}
 STEP_STORES = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -21,7 +21,7 @@ STEP_STORES = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 def steps_of(num_envs: int, stack: int, n_step: int = 1, extra: int = 0) -> StepSettings:
     capacity = 24 * (num_envs + 6) + num_envs * stack + extra
-    return StepSettings(capacity, num_envs, stack, FRAME, ACTION, DISCOUNT, 24, n_step=n_step)
+    return StepSettings(capacity, num_envs, stack, SPEC, ACTION, DISCOUNT, 24, n_step=n_step)
 
 
 def play(step_store, borders: list[bool], ends: list[bool] | None = None) -> None:

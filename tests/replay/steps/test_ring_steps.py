@@ -7,17 +7,19 @@ import pytest
 
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import observation_spec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings
 from oracles.listed_steps import evicted
 
 FRAME = FrameSpec((1, 1))
+SPEC = observation_spec(FRAME)
 
 
 def begun(capacity: int, num_envs: int, stack: int, segment_frames: int = 1) -> RingSteps:
     step_store = RingSteps(
-        StepSettings(capacity, num_envs, stack, FRAME, ActionSpec.from_space(2), 0.99, segment_frames)
+        StepSettings(capacity, num_envs, stack, SPEC, ActionSpec.from_space(2), 0.99, segment_frames)
     )
     step_store.begin(np.arange(num_envs))
     return step_store

@@ -12,7 +12,7 @@ from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import EPISODE_KEYS, StepSettings
 from oracles.listed_step_sequences import ListedStepSequences
-from oracles.listed_steps import ACTION, FRAME, PlayedSteps
+from oracles.listed_steps import ACTION, SPEC, PlayedSteps
 
 MAKERS = {
     "fifo": lambda steps, seed: RingSteps(steps),
@@ -21,7 +21,7 @@ MAKERS = {
 
 
 def steps_for(num_envs: int, stack: int, extra: int = 0) -> StepSettings:
-    return StepSettings(16 * (num_envs + 6) + num_envs * stack + extra, num_envs, stack, FRAME, ACTION, 0.9, 16)
+    return StepSettings(16 * (num_envs + 6) + num_envs * stack + extra, num_envs, stack, SPEC, ACTION, 0.9, 16)
 
 
 def play_sequence(retention: str, steps: StepSettings, seed: int, end_chance: float, num_steps: int) -> PlayedSteps:

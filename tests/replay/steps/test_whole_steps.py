@@ -9,6 +9,7 @@ import pytest
 
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import FrameStacker
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.eviction import RandomRetention
@@ -20,6 +21,7 @@ from framestow.replay.steps.step_store import StepSettings
 from framestow.storage.frame_storage import FrameStorage
 
 FRAME = FrameSpec((3, 4))
+SPEC = observation_spec(FRAME)
 CONTINUES, ZEROS, LEAD_INS, USUAL = range(4)  # paddings
 MAKERS = {"fifo": RingSteps, "random": lambda steps: BlockSteps(steps, RandomRetention(0))}
 SEGMENT = 8
@@ -31,7 +33,7 @@ class AnyStacks:
 
     def __init__(self, make, stack: int, padding: str, n_step: int = 1, num_envs: int = 3, seed: int = 0) -> None:
         action = ActionSpec.from_space(4)
-        self.steps = make(StepSettings(2000, num_envs, stack, FRAME, action, 0.9, SEGMENT, n_step=n_step))
+        self.steps = make(StepSettings(2000, num_envs, stack, SPEC, action, 0.9, SEGMENT, n_step=n_step))
         self.storage = FrameStorage(FRAME, num_envs, frames_per_segment=SEGMENT, depths=[stack])
         self.stacker = FrameStacker(FRAME, stack, num_envs, padding, depths=[stack])
         self.random, self.stack, self.padding = np.random.default_rng(seed), stack, padding
@@ -161,7 +163,7 @@ def chunks_of(played: AnyStacks) -> list[tuple[bytes, np.ndarray, np.ndarray, np
 def test_a_segment_that_is_taken_over_shows_the_lead_ins_of_its_runs(stack):
     played, taken = (AnyStacks(RingSteps, stack, "zeros", num_envs=1) for _ in range(2))
     played.play(150, 0.3)
-    taken.steps = RingSteps(StepSettings(2000, 1, stack, FRAME, ActionSpec.from_space(4), 0.9, SEGMENT))
+    taken.steps = RingSteps(StepSettings(2000, 1, stack, SPEC, ActionSpec.from_space(4), 0.9, SEGMENT))
     taken.storage = FrameStorage(FRAME, 1, frames_per_segment=SEGMENT, depths=[stack])
     taken.given = played.given
 
@@ -182,7 +184,7 @@ def test_a_segment_with_a_run_that_its_steps_do_not_begin_is_refused():
     segment, bits, *fields, _ = chunks_of(played)[1]
     fresh = AnyStacks(RingSteps, 3, "zeros", num_envs=1)
     fresh.storage = FrameStorage(FRAME, 1, frames_per_segment=SEGMENT, depths=[3])
-    fresh.steps = RingSteps(StepSettings(2000, 1, 3, FRAME, ActionSpec.from_space(4), 0.9, SEGMENT))
+    fresh.steps = RingSteps(StepSettings(2000, 1, 3, SPEC, ActionSpec.from_space(4), 0.9, SEGMENT))
 
     with pytest.raises(DamagedDataError, match="its steps have none there; send it again"):
         fresh.steps.stage_segment(fresh.storage, 0, segment, bits & ~np.uint8(BEGINS_RUN), *fields, None)

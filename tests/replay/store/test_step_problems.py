@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import observation_spec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.ring_steps import RingSteps
@@ -15,7 +16,7 @@ STACK, NUM_ENVS, NUM_STEPS = 3, 2, 6
 
 
 def test_a_problem_of_steps_names_its_environment_and_frame():
-    frame, action = FrameSpec((1, 1)), ActionSpec.from_space(2)
+    frame, action = observation_spec(FrameSpec((1, 1))), ActionSpec.from_space(2)
     settings = StepSettings(100, NUM_ENVS, STACK, frame, action)
     memory = MemorySettings(
         capacity=100, frame=frame, action=action, stack=STACK, num_envs=NUM_ENVS, discount=0.9, storage="packed"

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import DamagedDataError
-from framestow.frames.observation_spec import AnySpec
+from framestow.frames.observation_spec import ObservationSpec
 from framestow.one_line import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.step_fields import BEGINS_EPISODE, NO_EXTRAS, ExtrasSpec, slot_record
@@ -33,7 +33,7 @@ class StepSettings:
     capacity: int
     num_envs: int
     stack: int
-    frame: AnySpec
+    frame: ObservationSpec
     action: ActionSpec
     discount: float = 0.99
     segment_frames: int = 1
