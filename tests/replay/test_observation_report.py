@@ -194,61 +194,6 @@ def test_few_whole_observations_are_not_warned_of():
     assert 0.2 < memory.report().observations.share_whole < 0.3
 
 
-def add_runs(memory, num_runs, depth, axis):
-    for run in range(num_runs):
-        add_run(memory, 3, depth, axis, seed=run)
-
-
-@pytest.mark.parametrize(("shape", "axis", "name"), [((SIDE, SIDE, 3), -1, "last"), ((3, SIDE, SIDE), 0, "first")])
-def test_a_stack_of_three_that_looks_like_colours_is_named(shape, axis, name):
-    memory = ReplayMemory(1000, FrameSpec(shape), 4)
-
-    with pytest.warns(ObservationWarning, match=f"shift by a frame on the {name} axis.*stack_axis={axis}") as warned:
-        add_runs(memory, 20, 3, axis)
-
-    assert 1 == len(warned)
-
-
-def test_frames_that_are_joined_in_another_way_are_named():
-    memory = ReplayMemory(1000, FrameSpec((SIDE, SIDE, 6)), 4)  # taken for two colour frames
-
-    with pytest.warns(ObservationWarning, match=r"6 frames are stored .* stack_axis=\(-1, 6\)") as warned:
-        add_run(memory, 200, 6, -1)
-
-    assert 1 == len(warned)
-
-
-def test_the_axis_of_one_array_of_several_is_named():
-    space = {"camera": FrameSpec((SIDE, SIDE, 3)), "joints": FrameSpec((3,), np.float32)}
-    memory = ReplayMemory(1000, space, 4)
-
-    def add_beginnings():
-        for episode in range(20):
-            frames, joints = film(4, seed=episode), np.zeros(3, np.float32)
-            before, after = ({"camera": stack(frames, t, 3, -1), "joints": joints} for t in (0, 1))
-            memory.add(before, 0, 0.0, after, False, False)
-
-    with pytest.warns(ObservationWarning, match=r"observations\['camera'\].*stack_axis=\{'camera': -1\}") as warned:
-        add_beginnings()
-
-    assert 1 == len(warned)
-
-
-def test_the_named_axis_is_warned_of_no_more():
-    memory = ReplayMemory(1000, FrameSpec((SIDE, SIDE, 3)), 4, stack_axis=-1)
-    add_runs(memory, 200, 3, -1)
-    assert 0.2 < memory.report().observations.share_whole < 0.3
-
-
-def test_colour_pictures_that_stay_black_or_change_are_no_stacks():
-    memory = ReplayMemory(1000, FrameSpec((SIDE, SIDE, 3)), 4)
-    black = np.zeros((SIDE, SIDE, 3), np.uint8)
-    for episode in range(40):
-        memory.add(black, 0, 0.0, black, False, False)
-        memory.add(black, 0, 0.0, film(1, black.shape, seed=episode)[0], False, True)
-        memory.add(film(1, black.shape, seed=episode)[0], 0, 0.0, film(1, black.shape)[0], False, True)
-
-
 # Warnings about loops
 
 

@@ -15,11 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import ObservationWarning
-from framestow.frames.frame_spec import ArraySpec
 from framestow.one_line import plural
 from framestow.replay.added_steps import UnusualStep, equal_rows
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.observation_layout import MOST_DETECTED, Arrays, Stacks, stacks_on
+from framestow.replay.observation_layout import Arrays
 from framestow.replay.sampling import BatchBuilder
 from framestow.replay.step_fields import BORDER, TERMINATED, TRUNCATED
 
@@ -96,9 +95,6 @@ class ObservationReport:
 WINDOW = 64  # observations of each environment, at least, of which half have to be whole for a warning
 FEWEST_ENDS = 3  # of episodes that a warning is about
 FEWEST_IN_ONE_ARRAY = 3  # steps that a warning is about
-MOST_LOOKED_AT = 1024  # steps of a memory in which another axis is looked for
-FEWEST_SHIFTED = 8  # of them, for a warning
-SMALLEST_ARRAY = 1024  # bytes; smaller ones are not worth another axis
 
 
 class ObservationWatch:
@@ -107,7 +103,6 @@ class ObservationWatch:
     =====================================================  ==========================================================
     warning                                                condition
     =====================================================  ==========================================================
-    an array without stacks has an axis that shifts        at least 8 beginnings of episodes, and most that change
     observations are stored whole                          half of the last 64, or more, of each environment
     the next episode begins with a truncated one's last    at least 3 times, and after most truncated episodes
     next observation
@@ -115,15 +110,13 @@ class ObservationWatch:
     observation and next observation are one array         at least 3 times, written into after the step before
     =====================================================  ==========================================================
 
-    The third and the fourth need an observation that is not the next one too, and has more than one value. Where
+    The second and the third need an observation that is not the next one too, and has more than one value. Where
     observations are stacks, such a next observation is not its observation shifted by a frame, and a step that resets
     is a border.
     """
 
     def __init__(self, parts: MemoryParts, batches: BatchBuilder) -> None:
         self._parts, self._batches, self._layout = parts, batches, parts.settings.layout
-        self._axes = [] if self._layout.takes_frames else list(map(OtherAxes, self._layout.arrays, self._layout.stacks))
-        self._num_looked_at = 0
         # How many of the last observations are whole, counted from the number of observations that were stored then.
         self._num_whole, self._counted_from = 0, -1
         self._num_ends = self._num_truncated = self._num_wrong_last = self._num_resets = self._num_in_one_array = 0
@@ -152,7 +145,6 @@ class ObservationWatch:
         if any(step.are_one) and self._look_at_arrays(step):
             return  # whatever else is unusual comes from it
         self._look_at_ends(step)
-        self._look_at_axes(step)
         self._count_whole(step)
 
     def _look_at_arrays(self, step: UnusualStep) -> bool:
@@ -224,17 +216,6 @@ class ObservationWatch:
             are_current &= _all_rows(map(equal_rows, stacks, [part[env_ids] for part in stacker.stacks()]))
         return are_current
 
-    def _look_at_axes(self, step: UnusualStep) -> None:
-        """Look for axes that shift by a frame with each step; warn if an array without stacks has one."""
-        if step.observations is None or self._num_looked_at >= MOST_LOOKED_AT:
-            return
-        rows = np.flatnonzero(step.begins | step.is_border)
-        self._num_looked_at += len(rows)
-        for axes, before, after in zip(self._axes, step.observations, step.next_observations, strict=False):
-            axes.look_at(before[rows], after[rows])
-            if axes.stacks is None and axes.found is not None:
-                self._warn("stored whole", axes.describe_found(self.frame_stack))
-
     def _count_whole(self, step: UnusualStep) -> None:
         """Count the observations that are stored whole."""
         newest_positions = self._parts.steps.newest_positions
@@ -246,12 +227,15 @@ class ObservationWatch:
         if num_new < WINDOW * len(newest_positions):
             return
         if 2 * self._num_whole >= num_new:
-            described = [axes.describe_found(self.frame_stack) for axes in self._axes if axes.found is not None]
-            self._warn("stored whole", described[0] if described else self._describe_whole(num_new))
+            self._warn("stored whole", self._describe_whole(num_new))
         self._num_whole, self._counted_from = 0, num_stored
 
     def _describe_whole(self, num_new: int) -> str:
-        of_space = 'give stack_axis="none"' if self.frame_stack is None else f"give {self.frame_stack}=1"
+        of_space = (
+            'give stack_axis="none", or the axis that is one'
+            if self.frame_stack is None
+            else f"give {self.frame_stack}=1"
+        )
         way_out = "leave out stack=" if self._layout.takes_frames else of_space
         return (
             f"{min(self._num_whole, num_new)} of the last {num_new} observations are stored whole, with their older "
@@ -265,69 +249,6 @@ class ObservationWatch:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(message, ObservationWarning, stacklevel=7)  # where ``add`` is called
-
-
-class OtherAxes:
-    """Looks for an axis of one array, other than that of its stacks, on which observations shift by one frame.
-
-    >>> from framestow import FrameSpec
-    >>> frames = np.random.default_rng(0).integers(0, 256, (40, 40, 12), np.uint8)
-    >>> before, after = (np.stack([frames[..., t : t + 3] for t in times]) for times in (range(8), range(1, 9)))
-    >>> axes = OtherAxes(ArraySpec((), FrameSpec((40, 40, 3))), None)  # taken for colours
-    >>> axes.look_at(before, after)
-    >>> axes.found
-    Stacks(axis=-1, depth=3, channels=None)
-    """
-
-    def __init__(self, array: ArraySpec, stacks: Stacks | None) -> None:
-        self._array, self.stacks = array, stacks
-        shape = array.frame.shape
-        pairs = (
-            {(axis, size) for axis in (0, -1) if (size := shape[axis]) <= MOST_DETECTED} if len(shape) > 1 else set()
-        )
-        # The smallest frames first: what shifts by one of them may shift by two as well.
-        self._others = [
-            other
-            for axis, size in sorted(pairs, reverse=True)
-            for depth in range(size, 1, -1)
-            if array.frame.nbytes >= SMALLEST_ARRAY and size % depth == 0
-            if (other := stacks_on(shape, axis, depth)) != stacks
-        ]
-        self._num_shifted, self._num_changed = np.zeros(len(self._others), np.int64), 0
-
-    def look_at(self, before: npt.NDArray[Any], after: npt.NDArray[Any]) -> None:
-        """Count which observations ``(n, *shape)`` shift; those that stay the same do not count."""
-        changed = ~equal_rows(before, after)
-        if self.stacks is not None:
-            changed &= ~_are_shifted(self.stacks, before, after)
-        self._num_changed += int(changed.sum())
-        for number, other in enumerate(self._others):
-            self._num_shifted[number] += np.count_nonzero(changed & _are_shifted(other, before, after))
-
-    @property
-    def found(self) -> Stacks | None:
-        """The stacks by which most observations shift; ``None`` if there are none, or before enough were seen."""
-        best = int(self._num_shifted.argmax()) if self._others else -1
-        is_found = best >= 0 and _are_most(int(self._num_shifted[best]), self._num_changed, FEWEST_SHIFTED)
-        return self._others[best] if is_found else None
-
-    def describe_found(self, frame_stack: str | None) -> str:
-        """Return the message of the warning about ``found``; ``frame_stack`` is that of the watch."""
-        found, shape = self.found, self._array.frame.shape
-        assert found is not None
-        choice = found.axis if stacks_on(shape, found.axis) == found else (found.axis, found.depth)
-        of_key = {self._array.key: choice} if self._array.key else choice
-        way_out = f"stack_axis={of_key!r}" if frame_stack is None else f"{frame_stack}={found.depth}"
-        return (
-            f"observations{self._array.subscript} of shape {shape} shift by a frame on the {AXIS_NAMES[found.axis]} "
-            f"axis, in {self._num_shifted.max()} of {self._num_changed} steps: {found.depth} frames are stored where "
-            f"one would do; give {way_out}"
-        )
-
-
-def _are_shifted(stacks: Stacks, before: npt.NDArray[Any], after: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Return which rows of ``after`` are those of ``before``, shifted by one frame."""
-    return equal_rows(stacks.split(before)[:, 1:], stacks.split(after)[:, :-1])
 
 
 def _have_one_value(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
