@@ -59,13 +59,12 @@ def packed(env_id: int, num_steps: int, length: int = LENGTH, has_extras: bool =
 def play_singly(target: ReplayMemory, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
     """Store the frames of a segment one by one."""
     frames = SegmentCodec(FrameSpec(SHAPE)).unpack(segment)
-    for frame, step in zip(frames, steps.each(), strict=True):
+    for frame, step, bits in zip(frames, steps.each(), steps.bits, strict=True):
         if step is None:
             target.begin(frame[None], [env_id])
         else:
-            *fields, extras, borders = step
-            starts = RunStarts(borders * np.uint8(BY_SETTING), None)
-            target.inner.store_step(([env_id], *fields, frame[None], extras), starts)
+            starts = RunStarts(np.array([BY_SETTING if bits & BEGINS_RUN else 0], np.uint8), None)
+            target.inner.store_step(step._replace(env_ids=[env_id], frames=(frame[None],)), starts)
 
 
 def everything_in(target: ReplayMemory) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import BY_SETTING
 from framestow.replay.added_steps import RunStarts
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.step_checks import Step
 
 
 def append_with_borders(
@@ -23,7 +24,7 @@ def append_with_borders(
     target = getattr(memory, "inner", memory)  # a shard's writer has no inner door
     starts = RunStarts(np.where(borders, BY_SETTING, 0).astype(np.uint8), None)
     *fields, frames = step
-    target.store_step((env_ids, *fields, target.settings.frame.flatten(frames), extras), starts)
+    target.store_step(Step(env_ids, *fields, target.settings.frame.flatten(frames), extras), starts)
 
 
 def bordered_memory(num_borders: int, **settings: Any) -> ReplayMemory:

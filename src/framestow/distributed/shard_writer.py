@@ -32,7 +32,7 @@ from framestow.replay.added_steps import (
 from framestow.replay.step_checks import (
     BEGINS,
     BEGINS_RUN,
-    GivenStep,
+    Step,
     check_env_ids,
     check_frames,
     check_step,
@@ -76,9 +76,9 @@ class StepCalls(HidesNames, ABC):
         writer = self.step_writer
         if writer.settings.layout.stores_as_given:
             frames = writer.settings.frame.flatten(frames)
-            writer.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
+            writer.store_step(Step(env_ids, actions, rewards, terminated, truncated, frames, extras))
         else:
-            append_observations(writer, (env_ids, actions, rewards, terminated, truncated, frames, extras))
+            append_observations(writer, Step(env_ids, actions, rewards, terminated, truncated, frames, extras))
 
     def add(
         self,
@@ -95,8 +95,8 @@ class StepCalls(HidesNames, ABC):
 
         Raises as ``append`` does.
         """
-        step = observation, action, reward, next_observation, terminated, truncated, env_ids, extras
-        add_step(self.step_writer, step)
+        step = Step(env_ids, action, reward, terminated, truncated, next_observation, extras)
+        add_step(self.step_writer, observation, step)
 
     def observations(self) -> Any:
         """Return the current observation of each environment, as ``ReplayMemory.observations`` does."""
@@ -172,7 +172,7 @@ class ShardWriter(StepCalls):
             self._chunks[env].add_frame(rows_of(frames, row), BEGINS, starts.of_row(row))
         self._send_full()
 
-    def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
+    def store_step(self, step: Step, starts: RunStarts = NO_RUN) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin."""
         stacks = self.current_stacks
         envs, actions, rewards, terminated, truncated, frames, extras = check_step(

@@ -14,7 +14,7 @@ from framestow.replay.added_steps import NO_RUN, RunStarts, add_step, begin_epis
 from framestow.replay.inner_memory import InnerMemory
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_checks import BEGINS, BEGINS_RUN
+from framestow.replay.step_checks import BEGINS, BEGINS_RUN, Step
 from framestow.storage.frame_storage import FrameStorage
 
 
@@ -56,7 +56,7 @@ def _store_lost_step(inner: InnerMemory, observation: Any, env_ids: npt.NDArray[
     space, fields = inner.settings.action, inner.settings.extras.extras
     action = np.resize(space.low or 0, (1, *space.shape)).astype(space.stored_dtype)
     extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
-    add_step(inner, (observation, action, [0.0], observation, [False], [False], env_ids, extras))
+    add_step(inner, observation, Step(env_ids, action, [0.0], [False], [False], observation, extras))
     with inner.lock:
         inner.steps.lose_indices(_find_indices(inner, int(env_ids[0]), first))
 
@@ -80,9 +80,8 @@ def _append_frames(inner: InnerMemory, chunk: Chunk) -> None:
         if step is None:
             inner.start_episodes(frames, env_ids, starts)
         else:
-            *fields, extras, _ = step
             observed = settings.frame.flatten(settings.frame.rebuild(frames))
-            inner.store_step((env_ids, *fields, observed, extras), starts)
+            inner.store_step(step._replace(env_ids=env_ids, frames=observed), starts)
 
 
 def _unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Frames, Frames]:

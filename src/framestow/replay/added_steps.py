@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, NoReturn, Protocol, TypeAlias
+from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,19 +21,16 @@ from framestow.frames.stacking import BY_SETTING, LEAD_INS, ZEROS, FrameStacker,
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.observation_layout import ONE_ENVIRONMENT_S, Arrays, ObservationLayout
 from framestow.replay.step_checks import (
-    GivenStep,
+    Step,
     check_env_ids,
     check_episodes_are_open,
     check_values,
+    step_of,
 )
 
 # Bits of a row's flags, which the native ``Unstacker`` clears where a comparison fails: the observation is the current
 # one; the next observation is the observation, shifted by one frame.
 CONTINUES, SHIFTED = 1, 2
-
-AddedStep: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any, Any]
-"""The arguments of ``ReplayMemory.add``: observation, action, reward, next observation, terminated, truncated,
-environments, extras."""
 
 
 class CurrentStacks:
@@ -118,12 +115,12 @@ class StepTarget(Protocol):
     def start_episodes(self, frames: Any, env_ids: Any, starts: RunStarts = NO_RUN) -> None:
         """Start an episode in each of ``env_ids``."""
 
-    def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
+    def store_step(self, step: Step, starts: RunStarts = NO_RUN) -> None:
         """Store one step of each environment; ``starts``: the runs that next observations begin."""
 
 
-def add_step(target: StepTarget, step: AddedStep) -> None:
-    """Store a step given with whole observations.
+def add_step(target: StepTarget, observation: Any, step: Step) -> None:
+    """Store a step given with whole observations; its ``frames`` are the next one.
 
     An observation that is the environment's current one, bit for bit, continues its episode if that is open. Any other
     one begins an episode. A next observation that is not the observation shifted by one frame begins a run.
@@ -132,7 +129,7 @@ def add_step(target: StepTarget, step: AddedStep) -> None:
         InvalidStepError: an argument that breaks a rule; nothing is stored.
     """
     layout = target.settings.layout
-    observation, action, reward, next_observation, terminated, truncated, env_ids, extras = step
+    env_ids, action, reward, terminated, truncated, next_observation, extras = step
     observations: Sequence[Any] = layout.spec.flatten(observation, "observation")
     next_observations: Sequence[Any] = layout.spec.flatten(next_observation, "next_observation")
     observations, next_observations, is_one = layout.as_rows(observations, next_observations)
@@ -157,8 +154,8 @@ def add_step(target: StepTarget, step: AddedStep) -> None:
             }
     else:
         terminated, truncated = as_flags("terminated", terminated), as_flags("truncated", truncated)
-    given = env_ids, action, reward, terminated, truncated, None, extras
-    _store_observations(target, given, observations, next_observations, has_env_axis=not is_one)
+    step = step_of((env_ids, action, reward, terminated, truncated, next_observations, extras))
+    _store_observations(target, observations, step, has_env_axis=not is_one)
 
 
 def _as_row(layout: ObservationLayout, name: str, value: Any, shape: tuple[int, ...] = ()) -> npt.NDArray[Any]:
@@ -195,7 +192,7 @@ def _refuse_one(layout: ObservationLayout, shape: tuple[int, ...], env_ids: Any,
     )
 
 
-def append_observations(target: StepTarget, step: GivenStep) -> None:
+def append_observations(target: StepTarget, step: Step) -> None:
     """Store a step that has whole next observations as its frames; its observations are the current ones.
 
     Raises:
@@ -205,18 +202,14 @@ def append_observations(target: StepTarget, step: GivenStep) -> None:
     env_ids, actions, rewards, terminated, truncated, next_observation, extras = step
     chosen = check_env_ids(env_ids, stacks.all_envs)
     check_episodes_are_open(stacks.is_open, chosen)
-    given = chosen, actions, rewards, terminated, truncated, None, extras
-    _store_observations(target, given, None, target.settings.layout.flatten(next_observation, "next_observation"))
+    observed = target.settings.layout.flatten(next_observation, "next_observation")
+    _store_observations(target, None, step_of((chosen, actions, rewards, terminated, truncated, observed, extras)))
 
 
 def _store_observations(
-    target: StepTarget,
-    step: GivenStep,
-    observations: Sequence[Any] | None,
-    next_observations: Sequence[Any],
-    has_env_axis: bool = True,
+    target: StepTarget, observations: Sequence[Any] | None, step: Step, has_env_axis: bool = True
 ) -> None:
-    """Store a step that has no frames yet; ``None`` for the observations: the current ones.
+    """Store a step whose frames are whole next observations; ``None`` for the observations: the current ones.
 
     The native comparison gives the new frames of the usual forms. It returns ``None`` for other forms, which are then
     checked and converted, and compared again. A step that begins an episode or a run has all its values checked first,
@@ -224,10 +217,10 @@ def _store_observations(
     """
     settings, stacks = target.settings, target.current_stacks
     layout = settings.layout
-    env_ids, actions, rewards, terminated, truncated, _, extras = step
+    env_ids, actions, rewards, terminated, truncated, next_observations, extras = step
     unstacked = stacks.unstack(env_ids, observations, next_observations)
     if unstacked is not None and unstacked[1] is None:  # the usual step: only its newest frames are new
-        target.store_step((env_ids, actions, rewards, terminated, truncated, unstacked[0], extras))
+        target.store_step(step_of((env_ids, actions, rewards, terminated, truncated, unstacked[0], extras)))
         return
     env_ids = stacks.all_envs if env_ids is None else env_ids
     are_one: tuple[bool, ...] = ()
@@ -238,7 +231,7 @@ def _store_observations(
     unstacked = stacks.unstack(env_ids, observations, next_observations)
     assert unstacked is not None, "observations are checked"
     frames, flags = unstacked
-    step = env_ids, actions, rewards, terminated, truncated, frames, extras
+    step = step._replace(env_ids=env_ids, frames=frames)
     if flags is None:
         target.store_step(step)
         return

@@ -17,7 +17,7 @@ from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_report import ObservationWatch
 from framestow.replay.sampling import BatchBuilder
 from framestow.replay.sequences import SequenceBuilder
-from framestow.replay.step_checks import EnvIds, GivenStep, SegmentSteps, stage_segment, stage_step
+from framestow.replay.step_checks import EnvIds, SegmentSteps, Step, stage_segment, stage_step
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.store.open_store import OpenStore
 from framestow.storage.frame_storage import Storage
@@ -144,7 +144,7 @@ class InnerMemory:
         if charged_bytes > self._budget.max_charged_bytes:
             self._fit_budget()
 
-    def store_step(self, step: GivenStep, starts: RunStarts = NO_RUN) -> None:
+    def store_step(self, step: Step, starts: RunStarts = NO_RUN) -> None:
         """Store a step of several environments; ``starts``: the runs that their next observations begin.
 
         Checks the step first, then evicts what a full memory lacks room for. One native call stores frames, policy

@@ -42,6 +42,7 @@ from framestow.replay.sequences import Borders, PendingSequences, SequenceShape
 from framestow.replay.step_checks import (
     check_env_ids,
     check_frames,
+    step_of,
 )
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.open_store import OpenStore, check_flush_every
@@ -267,9 +268,9 @@ class ReplayMemory(MemoryProperties, Closing):
         """
         if self._stores_as_given:
             frames = (frames,) if self._takes_one_array else self.inner.settings.frame.flatten(frames)
-            self.inner.store_step((env_ids, actions, rewards, terminated, truncated, frames, extras))
+            self.inner.store_step(step_of((env_ids, actions, rewards, terminated, truncated, frames, extras)))
         else:
-            append_observations(self.inner, (env_ids, actions, rewards, terminated, truncated, frames, extras))
+            append_observations(self.inner, step_of((env_ids, actions, rewards, terminated, truncated, frames, extras)))
 
     def add(
         self,
@@ -326,7 +327,8 @@ class ReplayMemory(MemoryProperties, Closing):
         Raises:
             InvalidStepError: before anything is stored: for another shape or dtype, and for what ``append`` refuses.
         """
-        add_step(self.inner, (observation, action, reward, next_observation, terminated, truncated, env_ids, extras))
+        step = step_of((env_ids, action, reward, terminated, truncated, next_observation, extras))
+        add_step(self.inner, observation, step)
 
     def observations(self) -> Any:
         """Return the current observation of each environment: a new array, as ``add`` takes it.
