@@ -10,11 +10,11 @@ import pytest
 
 from distributed.env_steps import SHAPE, NumberedSteps, memory
 from framestow import FrameSpec, ReplayMemory
+from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
 from framestow.errors import DamagedDataError, InvalidStepError
 from framestow.frames.stacking import BY_SETTING
 from framestow.replay.added_steps import RunStarts
-from framestow.replay.step_checks import BEGINS, BEGINS_RUN, SegmentSteps
-from framestow.replay.step_fields import TERMINATED, TRUNCATED
+from framestow.replay.step_checks import SegmentSteps
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.segment_codec import SegmentCodec
 
@@ -29,11 +29,11 @@ class Packer:
         self.frames, self.bits, self.actions, self.rewards = [], [], [], []
 
     def begin(self, frame: np.ndarray, _env_ids: Any) -> None:
-        self.frames.append(frame[0]), self.bits.append(BEGINS)
+        self.frames.append(frame[0]), self.bits.append(BEGINS_EPISODE)
 
     def append(self, actions, rewards, terminated, truncated, frame, _env_ids) -> None:
-        begins_run = BEGINS_RUN if len(self.actions) % 7 == 3 else 0
-        bits = terminated[0] * TERMINATED | truncated[0] * TRUNCATED | begins_run
+        border = BORDER if len(self.actions) % 7 == 3 else 0
+        bits = terminated[0] * TERMINATED | truncated[0] * TRUNCATED | border
         self.frames.append(frame[0]), self.bits.append(bits)
         self.actions.append(actions[0]), self.rewards.append(rewards[0])
 
@@ -41,7 +41,7 @@ class Packer:
         packed, row = [], 0
         for first in range(0, len(self.frames) - self.length + 1, self.length):
             bits = np.array(self.bits[first : first + self.length], np.uint8)
-            rows = slice(row, row := row + int((bits != BEGINS).sum()))
+            rows = slice(row, row := row + int((bits != BEGINS_EPISODE).sum()))
             actions, rewards = np.array(self.actions[rows], np.uint8), np.array(self.rewards[rows], np.float32)
             frames = np.stack(self.frames[first : first + self.length])
             extras = {"logit": rewards / 8} if self.has_extras else None
@@ -63,7 +63,7 @@ def play_singly(target: ReplayMemory, env_id: int, segment: bytes, steps: Segmen
         if step is None:
             target.begin(frame[None], [env_id])
         else:
-            starts = RunStarts(np.array([BY_SETTING if bits & BEGINS_RUN else 0], np.uint8), None)
+            starts = RunStarts(np.array([BY_SETTING if bits & BORDER else 0], np.uint8), None)
             target.inner.store_step(step._replace(env_ids=[env_id], frames=(frame[None],)), starts)
 
 
@@ -153,8 +153,11 @@ def test_a_segment_that_is_refused_changes_nothing():
     with pytest.raises(DamagedDataError, match="segment has 7 frames: its steps belong to 8"):
         target.inner.append_segment(0, shorter, next_steps)
     for wrong, message in (
-        ({"bits": next_steps.bits | 16}, "bits of frame 0 are 16: a frame begins an episode"),
-        ({"bits": np.full(LENGTH, BEGINS | BEGINS_RUN, np.uint8)}, "bits of frame 0 are 12: a frame begins an episode"),
+        ({"bits": next_steps.bits | 32}, "bits of frame 0 are 32: a frame begins an episode"),
+        (
+            {"bits": np.full(LENGTH, BEGINS_EPISODE | BORDER, np.uint8)},
+            "bits of frame 0 are 24: a frame begins an episode",
+        ),
         ({"rewards": next_steps.rewards * np.inf}, "rewards must be finite in float32"),
         ({"actions": next_steps.actions + 99}, "action"),
         ({"extras": {"logit": next_steps.rewards}}, "extras"),

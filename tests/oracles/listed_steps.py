@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.step_fields import BEGINS_EPISODE, BORDER, TERMINATED
 
 FRAME = FrameSpec((1, 1))
 SPEC = observation_spec(FRAME)

@@ -5,6 +5,11 @@ Native code raises ``framestow.errors.DamagedDataError`` directly.
 
 from framestow._core._native import (
     ABI_VERSION,
+    BEGINS_EPISODE,
+    BORDER,
+    TAKEN,
+    TERMINATED,
+    TRUNCATED,
     FrameSnapshot,
     FrameStacks,
     FrameStore,
@@ -27,7 +32,7 @@ from framestow._core._native import (
 )
 from framestow._core.resolved_steps import StepFields, Windows
 
-EXPECTED_ABI_VERSION = 17  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
+EXPECTED_ABI_VERSION = 18  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -36,6 +41,11 @@ if ABI_VERSION != EXPECTED_ABI_VERSION:
     )
 
 __all__ = [
+    "BEGINS_EPISODE",
+    "BORDER",
+    "TAKEN",
+    "TERMINATED",
+    "TRUNCATED",
     "FrameSnapshot",
     "FrameStacks",
     "FrameStore",

@@ -16,6 +16,13 @@ from framestow._core.resolved_steps import StepFields, Windows
 
 ABI_VERSION: int
 
+# Bits of a step (``step_record.hpp``).
+TERMINATED: int
+TRUNCATED: int
+TAKEN: int
+BEGINS_EPISODE: int
+BORDER: int
+
 def set_leak_warnings(enabled: bool) -> None:
     """Let the exit of the process list the native objects that are alive on stderr, or not: the default."""
 

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BEGINS_EPISODE, TERMINATED, TRUNCATED
 from framestow.distributed.chunks import ONLY_ENV, Chunk, Context, Priorities
 from framestow.frames.observation_spec import Frames
 from framestow.replay.added_steps import RunStarts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_checks import BEGINS, SegmentSteps
-from framestow.replay.step_fields import TERMINATED, TRUNCATED
+from framestow.replay.step_checks import SegmentSteps
 from framestow.storage.frame_storage import FrameStorage
 
 
@@ -80,7 +80,7 @@ class OpenChunk:
         segments = tuple(self._frames.segment(track, 0) for track in range(len(self._settings.frame.frame_specs)))
         priorities = self._priorities(steps)
         chunk = Chunk(env_id, writer, self._first_frame, segments, steps, priorities, self._context)
-        self._context = Context(observation, bool(steps.bits[-1] & BEGINS))
+        self._context = Context(observation, bool(steps.bits[-1] & BEGINS_EPISODE))
         self._first_frame = chunk.next_frame
         self._begin()
         return chunk
@@ -113,7 +113,7 @@ def compute_td_errors(
         n_step: Number of rewards in a return.
         discount: γ.
     """
-    ends = steps.bits[steps.bits != BEGINS] & (TERMINATED | TRUNCATED)
+    ends = steps.bits[steps.bits != BEGINS_EPISODE] & (TERMINATED | TRUNCATED)
     bootstraps = np.append(best[n_step:], np.full(n_step, np.nan, np.float32))
     powers = discount ** np.arange(n_step + 1)
     errors = np.empty(len(ends), np.float32)

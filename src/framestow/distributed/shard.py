@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import StepFields
+from framestow._core import BEGINS_EPISODE, StepFields
 from framestow.distributed.calls import Calls, LocalCalls
 from framestow.distributed.chunk_log import ChunkLog, chunk_log_path
 from framestow.distributed.chunks import DUPLICATE, GAP, REPLACED, STORED, Chunk, ShardReport, Taken
@@ -29,7 +29,6 @@ from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.sampling import PendingFrames
 from framestow.replay.sequences import SequenceShape
-from framestow.replay.step_checks import BEGINS
 
 # Fields of a ``Batch`` and of a ``SequenceBatch`` that a shard sends by name.
 BATCH_FIELDS = StepFields._fields
@@ -163,7 +162,7 @@ class Shard:
             self._duplicates += 1
             return DUPLICATE
         # A memory that was reopened has closed its episodes, so even the next chunk may need what is before it.
-        is_open = bool(self.memory.inner.steps.is_open[env_id] or chunk.steps.bits[0] & BEGINS)
+        is_open = bool(self.memory.inner.steps.is_open[env_id] or chunk.steps.bits[0] & BEGINS_EPISODE)
         is_next = chunk.first_frame == next_frame
         if not (is_next and is_open):
             if chunk.context is None:

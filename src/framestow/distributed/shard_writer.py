@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
 from framestow.distributed.calls import Calls
 from framestow.distributed.chunk_sender import ChunkSender, WriterCounts, WriterSettings
 from framestow.distributed.chunks import Chunk
@@ -29,15 +30,7 @@ from framestow.replay.added_steps import (
     begin_episodes,
     rows_of,
 )
-from framestow.replay.step_checks import (
-    BEGINS,
-    BEGINS_RUN,
-    Step,
-    check_env_ids,
-    check_frames,
-    check_step,
-)
-from framestow.replay.step_fields import TERMINATED, TRUNCATED
+from framestow.replay.step_checks import Step, check_env_ids, check_frames, check_step
 
 
 class StepCalls(HidesNames, ABC):
@@ -169,7 +162,7 @@ class ShardWriter(StepCalls):
         self.current_stacks.is_open[envs] = True
         self.current_stacks.stacker.append(envs, frames, *starts)
         for row, env in enumerate(envs.tolist()):
-            self._chunks[env].add_frame(rows_of(frames, row), BEGINS, starts.of_row(row))
+            self._chunks[env].add_frame(rows_of(frames, row), BEGINS_EPISODE, starts.of_row(row))
         self._send_full()
 
     def store_step(self, step: Step, starts: RunStarts = NO_RUN) -> None:
@@ -180,7 +173,7 @@ class ShardWriter(StepCalls):
         )
         bits = terminated * TERMINATED + truncated * TRUNCATED
         if starts.paddings is not None:
-            bits |= (starts.paddings > 0) * BEGINS_RUN
+            bits |= (starts.paddings > 0) * BORDER
         values, self._values = self._values, self._unknown_values
         stacks.is_open[envs] = ~(terminated | truncated)
         self.counts.appended += len(envs)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BEGINS_EPISODE, BORDER
 from framestow.distributed.chunks import ONLY_ENV, Chunk, Context
 from framestow.errors import DamagedDataError
 from framestow.frames.observation_spec import Frames
@@ -14,7 +15,7 @@ from framestow.replay.added_steps import NO_RUN, RunStarts, add_step, begin_epis
 from framestow.replay.inner_memory import InnerMemory
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_checks import BEGINS, BEGINS_RUN, Step
+from framestow.replay.step_checks import Step
 from framestow.storage.frame_storage import FrameStorage
 
 
@@ -32,7 +33,7 @@ def store_chunk(memory: ReplayMemory, chunk: Chunk) -> None:
     else:
         _append_frames(inner, chunk)
     if chunk.priorities is not None:
-        is_step = np.flatnonzero((chunk.steps.bits & BEGINS) == 0)
+        is_step = np.flatnonzero((chunk.steps.bits & BEGINS_EPISODE) == 0)
         known = np.flatnonzero(np.isfinite(chunk.priorities))
         memory.update_priorities(_find_indices(inner, env_id, first + is_step[known] - 1), chunk.priorities[known])
 
@@ -74,7 +75,7 @@ def _append_frames(inner: InnerMemory, chunk: Chunk) -> None:
     num_begun = 0
     for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
         frames, starts = rows_of(arrays, index), NO_RUN
-        if bits & (BEGINS | BEGINS_RUN):
+        if bits & (BEGINS_EPISODE | BORDER):
             starts = RunStarts.of_stacks(list(rows_of(stacks, num_begun)), settings.stack_padding)
             num_begun += 1
         if step is None:
@@ -102,7 +103,7 @@ def _unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Frames, Frame
             )
     whole = tuple(frame.empty(1, num) for frame in spec.frame_specs)
     storage.windows(ONLY_ENV, np.array([num - 1]), np.array([num], np.int32), whole)
-    begins = np.flatnonzero(chunk.steps.bits & (BEGINS | BEGINS_RUN))
+    begins = np.flatnonzero(chunk.steps.bits & (BEGINS_EPISODE | BORDER))
     stacks = tuple(part.empty(len(begins), depth) for part, depth in zip(spec.frame_specs, depths, strict=True))
     if begins.size:
         env_ids, counts = np.zeros(len(begins), np.int32), np.ones(len(begins), np.int32)

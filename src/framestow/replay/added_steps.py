@@ -20,13 +20,7 @@ from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import BY_SETTING, LEAD_INS, ZEROS, FrameStacker, StackPadding
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.observation_layout import ONE_ENVIRONMENT_S, Arrays, ObservationLayout
-from framestow.replay.step_checks import (
-    Step,
-    check_env_ids,
-    check_episodes_are_open,
-    check_values,
-    step_of,
-)
+from framestow.replay.step_checks import Step, check_env_ids, check_episodes_are_open, check_values, step_of
 
 # Bits of a row's flags, which the native ``Unstacker`` clears where a comparison fails: the observation is the current
 # one; the next observation is the observation, shifted by one frame.

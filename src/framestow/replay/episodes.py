@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BEGINS_EPISODE, BORDER
 from framestow.errors import NothingToSampleError
 from framestow.one_line import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_fields import BEGINS_EPISODE, BORDER
 from framestow.replay.steps.step_store import Indices, StepStore, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 

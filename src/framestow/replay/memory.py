@@ -39,11 +39,7 @@ from framestow.replay.sampling import (
     step_sequences,
 )
 from framestow.replay.sequences import Borders, PendingSequences, SequenceShape
-from framestow.replay.step_checks import (
-    check_env_ids,
-    check_frames,
-    step_of,
-)
+from framestow.replay.step_checks import check_env_ids, check_frames, step_of
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.open_store import OpenStore, check_flush_every
 from framestow.replay.store.reader import StoredMemory, read_frames_per_segment

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BORDER
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import LEAD_INS, FrameStacker
@@ -24,7 +25,7 @@ from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
-from framestow.replay.step_fields import BORDER, slot_record
+from framestow.replay.step_fields import slot_record
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.step_store import StepStore
 from framestow.replay.steps.step_stores import make_step_store

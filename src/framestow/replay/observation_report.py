@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BORDER, TERMINATED, TRUNCATED
 from framestow.errors import ObservationWarning
 from framestow.one_line import plural
 from framestow.replay.added_steps import UnusualStep, equal_rows
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_layout import Arrays
 from framestow.replay.sampling import BatchBuilder
-from framestow.replay.step_fields import BORDER, TERMINATED, TRUNCATED
 
 AXIS_NAMES = {0: "first", -1: "last"}
 

@@ -14,14 +14,13 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import StepFields, Windows
+from framestow._core import BORDER, StepFields, Windows
 from framestow.argument_checks import one_of, whole_number
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.sampling import BatchBuilder, PendingFrames, look_up, read_pending
-from framestow.replay.step_fields import BORDER
 
 Borders = Literal["mask", "inside", "cross"]
 LONGEST = 65_536  # steps

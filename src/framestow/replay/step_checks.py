@@ -27,13 +27,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
 from framestow.argument_checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import FRAMES, Frames, ObservationSpec, as_native
 from framestow.one_line import clause
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_fields import TERMINATED, TRUNCATED
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage
@@ -200,18 +200,15 @@ def check_episodes_are_open(is_open: npt.NDArray[np.bool_], env_ids: EnvIds) -> 
         )
 
 
-# Bits of a frame, besides TERMINATED and TRUNCATED of the step that led to it.
-BEGINS = 4  # it begins an episode: no step led to it, and it has no other bit
-BEGINS_RUN = 8  # it begins a run within its episode: its step is a border
-STEP_BITS = TERMINATED | TRUNCATED | BEGINS_RUN
+STEP_BITS = TERMINATED | TRUNCATED | BORDER  # of a frame that a step led to
 
 
 @dataclass(frozen=True)
 class SegmentSteps:
     """The steps of consecutive frames of one environment.
 
-    Each frame has a byte of bits: ``BEGINS`` for the first frame of an episode, otherwise ``TERMINATED``, ``TRUNCATED``
-    and ``BEGINS_RUN`` of the step that led to it. The other arrays have one row for each frame without ``BEGINS``.
+    Each frame has a byte of bits: ``BEGINS_EPISODE`` for the first frame of an episode, otherwise ``TERMINATED``,
+    ``TRUNCATED`` and ``BORDER`` of the step that led to it. The other arrays have a row for each of the latter.
     """
 
     bits: npt.NDArray[np.uint8]
@@ -222,12 +219,12 @@ class SegmentSteps:
     @property
     def num_steps(self) -> int:
         """Number of frames that a step led to."""
-        return int(np.count_nonzero(self.bits != BEGINS))
+        return int(np.count_nonzero(self.bits != BEGINS_EPISODE))
 
     @property
     def has_borders(self) -> bool:
         """Whether a frame begins a run within its episode."""
-        return bool((self.bits & BEGINS_RUN).any())
+        return bool((self.bits & BORDER).any())
 
     def check_arrays(self, settings: MemorySettings, is_open: bool) -> SegmentSteps:
         """Return the steps with their arrays in stored form.
@@ -237,12 +234,12 @@ class SegmentSteps:
         """
         num_steps = self.num_steps
         for index, bits in enumerate(self.bits.tolist()):
-            if bits != BEGINS and bits & ~STEP_BITS:
+            if bits != BEGINS_EPISODE and bits & ~STEP_BITS:
                 raise InvalidStepError(
-                    f"bits of frame {index} are {bits}: a frame begins an episode ({BEGINS}), or has the bits of a "
-                    f"step ({STEP_BITS}); send what a ShardWriter packed"
+                    f"bits of frame {index} are {bits}: a frame begins an episode ({BEGINS_EPISODE}), or has the bits "
+                    f"of a step ({STEP_BITS}); send what a ShardWriter packed"
                 )
-            if bits != BEGINS and not is_open:
+            if bits != BEGINS_EPISODE and not is_open:
                 raise InvalidStepError(
                     f"frame {index} of {len(self.bits)} ends a step, but no episode is open: an episode begins with a "
                     "frame of its own; send the steps of an environment in order"
@@ -262,7 +259,7 @@ class SegmentSteps:
         """
         row = 0
         for bits in self.bits.tolist():
-            if bits == BEGINS:
+            if bits == BEGINS_EPISODE:
                 yield None
                 continue
             one = slice(row, row + 1)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BEGINS_EPISODE, BORDER, TAKEN, TERMINATED, TRUNCATED
 from framestow.argument_checks import as_array, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.one_line import clause
@@ -136,10 +137,6 @@ class ExtrasSpec:
 NO_EXTRAS = ExtrasSpec()
 
 
-TERMINATED, TRUNCATED = 1, 2  # bits of a step's flags: how it ended its episode
-TAKEN = 4  # with random retention: the slot has a step; that of an episode's last frame has none
-BEGINS_EPISODE = 8  # its observation is the first of its episode
-BORDER = 16  # its next observation is not its observation shifted by one frame
 ALL_FLAGS = TERMINATED | TRUNCATED | TAKEN | BEGINS_EPISODE | BORDER
 
 

@@ -7,14 +7,13 @@ import re
 import numpy as np
 import pytest
 
+from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
 from framestow.errors import DamagedDataError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.frames.stacking import FrameStacker
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.eviction import RandomRetention
-from framestow.replay.step_checks import BEGINS, BEGINS_RUN
-from framestow.replay.step_fields import BORDER, TERMINATED, TRUNCATED
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings
@@ -149,12 +148,12 @@ def chunks_of(played: AnyStacks) -> list[tuple[bytes, np.ndarray, np.ndarray, np
     indices = played.steps.sampleable_indices()
     (_, lasts, _), (actions, rewards, *_) = played.steps.resolve_steps(indices)
     flags = played.steps.flags_of(indices)
-    bits = np.full(played.storage.stored_positions(0).stop, BEGINS, np.uint8)
-    bits[lasts] = flags & (TERMINATED | TRUNCATED) | np.where(flags & BORDER, BEGINS_RUN, 0)
+    bits = np.full(played.storage.stored_positions(0).stop, BEGINS_EPISODE, np.uint8)
+    bits[lasts] = flags & (TERMINATED | TRUNCATED) | np.where(flags & BORDER, BORDER, 0)
     found = []
     for number in range(len(bits) // SEGMENT):
         here, span = lasts // SEGMENT == number, slice(number * SEGMENT, (number + 1) * SEGMENT)
-        newest = -1 if bits[span][-1] == BEGINS else int(rewards[here][-1])
+        newest = -1 if bits[span][-1] == BEGINS_EPISODE else int(rewards[here][-1])
         found.append((played.storage.segment(0, number), bits[span], actions[here], rewards[here], newest))
     return found
 
@@ -187,4 +186,4 @@ def test_a_segment_with_a_run_that_its_steps_do_not_begin_is_refused():
     fresh.steps = RingSteps(StepSettings(2000, 1, 3, SPEC, ActionSpec.from_space(4), 0.9, SEGMENT))
 
     with pytest.raises(DamagedDataError, match="its steps have none there; send it again"):
-        fresh.steps.stage_segment(fresh.storage, 0, segment, bits & ~np.uint8(BEGINS_RUN), *fields, None)
+        fresh.steps.stage_segment(fresh.storage, 0, segment, bits & ~np.uint8(BORDER), *fields, None)

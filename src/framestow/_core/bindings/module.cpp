@@ -6,6 +6,7 @@
 
 #include "../segment_files.hpp"
 #include "../segment_header.hpp"
+#include "../step_record.hpp"
 #include "parts.hpp"
 
 namespace nb = nanobind;
@@ -63,13 +64,18 @@ void bind_errors() {
 
 namespace {
 
-constexpr int kAbiVersion = 17;  // incremented with every change of the Python API; _core/__init__.py checks it
+constexpr int kAbiVersion = 18;  // incremented with every change of the Python API; _core/__init__.py checks it
 
 }  // namespace
 
 NB_MODULE(_native, module) {
     module.doc() = "Packs frames, reads windows of them, stores steps, shrinks screens; typed in _native.pyi.";
     module.attr("ABI_VERSION") = kAbiVersion;
+    module.attr("TERMINATED") = framestow::kTerminated;
+    module.attr("TRUNCATED") = framestow::kTruncated;
+    module.attr("TAKEN") = framestow::kTaken;
+    module.attr("BEGINS_EPISODE") = framestow::kBeginsEpisode;
+    module.attr("BORDER") = framestow::kBorder;
     // A daemon thread that runs when the process ends keeps what its frames hold. nanobind calls that a leak of ours.
     nb::set_leak_warnings(false);
     module.def("set_leak_warnings", &nb::set_leak_warnings, nb::arg("enabled"));

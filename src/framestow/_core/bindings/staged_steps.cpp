@@ -206,15 +206,15 @@ StagedSegment::StagedSegment(const FrameFormat& format, std::int32_t env_id, Byt
 
 bool StagedSegment::read_flags(bool is_open, std::vector<std::uint8_t>& flags) const {
     for (const std::uint8_t bits : bits_) {
-        if (bits == kBegins) {
+        if (bits == kBeginsEpisode) {
             is_open = true;
             continue;
         }
         constexpr std::uint8_t kEnds = kTerminated | kTruncated;
-        if (!is_open || (bits & ~(kEnds | kBeginsRun)) != 0) {
+        if (!is_open || (bits & ~(kEnds | kBorder)) != 0) {
             return false;
         }
-        flags.push_back(static_cast<std::uint8_t>((bits & kEnds) | ((bits & kBeginsRun) != 0 ? kBorder : kNoFlags)));
+        flags.push_back(bits);
         is_open = (bits & kEnds) == 0;
     }
     return true;

@@ -109,11 +109,6 @@ private:
     std::vector<nb::tuple> column_shapes_;
 };
 
-// Bits of a frame (framestow/replay/step_checks.py): it begins an episode, or a run within one. The other bits of a
-// frame are kTerminated and kTruncated of the step that led to it.
-constexpr std::uint8_t kBegins = 4;
-constexpr std::uint8_t kBeginsRun = 8;
-
 // A packed segment of one environment, verified, with the bits of its frames and its newest frames unpacked.
 class StagedSegment {
 public:
@@ -137,7 +132,7 @@ public:
 
 private:
     bool begins_run(std::size_t place) const {
-        return place < bits_.size() && (bits_[place] & (kBegins | kBeginsRun)) != 0;
+        return place < bits_.size() && (bits_[place] & (kBeginsEpisode | kBorder)) != 0;
     }
 
     std::int32_t env_id_;
@@ -436,7 +431,7 @@ private:
         const std::int32_t env_id = segment.env_id();
         std::size_t num_done = 0, num_seen = 0;
         for (const std::uint8_t bits : segment.bits()) {
-            if (bits == kBegins) {
+            if (bits == kBeginsEpisode) {
                 core().append(staged_.steps(num_done, num_seen - num_done));
                 core().begin(&env_id, 1);
                 num_done = num_seen;

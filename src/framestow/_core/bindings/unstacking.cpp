@@ -14,7 +14,7 @@
 namespace framestow {
 namespace {
 
-constexpr std::uint8_t kContinues = 1, kShifted = 2;  // bits of the flags
+constexpr std::uint8_t kContinues = 1, kShifted = 2;  // bits of a row: of both, the step is a usual one
 
 class Unstacker {
 public:

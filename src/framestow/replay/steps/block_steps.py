@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import StepBlocks
+from framestow._core import TAKEN, StepBlocks
 from framestow.errors import DamagedDataError
 from framestow.replay.eviction import RandomRetention
-from framestow.replay.step_fields import TAKEN
 from framestow.replay.steps.step_store import (
     Arrays,
     FrameRange,

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import BEGINS_EPISODE
 from framestow.errors import DamagedDataError
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.one_line import plural
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.step_fields import BEGINS_EPISODE, NO_EXTRAS, ExtrasSpec, slot_record
+from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
 
 if TYPE_CHECKING:
     from framestow._core._native import _Steps  # describes the methods of the native classes

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import Windows
+from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED, Windows
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_fields import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import POSITION_RANGE, StepStore, steps_in_pieces
 from framestow.storage.frame_storage import FrameSnapshot
