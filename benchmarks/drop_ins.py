@@ -44,7 +44,7 @@ from framestow.benchmarking.libraries import System, Task
 from framestow.benchmarking.measurement import check_batches
 from framestow.benchmarking.play import Play, Row
 from framestow.benchmarking.timing import measure_turns, settle_allocator
-from framestow.process_memory import live_bytes
+from framestow.process import live_bytes
 
 GAMES = ("breakout", "ms_pacman")  # what packs well, and what does not
 NUM_ACTIONS = 18

@@ -37,7 +37,7 @@ from atari_frames import GAMES, recorded
 from figures import publish
 from framestow import ReplayMemory
 from framestow.frames.frame_spec import FrameSpec
-from framestow.process_memory import resident_bytes
+from framestow.process import resident_bytes
 from memory_limit import MemoryLimit
 
 HERE = Path(__file__).parent

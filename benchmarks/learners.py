@@ -41,7 +41,7 @@ from figures import publish
 from framestow.benchmarking.libraries import LIBRARIES
 from framestow.benchmarking.play import record_play
 from framestow.benchmarking.timing import BareCopy, measure_turns, settle_allocator
-from framestow.process_memory import live_bytes
+from framestow.process import live_bytes
 from learner_systems import GROUPS, framestow, saved_memory
 from learner_workload import QUESTIONS, SEQUENCE_LENGTH, Learner, Question, Workload, check_priorities, check_samples
 

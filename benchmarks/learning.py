@@ -24,7 +24,7 @@ import matplotlib
 import numpy as np
 
 from framestow.benchmarking.result_files import write_result
-from framestow.machine_limits import num_cores
+from framestow.process import num_cores
 from framestow.training.recipes import RECIPES
 from framestow.training.report import RunRecord, rolling_mean, runs_by_settings
 from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN

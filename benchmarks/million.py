@@ -29,7 +29,7 @@ import numpy as np
 from figures import RESULTS, publish
 from framestow import ReplayMemory
 from framestow.benchmarking.result_files import command_line
-from framestow.process_memory import resident_bytes
+from framestow.process import resident_bytes
 
 NUM_ENVS = 8
 TRAIN_UPDATES = 300

@@ -24,7 +24,7 @@ from atari_frames import FRAME_SIDE, Player
 from figures import publish
 from framestow import ReplayMemory
 from framestow.frames.frame_spec import FrameSpec
-from framestow.process_memory import live_bytes
+from framestow.process import live_bytes
 
 GAME, NUM_ENVS = "breakout", 8
 NEW_STEPS, NUM_SAVES = 10_000, 7

@@ -30,7 +30,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from figures import publish
-from framestow.machine_limits import num_cores
+from framestow.process import num_cores
 from training_figures import median_rate, profile_row, row
 from training_systems import RECIPES, SPINNING, SYSTEMS, WARMUP
 from training_turns import Rounds, TrainerProcess, busy_process, look_for_other_work, started, tell, tell_rates

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from framestow.process_memory import available_bytes
+from framestow.process import available_bytes
 
 GAME, NUM_ACTIONS = "Breakout", 4
 STACK, FRAME_SIDE = 4, 84

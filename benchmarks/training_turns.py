@@ -18,7 +18,7 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-from framestow.process_memory import live_bytes
+from framestow.process import live_bytes
 from training_profile import profiled
 from training_systems import BUFFERS, RECIPES, SYSTEMS, Trainer
 

@@ -30,7 +30,7 @@ from figures import publish
 from framestow import ReplayMemory
 from framestow.envs import AtariEnv, Recorder, WorkerVectorEnv, find_preset
 from framestow.envs.atari.games import find_rom
-from framestow.process_memory import live_bytes
+from framestow.process import live_bytes
 
 NUM_ENVS, NUM_WORKERS, STACK, CAPACITY = 8, 2, 4, 20_000
 STEPS_BETWEEN_LOOKS = 2_000

@@ -23,7 +23,7 @@ from stable_baselines3.common.env_util import make_atari_env
 from stable_baselines3.common.vec_env import VecFrameStack
 
 from framestow.integrations.stable_baselines3 import ReplayBuffer
-from framestow.process_memory import live_bytes
+from framestow.process import live_bytes
 
 STACK = 4
 PAIR_BYTES = 2 * STACK * 84 * 84  # observation and next observation, as Stable-Baselines3 stores them

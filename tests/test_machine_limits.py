@@ -1,6 +1,6 @@
 """The limits of Linux's control groups, and the cores that a process may use."""
 
-from framestow.machine_limits import group_cores, group_headrooms, num_cores
+from framestow.process import group_cores, group_headrooms, num_cores
 
 GIB = 2**30
 

@@ -8,7 +8,7 @@ import time
 import psutil
 import pytest
 
-from framestow.process_memory import (
+from framestow.process import (
     available_bytes,
     available_disk_bytes,
     live_bytes,
@@ -62,7 +62,7 @@ def test_processor_time_counts_this_process_and_its_children_while_they_live_and
 @pytest.mark.skipif("not __import__('psutil').LINUX", reason="only glibc keeps freed memory when asked")
 def test_kept_memory_is_used_again_without_page_faults():
     count_faults = (
-        "import resource; import numpy as np; from framestow.process_memory import keep_freed_bytes; {setting}\n"
+        "import resource; import numpy as np; from framestow.process import keep_freed_bytes; {setting}\n"
         "for number in range(20):\n"
         "    if number == 10: before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
         "    arrays = [np.ones(3 * 2**20, np.uint8) for _ in range(8)]; del arrays\n"
@@ -84,7 +84,7 @@ def test_available_bytes_do_not_exceed_the_memory_of_the_machine():
 @pytest.mark.skipif("sys.platform != 'linux'", reason="other systems do not hold processes to RLIMIT_AS")
 def test_available_bytes_respect_a_limit_of_the_address_space():
     asked = (
-        "import resource; from framestow.process_memory import available_bytes; import psutil;"
+        "import resource; from framestow.process import available_bytes; import psutil;"
         f"resource.setrlimit(resource.RLIMIT_AS, ({8 * GIB}, {8 * GIB}));"
         "print(available_bytes() + psutil.Process().memory_info().vms)"
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from framestow.process_memory import live_bytes
+from framestow.process import live_bytes
 
 
 def own_bytes() -> int:

@@ -21,7 +21,7 @@ from framestow.benchmarking.play import MOST_STEPS, Play, Row, Step
 from framestow.benchmarking.timing import BareCopy, measure_turns, settle_allocator
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.process_memory import available_bytes, live_bytes, resident_bytes
+from framestow.process import available_bytes, live_bytes, resident_bytes
 from framestow.replay.memory import ReplayMemory
 
 GIB = 1 << 30

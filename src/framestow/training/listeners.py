@@ -25,7 +25,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from framestow.errors import CheckpointError, DamagedDataError, MissingExtraError
-from framestow.process_memory import processor_seconds, resident_bytes
+from framestow.process import processor_seconds, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
 from framestow.storage.files.file_system import DISK, write_atomically
 from framestow.training.event_file import EventFile

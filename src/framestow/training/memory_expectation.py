@@ -9,7 +9,7 @@ import numpy as np
 
 from framestow.envs import Recorder, make_atari
 from framestow.errors import InvalidSettingsError
-from framestow.process_memory import available_bytes, available_disk_bytes
+from framestow.process import available_bytes, available_disk_bytes
 from framestow.replay.byte_amounts import MIB, format_bytes, parse_bytes
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport

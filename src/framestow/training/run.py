@@ -17,9 +17,8 @@ from framestow.envs import Recorder, find_preset, finished_games, lost_episodes,
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
-from framestow.machine_limits import num_cores
 from framestow.one_line import plural
-from framestow.process_memory import keep_freed_bytes
+from framestow.process import keep_freed_bytes, num_cores
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.memory import ReplayMemory

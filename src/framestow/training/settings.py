@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 from framestow.agents.settings import AgentSettings, Distribution, LinearSchedule, Network, Optimizer, Precision
 from framestow.envs.atari.presets import PresetName
 from framestow.errors import IncompatibleError, InvalidSettingsError
-from framestow.machine_limits import num_cores
+from framestow.process import num_cores
 from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import Retention, check_retention
 from framestow.replay.memory_settings import MAX_N_STEP

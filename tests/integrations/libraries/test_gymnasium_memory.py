@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import SyncVectorEnv
 
 from framestow.integrations.gymnasium import FrameStack, LazyFrames, VectorFrameStack
-from framestow.process_memory import live_bytes
+from framestow.process import live_bytes
 from oracles.earlier_lazy_frames import BaselinesLazyFrames
 
 FRAME_BYTES, STACK = 84 * 84, 4

@@ -39,7 +39,7 @@ def test_releasing_pages_never_changes_stored_slots(num_slots):
 
 THREE_TIMES_AROUND = """
 import numpy as np
-from framestow.process_memory import resident_bytes
+from framestow.process import resident_bytes
 from framestow.replay.steps.ring_steps import SlotPages
 
 HELD, SLOTS, CHUNK = 100_000, 20_000_000, 50_000

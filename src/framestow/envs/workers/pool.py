@@ -22,7 +22,7 @@ from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, coun
 from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factories, pickle_value
 from framestow.envs.workers.worker import Request, Worker, make_selector
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, StepTimeoutError, WorkerLostError
-from framestow.machine_limits import num_cores
+from framestow.process import num_cores
 
 OnWorkerLost: TypeAlias = Literal["raise", "restart"]
 StartMethod: TypeAlias = Literal["fork", "forkserver", "spawn"]

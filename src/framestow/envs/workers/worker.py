@@ -16,10 +16,10 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
-from framestow.blocked_signals import block_signals
 from framestow.envs.workers.shared_arrays import SharedBlock
 from framestow.envs.workers.wire import Command, Factories, Outcome, ParentEnd
 from framestow.envs.workers.worker_process import WorkerArguments, close_in_forks, process_handle, run_worker
+from framestow.process import block_signals
 
 _AFTER_KILL_S = 2.0  # a process that survives SIGKILL so long waits for its disk
 

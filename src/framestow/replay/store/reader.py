@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from framestow.closing import Closing
 from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
-from framestow.machine_limits import free_memory
+from framestow.process import free_memory
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings

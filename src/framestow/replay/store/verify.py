@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from framestow.closing import Closing
 from framestow.errors import DamagedDataError, IncompatibleError
-from framestow.machine_limits import free_memory
+from framestow.process import free_memory
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.episodes import EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
