@@ -32,7 +32,7 @@ def test_the_page_of_a_run_has_the_values_and_the_td_errors_of_its_newest_checkp
     assert 0 == main(["view", str(run)])
 
     settings, memory = RunFolder.open(run).settings(), ReplayMemory.open(run / "memory")
-    agent = DQN(memory.inner.settings.layout.spec.shape, 3, settings.agent(), "cpu", seed=1)
+    agent = DQN((memory.stack, *memory.observation_space.shape), 3, settings.agent(), "cpu", seed=1)
     restore_agent(newest_checkpoint(run / "checkpoints"), agent)
     resources = resources_of_page(run / "memory.html")
     assert 300 == resources["memory"].values["agent_steps"]

@@ -36,8 +36,9 @@ class AgentValues:
 
     def __init__(self, folder: RunFolder, memory: ReplayMemory, checkpoint: Path | None = None) -> None:
         settings, chosen = folder.settings(), checkpoint or folder.newest_checkpoint()
-        shape, num_actions = memory.inner.settings.layout.spec, memory.inner.settings.action.num_actions
-        self._agent = DQN(getattr(shape, "shape", ()), num_actions, settings.agent(), "cpu", seed=0)
+        observed, num_actions = memory.inner.settings.layout.spec, memory.inner.settings.action.num_actions
+        shape = observed.arrays[0].frame.shape if observed.is_one_array else ()
+        self._agent = DQN(shape, num_actions, settings.agent(), "cpu", seed=0)
         try:
             restore_agent(chosen, self._agent)
         except IncompatibleError as error:

@@ -92,7 +92,7 @@ class PixelSteps:
     def _own(self, memory: ReplayMemory) -> None:
         self.memory = memory
         """The memory with the pixels; ``clear`` replaces it."""
-        memory.inner.watch.frame_stack = "single frames, and frame_stack"
+        memory.inner.watch.frame_stack = "frame_stack"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "memory": PickledMemory(self.memory)}
