@@ -84,11 +84,7 @@ _LARGEST_MMAP_THRESHOLD = 2**25  # that glibc accepts, on 64 bits
 
 
 def available_bytes() -> int:
-    """Return how many more bytes this process can allocate before it swaps, fails or is killed.
-
-    This is the minimum of three values: the machine's free memory, the rest of each control group of the process
-    (versions 1 and 2; containers and batch systems set them), and the rest of ``ulimit -v``.
-    """
+    """Return ``free_memory()``, which psutil makes known on every system."""
     import psutil  # noqa: PLC0415 -- as above
 
     return min(int(psutil.virtual_memory().available), free_memory())

@@ -82,7 +82,7 @@ class Bench:
         games = list(dict.fromkeys(title(find_rom(game)) for game in self.games))
         folder = self.out or Path(f"bench-{games[0]}" if len(games) == 1 else f"bench-{len(games)}-games")
         check_output("out", folder, is_folder=True)
-        # The rest after it, so that a wrong name is told at once.
+        # The rest after it, so that a wrong name is refused at once.
         from framestow.benchmarking.libraries import choose_libraries  # noqa: PLC0415
         from framestow.benchmarking.measurement import measure  # noqa: PLC0415
         from framestow.benchmarking.play import record_play  # noqa: PLC0415

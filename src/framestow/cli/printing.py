@@ -1,4 +1,4 @@
-"""``Terminal``: what a command prints, whoever wrote it, reaches a terminal as text.
+"""``Terminal``: what a command prints, also of files, reaches a terminal as text.
 
 Names and labels in files of others may have control characters, which a terminal obeys, and ``[tags]``, which rich
 reads. Every text, table, progress display and warning of a command passes here; an error is one line of

@@ -87,7 +87,7 @@ def _run(arguments: _Arguments, console: Console) -> int:
         raise InvalidSettingsError("game is missing: a new run needs a game; try: framestow train Breakout")
     from framestow.envs.atari.games import find_rom, title  # noqa: PLC0415 -- --help must not load the emulator
 
-    values["game"] = title(find_rom(values["game"]))  # a wrong name is told before PyTorch is loaded
+    values["game"] = title(find_rom(values["game"]))  # refuses a wrong name before PyTorch is loaded
     if arguments.distributed and not values["actors"]:
         values["actors"] = DEFAULT_ACTORS
     if arguments.address is not None and not values["actors"]:

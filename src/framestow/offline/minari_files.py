@@ -1,4 +1,4 @@
-"""Opens Minari datasets that a stranger may have made: reads only files of their folder, and runs no code of theirs.
+"""Opens Minari datasets, which anyone may have made: reads only files of their folder and runs no code.
 
 Minari builds the environment that a dataset names if the dataset lacks a space, h5py follows links to other files, and
 Pillow starts Ghostscript for a picture that is PostScript. ``open_files`` and ``MinariFiles.read`` refuse these, and

@@ -15,8 +15,8 @@ A checkpoint is written in this order: its files and the generation of the memor
 removal of the previous checkpoint and its generation. A crash at any moment leaves a complete newest checkpoint. Of a
 checkpoint only the files above are removed, and of a memory only what a store removes: other files stay.
 
-A checkpoint may be a stranger's. Nothing in it is code; reading it takes at most three times what its files should have
-at most, by the agent that the settings describe; any other content raises ``CheckpointError``.
+Anyone may have made a checkpoint. Nothing in it is code. Reading takes at most three times the bytes
+that its files have by the agent that the settings describe. Any other content raises ``CheckpointError``.
 """
 
 from __future__ import annotations

@@ -91,11 +91,11 @@ def unpack_state(stored: bytes) -> dict[str, Any]:
     return _unpack(tree.tobytes(), arrays)
 
 
-def _unpack(tree: str | bytes, leaves: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a JSON tree. Each leaf is in it once: else a small file becomes a large state."""
-    state = _rebuild(json.loads(tree), leaves)
-    if leaves or not isinstance(state, dict):
-        raise ValueError(f"its tree is no dictionary, or lacks {sorted(leaves)[:3]}")
+def _unpack(tree: str | bytes, named: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a JSON tree, which has each of ``named`` once: repeated, a small file would become large."""
+    state = _rebuild(json.loads(tree), named)
+    if named or not isinstance(state, dict):
+        raise ValueError(f"its tree is no dictionary, or lacks {sorted(named)[:3]}")
     return state
 
 
@@ -139,18 +139,18 @@ def _describe(
     )
 
 
-def _rebuild(described: list[Any], leaves: dict[str, Any]) -> Any:
+def _rebuild(described: list[Any], named: dict[str, Any]) -> Any:
     kind, content = described
     if kind == "dict":
-        return {key: _rebuild(child, leaves) for key, child in content.items()}
+        return {key: _rebuild(child, named) for key, child in content.items()}
     if kind in ("list", "tuple"):
-        children = [_rebuild(child, leaves) for child in content]
+        children = [_rebuild(child, named) for child in content]
         return children if kind == "list" else tuple(children)
     if kind == "value" and not isinstance(content, (dict, list)):
         return content
     if kind not in ("bytes", "array", "tensor"):
         raise ValueError(f"its tree has a value of kind {str(kind)[:60]!r}")
-    leaf = leaves.pop(str(content))
+    array = named.pop(str(content))
     if kind == "tensor":
-        return leaf
-    return leaf.tobytes() if kind == "bytes" else leaf.copy()  # an unpacked array is read-only
+        return array
+    return array.tobytes() if kind == "bytes" else array.copy()  # an unpacked array is read-only

@@ -45,7 +45,7 @@ class RunFolder:
             evaluation.json, *.mp4 results of framestow evaluate and watch
             report.html            the page of framestow report
 
-    It may be a stranger's: files are opened by ``DISK`` only, and ``open`` refuses subfolders that are links.
+    Anyone may have made it: files are opened by ``DISK`` only, and ``open`` refuses subfolders that are links.
     """
 
     def __init__(self, path: Path) -> None:

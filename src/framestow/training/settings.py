@@ -341,8 +341,8 @@ def _above_0(most: float) -> _Rule:
 MOST_STEPS, MOST_SHOWN = 10**12, 80  # agent steps; characters of a value in a message
 _PROBABILITY: _Rule = (lambda value: 0.0 <= value <= 1.0, "must be a probability from 0 to 1")
 
-# By setting: a check of its value, and what the error says. Every number has an upper bound, since settings.json may be
-# a stranger's. ``None`` is allowed where the type of the setting has it.
+# By setting: a check of its value, and what the error says. Every number has an upper bound, since anyone may
+# have made settings.json. ``None`` is allowed where the type of the setting has it.
 _RULES: dict[str, _Rule] = {
     "game": (_GAME.fullmatch, "must be at most 64 letters, digits, spaces, - and _, perhaps after ALE/"),
     "seed": _from(0, 2**63 - 1),

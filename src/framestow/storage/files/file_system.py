@@ -1,4 +1,4 @@
-"""The one door to the files of stores and runs, which may come from a stranger, and whose disk tests may replace.
+"""The one door to the files of stores and runs, which anyone may have made. Tests may replace the disk behind it.
 
 The folder that a caller names is found as the system finds it. What it contains is never followed elsewhere: a file is
 opened only if it is a regular one, and a subfolder entered only if it is a folder (``is_folder``). A link, pipe, device
@@ -308,13 +308,11 @@ def write_durably(path: Path, content: bytes, files: FileSystem = DISK) -> None:
     ...     (Path(folder) / "new").read_bytes()
     b'frames'
     """
-    file = files.create(path)
+    file = files.create(path)  # not below: what refuses to be replaced is not removed
     try:
-        try:
+        with file:
             file.append(content)
             file.sync()
-        finally:
-            file.close()
     except BaseException:
         remove_if_possible(path, files)
         raise
