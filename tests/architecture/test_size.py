@@ -30,7 +30,7 @@ LIMITS = {  # lines, files
     "replay": (11_243, 47),  # hostile and contradictory stores, forms of an add, draws in forks, settings
     "storage": (2_077, 10),  # the one door to files
     "torch": (671, 4),
-    "training": (4_617, 22),  # a stranger's checkpoints and settings, bounded
+    "training": (4_611, 22),  # a stranger's checkpoints and settings, bounded
     "viewer": (2_712, 20),  # a server with limits; damage is shown
     "tests": (54_999, 414),  # hostile stores, runs, data sets and names; forms of an add; readers
     "benchmarks": (6_402, 41),

@@ -159,7 +159,7 @@ def check_output(option: str, path: Path, *, is_folder: bool = False) -> None:
     what = f"{option} is {path}" if option else f"{path}"
     way_out = f"give another --{option}" if option else "take the right to write there"
     if path.is_dir() and not is_folder:
-        raise InvalidSettingsError(f"{what}: it is a folder; give the name of a file with --{option}")
+        raise InvalidSettingsError(f"{what}: it is a folder; give the name of a file in it with --{option}")
     if above.exists() and not above.is_dir():
         raise InvalidSettingsError(f"{what}: {above} is a file; {way_out}")
     if not above.is_dir():

@@ -332,18 +332,12 @@ def action_names(game: str, preset: Preset) -> list[str]:
 
 
 def check_video_path(path: Path) -> None:
-    """Raise ``InvalidSettingsError`` if ``path`` has no video extension, is a folder, or lies in a missing folder."""
+    """Raise ``InvalidSettingsError`` if ``path`` has no video extension."""
     if path.suffix.lower() not in VIDEO_FORMATS:
         raise InvalidSettingsError(
             f"output is {path}: the name of a video must end in one of {' '.join(VIDEO_FORMATS)}; "
             f"give --output {path.with_suffix('.mp4')}"
         )
-    if not path.parent.is_dir():
-        raise InvalidSettingsError(
-            f"output is {path}: the folder {path.parent} does not exist; create it, or give another --output"
-        )
-    if path.is_dir():
-        raise InvalidSettingsError(f"output is {path}: it is a folder; give the name of a file in it with --output")
 
 
 def record_game(
