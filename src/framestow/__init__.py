@@ -29,7 +29,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from framestow import errors
-from framestow.lazy_names import lazy_names
+from framestow.interface import lazy_names
 
 if TYPE_CHECKING:
     from framestow import envs

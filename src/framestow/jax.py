@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
-from framestow.lazy_names import missing_extra, public_names
+from framestow.interface import missing_extra, public_names
 from framestow.replay.batch import NOT_MAPPED, Batch, SequenceBatch, check_batch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, draw_function, sequence_draw_function
 from framestow.replay.memory import ReplayMemory, check_batch_size

@@ -47,7 +47,7 @@ def test_every_message_of_the_core_says_the_rule_or_what_to_do():
     assert [] == lacking, "\n".join(lacking)
 
 
-# Numbers of these things are 1 in every other program, so that messages give them by ``one_line.plural``.
+# Numbers of these things are 1 in every other program, so that messages give them by ``interface.plural``.
 COUNTED = re.compile(r"\{[^{}]+\} (?:environments|shards|actors)\b")
 NEVER_ONE = {
     "{MAX_SHARDS} shards",

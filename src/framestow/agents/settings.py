@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from framestow.argument_checks import real_number, whole_number
+from framestow.checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
 
 ChooseGreedily = Callable[[NDArray[np.uint8]], NDArray[np.int64]]

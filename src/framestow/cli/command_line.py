@@ -13,7 +13,7 @@ from framestow import __version__
 from framestow.cli.commands import CommandEntry, commands_of, describe_commands, find_command
 from framestow.cli.output import say
 from framestow.errors import CheckpointError, DivergedError, FramestowError, MissingExtraError
-from framestow.one_line import printable
+from framestow.interface import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -10,7 +10,7 @@ from importlib import import_module
 from shutil import get_terminal_size
 from typing import Any, NamedTuple
 
-from framestow.argument_checks import find_by_name
+from framestow.checks import find_by_name
 
 
 class CommandEntry(NamedTuple):

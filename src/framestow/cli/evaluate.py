@@ -13,7 +13,7 @@ from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.errors import InvalidSettingsError
-from framestow.one_line import plural
+from framestow.interface import plural
 
 if TYPE_CHECKING:
     from framestow.training.playing import Evaluation, EvaluationProtocol

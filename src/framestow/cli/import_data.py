@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Protocol
 import tyro
 from rich.console import Console
 
-from framestow.argument_checks import whole_number
+from framestow.checks import whole_number
 from framestow.cli.arguments import check_output
 from framestow.cli.printing import print_line
 from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer

@@ -14,7 +14,7 @@ from rich.table import Table
 from framestow.cli.printing import print_json, print_line
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection, LabelInspection

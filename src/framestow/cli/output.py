@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import IO
 
-from framestow.one_line import printable
+from framestow.interface import printable
 
 
 class OutputClosedError(Exception):

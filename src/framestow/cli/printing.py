@@ -21,7 +21,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from framestow.cli.output import OutputClosedError
-from framestow.one_line import printable
+from framestow.interface import printable
 
 
 class Terminal(Console):

@@ -17,8 +17,8 @@ from rich.progress import (
 from rich.table import Table
 
 from framestow.cli.printing import print_line
+from framestow.interface import plural
 from framestow.offline.transfer import Transferred
-from framestow.one_line import plural
 from framestow.replay.byte_amounts import format_bytes
 
 

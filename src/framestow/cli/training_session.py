@@ -19,7 +19,7 @@ from framestow.cli.printing import drop_failed_output, print_line, print_named, 
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import FramestowError, InvalidSettingsError
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.process import num_cores, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
 from framestow.training import loop

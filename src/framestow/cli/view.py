@@ -15,7 +15,7 @@ from framestow.cli.printing import print_line, print_warning
 from framestow.cli.progress_bars import ProgressDisplay
 from framestow.cli.saved_memory import AGENT, RUN_SETTINGS, SavedMemory, find_memory
 from framestow.errors import FramestowError, InvalidSettingsError
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from framestow.closing import Closing
+from framestow.interface import Closing
 from framestow.storage.files.file_system import DISK, AppendFile, remove_unfinished, write_atomically
 
 # Of a chunk: env_id, writer, number of the frame after it, position of its newest frame in the memory.

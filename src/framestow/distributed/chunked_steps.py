@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from framestow.argument_checks import whole_number
+from framestow.checks import whole_number
 from framestow.distributed.calls import Calls
 from framestow.distributed.chunk_sender import WriterSettings
 from framestow.distributed.chunks import Priorities

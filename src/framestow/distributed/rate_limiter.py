@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from framestow.argument_checks import real_number, whole_number
+from framestow.checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
 
 

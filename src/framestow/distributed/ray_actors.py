@@ -15,10 +15,10 @@ from functools import lru_cache
 from importlib import import_module
 from typing import Any
 
-from framestow.argument_checks import real_number
+from framestow.checks import real_number
 from framestow.distributed.calls import Calls
 from framestow.errors import ActorLostError, InvalidSettingsError
-from framestow.lazy_names import missing_extra
+from framestow.interface import missing_extra
 
 LOCAL_STORE_BYTES = 2**30  # of a local cluster's object store
 LOCAL_ENVIRONMENT = {  # of a local cluster, unless it is set already; Ray reads it when it is imported

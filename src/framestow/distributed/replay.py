@@ -10,8 +10,7 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import check_seed, folder_path, real_number, whole_number
-from framestow.closing import Closing
+from framestow.checks import check_seed, folder_path, real_number, whole_number
 from framestow.distributed.chunked_steps import ChunkedSteps
 from framestow.distributed.merging import MAX_SHARDS
 from framestow.distributed.pending_rows import PendingRows, ShardDraws
@@ -22,7 +21,7 @@ from framestow.distributed.shard import ShardSettings, StartShards, sampler_sett
 from framestow.distributed.shard_group import ShardGroup
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
-from framestow.one_line import one_line, plural
+from framestow.interface import Closing, one_line, plural
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.eviction import Retention

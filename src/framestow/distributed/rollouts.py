@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import whole_number
-from framestow.closing import Closing
+from framestow.checks import whole_number
 from framestow.distributed.calls import START_S, Calls
 from framestow.distributed.chunk_sender import WriterCounts
 from framestow.distributed.chunks import Priorities
 from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
 from framestow.distributed.shard_writer import ShardWriter
 from framestow.errors import ActorLostError, InvalidSettingsError
-from framestow.one_line import one_line, plural
+from framestow.interface import Closing, one_line, plural
 
 if TYPE_CHECKING:
     from gymnasium.vector import VectorEnv

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from framestow.errors import DamagedDataError, IncompatibleError
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.store.format import COUNTS, check_fields
 from framestow.replay.store.open_store import keep_only as keep_only_generation
 from framestow.replay.store.open_store import start_over as start_over_in_store

@@ -18,8 +18,7 @@ from framestow.distributed.open_chunk import OpenChunk
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import BY_SETTING, FrameStacker
-from framestow.lazy_names import HidesNames
-from framestow.one_line import one_line, plural
+from framestow.interface import HidesNames, one_line, plural
 from framestow.replay.added_steps import (
     NO_RUN,
     CurrentStacks,

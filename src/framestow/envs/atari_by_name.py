@@ -7,7 +7,7 @@ from typing import Any, Literal, overload
 
 from gymnasium.vector import AutoresetMode
 
-from framestow.argument_checks import whole_number
+from framestow.checks import whole_number
 from framestow.envs.atari.atari_env import AtariEnv, RenderMode, check_render_mode
 from framestow.envs.atari.games import find_rom
 from framestow.envs.atari.presets import Preset, PresetName, find_preset

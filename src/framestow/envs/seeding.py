@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from framestow.argument_checks import check_seed
+from framestow.checks import check_seed
 from framestow.errors import InvalidSettingsError
-from framestow.one_line import clause
+from framestow.interface import clause
 
 
 def spawn_seeds(seed: int | None, num_envs: int) -> list[int]:

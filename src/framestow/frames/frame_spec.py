@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import numpy_dtype, truth_value
+from framestow.checks import numpy_dtype, truth_value
 from framestow.errors import InvalidSettingsError
 
 MAX_CHANNELS_LAST = 4  # a last axis of at most this length means channels, as in (H, W, C)

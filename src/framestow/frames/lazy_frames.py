@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, one_of
+from framestow.checks import as_array, one_of
 from framestow.errors import InvalidSettingsError
 
 StackAxis: TypeAlias = Literal["first", "last", "channels"]

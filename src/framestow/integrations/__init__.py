@@ -1,6 +1,6 @@
 """Drop-in buffers and wrappers for other libraries: one module or package per library."""
 
-from framestow.lazy_names import lazy_names
+from framestow.interface import lazy_names
 
 _PACKAGES = {
     "classic": "",

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from framestow.lazy_names import missing_extra, public_names
+from framestow.interface import missing_extra, public_names
 
 try:
     import gymnasium
@@ -34,7 +34,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv, VectorWrapper
 from gymnasium.vector.utils import batch_space
 
-from framestow.argument_checks import one_of, whole_number
+from framestow.checks import one_of, whole_number
 from framestow.envs.recording.recent_frames import RecentFrames, TracksOfFrames, recent_frames
 from framestow.envs.recording.recordable import disable_observation_copies, find_autoreset_mode
 from framestow.envs.recording.step_recording import RECORDINGS, RecordedStep

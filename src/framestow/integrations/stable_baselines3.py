@@ -24,13 +24,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import real_number, truth_value, whole_number
+from framestow.checks import real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
 from framestow.integrations.drop_in.paired_steps import steps_following
 from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.tested_versions import warn_of_untested_version
-from framestow.lazy_names import public_names
+from framestow.interface import public_names
 from framestow.replay.batch import Batch
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device

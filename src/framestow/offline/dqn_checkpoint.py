@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.closing import Closing
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.interface import Closing
 from framestow.offline.transfer import MOST_INFLATION, Progress
 from framestow.replay.step_checks import LARGEST_REWARD
 from framestow.storage.files.file_system import open_file

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from framestow.argument_checks import check_indices, folder_path, whole_number
+from framestow.checks import check_indices, folder_path, whole_number
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import only_frame
+from framestow.interface import one_line, plural
 from framestow.offline.dqn_checkpoint import Checkpoint, Slots, checkpoint_numbers
 from framestow.offline.transfer import Progress, Transferred, check_transfer, count_left_out, no_progress
-from framestow.one_line import one_line, plural
 from framestow.replay.memory import ReplayMemory
 
 NUM_RESETS_INSPECTED = 8  # to detect the number of blank slots before an episode

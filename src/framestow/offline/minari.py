@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, folder_path, one_of, truth_value
+from framestow.checks import as_array, folder_path, one_of, truth_value
 from framestow.errors import (
     DamagedDataError,
     FramestowError,
@@ -23,6 +23,7 @@ from framestow.errors import (
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, map_arrays, observation_spec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
+from framestow.interface import clause, one_line, plural
 from framestow.offline.minari_files import MinariFiles, load_minari, open_files
 from framestow.offline.transfer import (
     Progress,
@@ -33,7 +34,6 @@ from framestow.offline.transfer import (
     fill_folder,
     no_progress,
 )
-from framestow.one_line import clause, one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.added_steps import equal_rows
 from framestow.replay.episodes import StoredEpisode

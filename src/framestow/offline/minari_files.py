@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from framestow.argument_checks import folder_path
+from framestow.checks import folder_path
 from framestow.errors import DamagedDataError, InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import MAX_FRAME_BYTES, MAX_ITEM_BYTES
-from framestow.lazy_names import missing_extra
+from framestow.interface import missing_extra
 from framestow.offline.transfer import MOST_INFLATION
 from framestow.storage.files.file_system import DISK
 

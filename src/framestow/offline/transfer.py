@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from framestow.argument_checks import check_callable, folder_path
+from framestow.checks import check_callable, folder_path
 from framestow.errors import InvalidSettingsError
 from framestow.replay.added_steps import RunStarts
 from framestow.replay.episodes import StoredEpisode

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array
+from framestow.checks import as_array
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.one_line import clause
+from framestow.interface import clause
 
 Bound = int | tuple[int, ...] | None
 INT64 = np.iinfo(np.int64)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import Unstacker
-from framestow.argument_checks import as_array, as_flags
+from framestow.checks import as_array, as_flags
 from framestow.errors import InvalidStepError
 from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import BY_SETTING, LEAD_INS, ZEROS, FrameStacker, StackPadding

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays
-from framestow.one_line import one_line, plural, shapes
+from framestow.interface import one_line, plural, shapes
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as DefaultTypeVar

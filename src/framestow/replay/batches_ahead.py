@@ -10,10 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
-from framestow.argument_checks import check_callable, whole_number
-from framestow.closing import Closing
+from framestow.checks import check_callable, whole_number
 from framestow.errors import DamagedSegmentError, ForkedLoaderError, InvalidSettingsError
-from framestow.one_line import one_line, plural
+from framestow.interface import Closing, one_line, plural
 from framestow.replay.batch import SequenceBatch
 from framestow.replay.memory import check_batch_size
 from framestow.replay.sequences import SequenceShape

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import ObservationSpec
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.steps.step_store import StepStore

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from framestow._core import BEGINS_EPISODE, BORDER
 from framestow.errors import NothingToSampleError
-from framestow.one_line import one_line, plural
+from framestow.interface import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.step_store import Indices, StepStore, steps_in_pieces

@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import one_of
+from framestow.checks import one_of
 from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage

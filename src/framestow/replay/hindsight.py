@@ -9,11 +9,11 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, check_callable, one_of, real_number
+from framestow.checks import as_array, check_callable, one_of, real_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import ObservationSpec
-from framestow.one_line import one_line
+from framestow.interface import one_line
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.sampling import PendingBatch

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from framestow.frames.observation_spec import Frames, ObservationSpec, space_of
-from framestow.lazy_names import HidesNames
+from framestow.interface import HidesNames
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.added_steps import NO_RUN, CurrentStacks, RunStarts
 from framestow.replay.eviction import Retention, evict_unreferenced_frames

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import check_indices, check_seed, folder_path, real_number, truth_value, whole_number
-from framestow.closing import Closing
+from framestow.checks import check_indices, check_seed, folder_path, real_number, truth_value, whole_number
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.stacking import StackPadding
-from framestow.one_line import one_line, plural
+from framestow.interface import Closing, one_line, plural
 from framestow.replay.added_steps import (
     add_step,
     append_observations,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from html import escape
 
-from framestow.one_line import one_line
+from framestow.interface import one_line
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.observation_report import ObservationReport
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy.typing as npt
 
-from framestow.argument_checks import one_of, real_number, whole_number
+from framestow.checks import one_of, real_number, whole_number
 from framestow.errors import InvalidSettingsError, ObservationWarning
 from framestow.frames.observation_spec import ObservationSpec, space_of, spec_from_state
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.budget import SegmentNeeds
 from framestow.replay.byte_amounts import format_bytes, parse_bytes

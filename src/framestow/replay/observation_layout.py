@@ -13,12 +13,12 @@ from typing import Any, Literal, NamedTuple, NoReturn, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, whole_number
+from framestow.checks import as_array, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import ArraySpec, FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, as_native, observation_spec
 from framestow.frames.stacking import join_channels
-from framestow.one_line import clause
+from framestow.interface import clause
 
 MAX_STACK = 256  # frames; a stored step keeps its history in one byte
 PICTURE_SIDE = 32  # pixels; a picture has two axes of at least as many

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from framestow._core import BORDER, TERMINATED, TRUNCATED
 from framestow.errors import ObservationWarning
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.added_steps import UnusualStep, equal_rows
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_layout import Arrays

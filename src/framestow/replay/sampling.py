@@ -19,11 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import StepFields, Windows
-from framestow.argument_checks import whole_number
+from framestow.checks import whole_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import Frames
-from framestow.lazy_names import HidesNames
-from framestow.one_line import one_line
+from framestow.interface import HidesNames, one_line
 from framestow.replay.batch import Batch, describe_batch
 from framestow.replay.budget import OUTPUT_ARRAYS
 from framestow.replay.memory_parts import MemoryParts

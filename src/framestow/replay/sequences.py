@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import BORDER, StepFields, Windows
-from framestow.argument_checks import one_of, whole_number
+from framestow.checks import one_of, whole_number
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import SequenceBatch

@@ -28,11 +28,11 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
-from framestow.argument_checks import as_array
+from framestow.checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import FRAMES, Frames, ObservationSpec, as_native
-from framestow.one_line import clause
+from framestow.interface import clause
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepStore

@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import BEGINS_EPISODE, BORDER, TAKEN, TERMINATED, TRUNCATED
-from framestow.argument_checks import as_array, numpy_dtype
+from framestow.checks import as_array, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.one_line import clause
+from framestow.interface import clause
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.batch import Batch, SequenceBatch
 

@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Literal, TypeAlias, get_args
 
 from framestow._core import FrameSnapshot, FrameStore, default_frames_per_segment
-from framestow.argument_checks import whole_number
+from framestow.checks import whole_number
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec, observation_spec
 from framestow.storage.tracks import Tracks

@@ -11,7 +11,7 @@ Needs the extra ``framestow[torch]``. docs/sampling.md has examples and figures.
 =====================  ==========================================================================
 """
 
-from framestow.lazy_names import missing_extra, public_names
+from framestow.interface import missing_extra, public_names
 
 try:
     import torch  # noqa: F401 -- an absolute import: PyTorch, not this module

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import torch
 from torch import Tensor
 
-from framestow.argument_checks import truth_value, whole_number
+from framestow.checks import truth_value, whole_number
 from framestow.replay.batch import Batch, check_batch
 from framestow.replay.batches_ahead import (
     AHEAD_RULE,

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from framestow.argument_checks import truth_value, whole_number
+from framestow.checks import truth_value, whole_number
 from framestow.errors import InvalidSettingsError
-from framestow.one_line import one_line, plain_arguments
+from framestow.interface import one_line, plain_arguments
 from framestow.replay.forked_draws import lineage
 
 _LARGEST_PIXEL = 255  # of uint8 pixels; floats are 0 to 1

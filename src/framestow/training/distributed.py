@@ -29,7 +29,7 @@ from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, 
 from framestow.distributed.shard import StartShards
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import observation_spec
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.storage.frame_storage import usual_frames_per_segment
 from framestow.torch.tensor_batch import pixels_to_device
 from framestow.training.checkpoint import (

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from framestow.agents.dqn import DQN
-from framestow.closing import Closing
+from framestow.interface import Closing
 from framestow.replay.batch import Batch
 from framestow.torch.batch_loader import BatchLoader
 from framestow.training.events import Learned

@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 
 from framestow.agents.dqn import DQN
 from framestow.agents.settings import EpsilonGreedy, LinearSchedule
-from framestow.argument_checks import find_by_name
+from framestow.checks import find_by_name
 from framestow.envs import AtariEnv, FinishedGame, Recorder, finished_games
 from framestow.envs.atari.presets import PRESETS, Preset, differing_fields, find_preset
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import (
     DISK,

@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
-from framestow.argument_checks import find_by_name
+from framestow.checks import find_by_name
 
 RecipeName: TypeAlias = Literal["laptop", "dqn", "nature", "rainbow", "rainbow-lite", "desktop"]
 """The names of ``RECIPES``."""

@@ -26,7 +26,7 @@ from framestow.distributed.saved_shards import is_sharded, memory_folders
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import list_games
 from framestow.errors import DamagedDataError, InvalidSettingsError
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.inspection import Inspection, Spread, inspect_memory
 from framestow.replay.memory import ReplayMemory

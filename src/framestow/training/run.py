@@ -17,7 +17,7 @@ from framestow.envs import Recorder, find_preset, finished_games, lost_episodes,
 from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.process import keep_freed_bytes, num_cores
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.byte_amounts import parse_bytes

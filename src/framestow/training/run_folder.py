@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from framestow.errors import IncompatibleError, InvalidSettingsError
-from framestow.one_line import one_line
+from framestow.interface import one_line
 from framestow.storage.files.file_system import DISK, finished_name, write_atomically
 from framestow.storage.files.writer_lock import WriterLock
 from framestow.training.checkpoint import memory_store, newest_checkpoint, read_agent_steps, remove_unfinished

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from framestow.argument_checks import whole_number
+from framestow.checks import whole_number
 from framestow.errors import InvalidSettingsError
 
 FRAMES_PER_STEP = 4  # emulator frames per agent step, in every source below

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.errors import InvalidSettingsError
-from framestow.one_line import plural, printable
+from framestow.interface import plural, printable
 from framestow.replay.byte_amounts import format_bytes
 from framestow.storage.files.file_system import write_atomically
 from framestow.training.page_style import read_style

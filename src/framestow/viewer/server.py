@@ -14,8 +14,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from framestow.closing import Closing
 from framestow.errors import FramestowError
+from framestow.interface import Closing
 from framestow.replay.inspection import find_files
 from framestow.viewer.memory_view import FindAgent, MemoryView
 from framestow.viewer.page import page_html

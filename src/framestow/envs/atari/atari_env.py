@@ -10,12 +10,12 @@ import gymnasium
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import check_seed
+from framestow.checks import check_seed
 from framestow.envs.atari.emulator import FIRE, NOOP, Emulator
 from framestow.envs.atari.games import GAMES_NOT_RESTORED, find_rom, title
 from framestow.envs.atari.presets import Preset, PresetName, differing_fields, find_preset
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
-from framestow.one_line import one_line
+from framestow.interface import one_line
 
 EMULATOR_FRAMES_PER_SECOND = 60
 RenderMode: TypeAlias = Literal["rgb_array"]

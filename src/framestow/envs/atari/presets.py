@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from framestow.argument_checks import find_by_name, real_number, whole_number
+from framestow.checks import find_by_name, real_number, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gymnasium import spaces
 from gymnasium.wrappers.utils import create_zero_array
 
-from framestow.argument_checks import as_array
+from framestow.checks import as_array
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.lazy_frames import LazyFrames, LazyFramesBatch, StackAxis
 from framestow.frames.observation_spec import map_arrays

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.argument_checks import as_array, real_number
+from framestow.checks import as_array, real_number
 from framestow.envs.recording.async_step import AsyncStep
 from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
 from framestow.envs.recording.recordable import (
@@ -33,7 +33,7 @@ from framestow.envs.recording.step_recording import (
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.envs.vector.calls import ClosedError, VectorStep, check_timeout, split_options
 from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
-from framestow.one_line import clause, one_line, plural
+from framestow.interface import clause, one_line, plural
 
 
 class PendingExtras:

@@ -13,9 +13,9 @@ from gymnasium.error import AlreadyPendingCallError, ClosedEnvironmentError, NoA
 from gymnasium.vector import VectorEnv
 from gymnasium.vector.utils import batch_space, create_empty_array, iterate
 
-from framestow.argument_checks import as_array, check_callable, real_number
+from framestow.checks import as_array, check_callable, real_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
-from framestow.one_line import clause, plural
+from framestow.interface import clause, plural
 
 VectorStep = tuple[Any, npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], dict[str, Any]]
 """Observations, rewards, terminated, truncated and infos: the result of a vector environment's ``step``."""

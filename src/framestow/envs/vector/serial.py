@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import concatenate, create_empty_array
 
-from framestow.argument_checks import check_seed
+from framestow.checks import check_seed
 from framestow.envs.vector.autoreset import AutoresetName, StepOutcome, find_mode, make_lost_outcome
 from framestow.envs.vector.calls import (
     ClosedError,
@@ -30,7 +30,7 @@ from framestow.envs.vector.calls import (
 from framestow.envs.vector.env_state import env_entry, restore_env
 from framestow.envs.vector.vector_state import EpisodeStates
 from framestow.errors import EnvironmentFailedError, IncompatibleError
-from framestow.one_line import one_line
+from framestow.interface import one_line
 
 EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 

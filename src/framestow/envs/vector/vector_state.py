@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode
 
-from framestow.argument_checks import check_seed
+from framestow.checks import check_seed
 from framestow.envs.seeding import replacement_seed, seed_of_each
 from framestow.envs.vector.autoreset import POLICIES
 from framestow.envs.vector.infos import batch_infos
 from framestow.errors import IncompatibleError, InvalidStepError
-from framestow.one_line import plural
+from framestow.interface import plural
 
 
 class PendingLosses:

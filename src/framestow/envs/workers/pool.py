@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from framestow.argument_checks import one_of, real_number, whole_number
+from framestow.checks import one_of, real_number, whole_number
 from framestow.envs.vector.calls import EnvSpaces, batch_spaces, check_equal_spaces
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, count_shared_bytes
 from framestow.envs.workers.wire import Command, EnvFactory, EnvFailure, Factories, pickle_value

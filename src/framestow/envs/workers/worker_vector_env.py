@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.vector import AutoresetMode, VectorEnv
 
-from framestow.argument_checks import check_seed, truth_value
+from framestow.checks import check_seed, truth_value
 from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.envs.vector.calls import (
     ClosedError,
@@ -33,7 +33,7 @@ from framestow.envs.workers.stepping import Stepping
 from framestow.envs.workers.wire import Command, EnvFactory, pickle_value
 from framestow.envs.workers.worker import Request
 from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, WorkerLostError
-from framestow.one_line import one_line, plural
+from framestow.interface import one_line, plural
 
 
 class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):

@@ -10,7 +10,7 @@ Neither library is required. The buffers are tested against plain reimplementati
 
 from framestow.integrations.classic.frame_history import ReplayBuffer
 from framestow.integrations.classic.memory_efficient_atari import MemoryEfficientAtariBuffer
-from framestow.lazy_names import public_names
+from framestow.interface import public_names
 
 __all__ = ["MemoryEfficientAtariBuffer", "ReplayBuffer"]
 __dir__ = public_names(__name__)

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, check_seed, truth_value, whole_number
+from framestow.checks import as_array, check_seed, truth_value, whole_number
 from framestow.errors import InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.stacking import join_channels
 from framestow.integrations.classic.one_step import check_action, check_flag, check_reward, only_number
 from framestow.integrations.drop_in.paired_steps import num_steps_taken
 from framestow.integrations.drop_in.pickled_memory import PickledMemory
-from framestow.one_line import one_line
+from framestow.interface import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.forked_draws import ForkedRandom
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory

@@ -14,12 +14,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, check_indices, check_seed, whole_number
+from framestow.checks import as_array, check_indices, check_seed, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.classic.one_step import check_flag, check_reward
 from framestow.integrations.drop_in.paired_steps import PairedSteps
-from framestow.one_line import one_line
+from framestow.interface import one_line
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory import ReplayMemory, describe_memory

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from framestow.argument_checks import as_array, as_flags
+from framestow.checks import as_array, as_flags
 from framestow.errors import InvalidStepError
 from framestow.replay.step_checks import LARGEST_REWARD
 

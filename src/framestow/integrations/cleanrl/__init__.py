@@ -31,7 +31,7 @@ except ModuleNotFoundError as missing:
 
 from framestow.integrations.cleanrl.prioritized_buffer import PrioritizedBatch, PrioritizedReplayBuffer
 from framestow.integrations.cleanrl.replay_buffer import ReplayBuffer, ReplayBufferSamples
-from framestow.lazy_names import public_names
+from framestow.interface import public_names
 
 __all__ = ["PrioritizedBatch", "PrioritizedReplayBuffer", "ReplayBuffer", "ReplayBufferSamples"]
 __dir__ = public_names(__name__)

@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from framestow.argument_checks import as_array, as_flags, real_number, whole_number
+from framestow.checks import as_array, as_flags, real_number, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack, steps_following
 from framestow.integrations.drop_in.row_buffer import as_rows_of
-from framestow.one_line import one_line, plural
+from framestow.interface import one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.samplers.prioritized import Prioritized

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import whole_number
+from framestow.checks import whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import map_arrays, observation_spec
 from framestow.integrations.drop_in.pickled_memory import PickledMemory

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import as_array, as_flags, truth_value, whole_number
+from framestow.checks import as_array, as_flags, truth_value, whole_number
 from framestow.errors import InvalidSettingsError, InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
 from framestow.integrations.drop_in.packed_array import PackedArray
 from framestow.integrations.drop_in.paired_steps import PairedSteps, check_frame_stack
-from framestow.one_line import clause, one_line, plural
+from framestow.interface import clause, one_line, plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.storage.frame_storage import Storage

@@ -17,7 +17,7 @@ the same generators. docs/libraries/tianshou.md has differences.
 """
 
 from framestow.integrations.tested_versions import warn_of_untested_version
-from framestow.lazy_names import public_names
+from framestow.interface import public_names
 
 warn_of_untested_version("tianshou", "2.0", "2.0")
 

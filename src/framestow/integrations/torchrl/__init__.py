@@ -10,7 +10,7 @@ Samples equal those of a ``LazyTensorStorage``, bit for bit. Needs the extra ``f
 """
 
 from framestow.integrations.tested_versions import warn_of_untested_version
-from framestow.lazy_names import public_names
+from framestow.interface import public_names
 
 warn_of_untested_version("torchrl", "0.14", "0.14")
 

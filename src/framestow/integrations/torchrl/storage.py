@@ -18,7 +18,7 @@ from tensordict import TensorDictBase
 from torchrl.data import LazyTensorStorage, RoundRobinWriter, TensorStorage
 from torchrl.data.replay_buffers.checkpointers import TensorStorageCheckpointer
 
-from framestow.argument_checks import one_of, truth_value, whole_number
+from framestow.checks import one_of, truth_value, whole_number
 from framestow.errors import (
     DamagedDataError,
     IncompatibleError,
@@ -31,7 +31,7 @@ from framestow.integrations.drop_in.paired_steps import check_frame_stack
 from framestow.integrations.drop_in.pickled_memory import memory_from_arrays, memory_to_arrays
 from framestow.integrations.torchrl.pixel_steps import MIN_ENVS, PixelSteps, stacks_along
 from framestow.integrations.torchrl.steps import NONE, Key, PixelKeys, name_of
-from framestow.one_line import one_line, shapes
+from framestow.interface import one_line, shapes
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_settings import check_unpacking

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from framestow.argument_checks import real_number
+from framestow.checks import real_number
 from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, ranks_of
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from framestow._core import draw_uniformly
-from framestow.argument_checks import real_number, whole_number
+from framestow.checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, ranks_of
 

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.argument_checks import real_number
+from framestow.checks import real_number
 from framestow.errors import InvalidSettingsError
-from framestow.one_line import one_line
+from framestow.interface import one_line
 from framestow.replay.samplers.sampler import (
     Chances,
     Draw,

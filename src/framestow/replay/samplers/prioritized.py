@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import Priorities
-from framestow.argument_checks import real_number, whole_number
+from framestow.checks import real_number, whole_number
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.replay.samplers.sampler import Chances, Draw, Indices, Sampleable, Sampler, Slots
 

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import are_priorities
-from framestow.argument_checks import as_array, check_indices
+from framestow.checks import as_array, check_indices
 from framestow.errors import InvalidSettingsError
-from framestow.one_line import one_line, plain_arguments
+from framestow.interface import one_line, plain_arguments
 
 Indices = npt.NDArray[np.int64]
 Slots = npt.NDArray[np.int64]

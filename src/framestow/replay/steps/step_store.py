@@ -17,7 +17,7 @@ import numpy.typing as npt
 from framestow._core import BEGINS_EPISODE
 from framestow.errors import DamagedDataError
 from framestow.frames.observation_spec import ObservationSpec
-from framestow.one_line import plural
+from framestow.interface import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
 

@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from framestow.argument_checks import real_number
+from framestow.checks import real_number
 from framestow.errors import ClosedMemoryError, IncompatibleError
 from framestow.replay.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts

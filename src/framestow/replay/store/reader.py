@@ -11,8 +11,8 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from framestow.closing import Closing
 from framestow.errors import ClosedMemoryError, DamagedDataError, DamagedSegmentError, FramestowError, IncompatibleError
+from framestow.interface import Closing
 from framestow.process import free_memory
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts

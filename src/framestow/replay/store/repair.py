@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from framestow.closing import Closing
 from framestow.errors import DamagedDataError
+from framestow.interface import Closing
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.notified_sampler import SAMPLERS

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.closing import Closing
 from framestow.errors import DamagedDataError, IncompatibleError
+from framestow.interface import Closing
 from framestow.process import free_memory
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.episodes import EpisodeRuns

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from framestow.closing import Closing
 from framestow.errors import DamagedDataError
+from framestow.interface import Closing
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_fields import ALL_FLAGS, slot_record
 from framestow.storage.files.block_format import LOG, BlockKey, Damage, FileState, LogState, file_name

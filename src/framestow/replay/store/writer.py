@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from framestow.closing import Closing
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
+from framestow.interface import Closing
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.store.format import (
     FRAMES,

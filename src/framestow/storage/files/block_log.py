@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from framestow.closing import Closing
 from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.interface import Closing
 from framestow.storage.files.block_format import (
     BLOCK_HEADER_BYTES,
     ENTRY_BYTES,

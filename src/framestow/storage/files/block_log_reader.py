@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import checksum
-from framestow.closing import Closing
 from framestow.errors import DamagedDataError
+from framestow.interface import Closing
 from framestow.storage.files.block_format import (
     BLOCK_HEADER_BYTES,
     ENTRY,

@@ -25,8 +25,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, TypeVar
 
-from framestow.closing import Closing
 from framestow.errors import DamagedDataError, IncompatibleError
+from framestow.interface import Closing
 
 if sys.platform == "darwin":
     import fcntl

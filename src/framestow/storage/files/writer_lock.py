@@ -9,8 +9,8 @@ import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
-from framestow.closing import Closing
 from framestow.errors import IncompatibleError
+from framestow.interface import Closing
 from framestow.storage.files.file_system import open_file
 
 if sys.platform == "win32":

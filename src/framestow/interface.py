@@ -1,0 +1,160 @@
+"""What packages, objects and messages show: lazy names, completion, ``with``, ``repr``, numbers with their nouns."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from framestow.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Self
+
+NO_PACKAGES: Mapping[str, str] = {}
+
+
+class Closing(ABC):
+    """An object with a method ``close``, which a ``with`` block calls at its end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close the object. Closing again does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+class HidesNames:
+    """An object whose ``dir``, and so completion, leaves out what only framestow's own modules use."""
+
+    __slots__ = ()
+    _hidden_names: ClassVar[frozenset[str]] = frozenset()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in self._hidden_names]
+
+
+def one_line(described: object, details: Callable[[], Iterable[str]]) -> str:
+    """Return ``Class(detail, detail)``, and never raise: debuggers call ``repr`` on objects that are half built."""
+    try:
+        known = ", ".join(details())
+    except Exception as error:
+        known = f"unknown: {type(error).__name__}"
+    return f"{type(described).__name__}({known})"
+
+
+def plain_arguments(built: object) -> Iterator[str]:
+    """Yield ``name=value`` for each argument of the constructor that is an attribute with a number or a string."""
+    for name in inspect.signature(type(built)).parameters:
+        value = getattr(built, name, None)
+        if isinstance(value, (int, float, str)):
+            yield f"{name}={value!r}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> plural(1, "environment"), plural(1_200, "step")
+    ('1 environment', '1,200 steps')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def clause(number: int, noun: str, verb: str) -> str:
+    """Return a number with its noun and verb.
+
+    >>> clause(1, "environment", "take"), clause(2, "environment", "take")
+    ('1 environment takes', '2 environments take')
+    """
+    return f"{plural(number, noun)} {verb}{'s' if number == 1 else ''}"
+
+
+def printable(text: str) -> str:
+    r"""Return ``text`` with what a terminal obeys or hides as escapes: all that ``str.isprintable`` does not know.
+
+    These are control characters, line breaks, bidi overrides, invisible characters and lone surrogates.
+
+    >>> printable("a\x1b]0;b\x07\n\u202ec\udc80 \u00e9") == r"a\x1b]0;b\x07\n\u202ec\udc80 é"
+    True
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
+
+
+def shapes(arrays: Any) -> str:
+    """Return shape and dtype of an array or a tensor, or of each in dicts and tuples.
+
+    >>> import numpy as np
+    >>> shapes({"camera": np.zeros((2, 3), np.uint8), "arm": (np.zeros(2),)})
+    '{camera: (2, 3) uint8, arm: ((2,) float64)}'
+    """
+    if isinstance(arrays, Mapping):
+        return "{" + ", ".join(f"{key}: {shapes(part)}" for key, part in arrays.items()) + "}"
+    if isinstance(arrays, tuple):
+        return f"({', '.join(map(shapes, arrays))})"
+    return f"{tuple(arrays.shape)} {str(arrays.dtype).removeprefix('torch.')}"
+
+
+def lazy_names(
+    package: str,
+    modules: Mapping[str, str],
+    extra: str | None = None,
+    packages: Mapping[str, str] = NO_PACKAGES,
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return ``__getattr__`` and ``__dir__`` for ``package``, which imports its names on first use.
+
+    Each name of ``modules`` comes from its module. ``packages`` has the packages inside ``package`` by name, with the
+    library that each needs (``""`` for none). With ``extra``, ``__getattr__`` raises ``MissingExtraError`` if a library
+    of that extra is not installed.
+    """
+
+    def import_name(name: str) -> Any:
+        if name in packages:
+            return import_module(f"{package}.{name}")
+        if name not in modules:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        try:
+            value = getattr(import_module(f"{package}.{modules[name]}"), name)
+        except ModuleNotFoundError as missing:
+            if extra is None:
+                raise
+            raise missing_extra(package, missing.name, extra) from missing
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return import_name, public_names(package, packages)
+
+
+def public_names(package: str, packages: Mapping[str, str] = NO_PACKAGES) -> Callable[[], list[str]]:
+    """Return ``__dir__`` for ``package``: its ``__all__``, and its ``packages`` whose library is installed.
+
+    ``help`` reads every name that is listed, so a package without its library would make it raise.
+    """
+
+    def list_names() -> list[str]:
+        names = vars(sys.modules[package])
+        special = {name for name in names if name.startswith("__")}
+        installed = {name for name, library in packages.items() if not library or find_spec(library)}
+        return sorted(special.union(names.get("__all__", ()), installed))
+
+    return list_names
+
+
+def missing_extra(what: str, module: str | None, extra: str) -> MissingExtraError:
+    """Return the error for ``what``, which needs ``module`` of an extra that is not installed."""
+    library = str(module).partition(".")[0]
+    return MissingExtraError(
+        f"{what} needs {library}: it is part of the extra '{extra}', which is not installed; "
+        f'run: pip install "framestow[{extra}]"'
+    )
