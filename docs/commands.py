@@ -14,7 +14,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from framestow.cli import main
-from framestow.cli.commands import COMMANDS
+from framestow.cli.command_line import COMMANDS
 
 PAGE = Path(__file__).with_name("commands.md")
 COLUMNS = "100"  # the width of the texts

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from framestow.cli import main
-from framestow.cli.commands import COMMANDS, EXAMPLE_RUN
+from framestow.cli.command_line import COMMANDS, EXAMPLE_RUN
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.playing import PROTOCOLS
 from framestow.training.run_folder import RunFolder

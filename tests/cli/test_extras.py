@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from framestow.cli.commands import COMMANDS
+from framestow.cli.command_line import COMMANDS
 from oracles.dopamine_memory import write_dopamine_log
 from oracles.small_plays import SmallPlay
 

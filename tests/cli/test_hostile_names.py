@@ -15,9 +15,8 @@ from rich.text import Text
 
 import framestow
 from framestow.cli import main
-from framestow.cli.commands import COMMANDS
-from framestow.cli.printing import Terminal, print_line
-from framestow.cli.progress_bars import ProgressDisplay
+from framestow.cli.command_line import COMMANDS
+from framestow.cli.printing import ProgressDisplay, Terminal, print_line
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from oracles.damage import damage_a_segment

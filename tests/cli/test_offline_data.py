@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from framestow import ReplayMemory
-from framestow.cli import import_data, main
+from framestow.cli import data, main
 from framestow.envs import Recorder, make_atari
 from framestow.storage.files.manifest import write_manifest
 from oracles.dopamine_memory import write_dopamine_log
@@ -26,7 +26,7 @@ NEEDS_MINARI = pytest.mark.skipif(find_spec("minari") is None, reason="Minari is
 IMPORTS_AND_DIES = """
 import os, signal, sys
 from framestow import ReplayMemory
-from framestow.cli import import_data, main
+from framestow.cli import data, main
 append, left = ReplayMemory.append, [int(sys.argv[1])]
 def append_or_die(*arguments):
     left[0] -= 1
@@ -175,7 +175,7 @@ def test_an_import_moves_frames_from_ram_to_the_store(breakout, tmp_path: Path, 
     play, _ = breakout
     write_dopamine_log(play, tmp_path / "logs")
     flushes, flush = [], ReplayMemory.flush
-    monkeypatch.setattr(import_data, "FLUSHED_BYTES", 1000)
+    monkeypatch.setattr(data, "FLUSHED_BYTES", 1000)
     monkeypatch.setattr(ReplayMemory, "flush", lambda memory: flushes.append(len(memory)) or flush(memory))
 
     main(["import", "dqn-replay", str(tmp_path / "logs"), "--to", str(tmp_path / "again"), "--num-actions", "4"])

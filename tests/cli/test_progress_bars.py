@@ -10,12 +10,10 @@ from typing import Literal
 import pytest
 from rich.console import Console
 
-from framestow.cli.export_data import ExportMinari
-from framestow.cli.import_data import ImportDqnReplay
+from framestow.cli.check import Repair, Verify
+from framestow.cli.data import ExportMinari, ImportDqnReplay
 from framestow.cli.inspect import Inspect
-from framestow.cli.progress_bars import ProgressDisplay
-from framestow.cli.repair import Repair
-from framestow.cli.verify import Verify
+from framestow.cli.printing import ProgressDisplay
 from oracles.dopamine_memory import write_dopamine_log
 from oracles.small_plays import SmallPlay
 

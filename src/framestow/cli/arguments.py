@@ -16,7 +16,7 @@ from typing import Any, get_args, get_origin
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
-from framestow.cli.commands import fit
+from framestow.cli.output import fit
 from framestow.errors import InvalidSettingsError
 
 _COUNT = re.compile(r"([+-]?)(\d+(?:_\d+)*)(?:\.(\d+))?(?:[eE]\+?(\d{1,2}))?([kKmM]?)")

@@ -11,8 +11,7 @@ import tyro
 from rich.console import Console
 
 from framestow.cli.arguments import check_output
-from framestow.cli.printing import print_line
-from framestow.cli.progress_bars import ProgressDisplay
+from framestow.cli.printing import ProgressDisplay, print_line
 from framestow.errors import InvalidSettingsError
 from framestow.replay.byte_amounts import GIB
 

@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from framestow.cli.printing import print_json, print_line
+from framestow.cli.printing import ProgressDisplay, print_json, print_line
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.interface import plural
@@ -202,7 +202,6 @@ class Inspect:
     def run(self, console: Console) -> int:
         """Read the memory, print its contents and return the exit code."""
         # Imported here: --help must not wait for them.
-        from framestow.cli.progress_bars import ProgressDisplay  # noqa: PLC0415
         from framestow.cli.saved_memory import find_memories  # noqa: PLC0415
         from framestow.replay.inspection import inspect_memory  # noqa: PLC0415
 

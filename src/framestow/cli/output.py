@@ -1,7 +1,9 @@
-"""``say``: print lines where no ``Terminal`` is at hand. Needs no extra."""
+"""``say``: print lines where no ``Terminal`` is at hand, ``fit`` them into its width. Needs no extra."""
 
 from __future__ import annotations
 
+import textwrap
+from shutil import get_terminal_size
 from typing import IO
 
 from framestow.interface import printable
@@ -21,3 +23,10 @@ def say(text: str, file: IO[str] | None = None, *, end: str = "\n") -> None:
         print("\n".join(map(printable, text.split("\n"))), file=file, end=end, flush=True)
     except BrokenPipeError as error:
         raise OutputClosedError from error
+
+
+def fit(text: str) -> str:
+    """Return ``text`` with longer lines than the terminal (or ``COLUMNS``) broken between words."""
+    width = get_terminal_size().columns
+    lines = (line.rstrip() for line in text.splitlines())
+    return "\n".join("\n".join(textwrap.wrap(line, width)) if len(line) > width else line for line in lines)

@@ -14,9 +14,18 @@ import logging
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.segment import Segment
 from rich.text import Text
 
@@ -131,3 +140,41 @@ def discard_output(file: IO[str]) -> None:
     """Send what is written to ``file`` from now on nowhere, also what Python flushes at its end."""
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), file.fileno())
+
+
+class ProgressDisplay(Progress):
+    """A progress bar. It appears on a terminal only, and disappears when the work is done.
+
+    Call it with what is done and the total.
+
+    Arguments:
+        console: Where the bar appears.
+        description: What the command does meanwhile.
+        unit: What is counted. ``None`` for work that counts nothing: the bar then only moves.
+        is_shown: Whether there is a bar.
+    """
+
+    def __init__(
+        self,
+        console: Console,
+        description: str = "",
+        unit: Literal["bytes", "items"] | None = None,
+        *,
+        is_shown: bool = True,
+    ) -> None:
+        columns: list[ProgressColumn] = [TextColumn("{task.description}", markup=False), BarColumn()]
+        if unit:
+            amount = DownloadColumn(binary_units=True) if unit == "bytes" else MofNCompleteColumn()
+            columns += [amount, TimeRemainingColumn()]
+        super().__init__(*columns, console=console, transient=True, disable=not (is_shown and console.is_terminal))
+        self._task = self.add_task(description, total=None)
+
+    def __call__(self, done: int, total: int | None) -> None:
+        """Show that ``done`` of ``total`` are done; ``None`` if the total is unknown."""
+        self.update(self._task, completed=done, total=total)
+
+    def show_part(self, part: str, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` of ``part`` are done. Each part has a time left of its own."""
+        if part != self.tasks[0].description:
+            self.reset(self._task, description=part)
+        self(done, total)

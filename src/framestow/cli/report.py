@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from framestow.cli.arguments import check_output
-from framestow.cli.printing import print_line
-from framestow.cli.progress_bars import ProgressDisplay
+from framestow.cli.printing import ProgressDisplay, print_line
 from framestow.errors import InvalidSettingsError
 
 

@@ -12,8 +12,8 @@ import tyro
 from rich.console import Console
 
 from framestow.cli.arguments import check_output
-from framestow.cli.commands import EXAMPLE_RUN
-from framestow.cli.progress_bars import ProgressDisplay
+from framestow.cli.command_line import EXAMPLE_RUN
+from framestow.cli.printing import ProgressDisplay
 from framestow.errors import InvalidSettingsError
 from framestow.training.recipes import DEFAULT_RECIPE
 from framestow.training.settings import Settings

@@ -15,8 +15,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
-from framestow.cli.printing import drop_failed_output, print_line, print_named, print_warning
-from framestow.cli.progress_bars import ProgressDisplay
+from framestow.cli.printing import ProgressDisplay, drop_failed_output, print_line, print_named, print_warning
 from framestow.envs.atari.presets import find_preset
 from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.interface import plural

@@ -11,8 +11,7 @@ import tyro
 from rich.console import Console
 
 from framestow.cli.arguments import check_output
-from framestow.cli.printing import print_line, print_warning
-from framestow.cli.progress_bars import ProgressDisplay
+from framestow.cli.printing import ProgressDisplay, print_line, print_warning
 from framestow.cli.saved_memory import AGENT, RUN_SETTINGS, SavedMemory, find_memory
 from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.interface import plural

@@ -1,22 +1,26 @@
-"""``framestow import``: convert an offline dataset into a store."""
+"""``framestow import`` and ``framestow export``: data of other formats, with sizes before and after."""
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol
 
 import tyro
 from rich.console import Console
+from rich.table import Table
 
 from framestow.checks import whole_number
 from framestow.cli.arguments import check_output
-from framestow.cli.printing import print_line
-from framestow.cli.progress_bars import ProgressDisplay, show_bytes, show_transfer
+from framestow.cli.printing import ProgressDisplay, print_line
 from framestow.errors import InvalidSettingsError
 from framestow.frames.stacking import StackPadding
+from framestow.interface import plural
+from framestow.replay.byte_amounts import format_bytes
 
 if TYPE_CHECKING:
     from framestow.offline.transfer import Progress, Transferred
@@ -228,3 +232,126 @@ def _flushing(memory: ReplayMemory, show: Progress) -> Progress:
             nbytes_after_flush = memory.nbytes
 
     return show_and_flush
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportMinari:
+    """Write a Minari dataset without loss: single frames, every episode with its true last frame.
+
+      framestow export minari stores/breakout --to data --dataset-id atari/mine-v0
+
+    The dataset appears when the export is complete.
+    """
+
+    store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
+    """Folder of a memory, a run or a checkpoint."""
+
+    to: Path
+    """Folder of Minari datasets (MINARI_DATASETS_PATH). The dataset is written into the subfolder named by its id."""
+
+    dataset_id: str
+    """Id of the dataset, with a version: atari/breakout/mixed-v0."""
+
+    environment: str | None = None
+    """Gymnasium id of the recorded environment: ALE/Breakout-v5."""
+
+    data_format: Literal["hdf5", "arrow", "parquet"] = "hdf5"
+    """File format of the dataset; arrow and parquet need pip install "minari[arrow]"."""
+
+    description: str | None = None
+    """Description of the dataset."""
+
+    algorithm: str | None = None
+    """Name of the algorithm that played."""
+
+    author: str | None = None
+    """Name of the author."""
+
+    author_email: str | None = None
+    """E-mail address of the author."""
+
+    code_permalink: str | None = None
+    """Link to the code that recorded the dataset."""
+
+    def run(self, console: Console) -> int:
+        """Export the store, print the sizes before and after, and return the exit code."""
+        from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- slow import
+        from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
+        from framestow.offline.minari import MinariDescription, export_minari  # noqa: PLC0415
+        from framestow.offline.transfer import bytes_of_folder  # noqa: PLC0415
+
+        start = time.monotonic()
+        description = MinariDescription(self.dataset_id, self.environment, self.data_format, self._metadata())
+        to = self.to / self.dataset_id
+        check_output("to", to, is_folder=True)
+        saved = find_memory(self.store)
+        # The export samples nothing, so the sampler does not matter.
+        with ProgressDisplay(console, "opening the store"):
+            memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
+        with _options_in_errors(), ProgressDisplay(console, "exporting", "bytes") as show:
+            transferred = export_minari(memory, to, description, show)
+        show_transfer(console, transferred, time.monotonic() - start)
+        raw_bytes = (transferred.transitions + transferred.episodes) * memory.inner.settings.frame.nbytes
+        show_bytes(
+            console,
+            ("framestow", bytes_of_folder(saved.folder), memory.nbytes),
+            ("Minari", bytes_of_folder(to), raw_bytes),
+        )
+        print_line(console, f"written to {to}")
+        return 0
+
+    def _metadata(self) -> dict[str, Any]:
+        given = {
+            "description": self.description,
+            "algorithm_name": self.algorithm,
+            "author": {self.author} if self.author else None,
+            "author_email": {self.author_email} if self.author_email else None,
+            "code_permalink": self.code_permalink,
+        }
+        return {name: value for name, value in given.items() if value}
+
+
+@contextmanager
+def _options_in_errors() -> Iterator[None]:
+    """Write options in an ``InvalidSettingsError`` that names Python arguments: ``dataset_id`` as ``--dataset-id``."""
+    try:
+        yield
+    except InvalidSettingsError as error:
+        text = str(error)
+        for field in dataclasses.fields(ExportMinari):
+            option = f"--{field.name.replace('_', '-')}"
+            text = re.sub(rf"\b{field.name}\b" if "_" in field.name else rf"^{field.name}(?= is )", option, text)
+        raise InvalidSettingsError(text) from error
+
+
+def show_transfer(console: Console, transferred: Transferred, seconds: float) -> None:
+    """Print how much was transferred, which steps were skipped and why, and the notes about the format."""
+    print_line(
+        console,
+        f"{plural(transferred.transitions, 'transition')} of {plural(transferred.episodes, 'episode')} in "
+        f"{seconds:,.1f} s",
+    )
+    for reason, steps in transferred.left_out.items():
+        print_line(console, f"left out: {reason}: {steps:,}")
+    for note in transferred.notes:
+        print_line(console, f"note: {note}")
+
+
+def show_bytes(console: Console, before: tuple[str, int, int], after: tuple[str, int, int]) -> None:
+    """Print a table of sizes on disk and in RAM, and how many times smaller or larger ``after`` is.
+
+    ``before`` and ``after`` are each a name, bytes on disk and bytes in RAM.
+    """
+    table = Table("", "on disk", "in RAM", show_edge=False)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for name, on_disk, in_ram in (before, after):
+        table.add_row(name, format_bytes(on_disk), format_bytes(in_ram))
+    table.add_row("ratio", *(_ratio(one, other) for one, other in zip(before[1:], after[1:], strict=True)))
+    console.print(table)
+
+
+def _ratio(before: int, after: int) -> str:
+    if before >= after:
+        return f"{before / max(1, after):,.1f} times smaller"
+    return f"{after / max(1, before):,.1f} times larger"
