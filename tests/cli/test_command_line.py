@@ -288,7 +288,7 @@ def test_a_count_may_be_written_with_a_unit_or_an_exponent(
     [
         "train Pong --steps",
         "train Pong --memory",
-        "train Pong --epsilon-steps",  # a count or None
+        "train Pong --priority-beta-steps",  # a count or None
         "evaluate run --episodes",
         "watch run --max-steps",
         "bench Pong --transitions",

@@ -76,21 +76,24 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
     _uninterrupted_and_resumed(tmp_path, settings, stop_at)
 
 
+# Every schedule changes before and after step 301; a copy to the target network follows it.
+SCHEDULES = {"learning_rate_falls_after": 100, "epsilon_steps": 400, "priority_beta": 0.4, "priority_beta_steps": 440}
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_a_resumed_run_of_any_recipe_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, recipe: str) -> None:
-    settings = dataclasses.replace(catch_settings_of(recipe), steps=450)  # with a target copy after the stop
+def test_a_run_that_gets_more_steps_equals_one_that_was_asked_for_them_at_once(tmp_path: Path, recipe: str) -> None:
+    settings = dataclasses.replace(catch_settings_of(recipe), steps=450, **SCHEDULES)
+    whole, parts = Transcript(), Transcript()
+    expected = _trained(_folder(tmp_path, "whole", settings), make_catch, whole)
+    folder = _folder(tmp_path, "parts", dataclasses.replace(settings, steps=301))
 
-    _uninterrupted_and_resumed(tmp_path, settings, stop_at=301)
+    shorter = _trained(folder, make_catch, parts)
+    folder.change_settings(settings)
+    resumed = _trained(folder, make_catch, parts)
 
-
-def test_a_longer_run_begins_like_a_shorter_one_also_with_a_falling_learning_rate(tmp_path: Path) -> None:
-    short, long = Transcript(), Transcript()
-    settings = catch_settings(steps=300, learning_rate_falls_after=100)
-
-    _trained(_folder(tmp_path, "short", settings), make_catch, short)
-    _trained(_folder(tmp_path, "long", dataclasses.replace(settings, steps=900)), make_catch, long, stop_at=300)
-
-    assert short.events == long.events
+    assert 301 <= shorter.tally.agent_steps < 310
+    assert whole.events == parts.events
+    assert_equal_runs(expected, resumed)
 
 
 # Segments are let go from the memory, or from its files, before and after the stop.

@@ -70,10 +70,11 @@ def test_memory_bytes_that_is_no_number_of_bytes_is_refused_with_the_accepted_fo
         Settings("Pong", memory_bytes="1 pound")
 
 
-def test_epsilon_falls_over_half_of_a_short_run_and_a_million_emulator_frames_of_a_long_one() -> None:
-    assert Settings("Pong", steps=20_000, epsilon_steps=None).epsilon_steps == 10_000
-    assert Settings("Pong", steps=10_000_000, epsilon_steps=None).epsilon_steps == 250_000
-    assert Settings("Pong", steps=10_000_000, epsilon_steps=7).exploration().at(7) == 0.01
+@pytest.mark.parametrize("name", [field.name for field in dataclasses.fields(Settings) if "None" in str(field.type)])
+def test_the_number_of_steps_decides_no_other_setting(name: str) -> None:
+    short, long = (Settings("Pong", steps=steps, **{name: None}) for steps in (20_000, 10_000_000))
+
+    assert dataclasses.replace(short, steps=long.steps) == long
 
 
 def test_settings_are_equal_after_writing_and_reading(tmp_path: Path) -> None:

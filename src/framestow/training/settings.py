@@ -34,7 +34,6 @@ VERSION = 1  # of the format
 MOST_FILE_BYTES = 2**20
 
 DEFAULT_STEPS = 150_000  # agent steps
-MAX_EPSILON_STEPS = 250_000  # agent steps: the million emulator frames of Mnih et al. 2015
 
 
 def setting(default: Any, help_line: str, may_change: bool = False) -> Any:
@@ -147,9 +146,7 @@ class Settings:
     clip_rewards: bool = setting(True, "Clip rewards to -1 … 1 for learning (Mnih et al. 2015), but not the scores.")
     epsilon_start: float = setting(FROM_RECIPE, "Probability of a random action at the start.")
     epsilon_end: float = setting(FROM_RECIPE, "Probability of a random action after --epsilon-steps.")
-    epsilon_steps: int | None = setting(
-        FROM_RECIPE, "Agent steps from --epsilon-start to --epsilon-end; None takes half of --steps, at most 250,000."
-    )
+    epsilon_steps: int = setting(FROM_RECIPE, "Agent steps from --epsilon-start to --epsilon-end.")
     checkpoint_every: int = setting(10_000, "Agent steps between two checkpoints.", may_change=True)
     device: Device = setting(
         "auto", "Device of PyTorch: auto (CUDA, else MPS, else CPU), cpu, cuda or mps.", may_change=True
@@ -178,13 +175,10 @@ class Settings:
                 f"shards is {self.shards}: each needs an environment of --actors, which have "
                 f"{self.actors * self.num_envs}; give fewer --shards, or more --actors"
             )
-        if self.epsilon_steps is None:
-            object.__setattr__(self, "epsilon_steps", min(self.steps // 2, MAX_EPSILON_STEPS))
         self.agent()  # raises for settings that contradict one another
 
     def exploration(self) -> LinearSchedule:
         """Return the schedule of epsilon."""
-        assert self.epsilon_steps is not None  # set in __post_init__
         return LinearSchedule(self.epsilon_start, self.epsilon_end, self.epsilon_steps)
 
     def agent(self) -> AgentSettings:
