@@ -22,28 +22,14 @@ DEFAULT_EPISODES = 10
 
 
 @dataclasses.dataclass(frozen=True)
-class Evaluate:
-    """Play whole games with the last checkpoint of a run; print mean, median and standard error of the scores.
-
-      framestow evaluate runs/Breakout-baselines-s0-20260131-174500
-      framestow evaluate runs/Breakout-baselines-s0-20260131-174500 --episodes 30
-
-    Prints the human-normalised mean too. Works while the run is still training. Writes evaluation.json into the run
-    folder.
-    """
+class _TrainedAgent:
+    """The agent that plays, and how."""
 
     run_folder: tyro.conf.Positional[Path]
     """Folder of the run."""
 
-    protocol: str | None = None
-    """Published protocol, which decides --preset, --episodes and --epsilon: machado2018 (100 games, sticky actions,
-    and the mean of the last 100 training games) or nature (30 games, no-op starts, epsilon 0.05)."""
-
-    episodes: int | None = None
-    """Games to play; None takes 10, or the number of the protocol."""
-
     preset: str | None = None
-    """Preset of the environment; None takes the preset that the run was trained with, or that of the protocol."""
+    """Preset of the environment; None takes the preset that the run was trained with."""
 
     epsilon: float | None = None
     """Probability of a random action; None takes 0.05 for nature, 0.01 for baselines and 0.001 for other presets."""
@@ -56,6 +42,25 @@ class Evaluate:
 
     follow_links: bool = False
     """Follow checkpoints or a memory in the run folder that are links to folders elsewhere. Only for runs you trust."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluate(_TrainedAgent):
+    """Play whole games with the last checkpoint of a run; print mean, median and standard error of the scores.
+
+      framestow evaluate runs/Breakout-baselines-s0-20260131-174500
+      framestow evaluate runs/Breakout-baselines-s0-20260131-174500 --episodes 30
+
+    Prints the human-normalised mean too. Works while the run is still training. Writes evaluation.json into the run
+    folder.
+    """
+
+    protocol: str | None = None
+    """Published protocol, which decides --preset, --episodes and --epsilon: machado2018 (100 games, sticky actions,
+    and the mean of the last 100 training games) or nature (30 games, no-op starts, epsilon 0.05)."""
+
+    episodes: int | None = None
+    """Games to play; None takes 10, or the number of the protocol."""
 
     def run(self, console: Console) -> int:
         """Play the games, print the scores, write evaluation.json and return the exit code."""
@@ -150,7 +155,7 @@ def _score_lines(evaluation: Evaluation) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Watch:
+class Watch(_TrainedAgent):
     """Play one game with the last checkpoint of a run and record a video. Works while the run is still training.
 
       framestow watch runs/Breakout-baselines-s0-20260131-174500
@@ -158,9 +163,6 @@ class Watch:
 
     Beside the picture stands the agent's value of each action. The action that it takes next is marked.
     """
-
-    run_folder: tyro.conf.Positional[Path]
-    """Folder of the run."""
 
     output: Path | None = None
     """Video file; None takes GAME-STEPS.mp4 in the run folder. The file extension selects the format."""
@@ -173,21 +175,6 @@ class Watch:
 
     values: bool = True
     """Draw the agent's value of each action beside the picture."""
-
-    preset: str | None = None
-    """Preset of the environment; None takes the preset that the run was trained with."""
-
-    epsilon: float | None = None
-    """Probability of a random action; None takes 0.05 for nature, 0.01 for baselines and 0.001 for other presets."""
-
-    seed: int = 1_000_000
-    """Seed of the environment and the random actions."""
-
-    device: str = "auto"
-    """Where the network runs: auto, cpu, cuda or mps."""
-
-    follow_links: bool = False
-    """Follow checkpoints or a memory in the run folder that are links to folders elsewhere. Only for runs you trust."""
 
     def run(self, console: Console) -> int:
         """Play the game, write the video and return the exit code."""
