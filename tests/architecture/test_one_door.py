@@ -21,7 +21,7 @@ OF_OS = {
 }
 EXCEPTIONS = {  # module and call, and why it is no file of a store or run
     "distributed/rollouts.py: self.calls.replace": "an actor that was lost",
-    "distributed/shard_group.py: self.calls.replace": "a shard that was lost",
+    "distributed/group.py: self.calls.replace": "a shard that was lost",
 }
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from framestow.distributed.calls import LocalCalls
-from framestow.distributed.chunks import Chunk
+from framestow.distributed.ray import LocalCalls
+from framestow.distributed.shard import Chunk
 from framestow.errors import ActorLostError
 
 

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from distributed.recorded_calls import RecordedCalls
 from framestow import FrameSpec, ReplayMemory
-from framestow.distributed.chunk_sender import WriterSettings
 from framestow.distributed.shard import Shard, ShardSettings
-from framestow.distributed.shard_writer import ShardWriter
+from framestow.distributed.writer import ShardWriter, WriterSettings
 from framestow.errors import NothingToSampleError
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SMALL, AnyPlay, assert_same, row_of
 

@@ -24,10 +24,8 @@ from distributed.env_steps import (
 )
 from distributed.recorded_calls import RecordedCalls
 from framestow import Prioritized
-from framestow.distributed.chunk_log import chunk_log_path
-from framestow.distributed.chunk_sender import WriterSettings
-from framestow.distributed.shard import Shard, ShardSettings
-from framestow.distributed.shard_writer import ShardWriter
+from framestow.distributed.shard import Shard, ShardSettings, chunk_log_path
+from framestow.distributed.writer import ShardWriter, WriterSettings
 from framestow.errors import ActorLostError, DamagedDataError, InvalidStepError
 from framestow.replay.memory_settings import MemorySettings
 from oracles.hostile_folders import KINDS, Outside, bounded

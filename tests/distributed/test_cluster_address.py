@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from framestow.distributed.ray_actors import check_reachable
+from framestow.distributed.ray import check_reachable
 from framestow.errors import InvalidSettingsError
 
 

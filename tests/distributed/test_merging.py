@@ -9,9 +9,8 @@ import pytest
 
 from distributed.env_steps import STACK, memory
 from framestow import FrameSpec
-from framestow.distributed.chunks import ShardReport
-from framestow.distributed.merging import compute_weights, make_handles, merge, split_handles
-from framestow.distributed.shard import Rows
+from framestow.distributed.group import compute_weights, make_handles, merge, split_handles
+from framestow.distributed.shard import Rows, ShardReport
 from framestow.replay.sequences import SequenceShape
 
 

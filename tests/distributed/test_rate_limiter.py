@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from distributed.env_steps import NumberedSteps, local_replay
 from framestow.distributed import SampleToInsertRatio
-from framestow.distributed.rate_limiter import RateLimiter, ReplayCounts
+from framestow.distributed.limiter import RateLimiter, ReplayCounts
 from framestow.errors import InvalidSettingsError
 
 
@@ -105,7 +105,7 @@ def test_a_writer_waits_at_the_limit_of_its_shard_until_rows_are_sampled(monkeyp
         while replay.may_sample(8):
             replay.sample(8)
 
-    monkeypatch.setattr("framestow.distributed.chunk_sender.time.sleep", sample_meanwhile)
+    monkeypatch.setattr("framestow.distributed.writer.time.sleep", sample_meanwhile)
     for _ in range(60):
         steps.play(writer, 0, 1)
     writer.flush()
@@ -121,7 +121,7 @@ def test_a_writer_waits_at_the_limit_of_its_shard_until_rows_are_sampled(monkeyp
 @pytest.mark.parametrize("shares", [(1, 9), (9, 1), (1, 1)], ids=["slow learner", "slow actors", "equal"])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_limits_of_all_shards_together_stay_within_the_band(monkeypatch, seed, shares):
-    monkeypatch.setattr("framestow.distributed.shard_group.REFRESH_S", 1e9)  # the replay's reports are old
+    monkeypatch.setattr("framestow.distributed.group.REFRESH_S", 1e9)  # the replay's reports are old
     limiter = SampleToInsertRatio(samples_per_insert=4.0, min_size=60, error=100.0)
     replay, steps = local_replay(rate_limiter=limiter, shards=3, num_envs=3, capacity=9_000), NumberedSteps(3)
     writers = [replay.writer([env_id]) for env_id in range(3)]

@@ -15,7 +15,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from distributed.env_steps import SHAPE, frame_of, local_replay, priorities_in
 from framestow import Prioritized
 from framestow.distributed import PolicyStep, Rollouts
-from framestow.distributed.calls import LocalCalls
+from framestow.distributed.ray import LocalCalls
 from framestow.distributed.rollouts import RolloutActor
 from framestow.errors import ActorLostError, InvalidSettingsError
 

@@ -12,9 +12,10 @@ import pytest
 from distributed.env_steps import NumberedSteps, arguments, local_replay, memory
 from distributed.test_any_observation_in_shards import KINDS_OF_REPLAY
 from framestow import EmphasizeRecent, Prioritized, Uniform
-from framestow.distributed import SampleToInsertRatio, ShardedReplay, saved_shards, shard_group, start_local_shards
-from framestow.distributed.calls import LocalCalls
-from framestow.distributed.merging import split_rows
+from framestow.distributed import SampleToInsertRatio, ShardedReplay, group, start_local_shards
+from framestow.distributed.group import split_rows
+from framestow.distributed.ray import LocalCalls
+from framestow.distributed.replay import keep_only, memory_folders, start_over
 from framestow.distributed.shard import Shard
 from framestow.errors import DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.torch import BatchLoader
@@ -105,7 +106,7 @@ def rows_of(replay, num_batches: int, batch_size: int = 256):
 
 def with_unequal_shards(sampler, monkeypatch):
     """Return a replay with 60 and 20 transitions, whose report is kept although 100 more come to the first shard."""
-    monkeypatch.setattr(shard_group, "REFRESH_S", np.inf)
+    monkeypatch.setattr(group, "REFRESH_S", np.inf)
     replay, steps = local_replay(shards=2, num_envs=2, sampler=sampler), NumberedSteps(2)
     writer = replay.writer()
     steps.play(writer, 0, 60)
@@ -267,9 +268,9 @@ def test_a_shard_behind_a_link_is_neither_read_nor_written(tmp_path):
         lambda: local_replay(shards=2, num_envs=2, saved=(saved, generation)),
         lambda: local_replay(shards=2, num_envs=2, directory=saved),
         lambda: replay.save(saved),
-        lambda: saved_shards.memory_folders(saved),
-        lambda: saved_shards.keep_only(saved, generation),
-        lambda: saved_shards.start_over(saved, keeps_pinned=False),
+        lambda: memory_folders(saved),
+        lambda: keep_only(saved, generation),
+        lambda: start_over(saved, keeps_pinned=False),
     ):
         with pytest.raises(DamagedDataError, match=f"shard-1: it is a link to '{elsewhere}'"):
             operation()

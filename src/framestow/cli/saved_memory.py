@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from framestow.distributed.saved_shards import is_sharded, memory_folders, read_generation
+from framestow.distributed.replay import is_sharded, memory_folders, read_generation
 from framestow.errors import InvalidSettingsError
 from framestow.replay.store.format import STORE_FILE
 from framestow.storage.files.file_system import DISK

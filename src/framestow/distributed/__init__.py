@@ -23,12 +23,12 @@ from typing import TYPE_CHECKING
 from framestow.interface import lazy_names
 
 if TYPE_CHECKING:
-    from framestow.distributed.rate_limiter import SampleToInsertRatio
-    from framestow.distributed.ray_actors import ActorPlacement, start_cluster
+    from framestow.distributed.limiter import SampleToInsertRatio
+    from framestow.distributed.ray import ActorPlacement, start_cluster
     from framestow.distributed.replay import ShardedReplay
     from framestow.distributed.rollouts import PolicyStep, Rollouts, start_ray_rollouts
     from framestow.distributed.shard import start_local_shards, start_ray_shards
-    from framestow.distributed.shard_writer import ShardWriter
+    from framestow.distributed.writer import ShardWriter
 
 __all__ = [
     "ActorPlacement",
@@ -44,13 +44,13 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ActorPlacement": "ray_actors",
+    "ActorPlacement": "ray",
     "PolicyStep": "rollouts",
     "Rollouts": "rollouts",
-    "SampleToInsertRatio": "rate_limiter",
-    "ShardWriter": "shard_writer",
+    "SampleToInsertRatio": "limiter",
+    "ShardWriter": "writer",
     "ShardedReplay": "replay",
-    "start_cluster": "ray_actors",
+    "start_cluster": "ray",
     "start_local_shards": "shard",
     "start_ray_rollouts": "rollouts",
     "start_ray_shards": "shard",

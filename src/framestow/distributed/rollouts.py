@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.checks import whole_number
-from framestow.distributed.calls import START_S, Calls
-from framestow.distributed.chunk_sender import WriterCounts
-from framestow.distributed.chunks import Priorities
-from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
-from framestow.distributed.shard_writer import ShardWriter
+from framestow.distributed.ray import START_S, ActorPlacement, Calls, RayCalls, start_actors
+from framestow.distributed.shard import Priorities
+from framestow.distributed.writer import ShardWriter, WriterCounts
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.interface import Closing, one_line, plural
 

@@ -1,7 +1,12 @@
-"""``Shard``: owns a ``ReplayMemory``, stores chunks of steps, and samples rows with known probabilities."""
+"""``Shard``: owns a ``ReplayMemory``, stores chunks of steps, and samples rows with known probabilities.
+
+A chunk has some hundred steps of one environment, packed where they are played.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import struct
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -13,14 +18,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import BEGINS_EPISODE, StepFields
-from framestow.distributed.calls import Calls, LocalCalls
-from framestow.distributed.chunk_log import ChunkLog, chunk_log_path
-from framestow.distributed.chunks import DUPLICATE, GAP, REPLACED, STORED, Chunk, ShardReport, Taken
-from framestow.distributed.ray_actors import ActorPlacement, RayCalls, start_actors
-from framestow.distributed.stored_chunks import store_chunk, store_context
-from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow._core import BEGINS_EPISODE, BORDER, StepFields
+from framestow.distributed.ray import ActorPlacement, Calls, LocalCalls, RayCalls, start_actors
+from framestow.errors import DamagedDataError, InvalidSettingsError, NothingToSampleError
+from framestow.frames.observation_spec import Frames
+from framestow.interface import Closing
+from framestow.replay.added_steps import NO_RUN, RunStarts, add_step, begin_episodes, rows_of
 from framestow.replay.batch import Batch
+from framestow.replay.inner_memory import InnerMemory
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.memory_report import MemoryReport
 from framestow.replay.memory_settings import MemorySettings
@@ -29,6 +34,229 @@ from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.sampling import PendingFrames
 from framestow.replay.sequences import SequenceShape
+from framestow.replay.step_checks import SegmentSteps, Step
+from framestow.storage.files.file_system import DISK, AppendFile, remove_unfinished, write_atomically
+from framestow.storage.frame_storage import FrameStorage
+
+Priorities = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]  # of n-step TD errors
+ONLY_ENV = np.zeros(1, np.int32)  # the environments of a storage that has one
+
+
+class Context(NamedTuple):
+    """What a shard needs to know of the steps before a chunk if it has none of them."""
+
+    observation: Any  # the observation before the chunk's first frame, as ``add`` takes it, of one environment
+    begins: bool  # whether it is the first one of its episode
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive frames of one environment, packed, with their steps.
+
+    A writer that is created later replaces an earlier one of the same environment, for example when its actor was
+    restarted.
+    """
+
+    env_id: int  # of the shard's memory
+    writer: int  # time of the writer's creation, in ns
+    first_frame: int  # number of the first frame, among those of this writer and environment, from 0
+    segments: tuple[bytes, ...]  # one for each array, with the paddings of the runs that begin in it
+    steps: SegmentSteps
+    priorities: npt.NDArray[np.float32] | None = None  # of each step, NaN where unknown; None: all unknown
+    context: Context | None = None  # only when it is sent again
+
+    @property
+    def num_frames(self) -> int:
+        """Number of frames."""
+        return len(self.steps.bits)
+
+    @property
+    def next_frame(self) -> int:
+        """Number of the first frame of the next chunk."""
+        return self.first_frame + self.num_frames
+
+
+# What a shard did with a chunk (``Shard.take``).
+STORED, DUPLICATE, GAP, REPLACED = "stored", "duplicate", "gap", "replaced"
+
+
+class ShardReport(NamedTuple):
+    """What a shard reports with each answer."""
+
+    epoch: int  # changes with each restart; 0 at first
+    transitions: int  # that can be sampled
+    mass: float  # sum of what draws are proportional to
+    smallest: float  # mass of one transition, infinity without any
+    inserted: int  # steps since the shard started
+    insert_limit: float  # steps that it may have inserted; writers wait at this number
+    ignored_updates: int  # priorities of evicted transitions
+    duplicates: int  # chunks that were sent twice
+    nbytes: int  # of the memory in RAM
+
+
+class Taken(NamedTuple):
+    """Answer to ``take``."""
+
+    statuses: list[str]  # of each chunk
+    open_frames: list[int]  # of each chunk: frames in the open segment of its environment afterwards
+    report: ShardReport
+
+
+# Of a chunk: env_id, writer, number of the frame after it, position of its newest frame in the memory.
+_RECORD = struct.Struct("<4q")
+MAX_LOG_BYTES = 2**20  # after a flush, a longer log is written anew
+
+
+def chunk_log_path(directory: Path) -> Path:
+    """Return the log of chunks beside the ``directory`` of a shard's memory."""
+    return directory.with_name(directory.name + ".chunks")
+
+
+class ChunkLog(Closing):
+    """A file with a record for each stored chunk.
+
+    After a crash, the last record of an environment whose position was flushed is the last chunk that the memory has. A
+    record that was cut off is ignored.
+
+    Arguments:
+        path: The file.
+        newest_positions: By environment, the position of the newest frame that the memory has.
+    """
+
+    def __init__(self, path: Path, newest_positions: Sequence[int]) -> None:
+        self._path = path
+        self._last: dict[int, tuple[int, ...]] = {}  # by environment: the record of its last chunk
+        stored = b""
+        with contextlib.suppress(FileNotFoundError):
+            stored = DISK.read(path)
+        remove_unfinished(path)
+        for record in _RECORD.iter_unpack(stored[: len(stored) // _RECORD.size * _RECORD.size]):
+            env_id, _, _, position = record
+            if 0 <= env_id < len(newest_positions) and position <= newest_positions[env_id]:
+                self._last[env_id] = record
+        self.found = {
+            env_id: (writer, next_frame)
+            for env_id, writer, next_frame, position in self._last.values()
+            if position == newest_positions[env_id]
+        }
+        """Writer and number of the next frame of each environment, as of the last chunk that the memory has.
+
+        A memory that was flushed within a chunk has a part of it: its position is above the record's."""
+        self._file = self._write_last()
+
+    def append(self, env_id: int, writer: int, next_frame: int, position: int) -> None:
+        """Add a chunk."""
+        self._last[env_id] = env_id, writer, next_frame, position
+        self._file.append(_RECORD.pack(*self._last[env_id]))
+
+    def shorten(self) -> None:
+        """Keep only the last record of each environment, if the log is long; call it after a flush."""
+        if self._file.size > MAX_LOG_BYTES:
+            self.close()
+            self._file = self._write_last()
+
+    def _write_last(self) -> AppendFile:
+        """Replace the file by one with the last records, and open that."""
+        records = b"".join(_RECORD.pack(*record) for record in self._last.values())
+        write_atomically(self._path, records, is_durable=False)
+        return DISK.open_at(self._path, len(records))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def store_chunk(memory: ReplayMemory, chunk: Chunk) -> None:
+    """Store the steps of a chunk: its packed segment as it is, where the memory takes one, or frame by frame.
+
+    Raises:
+        DamagedDataError: other bytes than a writer packed.
+        InvalidStepError: steps that break a rule of ``append``, or that go on with an episode that is not open.
+    """
+    inner, env_id = memory.inner, chunk.env_id
+    first = int(inner.steps.newest_positions[env_id]) + 1
+    if chunk.num_frames == inner.storage.frames_per_segment and inner.takes_segments(env_id):
+        inner.append_segment(env_id, chunk.segments[0], chunk.steps)
+    else:
+        _append_frames(inner, chunk)
+    if chunk.priorities is not None:
+        is_step = np.flatnonzero((chunk.steps.bits & BEGINS_EPISODE) == 0)
+        known = np.flatnonzero(np.isfinite(chunk.priorities))
+        memory.update_priorities(_find_indices(inner, env_id, first + is_step[known] - 1), chunk.priorities[known])
+
+
+def store_context(memory: ReplayMemory, env_id: int, context: Context, is_next: bool) -> None:
+    """Store the observation before a chunk; after a lost step if steps are missing, or the episode's beginning.
+
+    ``is_next``: whether the memory has all steps before the chunk.
+    """
+    env_ids = np.array([env_id], np.int32)
+    if not (is_next and context.begins):
+        _store_lost_step(memory.inner, context.observation, env_ids)
+    if context.begins:
+        begin_episodes(memory.inner, context.observation, env_ids)
+
+
+def _store_lost_step(inner: InnerMemory, observation: Any, env_ids: npt.NDArray[np.int32]) -> None:
+    """Begin an episode with a step that cannot be sampled, and that no return and no sequence crosses."""
+    begin_episodes(inner, observation, env_ids)
+    first = inner.steps.newest_positions[env_ids]
+    space, fields = inner.settings.action, inner.settings.extras.extras
+    action = np.resize(space.low or 0, (1, *space.shape)).astype(space.stored_dtype)
+    extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
+    add_step(inner, observation, Step(env_ids, action, [0.0], [False], [False], observation, extras))
+    with inner.lock:
+        inner.steps.lose_indices(_find_indices(inner, int(env_ids[0]), first))
+
+
+def _find_indices(inner: InnerMemory, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+    """Return the readable steps that start at these frames, ascending."""
+    return inner.steps.find_steps(np.full(len(positions), env_id, np.int64), positions.astype(np.int64))
+
+
+def _append_frames(inner: InnerMemory, chunk: Chunk) -> None:
+    """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
+    settings, env_ids = inner.settings, np.array([chunk.env_id], np.int32)
+    arrays, stacks = _unpack_chunk(settings, chunk)
+    checked = chunk.steps.check_arrays(settings, bool(inner.steps.is_open[chunk.env_id]))
+    num_begun = 0
+    for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
+        frames, starts = rows_of(arrays, index), NO_RUN
+        if bits & (BEGINS_EPISODE | BORDER):
+            starts = RunStarts.of_stacks(list(rows_of(stacks, num_begun)), settings.stack_padding)
+            num_begun += 1
+        if step is None:
+            inner.start_episodes(frames, env_ids, starts)
+        else:
+            observed = settings.frame.flatten(settings.frame.rebuild(frames))
+            inner.store_step(step._replace(env_ids=env_ids, frames=observed), starts)
+
+
+def _unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Frames, Frames]:
+    """Return the frames of a chunk, and the whole stacks of those frames that begin an episode or a run.
+
+    ``(num_frames, *frame)`` and ``(num_begins, depth, *frame)`` of each array.
+
+    Raises:
+        DamagedDataError: other bytes than a writer packed.
+    """
+    num, spec, depths = chunk.num_frames, settings.frame, settings.layout.depths
+    storage = FrameStorage(spec, 1, frames_per_segment=num, depths=depths)
+    for track, segment in enumerate(chunk.segments):
+        storage.restore(track, 0, segment)
+        if storage.next_position(track) != num:
+            raise DamagedDataError(
+                f"a segment has {storage.next_position(track)} frames: its chunk has {num}; send the chunk again"
+            )
+    whole = tuple(frame.empty(1, num) for frame in spec.frame_specs)
+    storage.windows(ONLY_ENV, np.array([num - 1]), np.array([num], np.int32), whole)
+    begins = np.flatnonzero(chunk.steps.bits & (BEGINS_EPISODE | BORDER))
+    stacks = tuple(part.empty(len(begins), depth) for part, depth in zip(spec.frame_specs, depths, strict=True))
+    if begins.size:
+        env_ids, counts = np.zeros(len(begins), np.int32), np.ones(len(begins), np.int32)
+        storage.windows(env_ids, begins, counts, stacks, settings.stack_padding)
+    return tuple(part[0] for part in whole), stacks
+
 
 # Fields of a ``Batch`` and of a ``SequenceBatch`` that a shard sends by name.
 BATCH_FIELDS = StepFields._fields

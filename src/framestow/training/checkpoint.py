@@ -33,7 +33,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from framestow.agents.dqn import DQN
-from framestow.distributed import saved_shards
+from framestow.distributed import replay as sharded
 from framestow.errors import CheckpointError, DivergedError, IncompatibleError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.open_store import keep_only, start_over
@@ -153,9 +153,9 @@ def remove_unfinished(folder: Path) -> list[Path]:
             _read_checked(newest, name)
     store = memory_store(folder)
     if newest:
-        (saved_shards.keep_only if saved_shards.is_sharded(store) else keep_only)(store, saved_memory(newest)[1])
+        (sharded.keep_only if sharded.is_sharded(store) else keep_only)(store, saved_memory(newest)[1])
     elif store.is_dir():
-        (saved_shards.start_over if saved_shards.is_sharded(store) else start_over)(store, keeps_pinned=not unfinished)
+        (sharded.start_over if sharded.is_sharded(store) else start_over)(store, keeps_pinned=not unfinished)
     for path in (*unfinished, *previous):
         _remove(path)
     return [*unfinished, *previous]

@@ -23,7 +23,7 @@ from framestow.agents.dqn import DQN, fixed_fractions
 from framestow.agents.networks import build_network
 from framestow.agents.returns import Returns, returns_of
 from framestow.agents.settings import AgentSettings, EpsilonGreedy, LinearSchedule
-from framestow.distributed.rate_limiter import SampleToInsertRatio
+from framestow.distributed.limiter import SampleToInsertRatio
 from framestow.distributed.replay import ShardedReplay
 from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, StartRollouts
 from framestow.distributed.shard import StartShards

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import FrameType, TracebackType
 from typing import Any
 
-from framestow.distributed.ray_actors import start_cluster
+from framestow.distributed.ray import start_cluster
 from framestow.process import block_signals
 from framestow.training.checkpoint import check_loss, newest_checkpoint
 from framestow.training.distributed import DistributedRun

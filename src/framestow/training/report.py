@@ -22,7 +22,7 @@ import numpy.typing as npt
 from PIL import Image
 
 from framestow.agents.dormant_units import DORMANT_SCORE
-from framestow.distributed.saved_shards import is_sharded, memory_folders
+from framestow.distributed.replay import is_sharded, memory_folders
 from framestow.envs import find_preset, make_atari
 from framestow.envs.atari.games import list_games
 from framestow.errors import DamagedDataError, InvalidSettingsError

@@ -37,7 +37,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from framestow.distributed.ray_actors import LOCAL_ENVIRONMENT
+from framestow.distributed.ray import LOCAL_ENVIRONMENT
 
 os.environ.update(LOCAL_ENVIRONMENT)  # before Ray is imported: all addresses are 127.0.0.1
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from framestow.distributed.ray_actors import LOCAL_ENVIRONMENT
+from framestow.distributed.ray import LOCAL_ENVIRONMENT
 
 os.environ.update(LOCAL_ENVIRONMENT)  # before Ray is imported
 
