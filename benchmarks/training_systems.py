@@ -263,16 +263,20 @@ class BareLearner:
     """PyTorch updating from one fixed batch: no environment, no memory, nobody acts.
 
     Arguments:
-        tuned: Channels-last tensors and the fused Adam, as framestow's agent has them, instead of PyTorch's defaults.
+        tuned: Channels-last tensors, the native conversion of pixels and the fused Adam, as framestow's agent has them,
+            instead of PyTorch's defaults.
     """
 
     def __init__(self, threads: int, tuned: bool) -> None:
         import torch
 
+        from framestow.agents.networks import scale_pixels
+
         torch.set_num_threads(threads)
-        self._format = torch.channels_last if tuned else torch.contiguous_format
-        self.online = nature_network().to(memory_format=self._format)
-        self.target = nature_network().to(memory_format=self._format)
+        memory_format = torch.channels_last if tuned else torch.contiguous_format
+        self._scale = scale_pixels if tuned else lambda pixels: pixels.float().mul_(1 / 255)
+        self.online = nature_network().to(memory_format=memory_format)
+        self.target = nature_network().to(memory_format=memory_format)
         self.target.load_state_dict(self.online.state_dict())
         self._optimizer = torch.optim.Adam(self.online.parameters(), lr=LEARNING_RATE, fused=tuned)
         generator = np.random.default_rng(0)
@@ -291,18 +295,13 @@ class BareLearner:
         import torch
 
         with torch.no_grad():
-            target = rewards + discounts * self.target(self._scaled(next_pixels)).amax(dim=1)
-        values = self.online(self._scaled(pixels)).gather(1, actions.unsqueeze(1)).squeeze(1)
+            target = rewards + discounts * self.target(self._scale(next_pixels)).amax(dim=1)
+        values = self.online(self._scale(pixels)).gather(1, actions.unsqueeze(1)).squeeze(1)
         loss = torch.nn.functional.smooth_l1_loss(values, target)
         self._optimizer.zero_grad()
         loss.backward()
         self._optimizer.step()
         return loss.detach()
-
-    def _scaled(self, pixels: Any) -> Any:
-        import torch
-
-        return pixels.to(dtype=torch.float32, memory_format=self._format).mul_(1 / 255)
 
     def train(self, steps: int) -> int:
         """Make the updates of this many steps."""

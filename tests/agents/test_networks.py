@@ -42,10 +42,12 @@ def test_pixels_scale_to_the_unit_interval() -> None:
     torch.testing.assert_close(scale_pixels(pixels).flatten(), torch.tensor([0.0, 0.2, 1.0]))
 
 
-def test_scaled_pixels_lie_channels_last_also_of_windows_that_overlap() -> None:
-    windows = torch.randint(0, 256, (3, 5, 6, 7), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+@pytest.mark.parametrize("stack", [1, 3, 4])
+def test_scaled_pixels_lie_channels_last_also_of_windows_that_overlap(stack: int) -> None:
+    shape = (3, stack + 1, 9, 15)  # two blocks of pixels, and a rest
+    windows = torch.randint(0, 256, shape, dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
 
-    for pixels in (windows[:, :-1], windows[:, 1:]):
+    for pixels in (windows[:, :-1], windows[:, 1:], windows[:, 1:, :, 2:], windows[:, 1:].flip(0)):
         scaled = scale_pixels(pixels)
 
         assert torch.equal(scaled, pixels.float() * (1 / 255))

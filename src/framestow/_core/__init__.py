@@ -29,10 +29,11 @@ from framestow._core._native import (
     shrinks_by_area,
     unpack_segment,
     verify_segment,
+    write_pixel_floats,
 )
 from framestow._core.resolved_steps import StepFields, Windows
 
-EXPECTED_ABI_VERSION = 18  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
+EXPECTED_ABI_VERSION = 19  # equals kAbiVersion in bindings/module.cpp; both grow with every change of the native calls
 
 if ABI_VERSION != EXPECTED_ABI_VERSION:
     raise ImportError(
@@ -67,4 +68,5 @@ __all__ = [
     "shrinks_by_area",
     "unpack_segment",
     "verify_segment",
+    "write_pixel_floats",
 ]

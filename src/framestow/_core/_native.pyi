@@ -57,6 +57,12 @@ def checksum(buffer: Buffer) -> int:
 def default_frames_per_segment(rows: int, row_bytes: int, pixel_bytes: int) -> int:
     """Return the default number of frames per segment of ``FrameStore``."""
 
+def write_pixel_floats(pixels: NDArray[np.uint8], floats: NDArray[np.float32]) -> None:
+    """Write ``pixels * np.float32(1 / 255)``, ``(n, channels, h, w)``, into ``floats``, ``(n, h, w, channels)``.
+
+    Only the first two axes of ``pixels`` may have gaps.
+    """
+
 class FrameSnapshot:
     """The frames that a ``FrameStore`` had at one moment; used by one thread at a time."""
 

@@ -64,7 +64,7 @@ void bind_errors() {
 
 namespace {
 
-constexpr int kAbiVersion = 18;  // incremented with every change of the Python API; _core/__init__.py checks it
+constexpr int kAbiVersion = 19;  // incremented with every change of the Python API; _core/__init__.py checks it
 
 }  // namespace
 
@@ -88,5 +88,6 @@ NB_MODULE(_native, module) {
     framestow::bind_draws(module);
     framestow::bind_priorities(module);
     framestow::bind_palette_screen(module);
+    framestow::bind_pixel_floats(module);
     framestow::bind_unstacking(module);
 }

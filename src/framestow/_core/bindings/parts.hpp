@@ -11,6 +11,7 @@ void bind_frame_store(nanobind::module_& module);
 void bind_frame_stacks(nanobind::module_& module);
 void bind_draws(nanobind::module_& module);
 void bind_palette_screen(nanobind::module_& module);
+void bind_pixel_floats(nanobind::module_& module);
 void bind_priorities(nanobind::module_& module);
 void bind_step_blocks(nanobind::module_& module);
 void bind_step_ring(nanobind::module_& module);
