@@ -57,14 +57,15 @@ def breakout(tmp_path_factory: pytest.TempPathFactory) -> tuple[RecordedPlay, Pa
     return play, folder
 
 
-def assert_same_play(play: RecordedPlay, store: Path, *, has_final_frames: bool) -> None:
+def assert_same_play(play: RecordedPlay, store: Path, *, has_final_frames: bool, is_cut_marked: bool = False) -> None:
     memory = ReplayMemory.load(store)
     memory.inner.parts.check()
     for plain, stored in zip(play.episodes[0], memory.episodes(), strict=True):
         np.testing.assert_array_equal(plain.actions, stored.actions)
         np.testing.assert_array_equal(plain.rewards, stored.rewards)
         assert plain.terminated == stored.terminated.tolist()
-        assert plain.truncated == stored.truncated.tolist()
+        is_cut = is_cut_marked and not (plain.terminated[-1] or plain.truncated[-1])
+        assert [*plain.truncated[:-1], plain.truncated[-1] or is_cut] == stored.truncated.tolist()
         is_whole = has_final_frames or not stored.terminated[-1]
         shown = len(plain.frames) if is_whole else len(plain.frames) - 1
         np.testing.assert_array_equal(plain.frames[:shown], stored.frames()[:shown])
@@ -126,6 +127,23 @@ def test_breakout_is_exported_to_minari_and_imported_again(breakout, tmp_path: P
     assert_same_play(play, tmp_path / "again", has_final_frames=True)
     assert ("ALE/Breakout-v5",) == ReplayMemory.load(tmp_path / "again").inner.settings.labels
     assert 2 == capsys.readouterr().out.count(f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in ")
+
+
+@pytest.mark.parametrize("file", ["out.hdf5", "out.h5 --layout d3rlpy", "out.npz"])
+def test_breakout_is_exported_to_a_file_of_arrays_and_imported_again(file: str, breakout, tmp_path: Path, capsys):
+    pytest.importorskip("h5py")
+    play, store = breakout
+    name, *layout = file.split()
+
+    assert 0 == main(["export", "arrays", str(store), "--to", str(tmp_path / name), *layout])
+    assert 0 == main(["import", "arrays", str(tmp_path / name), "--to", str(tmp_path / "again"), "--num-actions", "4"])
+
+    assert_same_play(play, tmp_path / "again", has_final_frames=True, is_cut_marked=not layout)
+    assert (name,) == ReplayMemory.load(tmp_path / "again").inner.settings.labels
+    assert 4 == ReplayMemory.load(tmp_path / "again").stack
+    assert 2 == capsys.readouterr().out.count(f"{NUM_STEPS:,} transitions of {len(play.episodes[0])} episodes in ")
+    assert "nothing is overwritten" in refused(["export", "arrays", str(store), "--to", str(tmp_path / name)], capsys)
+    assert [name, "again"] == sorted((path.name for path in tmp_path.iterdir()), reverse=True)
 
 
 @NEEDS_MINARI

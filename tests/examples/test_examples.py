@@ -46,6 +46,13 @@ def test_an_archive_is_appended_to_and_learned_from(tmp_path, monkeypatch, capsy
     assert 100 <= len(ReplayMemory.open(tmp_path / "archive")) <= 120
 
 
+def test_a_memory_is_written_to_a_plain_file_and_read_back(tmp_path, monkeypatch, capsys):
+    printed = run("plain_files.py", "--steps 60", tmp_path, monkeypatch, capsys)
+
+    assert "'observations': (60, 4, 84, 84)" in printed
+    assert "60 transitions written, 60 read; the first is the same: True" in printed
+
+
 def test_a_custom_environment_with_a_dict_of_pixels_is_learned_from(tmp_path, monkeypatch, capsys):
     printed = run("dict_pixels.py", "--steps 103", tmp_path, monkeypatch, capsys)
 

@@ -55,7 +55,9 @@ COMMANDS: dict[str, CommandEntry] = {
         CommandEntry("repair", "cli", "check", "Repair", "remove the damaged parts of a replay memory"),
         CommandEntry("import dqn-replay", "cli", "data", "ImportDqnReplay", "read the DQN Replay Dataset"),
         CommandEntry("import minari", "offline", "data", "ImportMinari", "read a Minari dataset"),
+        CommandEntry("import arrays", "offline", "data", "ImportArrays", "read a file of D4RL or d3rlpy, or .npz"),
         CommandEntry("export minari", "offline", "data", "ExportMinari", "write a Minari dataset"),
+        CommandEntry("export arrays", "offline", "data", "ExportArrays", "write a file for D4RL or d3rlpy, or .npz"),
         CommandEntry("bench", "bench", "bench", "Bench", "compare replay libraries on this machine"),
     )
 }

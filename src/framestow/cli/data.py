@@ -191,17 +191,75 @@ class ImportMinari:
         return _import(console, "Minari", data, make_memory, self.to)
 
 
+@dataclasses.dataclass(frozen=True)
+class ImportArrays:
+    """Import an HDF5 file of D4RL or d3rlpy (versions 1 and 2), or a .npz file with D4RL's names.
+
+      framestow import arrays hopper-medium.hdf5 --to stores/hopper
+      framestow import arrays replay.npz --to stores/mine --num-actions 4
+
+    The names of its arrays say which it is. The folder --to appears when the import is complete.
+    """
+
+    file: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="FILE")]
+    """File with observations, actions, rewards and ends of episodes; next_observations if it has them."""
+
+    to: Path
+    """Folder of the new store."""
+
+    num_actions: int | None = None
+    """Number of actions if they are integers. None takes the largest action in the file plus one."""
+
+    skip_bad: bool = False
+    """Leave out episodes that cannot be imported, and name them; otherwise the first one ends the import."""
+
+    capacity: int | None = None
+    """Maximum number of transitions; the newest are kept. None keeps all."""
+
+    discount: float = 0.99
+    """Discount factor of the stored transitions."""
+
+    label: str | None = None
+    """What played, such as a game. None takes the name of the file."""
+
+    seed: int = 0
+    """Seed of the random generator that samples batches from the store."""
+
+    def run(self, console: Console) -> int:
+        """Import the file, print the sizes before and after, and return the exit code."""
+        from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
+        from framestow.offline.arrays import ArrayData  # noqa: PLC0415
+
+        check_output("to", self.to, is_folder=True)
+        with ProgressDisplay(console, "checking the file"):
+            data = ArrayData.open(self.file, self.num_actions, skip_bad=self.skip_bad)
+
+        def make_memory(folder: Path) -> ReplayMemory:
+            return ReplayMemory(
+                data.num_steps if self.capacity is None else self.capacity,
+                data.observation_space,
+                data.action_space,
+                discount=self.discount,
+                seed=self.seed,
+                label=self.file.name if self.label is None else self.label,
+                directory=folder,
+                flush_every=None,
+            )
+
+        return _import(console, "arrays", data, make_memory, self.to)
+
+
 def _import(console: Console, name: str, source: Source, make_memory: Callable[[Path], ReplayMemory], to: Path) -> int:
-    from framestow.offline.transfer import bytes_of_folder, fill_folder  # noqa: PLC0415 -- slow import
+    from framestow.offline.transfer import bytes_of, fill_path  # noqa: PLC0415 -- slow import
 
     start = time.monotonic()
-    with fill_folder(to) as folder, make_memory(folder) as memory:
+    with fill_path(to) as folder, make_memory(folder) as memory:
         with ProgressDisplay(console, "importing", "bytes") as show:
             transferred = source.import_into(memory, _flushing(memory, show))
         if not transferred.transitions:
             raise InvalidSettingsError(
                 f"{name}: none of the {sum(transferred.left_out.values()):,} steps can be imported: a step needs the "
-                "beginning of its episode and its next frame; import more checkpoints"
+                "beginning of its episode and its next frame; import more of them"
             )
     show_transfer(console, transferred, time.monotonic() - start)
     if len(memory) < transferred.transitions:
@@ -211,7 +269,7 @@ def _import(console: Console, name: str, source: Source, make_memory: Callable[[
     show_bytes(
         console,
         (name, source.file_bytes, source.array_bytes),
-        ("framestow", bytes_of_folder(to), memory.nbytes),
+        ("framestow", bytes_of(to), memory.nbytes),
     )
     print_line(console, f"written to {to}")
     return 0
@@ -275,30 +333,17 @@ class ExportMinari:
 
     def run(self, console: Console) -> int:
         """Export the store, print the sizes before and after, and return the exit code."""
-        from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- slow import
-        from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
-        from framestow.offline.minari import MinariDescription, export_minari  # noqa: PLC0415
-        from framestow.offline.transfer import bytes_of_folder  # noqa: PLC0415
+        from framestow.offline.minari import MinariDescription, export_minari  # noqa: PLC0415 -- slow import
 
-        start = time.monotonic()
         description = MinariDescription(self.dataset_id, self.environment, self.data_format, self._metadata())
         to = self.to / self.dataset_id
         check_output("to", to, is_folder=True)
-        saved = find_memory(self.store)
-        # The export samples nothing, so the sampler does not matter.
-        with ProgressDisplay(console, "opening the store"):
-            memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
-        with _options_in_errors(), ProgressDisplay(console, "exporting", "bytes") as show:
-            transferred = export_minari(memory, to, description, show)
-        show_transfer(console, transferred, time.monotonic() - start)
-        raw_bytes = (transferred.transitions + transferred.episodes) * memory.inner.settings.frame.nbytes
-        show_bytes(
-            console,
-            ("framestow", bytes_of_folder(saved.folder), memory.nbytes),
-            ("Minari", bytes_of_folder(to), raw_bytes),
-        )
-        print_line(console, f"written to {to}")
-        return 0
+
+        def export(memory: ReplayMemory, show: Progress) -> Transferred:
+            with _options_in_errors():
+                return export_minari(memory, to, description, show)
+
+        return _export(console, "Minari", self.store, to, export)
 
     def _metadata(self) -> dict[str, Any]:
         given = {
@@ -309,6 +354,59 @@ class ExportMinari:
             "code_permalink": self.code_permalink,
         }
         return {name: value for name, value in given.items() if value}
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportArrays:
+    """Write all episodes to one file of arrays, with next_observations: for D4RL, d3rlpy, or NumPy.
+
+      framestow export arrays stores/breakout --to breakout.hdf5
+      framestow export arrays stores/breakout --to breakout.h5 --layout d3rlpy
+
+    Observations are whole stacks, compressed by gzip. The file appears when the export is complete.
+    """
+
+    store: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="STORE")]
+    """Folder of a memory, a run or a checkpoint."""
+
+    to: Path
+    """The new file."""
+
+    layout: Literal["d4rl", "d3rlpy", "npz"] | None = None
+    """Arrays of the file: d4rl has a row for each step, d3rlpy arrays for each episode, npz d4rl's names without HDF5.
+    None takes npz if the file's name ends with .npz, and d4rl otherwise."""
+
+    def run(self, console: Console) -> int:
+        """Export the store, print the sizes before and after, and return the exit code."""
+        from framestow.offline.arrays import export_arrays  # noqa: PLC0415 -- slow import
+
+        check_output("to", self.to)
+        layout = self.layout or ("npz" if self.to.suffix == ".npz" else "d4rl")
+        return _export(
+            console, layout, self.store, self.to, lambda memory, show: export_arrays(memory, self.to, layout, show)
+        )
+
+
+def _export(
+    console: Console, name: str, store: Path, to: Path, export: Callable[[ReplayMemory, Progress], Transferred]
+) -> int:
+    """Export the memory in ``store`` by ``export``, print the sizes before and after, and return the exit code."""
+    from framestow import ReplayMemory, Uniform  # noqa: PLC0415 -- slow import
+    from framestow.cli.saved_memory import find_memory  # noqa: PLC0415
+    from framestow.offline.transfer import bytes_of  # noqa: PLC0415
+
+    start = time.monotonic()
+    saved = find_memory(store)
+    # The export samples nothing, so the sampler does not matter.
+    with ProgressDisplay(console, "opening the store"):
+        memory = ReplayMemory.open(saved.folder, generation=saved.generation, sampler=Uniform())
+    with ProgressDisplay(console, "exporting", "bytes") as show:
+        transferred = export(memory, show)
+    show_transfer(console, transferred, time.monotonic() - start)
+    in_file = name, bytes_of(to), transferred.observation_bytes
+    show_bytes(console, ("framestow", bytes_of(saved.folder), memory.nbytes), in_file)
+    print_line(console, f"written to {to}")
+    return 0
 
 
 @contextmanager

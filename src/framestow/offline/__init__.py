@@ -1,14 +1,17 @@
-"""Import datasets of other libraries into a memory, and export a memory as a Minari dataset.
+"""Import datasets of other libraries into a memory, and export a memory for them.
 
-Minari needs the extra ``framestow[offline]``. docs/libraries/logged-data.md has examples.
+Minari and HDF5 need the extra ``framestow[offline]``. docs/libraries/logged-data.md has examples.
 
-======================  ===========================================================================
-``MinariData``          a Minari dataset: ``MinariData.open(folder).import_into(memory)``
-``export_minari``       writes a memory's episodes as a Minari dataset
-``MinariDescription``   id and metadata of a dataset written by ``export_minari``
-``DqnReplay``           the DQN Replay Dataset: ``DqnReplay.open(folder).import_into(memory)``
-``Transferred``         result of an import or export: counts, skipped steps and notes
-======================  ===========================================================================
+==========================  =======================================================================
+``MinariData``              a Minari dataset: ``MinariData.open(folder).import_into(memory)``
+``export_minari``           writes a memory's episodes as a Minari dataset
+``MinariDescription``       id and metadata of a dataset written by ``export_minari``
+``DqnReplay``               the DQN Replay Dataset: ``DqnReplay.open(folder).import_into(memory)``
+``ArrayData``               a file of D4RL or d3rlpy, or ``.npz``: ``ArrayData.open(file).import_into(memory)``
+``export_arrays``           writes a memory's episodes to such a file
+``from_stable_baselines3``  a memory of a replay buffer of Stable-Baselines3
+``Transferred``             result of an import or export: counts, skipped steps and notes
+==========================  =======================================================================
 """
 
 from __future__ import annotations
@@ -18,18 +21,31 @@ from typing import TYPE_CHECKING
 from framestow.interface import lazy_names
 
 if TYPE_CHECKING:
+    from framestow.offline.arrays import ArrayData, export_arrays, from_stable_baselines3
     from framestow.offline.dqn_replay import DqnReplay
     from framestow.offline.minari import MinariData, MinariDescription, export_minari
     from framestow.offline.transfer import Transferred
 
-__all__ = ["DqnReplay", "MinariData", "MinariDescription", "Transferred", "export_minari"]
+__all__ = [
+    "ArrayData",
+    "DqnReplay",
+    "MinariData",
+    "MinariDescription",
+    "Transferred",
+    "export_arrays",
+    "export_minari",
+    "from_stable_baselines3",
+]
 
 _MODULES = {
+    "ArrayData": "arrays",
     "DqnReplay": "dqn_replay",
     "MinariData": "minari",
     "MinariDescription": "minari",
     "Transferred": "transfer",
+    "export_arrays": "arrays",
     "export_minari": "minari",
+    "from_stable_baselines3": "arrays",
 }
 
 __getattr__, __dir__ = lazy_names(__name__, _MODULES)

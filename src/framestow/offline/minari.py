@@ -31,7 +31,7 @@ from framestow.offline.transfer import (
     begins_padded,
     check_transfer,
     count_left_out,
-    fill_folder,
+    fill_path,
     no_progress,
 )
 from framestow.replay.action_spec import ActionSpec
@@ -493,7 +493,7 @@ def export_minari(
     transferred = Transferred(notes=_notes(memory))
     episode_metadata: list[dict[str, Any]] = []
     total = sum(len(episode) + 1 for episode in memory.episodes()) * memory.inner.settings.frame.nbytes
-    with fill_folder(folder) as unfinished:
+    with fill_path(folder) as unfinished:
         storage = _new_storage(minari, unfinished, memory, description, env_spec)
         storage.update_metadata({"dataset_id": description.dataset_id, "minari_version": minari.__version__})
         if description.metadata:
@@ -510,7 +510,7 @@ def _buffers(
 ) -> Iterator[Any]:
     """Yield each episode as a Minari ``EpisodeBuffer``; append its metadata to ``episode_metadata``."""
     buffer_of = minari.data_collector.episode_buffer.EpisodeBuffer
-    done = num_borders = num_unpadded = 0
+    num_borders = num_unpadded = 0
     has_single_frames = memory.inner.settings.layout.takes_frames
     for episode in memory.episodes():
         if has_single_frames and memory.stack > 1:
@@ -529,8 +529,8 @@ def _buffers(
         )
         transferred.episodes += 1
         transferred.transitions += len(episode)
-        done += (len(episode) + 1) * memory.inner.settings.frame.nbytes
-        progress(done)
+        transferred.observation_bytes += (len(episode) + 1) * memory.inner.settings.frame.nbytes
+        progress(transferred.observation_bytes)
     if num_borders:
         transferred.notes.append(
             f"{num_borders:,} next observations are not their observations shifted by one frame: stacks of the "

@@ -1,4 +1,4 @@
-"""Shared by imports and exports: their result, their progress, and a folder that appears only when complete."""
+"""Shared by imports and exports: their result, their progress, and a folder or file that appears only when complete."""
 
 from __future__ import annotations
 
@@ -59,12 +59,14 @@ class Transferred:
     """Result of an import or export.
 
     ``left_out`` counts skipped steps by reason. ``notes`` lists other information that was lost, one sentence each.
+    ``observation_bytes`` is the size in RAM of all observations that an export wrote.
     """
 
     transitions: int = 0
     episodes: int = 0
     left_out: dict[str, int] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    observation_bytes: int = 0
 
 
 def count_left_out(transferred: Transferred, reason: str) -> None:
@@ -73,12 +75,11 @@ def count_left_out(transferred: Transferred, reason: str) -> None:
 
 
 @contextmanager
-def fill_folder(path: str | Path) -> Iterator[Path]:
-    """Yield the path of a folder to create and fill; it becomes ``path`` when the block ends without an error.
+def fill_path(path: str | Path) -> Iterator[Path]:
+    """Yield the path of a folder or a file to create; it becomes ``path`` when the block ends without an error.
 
-    The folder is filled in ``.NAME.unfinished`` beside ``path``, synced to disk, and renamed. After an error it is
-    removed, with the parent folders that this call created. The next call for ``path`` removes the remains of a killed
-    process.
+    It is written in ``.NAME.unfinished`` beside ``path``, synced to disk, and renamed. After an error it is removed,
+    with the parent folders that this call created. The next call for ``path`` removes the remains of a killed process.
 
     Raises:
         InvalidSettingsError: ``path`` exists.
@@ -96,8 +97,9 @@ def fill_folder(path: str | Path) -> Iterator[Path]:
         with WriterLock(work / LOCK, str(final), "wait for it, or use another folder"):
             try:
                 _check_is_free(final)
-                if content.exists():
+                if content.is_dir():
                     shutil.rmtree(content)
+                content.unlink(missing_ok=True)
                 yield content
                 _sync_all(content)
                 content.rename(final)
@@ -111,23 +113,22 @@ def fill_folder(path: str | Path) -> Iterator[Path]:
         raise
 
 
-def bytes_of_folder(folder: Path) -> int:
-    """Return the bytes of all files in ``folder``, including subfolders."""
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+def bytes_of(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder, including subfolders."""
+    return sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
 
 
 def _check_is_free(final: Path) -> None:
     if final.exists():
         raise InvalidSettingsError(
-            f"{final}: the path exists, and nothing is overwritten; use another folder, or remove it"
+            f"{final}: the path exists, and nothing is overwritten; give another one, or remove it"
         )
 
 
-def _sync_all(folder: Path) -> None:
-    for path in sorted(folder.rglob("*")):
+def _sync_all(content: Path) -> None:
+    for path in [*sorted(content.rglob("*")), content]:
         if path.is_file():
             with path.open("rb+") as file:
                 os.fsync(file.fileno())
         else:
             DISK.sync_folder(path)
-    DISK.sync_folder(folder)

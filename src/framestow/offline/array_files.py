@@ -1,0 +1,232 @@
+"""Reads the arrays of HDF5 and ``.npz`` files, which anyone may have made: of this file only, and no code.
+
+An array is read in pieces of rows. Before the first one, its header is checked: numbers only, and no more bytes than
+the file can hold. In an HDF5 file, nothing is read that is a link, or in another file, or packed by a filter other than
+gzip, lzf and shuffle (others are plug-ins). In a ``.npz`` file, nothing is unpickled.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from framestow.errors import DamagedDataError, InvalidSettingsError
+from framestow.frames.frame_spec import MAX_FRAME_BYTES, MAX_ITEM_BYTES
+from framestow.interface import missing_extra, printable
+from framestow.offline.transfer import MOST_INFLATION
+
+Array = npt.NDArray[Any]
+
+PIECE_BYTES = 4 * 2**20  # of an array, in RAM at once
+MOST_CHUNK_BYTES = 64 * 2**20  # of an HDF5 dataset: a chunk is unpacked as a whole
+
+HEADERS: dict[tuple[int, int], Any] = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+@dataclass
+class Column:
+    """An array of a file: a row for each step, or a single value, of shape ``()``."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    _path: Path
+    _source: Any  # an HDF5 dataset, or the open member of a ``.npz`` file
+    _offset: int = 0  # of the first row in that member
+
+    def __post_init__(self) -> None:
+        if self.dtype.kind not in "biuf" or self.dtype.itemsize > MAX_ITEM_BYTES:
+            raise ValueError(f"its dtype is {self.dtype}, and not one of numbers")
+        if self.row_bytes > MAX_FRAME_BYTES:
+            raise ValueError(f"a row has {self.row_bytes:,} bytes")
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 1
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    def pieces(self, start: int, stop: int) -> Iterator[Array]:
+        """Yield the rows ``start`` to ``stop`` (excluded) as arrays of this machine's byte order.
+
+        Raises:
+            DamagedDataError: they cannot be read.
+        """
+        step = max(1, PIECE_BYTES // max(1, self.row_bytes))
+        for at in range(start, stop, step):
+            yield self.read(at, min(at + step, stop))
+
+    def value(self) -> Any:
+        """Return the single value, or the first one."""
+        return self.read(0, 1).reshape(-1)[0].item()
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return these rows, as ``pieces`` does, in one array."""
+        shape = (stop - start, *self.shape[1:])
+        try:
+            if not isinstance(self._source, zipfile.ZipExtFile):
+                rows = self._source[start:stop] if self.shape else np.asarray(self._source[()])
+            else:
+                self._source.seek(self._offset + start * self.row_bytes)
+                rows = np.frombuffer(self._source.read(len(range(start, stop)) * self.row_bytes), self.dtype)
+            return np.ascontiguousarray(rows, self.dtype.newbyteorder("=")).reshape(shape)
+        except Exception as error:  # of many kinds, by what is damaged
+            raise _damaged(self._path, self.name, error) from error
+
+
+class ArrayFile:
+    """The arrays of an open file, by name."""
+
+    def __init__(self, path: Path, source: Any, names: frozenset[str]) -> None:
+        self.path, self._source = path, source
+        self.names = names
+
+    def column(self, name: str) -> Column:
+        """Return the array of this name.
+
+        Raises:
+            DamagedDataError: there is none, or it is not one of numbers, or not all of it is in the file.
+        """
+        try:
+            if isinstance(self._source, zipfile.ZipFile):
+                return self._member(name)
+            return self._dataset(name)
+        except Exception as error:
+            raise _damaged(self.path, name, error) from error
+
+    def _dataset(self, name: str) -> Column:
+        h5py = _load_h5py()
+        link = self._source.get(name, getlink=True) if name in self.names else None
+        if not isinstance(link, h5py.HardLink):
+            raise ValueError("there is no such array" if link is None else "it is a link")
+        dataset = self._source[name]
+        if not isinstance(dataset, h5py.Dataset):
+            raise ValueError("it is a group")
+        made = dataset.id.get_create_plist()
+        filters = {made.get_filter(number)[0] for number in range(made.get_nfilters())}
+        if made.get_layout() not in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED) or dataset.external:
+            raise ValueError("it is stored in other files, or in an unusual layout")
+        if filters - {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_LZF}:
+            raise ValueError(f"it has the filters {sorted(filters)}, and not only gzip, lzf and shuffle")
+        column = Column(name, dataset.shape, dataset.dtype, self.path, dataset)
+        if math.prod(dataset.chunks or ()) * dataset.dtype.itemsize > MOST_CHUNK_BYTES:
+            raise ValueError(f"it has chunks of {dataset.chunks}, of more than {MOST_CHUNK_BYTES:,} bytes")
+        stored = dataset.id.get_storage_size()
+        if dataset.nbytes > MOST_INFLATION * stored:
+            raise ValueError(f"it has {dataset.nbytes:,} bytes, of {stored:,} in the file")
+        return column
+
+    def _member(self, name: str) -> Column:
+        if name not in self.names:
+            raise ValueError("there is no such array")
+        found = self._source.getinfo(f"{name}.npy")
+        if found.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise ValueError("it is packed by another method than deflate")
+        member = self._source.open(found)
+        version = np.lib.format.read_magic(member)
+        if version not in HEADERS:
+            raise ValueError(f"its format is {version}, and not one of {list(HEADERS)}")
+        shape, is_fortran, dtype = HEADERS[version](member)
+        column = Column(name, shape, dtype, self.path, member, member.tell())
+        nbytes = math.prod(shape) * dtype.itemsize
+        if is_fortran and len(shape) > 1:
+            raise ValueError("it is in Fortran order; save np.ascontiguousarray(array)")
+        if found.file_size != nbytes + member.tell() or found.file_size > MOST_INFLATION * found.compress_size:
+            raise ValueError(f"it has {nbytes:,} bytes, of {found.compress_size:,} in the file")
+        return column
+
+
+@contextmanager
+def open_arrays(path: Path) -> Iterator[ArrayFile]:
+    """Open an HDF5 or ``.npz`` file.
+
+    Raises:
+        InvalidSettingsError: there is no such file.
+        MissingExtraError: h5py is not installed.
+        DamagedDataError: it is neither of them, or it was cut short.
+    """
+    if not path.is_file():
+        raise InvalidSettingsError(f"{path}: there is no such file; give an HDF5 or .npz file")
+    if path.suffix == ".npz":
+        with _opened(path, partial(zipfile.ZipFile, path)) as archive:
+            members = frozenset(name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy"))
+            yield ArrayFile(path, archive, members)
+        return
+    with _opened(path, partial(_load_h5py().File, path, "r", rdcc_nbytes=MOST_CHUNK_BYTES)) as file:
+        yield ArrayFile(path, file, frozenset(file))
+
+
+def _opened(path: Path, open_it: Callable[[], Any]) -> Any:
+    try:
+        return open_it()
+    except Exception as error:  # of many kinds, by what is damaged
+        raise _damaged(path, "", error) from error
+
+
+def _damaged(path: Path, name: str, error: Exception) -> DamagedDataError:
+    what = f"{path}: {printable(name)}" if name else str(path)
+    return DamagedDataError(f"{what}: it cannot be read: {printable(str(error))}; make the file again")
+
+
+Write: TypeAlias = Callable[[str, tuple[int, ...], Any, Iterable[Array]], None]
+"""Writes an array: its name, shape and dtype, and its rows in pieces."""
+
+
+@contextmanager
+def new_hdf5(path: Path) -> Iterator[Write]:
+    """Create an HDF5 file; raise ``MissingExtraError`` if h5py is not installed."""
+    h5py = _load_h5py()
+    with h5py.File(path, "x") as file:
+
+        def write(name: str, shape: tuple[int, ...], dtype: Any, pieces: Iterable[Array]) -> None:
+            if dtype is None or not shape:
+                file.create_dataset(name, data=next(iter(pieces)), dtype=dtype or h5py.string_dtype())
+                return
+            row_bytes = math.prod(shape[1:]) * np.dtype(dtype).itemsize
+            chunks = (min(shape[0], max(1, 2**20 // row_bytes)), *shape[1:])
+            dataset, at = (
+                file.create_dataset(name, shape, dtype, chunks=chunks, compression="gzip", compression_opts=1),
+                0,
+            )
+            for piece in pieces:
+                dataset[at : at + len(piece)] = piece
+                at += len(piece)
+
+        yield write
+
+
+@contextmanager
+def new_npz(path: Path) -> Iterator[Write]:
+    """Create a ``.npz`` file."""
+    with zipfile.ZipFile(path, "x", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+
+        def write(name: str, shape: tuple[int, ...], dtype: Any, pieces: Iterable[Array]) -> None:
+            described = {"descr": np.lib.format.dtype_to_descr(np.dtype(dtype)), "fortran_order": False, "shape": shape}
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_1_0(member, described)
+                for piece in pieces:
+                    member.write(np.ascontiguousarray(piece).data)
+
+        yield write
+
+
+def _load_h5py() -> Any:
+    try:
+        import h5py  # type: ignore[import-untyped]  # noqa: PLC0415 -- it comes with an extra
+    except ModuleNotFoundError as missing:
+        raise missing_extra("an HDF5 file", missing.name, "offline") from missing
+    return h5py
