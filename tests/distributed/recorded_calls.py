@@ -18,6 +18,7 @@ class RecordedCalls(LocalCalls):
         self.sent: list[Sequence[Chunk]] = []
         self.lost_calls: set[int] = set()  # numbers of the calls of ``take`` that never arrive
         self.lost_answers: set[int] = set()
+        self.statuses: list[str] = []  # of all chunks that arrived
 
     def call(self, number: int, method: str, *given: Any) -> Any:
         if method != "take":
@@ -28,4 +29,5 @@ class RecordedCalls(LocalCalls):
         if index in self.lost_calls:
             return lost
         handle = super().call(number, method, *given)
+        self.statuses += handle[0].statuses if handle[0] else []
         return lost if index in self.lost_answers else handle

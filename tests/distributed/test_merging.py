@@ -9,20 +9,20 @@ import pytest
 
 from distributed.env_steps import STACK, memory
 from framestow import FrameSpec
-from framestow.distributed.group import compute_weights, make_handles, merge, split_handles
-from framestow.distributed.shard import Rows, ShardReport
+from framestow.distributed.group import Given, compute_weights, make_handles, merge, split_handles
+from framestow.distributed.shard import Answer, Rows
 from framestow.replay.sequences import SequenceShape
 
 
-def report(masses: list[float], epoch: int = 0) -> ShardReport:
-    """Return the report of a shard whose transitions have these masses."""
-    return ShardReport(epoch, len(masses), sum(masses), min(masses, default=math.inf), 0, math.inf, 0, 0, 0)
+def answer(masses: list[float]) -> Answer:
+    """Return the answer of a shard whose transitions have these masses."""
+    return Answer(0, len(masses), sum(masses), min(masses, default=math.inf), 0)
 
 
-def drawn(masses: list[float], indices: list[int], beta: float, epoch: int = 0) -> Rows:
+def drawn(shard: int, masses: list[float], indices: list[int], beta: float) -> Given:
     """Return rows of these transitions as a shard weights them: relative to its least likely transition."""
     weight = np.array([(min(masses) / masses[index]) ** beta for index in indices], np.float32)
-    return Rows(report(masses, epoch), (), {}, np.array(indices), weight)
+    return shard, answer(masses), Rows((), {}, np.array(indices), weight)
 
 
 @pytest.mark.parametrize("beta", [1.0, 0.4, 0.0])
@@ -33,9 +33,9 @@ def test_weights_are_those_of_the_known_probabilities_relative_to_the_smallest(b
     at_draw = [(growth * np.array(each)).tolist() if shard else each for shard, each in enumerate(reported)]
     indices = [[0, 2, 2], [4, 1], [1, 0]]
 
-    rows = [drawn(masses, chosen, beta) for masses, chosen in zip(at_draw, indices, strict=True)]
+    given = [drawn(shard, at_draw[shard], chosen, beta) for shard, chosen in enumerate(indices)]
     masses, smallest = np.array(list(map(sum, reported))), np.array(list(map(min, reported)))
-    weights = compute_weights([0, 1, 2], rows, masses, smallest, beta)
+    weights = compute_weights(given, masses, smallest, beta)
 
     total = sum(map(sum, reported))
     probability = [
@@ -49,19 +49,19 @@ def test_weights_are_those_of_the_known_probabilities_relative_to_the_smallest(b
 def test_the_least_likely_transition_may_be_in_a_shard_that_gave_no_row():
     likely, unlikely = [4.0, 4.0], [0.5, 7.5]
 
-    weights = compute_weights([0], [drawn(likely, [0, 1], 1.0)], np.array([8.0, 8.0]), np.array([4.0, 0.5]), 1.0)
-    without_it = compute_weights([0], [drawn(likely, [0, 1], 1.0)], np.array([8.0, 0.0]), np.array([4.0, 0.5]), 1.0)
+    weights = compute_weights([drawn(0, likely, [0, 1], 1.0)], np.array([8.0, 8.0]), np.array([4.0, 0.5]), 1.0)
+    without_it = compute_weights([drawn(0, likely, [0, 1], 1.0)], np.array([8.0, 0.0]), np.array([4.0, 0.5]), 1.0)
 
     assert [min(unlikely) / 4.0] * 2 == weights.tolist()
     assert [1.0, 1.0] == without_it.tolist()  # it is lost
 
 
 def test_weights_of_one_shard_are_not_computed_anew():
-    rows = drawn([0.3, 0.7, 2.0], [2, 1, 0], 0.6)
+    given = drawn(0, [0.3, 0.7, 2.0], [2, 1, 0], 0.6)
 
-    weights = compute_weights([0], [rows], np.array([9.0]), np.array([0.1]), 0.6)
+    weights = compute_weights([given], np.array([9.0]), np.array([0.1]), 0.6)
 
-    assert weights is rows.weight
+    assert weights is given[2].weight
 
 
 def test_a_handle_names_its_shard_its_epoch_and_its_index_and_masked_steps_stay_masked():
@@ -82,7 +82,7 @@ def rows_with(frames: np.ndarray, steps: tuple[int, ...], first: int) -> Rows:
     if len(steps) == 2:
         fields |= {"is_first": numbers == 0, "mask": numbers >= 0}
     fields["extras"] = {"extra": numbers + 0.5}
-    return Rows(report([1.0]), (frames,), fields, numbers, np.ones(steps[0], np.float32))
+    return Rows((frames,), fields, numbers, np.ones(steps[0], np.float32))
 
 
 SPEC = FrameSpec((2,))
@@ -125,8 +125,8 @@ def test_a_batch_has_the_observations_of_all_rows_whatever_windows_their_shards_
         for which in (0, 1):
             expected[which].extend(observations[which])
 
-    shards = list(range(len(forms)))
-    batch = merge(shards, rows, np.ones(len(expected[0]), np.float32), settings, shape)
+    given = [(shard, answer([1.0]), of_shard) for shard, of_shard in enumerate(rows)]
+    batch = merge(given, np.ones(len(expected[0]), np.float32), settings, shape)
 
     np.testing.assert_array_equal(expected[0], batch.observation)
     np.testing.assert_array_equal(expected[1], batch.next_observation)

@@ -152,6 +152,8 @@ def test_a_segment_that_is_refused_changes_nothing():
     shorter = SegmentCodec(FrameSpec(SHAPE)).pack(np.zeros((LENGTH - 1, *SHAPE), np.uint8))
     with pytest.raises(DamagedDataError, match="segment has 7 frames: its steps belong to 8"):
         target.inner.append_segment(0, shorter, next_steps)
+    with pytest.raises(InvalidStepError, match="frame 0 of 8 ends a step, but no episode is open"):
+        memory(**settings).inner.append_segment(0, next_segment, next_steps)
     for wrong, message in (
         ({"bits": next_steps.bits | 32}, "bits of frame 0 are 32: a frame begins an episode"),
         (

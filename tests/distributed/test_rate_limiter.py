@@ -66,14 +66,13 @@ def test_a_limit_that_a_draw_sent_counts_until_a_later_question_is_answered():
     assert 19 == after_answer
 
 
-def test_a_shard_that_is_lost_or_restarts_gets_no_more_than_its_own_limit():
+def test_a_shard_that_restarts_leaves_the_others_what_it_might_have_inserted():
     counts = ReplayCounts(inserted=10)
     limiter = RateLimiter(SampleToInsertRatio(samples_per_insert=1.0, min_size=20, error=10.0), counts, 2, 100)
     limiter.raise_limit(0, [5, 5], size=10)
 
-    limiter.begin_epoch(0, 0.0)
+    limiter.begin_epoch(0)
 
-    assert 0.0 == limiter.renew_limit(0, [None, 5], size=5)
     assert (10 + 5) == limiter.raise_limit(1, [0, 5], size=5)
     assert math.inf == RateLimiter(None, counts, 2, 100).raise_limit(1, [0, 5], size=5)
 
@@ -115,11 +114,11 @@ def test_a_writer_waits_at_the_limit_of_its_shard_until_rows_are_sampled(monkeyp
     assert writer.counts.waited_s > 0
     difference = replay.counts.inserted * 4.0 - replay.counts.sampled
     assert difference <= limiter.high + 4.0 * 3 * 5  # and the chunks in flight
-    assert np.isfinite(replay.group.calls.objects[0].report().insert_limit)
+    assert np.isfinite(replay.group.calls.objects[0].inserts_left())
 
 
 @pytest.mark.parametrize("shares", [(1, 9), (9, 1), (1, 1)], ids=["slow learner", "slow actors", "equal"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2))])
 def test_the_limits_of_all_shards_together_stay_within_the_band(monkeypatch, seed, shares):
     monkeypatch.setattr("framestow.distributed.group.REFRESH_S", 1e9)  # the replay's reports are old
     limiter = SampleToInsertRatio(samples_per_insert=4.0, min_size=60, error=100.0)
@@ -135,10 +134,10 @@ def test_the_limits_of_all_shards_together_stay_within_the_band(monkeypatch, see
         elif is_sampling:
             replay.group.ask(shard)
             replay.group.take_answer(shard)
-        elif shards[shard].report().inserted < shards[shard].report().insert_limit:
+        elif shards[shard].inserts_left() > 0:
             steps.play(writers[shard], shard, 1, number=0)
             writers[shard].flush()
-        inserted = sum(each.report().inserted for each in shards)
+        inserted = sum(each.answer().inserted for each in shards)
         if inserted > limiter.min_size:
             most = max(most, inserted * 4.0 - replay.counts.sampled)
             assert most <= limiter.high

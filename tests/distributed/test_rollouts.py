@@ -92,7 +92,6 @@ def test_every_step_of_all_actors_is_stored_in_its_shard(mode):
     assert {0, 1} == set(by_action)
     for rewards in by_action.values():
         assert rewards.count(1) == rewards.count(30) == 2  # two environments of each actor
-    assert rollouts.counts.steps <= replay.counts.inserted
 
 
 def test_actors_load_new_weights_with_their_next_call_and_only_then():
@@ -133,7 +132,7 @@ def test_a_lost_actor_is_counted_and_its_next_episode_closes_the_open_one():
     batch = memory.get(memory.sampleable_indices())
     of_lost = batch.reward[batch.action == 1].astype(int).tolist()
     assert {1} == set(lost)
-    assert rollouts.counts.lost_actors == len(lost)
+    assert rollouts.num_lost == len(lost)
     assert of_lost.count(1) == 4  # the restarted environments count from 1 again
 
 

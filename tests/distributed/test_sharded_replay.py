@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 from functools import partial
@@ -11,8 +12,8 @@ import pytest
 
 from distributed.env_steps import NumberedSteps, arguments, local_replay, memory
 from distributed.test_any_observation_in_shards import KINDS_OF_REPLAY
-from framestow import EmphasizeRecent, Prioritized, Uniform
-from framestow.distributed import SampleToInsertRatio, ShardedReplay, group, start_local_shards
+from framestow import EmphasizeRecent, Prioritized, ReplayMemory, Uniform
+from framestow.distributed import SampleToInsertRatio, ShardedReplay, ShardWriter, group, start_local_shards
 from framestow.distributed.group import split_rows
 from framestow.distributed.ray import LocalCalls
 from framestow.distributed.replay import keep_only, memory_folders, start_over
@@ -32,12 +33,37 @@ def make_sampler(kind: str):
     return Uniform() if kind == "uniform" else Prioritized(final_beta=1.0, annealed_over=30)
 
 
+def calls_of(kind: type) -> dict[str, list[tuple]]:
+    """Return name, kind and default of the arguments of each public method, and of the constructor."""
+    methods = {"__init__": kind.__init__} | dict(inspect.getmembers(kind, inspect.isfunction))
+    signatures = {name: inspect.signature(method).parameters.values() for name, method in methods.items()}
+    return {
+        name: [(each.name, each.kind, each.default) for each in arguments]
+        for name, arguments in signatures.items()
+        if name == "__init__" or not name.startswith("_")
+    }
+
+
+def test_a_replay_and_its_writers_have_the_calls_of_a_memory():
+    of_memory, of_replay, of_writer = map(calls_of, (ReplayMemory, ShardedReplay, ShardWriter))
+    built, built_memory = of_replay.pop("__init__"), of_memory.pop("__init__")
+    names_of_replay, names_of_writer = of_memory.keys() & of_replay.keys(), of_memory.keys() & of_writer.keys()
+
+    assert {name: of_memory[name] for name in names_of_replay} == {name: of_replay[name] for name in names_of_replay}
+    assert {name: of_memory[name] for name in names_of_writer} == {name: of_writer[name] for name in names_of_writer}
+    assert {"add", "append", "begin", "observations"} <= names_of_writer
+    assert names_of_writer | {"sample", "sample_sequences", "update_priorities", "save", "report"} <= names_of_replay
+    assert [each for each in built_memory if each[0] != "on_damage"] == [each for each in built if each in built_memory]
+    assert {"None"} == {inspect.signature(getattr(ShardWriter, name)).return_annotation for name in ("add", "append")}
+
+
+OF_ONE_SHARD = [{}, {"n_step": 3}, {"frames_per_segment": 7}, {"storage": "raw", "n_step": 3}, {"retention": "random"}]
+
+
 @pytest.mark.parametrize("kind", ["uniform", "prioritized"])
-@pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("settings", [{}, {"frames_per_segment": 7}, {"storage": "raw"}, {"retention": "random"}])
-def test_one_shard_gives_the_batches_of_one_memory_bit_for_bit(kind, n_step, settings):
-    one = memory(sampler=make_sampler(kind), n_step=n_step, **settings)
-    replay = local_replay(sampler=make_sampler(kind), n_step=n_step, **settings)
+@pytest.mark.parametrize("settings", OF_ONE_SHARD, ids=str)
+def test_one_shard_gives_the_batches_of_one_memory_bit_for_bit(kind, settings):
+    one, replay = memory(sampler=make_sampler(kind), **settings), local_replay(sampler=make_sampler(kind), **settings)
     of_one, of_replay = NumberedSteps(), NumberedSteps()
 
     for part in range(10):
@@ -70,26 +96,24 @@ def test_one_shard_gives_the_sequences_of_one_memory_bit_for_bit(borders):
             np.testing.assert_array_equal(getattr(expected, name), getattr(batch, name), name)
 
 
-@pytest.mark.parametrize("n_step", [1, 3])
 @pytest.mark.parametrize("kind", KINDS_OF_REPLAY)
-def test_batches_of_several_shards_have_the_observations_that_were_given(kind, n_step):
-    options = {"n_step": n_step, "num_envs": 3, "shards": 2, "extras": EXTRAS, "seed": 3, "frames_per_segment": 8}
+def test_batches_of_several_shards_have_the_observations_that_were_given(kind):
+    options = {"num_envs": 3, "shards": 2, "extras": EXTRAS, "seed": 3, "frames_per_segment": 8}
     options |= {"discount": DISCOUNT} | KINDS_OF_REPLAY[kind]
     replay = ShardedReplay(2_000, options.pop("space"), NUM_ACTIONS, start=start_local_shards, **options)
     padding = replay.settings.stack_padding
-    play = AnyPlay(replay, replay.settings.layout, n_step, mixes=True, kinds=20, padding=padding)
+    play = AnyPlay(replay, replay.settings.layout, 1, mixes=True, kinds=20, padding=padding)
     shards = replay.group.calls.objects
 
     for _ in range(4):
         play.play(40)
         replay.flush()
         batch = replay.sample(64)
-        play.assert_batch(batch, n_step, lost=True)  # the index has the shard
+        play.assert_batch(batch, 1, lost=True)  # the index has the shard
         assert {0, 1} == set((batch.index >> 53).tolist())
         readable = set(np.concatenate([shard.read_all().extras["number"] for shard in shards]).tolist())
-        if n_step == 1:
-            for borders in ("mask", "cross"):
-                play.assert_sequences(replay.sample_sequences(16, 5, borders=borders), borders, readable)
+        for borders in ("mask", "cross"):
+            play.assert_sequences(replay.sample_sequences(16, 5, borders=borders), borders, readable)
     assert len(play.steps) > 100
 
 
@@ -105,7 +129,7 @@ def rows_of(replay, num_batches: int, batch_size: int = 256):
 
 
 def with_unequal_shards(sampler, monkeypatch):
-    """Return a replay with 60 and 20 transitions, whose report is kept although 100 more come to the first shard."""
+    """Return a replay with 60 and 20 transitions, whose answers are kept although 100 more come to the first shard."""
     monkeypatch.setattr(group, "REFRESH_S", np.inf)
     replay, steps = local_replay(shards=2, num_envs=2, sampler=sampler), NumberedSteps(2)
     writer = replay.writer()
@@ -212,31 +236,16 @@ def test_priorities_of_evicted_and_lost_transitions_are_ignored_and_counted():
 
     replay.update_priorities(old, np.ones(32))
     replay.flush()
+    replay.report()
     evicted = replay.counts.ignored_updates
     newer = replay.sample(16).index
     replay.group.calls.replace(0)
     replay.group.refresh()
     replay.update_priorities(newer, np.ones(16))
     replay.flush()
+    replay.report()
 
     assert (evicted, replay.counts.ignored_updates) == (32, 48)
-
-
-def test_priorities_that_wait_for_a_shard_when_it_dies_are_ignored_and_counted():
-    replay, steps = local_replay(shards=2, num_envs=2, sampler=Prioritized()), NumberedSteps(2)
-    for env_id in (0, 1):
-        steps.play(replay, env_id, 50)
-    replay.flush()
-    batch = replay.sample(64)
-    of_first = int((batch.reward < 1000).sum())
-
-    replay.update_priorities(batch.index, np.ones(64))
-    replay.group.calls.replace(0)
-    steps.play(replay, 0, 30)
-    replay.flush()
-
-    assert 0 < of_first < 64
-    assert (of_first, 1) == (replay.counts.ignored_updates, replay.counts.lost_shards)
 
 
 def test_a_resumed_replay_gives_the_batches_of_the_saved_one(tmp_path):
@@ -308,12 +317,11 @@ def test_a_shard_that_was_restarted_meanwhile_uses_no_priorities_and_limits_of_i
     shard = replay.group.calls.objects[0]
     NumberedSteps().play(replay.writer([0]), 0, 50)
 
-    shard.sample(4, 0, [(np.zeros(4, int), np.arange(4), np.ones(4))], 1, 1e6)
-    after_draw = shard.report()
-    shard.report(0, 1e6)
+    before = shard.inserts_left()
+    shard.sample(4, (0, 1e6), [(np.zeros(4, int), np.arange(4), np.ones(4))])
+    shard.answer((0, 1e6))
 
-    assert (4, 0.0) == (after_draw.ignored_updates, after_draw.insert_limit)
-    assert 0.0 == shard.report().insert_limit
+    assert (4, before) == (shard.report()[1], shard.inserts_left())
 
 
 def test_a_batch_that_is_never_unpacked_is_refused_before_shards_keep_too_many():
@@ -364,7 +372,7 @@ def test_shards_end_if_one_of_them_cannot_be_built():
 
     class Calls(LocalCalls):
         def call(self, number, method, *given):
-            if number == 1 and method == "report":
+            if number == 1 and method == "answer":
                 return None, IncompatibleError("shard 1 has a memory of other settings")
             return super().call(number, method, *given)
 

@@ -13,7 +13,7 @@ from distributed.thread_calls import start_rollouts_in_threads, start_shards_in_
 from framestow.distributed.shard import Shard
 from framestow.errors import InvalidSettingsError
 from framestow.training.checkpoint import newest_checkpoint
-from framestow.training.distributed import ActorPolicy, DistributedRun, actor_epsilons
+from framestow.training.distributed import ActorPolicy, DistributedRun
 from framestow.training.events import EpisodeEnded, Learned
 from framestow.training.listeners import ProgressTable
 from framestow.training.loop import train
@@ -88,7 +88,7 @@ def test_samples_stay_within_the_band_if_learner_or_actors_are_slow(
         def take(self, chunks):
             taken = super().take(chunks)
             for memory in memories:
-                inserted = sum(shard.report().inserted for shard in memory.group.calls.objects)
+                inserted = sum(shard.answer().inserted for shard in memory.group.calls.objects)
                 moments.append((inserted, memory.counts.sampled))
             return taken
 
@@ -103,7 +103,7 @@ def test_samples_stay_within_the_band_if_learner_or_actors_are_slow(
             time.sleep(pause_of_learner)
     run.close()
 
-    limiter = run.memory.limiter.ratio
+    limiter = run.memory.group.limiter.ratio
     ratio = limiter.samples_per_insert
     in_flight = 2 * 4 * run.memory.settings.frames_per_segment  # chunks of 4 environments
     inserted, sampled = np.array(moments).T
@@ -125,14 +125,6 @@ def test_the_report_of_a_run_shows_transitions_of_a_shard(tmp_path):
 
     assert "observation" in (tmp_path / "report.html").read_text()
     assert {"actors": "2/2", "shards": "2/2"} == {name: shown[name] for name in ("actors", "shards")}
-
-
-def test_actors_have_the_epsilons_of_ape_x():
-    epsilons = actor_epsilons(360)
-
-    assert 0.4 == epsilons[0]
-    assert epsilons[-1] == pytest.approx(0.4**8)
-    np.testing.assert_allclose(np.diff(np.log(epsilons)), 7 / 359 * np.log(0.4))
 
 
 @pytest.mark.parametrize("recipe", ["dqn", "laptop", "rainbow", "desktop"])

@@ -58,8 +58,8 @@ def find_memories(path: Path, *, follow_links: bool = False) -> list[SavedMemory
     folders = memory_folders(folder)
     if generation is None or folders == [folder]:
         return [SavedMemory(one, generation) for one in folders]
-    saved = read_generation(folder, generation)
-    return [SavedMemory(*saved.of_shard(folder, number)) for number in range(len(saved.generations))]
+    of_shards, _ = read_generation(folder, generation)
+    return [SavedMemory(*one) for one in of_shards]
 
 
 def _find(path: Path, follow_links: bool) -> SavedMemory:

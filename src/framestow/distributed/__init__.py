@@ -16,19 +16,13 @@ Needs the extra ``framestow[ray]``. docs/distributed.md has a script, and what t
 =========================  ==========================================================================
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from framestow.interface import lazy_names
-
-if TYPE_CHECKING:
-    from framestow.distributed.limiter import SampleToInsertRatio
-    from framestow.distributed.ray import ActorPlacement, start_cluster
-    from framestow.distributed.replay import ShardedReplay
-    from framestow.distributed.rollouts import PolicyStep, Rollouts, start_ray_rollouts
-    from framestow.distributed.shard import start_local_shards, start_ray_shards
-    from framestow.distributed.writer import ShardWriter
+from framestow.distributed.limiter import SampleToInsertRatio
+from framestow.distributed.ray import ActorPlacement, start_cluster
+from framestow.distributed.replay import ShardedReplay
+from framestow.distributed.rollouts import PolicyStep, Rollouts, start_ray_rollouts
+from framestow.distributed.shard import start_local_shards, start_ray_shards
+from framestow.distributed.writer import ShardWriter
+from framestow.interface import public_names
 
 __all__ = [
     "ActorPlacement",
@@ -43,17 +37,4 @@ __all__ = [
     "start_ray_shards",
 ]
 
-_MODULES = {
-    "ActorPlacement": "ray",
-    "PolicyStep": "rollouts",
-    "Rollouts": "rollouts",
-    "SampleToInsertRatio": "limiter",
-    "ShardWriter": "writer",
-    "ShardedReplay": "replay",
-    "start_cluster": "ray",
-    "start_local_shards": "shard",
-    "start_ray_rollouts": "rollouts",
-    "start_ray_shards": "shard",
-}
-
-__getattr__, __dir__ = lazy_names(__name__, _MODULES, extra="ray")
+__dir__ = public_names(__name__)

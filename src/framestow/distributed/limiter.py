@@ -61,21 +61,11 @@ class SampleToInsertRatio:
         return self.samples_per_insert * self.min_size + self.error
 
     def may_sample(self, num_rows: int, inserts: int, samples: int, size: int) -> bool:
-        """Return whether ``num_rows`` may be sampled now.
-
-        Arguments:
-            num_rows: Rows of the batch.
-            inserts: Steps inserted so far.
-            samples: Rows sampled so far.
-            size: Steps that are stored now.
-        """
+        """Return whether ``num_rows`` may be sampled now."""
         return size >= self.min_size and inserts * self.samples_per_insert - samples - num_rows >= self.low
 
     def inserts_left(self, inserts: int, samples: int, size: int) -> int:
-        """Return how many steps may be inserted now; 0 or less means that none may.
-
-        The arguments are those of ``may_sample``.
-        """
+        """Return how many steps may be inserted now; 0 or less means that none may."""
         within_band = math.floor((self.high + samples) / self.samples_per_insert) - inserts
         return max(self.min_size - size, within_band)
 
@@ -87,7 +77,7 @@ class ReplayCounts:
     inserted: int = 0  # steps that shards reported
     sampled: int = 0  # rows
     batches: int = 0
-    ignored_updates: int = 0  # priorities of transitions that were evicted or lost with a shard
+    ignored_updates: int = 0  # priorities of transitions that were evicted or lost, as of the last ``report()``
     lost_shards: int = 0  # shards that died or did not answer
     lost_transitions: int = 0  # that a shard had before, and did not have after its restart
 
@@ -97,17 +87,11 @@ class RateLimiter:
 
     Each shard has an *insert limit*: the number of steps that it may have inserted. Writers wait at that number. A
     limit travels to its shard with a question or a draw, and counts for one epoch of the shard. The limits of all
-    shards together stay within the band, however old the reports are: a limit that was sent counts until the shard has
-    answered a later question.
-
-    Arguments:
-        ratio: The band; ``None`` without one.
-        counts: Counts of the replay.
-        num_shards: Number of shards.
-        capacity: Maximum number of transitions of all shards.
+    shards together stay within the band, however old their answers are: a limit that was sent counts until the shard
+    has answered a later question.
 
     Raises:
-        InvalidSettingsError: the shards never have as many steps as the first sample needs.
+        InvalidSettingsError: the ``min_size`` of the ratio is above ``capacity``.
     """
 
     def __init__(self, ratio: SampleToInsertRatio | None, counts: ReplayCounts, num_shards: int, capacity: int) -> None:
@@ -117,13 +101,8 @@ class RateLimiter:
                 "raise capacity"
             )
         self.ratio, self._counts = ratio, counts
-        self._largest = [0.0] * num_shards  # by shard: the largest insert limit that may be in force
-        self._newest = [0.0] * num_shards  # the same, without those that the pending question replaces
-
-    @property
-    def is_active(self) -> bool:
-        """Whether there is a ratio."""
-        return self.ratio is not None
+        self._largest = [self.first_limit] * num_shards  # by shard: the largest insert limit that may be in force
+        self._newest = [self.first_limit] * num_shards  # the same, without those that the pending question replaces
 
     @property
     def first_limit(self) -> float:
@@ -148,8 +127,10 @@ class RateLimiter:
     def renew_limit(self, shard: int, inserted: Sequence[int | None], size: int) -> float:
         """Return the insert limit that a question gives to a shard.
 
+        It is an equal part of what all may insert, but no more than the limits of the other shards leave.
+
         Arguments:
-            shard: Number of the shard.
+            shard: Number of the shard, which is not lost.
             inserted: By shard, the steps that it has inserted; ``None`` while it is lost.
             size: Transitions of all shards.
         """
@@ -163,9 +144,9 @@ class RateLimiter:
         """Forget the limits from before the question: calls are executed in order."""
         self._largest[shard] = self._newest[shard]
 
-    def begin_epoch(self, shard: int, limit: float) -> None:
-        """Take over the limit that a shard reports after its start."""
-        self._largest[shard] = self._newest[shard] = limit
+    def begin_epoch(self, shard: int) -> None:
+        """Note that a shard has started, with ``first_limit``."""
+        self._largest[shard] = self._newest[shard] = self.first_limit
 
     def _record(self, shard: int, limit: float) -> float:
         self._newest[shard] = limit
@@ -173,17 +154,13 @@ class RateLimiter:
         return limit
 
     def _limit(self, shard: int, inserted: Sequence[int | None], size: int) -> float:
-        """Return an equal part of what all may insert, but no more than the limits of the other shards leave."""
         mine = inserted[shard]
         if self.ratio is None or mine is None:
             return self.first_limit
-        left = self._inserts_left(size)
-        others = (
-            max(0, limit - each)
-            for number, (limit, each) in enumerate(zip(self._largest, inserted, strict=True))
-            if number != shard and each is not None
-        )
-        return mine + max(0, min(math.ceil(left / len(inserted)), left - sum(others)))
+        left, limits = self._inserts_left(size), zip(self._largest, inserted, strict=True)
+        all_left = sum(max(0, limit - each) for limit, each in limits if each is not None)
+        others = all_left - max(0, self._largest[shard] - mine)
+        return mine + max(0, min(math.ceil(left / len(inserted)), left - others))
 
     def _inserts_left(self, size: int) -> int:
         assert self.ratio is not None

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
 
@@ -24,15 +25,15 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow.checks import check_seed, folder_path, real_number, whole_number
-from framestow.distributed.group import MAX_SHARDS, PendingRows, PriorityUpdates, ShardDraws, ShardGroup
+from framestow.distributed.group import MAX_SHARDS, PendingRows, ShardGroup
 from framestow.distributed.limiter import RateLimiter, ReplayCounts, SampleToInsertRatio
 from framestow.distributed.shard import ShardSettings, StartShards, sampler_settings, start_ray_shards
-from framestow.distributed.writer import ChunkedSteps
+from framestow.distributed.writer import Priorities, ShardWriter, StepCalls, WriterSettings
 from framestow.errors import ActorLostError, DamagedDataError, IncompatibleError, InvalidSettingsError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import Closing, one_line, plural
 from framestow.replay.batch import Batch, SequenceBatch
-from framestow.replay.byte_amounts import format_bytes, parse_bytes
+from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import Retention
 from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory import check_batch_size
@@ -44,104 +45,24 @@ from framestow.replay.samplers.sampler import Sampler, check_priorities
 from framestow.replay.sequences import Borders, SequenceShape
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.format import COUNTS, check_fields
-from framestow.replay.store.open_store import keep_only as keep_only_generation
+from framestow.replay.store.open_store import keep_only as keep_only_in_store
 from framestow.replay.store.open_store import start_over as start_over_in_store
 from framestow.storage.files.file_system import DISK
-from framestow.storage.files.manifest import ManifestNames, generations, manifest_path, read_manifest, write_manifest
+from framestow.storage.files.manifest import (
+    ManifestNames,
+    generations,
+    manifest_path,
+    read_manifest,
+    write_manifest,
+)
 from framestow.storage.frame_storage import Storage
 
 KIND, VERSION = "framestow sharded replay", 1
+NUMBERS_OF_A_REPORT = "transitions", "disk_bytes", "skipped_segments", "skipped_transitions", "open_frames"
+TABLES_OF_A_REPORT = "parts", "frames", "frame_bytes_by_key"
 
 
-def shard_folder(folder: Path, number: int) -> Path:
-    """Return the folder of a shard's memory; raise ``DamagedDataError`` if a link or a file has its name."""
-    path = folder / f"shard-{number}"
-    DISK.is_folder(path)
-    return path
-
-
-@dataclass(frozen=True)
-class SavedReplay:
-    """A generation: that of each shard, and the state of the replay as values for JSON."""
-
-    generations: tuple[int, ...]  # by shard
-    state: dict[str, Any]
-
-    def of_shard(self, folder: Path, number: int) -> tuple[Path, int]:
-        """Return the folder and generation of a shard."""
-        return shard_folder(folder, number), self.generations[number]
-
-
-def write_generation(folder: Path, of_shards: list[int], state: dict[str, Any]) -> int:
-    """Write the next generation and return its number."""
-    DISK.make_folder(folder)
-    number = ManifestNames.read(folder).next_generation
-    write_manifest(folder, KIND, VERSION, {"shards": of_shards, "state": state}, generation=number)
-    return number
-
-
-def read_generation(folder: Path, generation: int, num_shards: int | None = None) -> SavedReplay:
-    """Return a generation; raises ``FileNotFoundError`` if it is not there.
-
-    Raises:
-        IncompatibleError: it has another number of shards than ``num_shards``.
-        DamagedDataError: a shard is missing, or its folder is a link.
-    """
-    content = read_manifest(folder, KIND, VERSION, generation=generation)
-    check_fields(content, {"shards": COUNTS, "state": {}}, str(manifest_path(folder, generation)))
-    for number in range(len(content["shards"])):
-        if not DISK.is_folder(shard := shard_folder(folder, number)):
-            raise DamagedDataError(f"{shard}: the folder of a shard is missing; load an older save")
-    saved = SavedReplay(tuple(content["shards"]), content["state"])
-    if num_shards not in (None, len(saved.generations)):
-        raise IncompatibleError(
-            f"{folder} has the save of a replay with {plural(len(saved.generations), 'shard')}: this one has "
-            f"{num_shards}; give "
-            "the same number"
-        )
-    return saved
-
-
-def prune_before(folder: Path, generation: int) -> None:
-    """Delete the manifests of the generations before ``generation``."""
-    _remove_manifests(folder, [number for number in generations(folder) if number < generation])
-
-
-def is_sharded(folder: Path) -> bool:
-    """Return whether ``folder`` has the memory of a ``ShardedReplay``."""
-    return DISK.is_folder(shard_folder(folder, 0))
-
-
-def memory_folders(folder: Path) -> list[Path]:
-    """Return the folders of all shards if ``folder`` has the memory of a ``ShardedReplay``, otherwise ``folder``."""
-    shards = (shard_folder(folder, number) for number in itertools.count())
-    return list(itertools.takewhile(DISK.is_folder, shards)) or [folder]
-
-
-def keep_only(folder: Path, generation: int) -> None:
-    """Delete all generations but ``generation``, of the replay and of its shards."""
-    saved = read_generation(folder, generation)
-    for number in range(len(saved.generations)):
-        keep_only_generation(*saved.of_shard(folder, number))
-    _remove_manifests(folder, [number for number in generations(folder) if number != generation])
-
-
-def start_over(folder: Path, *, keeps_pinned: bool) -> None:
-    """Delete all generations, of the replay and of its shards; raises as ``start_over`` of a store."""
-    for shard in memory_folders(folder):
-        start_over_in_store(shard, keeps_pinned=keeps_pinned)
-    _remove_manifests(folder, generations(folder))
-
-
-def _remove_manifests(folder: Path, numbers: list[int]) -> None:
-    """Delete these manifests, except those that framestow did not write or that are damaged."""
-    for number in numbers:
-        with suppress(DamagedDataError, IncompatibleError):
-            read_manifest(folder, KIND, VERSION, generation=number)
-            DISK.remove(manifest_path(folder, number))
-
-
-class ShardedReplay(ChunkedSteps, Closing):
+class ShardedReplay(StepCalls, Closing):
     """Replay memory in several shards, each of which owns a ``ReplayMemory`` with a part of the environments.
 
     Environment e belongs to shard ``e % shards``. The calls are those of ``ReplayMemory``; differences:
@@ -180,7 +101,7 @@ class ShardedReplay(ChunkedSteps, Closing):
     inserted, sampled and ignored.
     """
 
-    _hidden_names = frozenset({"group", "limiter", "settings"})
+    _hidden_names = frozenset({"group", "settings", "step_writer"})
 
     def __init__(
         self,
@@ -239,10 +160,9 @@ class ShardedReplay(ChunkedSteps, Closing):
         self.capacity, self.stack = self.settings.capacity * shards, self.settings.stack
         priorities = sampler_settings(sampler)
         folder = None if directory is None else folder_path("directory", directory).resolve()
-        generation = None if saved is None else read_generation(*saved, shards)
-        state = {} if generation is None else generation.state
+        of_shards, state = ([], {}) if saved is None else read_generation(*saved, shards)
         self.counts = ReplayCounts(**state.get("counts", {}))
-        self.limiter = RateLimiter(rate_limiter, self.counts, shards, self.capacity)
+        limiter = RateLimiter(rate_limiter, self.counts, shards, self.capacity)
         settings = [
             ShardSettings(
                 self.settings,
@@ -250,25 +170,71 @@ class ShardedReplay(ChunkedSteps, Closing):
                 priorities=priorities,
                 directory=None if folder is None else shard_folder(folder, number),
                 flush_every=flush_every,
-                saved=None if generation is None or saved is None else generation.of_shard(saved[0], number),
-                insert_limit=self.limiter.first_limit,
+                saved=None if saved is None else of_shards[number],
+                insert_limit=limiter.first_limit,
                 threads=threads,
             )
             for number in range(shards)
         ]
-        self.group = ShardGroup((start or start_ray_shards)(settings), self.limiter, self.counts, timeout_s)
-        super().__init__(self.group.calls, self.settings, num_envs, timeout_s)
-        self._updates = PriorityUpdates(self.group)
-        self._priorities = None if priorities is None else Prioritized(**priorities)  # gives β; has no transitions
-        self._generator = _make_generator(seed, state.get("generator"))
-        self._draws = ShardDraws(
-            self.group, self.limiter, self._updates, self.counts, self.settings, self._priorities, self._generator
+        self.num_envs, self._timeout_s = num_envs, timeout_s
+        self._sampler = None if priorities is None else Prioritized(**priorities)  # gives β; has no transitions
+        self._generator = ForkedGenerator(None if seed is None else [seed, 1])
+        if state:
+            self._generator.bit_generator.state = state["generator"]
+        calls = (start or start_ray_shards)(settings)
+        of_draws = self.settings, self._sampler, self._generator
+        self.group = ShardGroup(calls, limiter, self.counts, timeout_s, *of_draws)
+
+    # Storing steps
+
+    def writer(
+        self,
+        env_ids: Sequence[int] | None = None,
+        *,
+        max_in_flight: int = 2,
+        priority: Priorities | None = np.abs,
+    ) -> ShardWriter:
+        """Return an object that stores the steps of ``env_ids``, for an actor: give it to a ``Recorder``.
+
+        It numbers its environments from 0. It can be sent to another process as long as it is not used. Each
+        environment has one writer; a later one replaces an earlier one.
+
+        Arguments:
+            env_ids: Numbers of environments of the replay; ``None`` means all.
+            max_in_flight: Calls to each shard before the writer waits.
+            priority: Initial priorities of transitions from their n-step TD errors (``ShardWriter.set_values``);
+                ``None`` gives new transitions the largest priority so far.
+        """
+        envs = tuple(range(self.num_envs) if env_ids is None else map(int, env_ids))
+        if len(set(envs)) != len(envs) or not envs or min(envs) < 0 or max(envs) >= self.num_envs:
+            raise InvalidSettingsError(
+                f"env_ids is {list(envs)}: a writer has environments of 0 to {self.num_envs - 1}, each once; give "
+                "others, or build the replay with a larger num_envs"
+            )
+        rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
+        max_in_flight = whole_number("max_in_flight", max_in_flight, 1, rule=rule)
+        settings = WriterSettings(self.settings, envs, max_in_flight, self._timeout_s, priority=priority)
+        return ShardWriter(self.group.calls, settings)
+
+    @cached_property
+    def step_writer(self) -> ShardWriter:
+        """The writer of this object's own ``begin``, ``append`` and ``add``."""
+        # It does not wait for the rate limiter: the process that samples would wait for itself.
+        envs = tuple(range(self.num_envs))
+        settings = WriterSettings(
+            self.settings, envs, timeout_s=self._timeout_s, waits_for_limiter=False, priority=None
         )
+        return ShardWriter(self.group.calls, settings)
+
+    def send(self) -> None:
+        """Send all steps of ``begin``, ``append`` and ``add``, and wait until the shards have stored them."""
+        if "step_writer" in vars(self):  # one of them was called
+            self.step_writer.flush()
 
     def flush(self) -> None:
         """Send all steps of ``begin`` and ``append``, send all priorities, and write shards to their ``directory``."""
         self.send()
-        self._updates.send_all()
+        self.group.send_updates()
         self.group.call_all("flush")
         self.group.refresh()
 
@@ -297,7 +263,7 @@ class ShardedReplay(ChunkedSteps, Closing):
 
     def draw_ahead(self, batch_size: int) -> PendingRows:
         """Ask the shards for a batch, once the rate limiter allows it; a loader's thread waits for the answers."""
-        return self._draws.draw(check_batch_size(batch_size), None)
+        return self.group.draw(check_batch_size(batch_size), None)
 
     def draw_sequences_ahead(
         self,
@@ -311,32 +277,31 @@ class ShardedReplay(ChunkedSteps, Closing):
         """Ask the shards for sequences, and leave waiting for the answers to a loader's thread."""
         shape = SequenceShape(length, overlap, burn_in, borders)
         shape.check()
-        return self._draws.draw(check_batch_size(batch_size), shape)
+        return self.group.draw(check_batch_size(batch_size), shape)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:
         """Give new TD errors, as ``ReplayMemory.update_priorities`` does; sent with the next draw of their shards."""
         numbers, values = check_priorities(indices, priorities)
-        if self._priorities is None:
+        if self._sampler is None:
             raise InvalidSettingsError(
                 "sampler is a Uniform: it does not use priorities; build the replay with sampler=Prioritized()"
             )
-        self._updates.add(numbers, values)
+        self.group.add_updates(numbers, values)
 
     def may_sample(self, batch_size: int) -> bool:
         """Return whether a batch can be sampled now without waiting for inserts."""
-        return self._draws.may_sample(batch_size)
+        return self.group.may_sample(batch_size)
 
     @property
     def who_waits(self) -> str:
         """``"learner"``, ``"actors"`` or ``"nobody"``: whom the rate limiter holds back."""
-        return self.limiter.who_waits(len(self))
+        return self.group.limiter.who_waits(len(self))
 
     # Shards
 
     def __repr__(self) -> str:
         def details() -> Iterator[str]:
             yield f"{len(self):,} of {self.capacity:,} transitions"
-            yield format_bytes(self.nbytes)
             yield f"stack {self.stack}"
             yield plural(self.num_envs, "environment")
             yield plural(self.num_shards, "shard")
@@ -344,17 +309,32 @@ class ShardedReplay(ChunkedSteps, Closing):
         return one_line(self, details)
 
     def __len__(self) -> int:
-        """Return the number of transitions that the shards reported last."""
-        return self.group.transitions
+        """Return the number of transitions in the last answers of the shards."""
+        return self.group.size
 
     @property
     def nbytes(self) -> int:
-        """Number of bytes in RAM of all shards' memories, as they reported last."""
-        return self.group.nbytes
+        """Number of bytes in RAM of the memories of all shards that answer."""
+        return sum(report.nbytes for report in self._reports())
 
     def report(self) -> MemoryReport:
-        """Return the sum of the reports of all shards that answer."""
-        return self.group.memory_report(self.capacity)
+        """Return the sum of the reports of all shards that answer, and count the priorities that they ignored.
+
+        Raises:
+            ActorLostError: none answers.
+        """
+        reports = self._reports()
+        if not reports:
+            raise ActorLostError("no shard answers: their memories cannot be reported; try again when they are back")
+        sums: dict[str, Any] = {name: sum(getattr(one, name) for one in reports) for name in NUMBERS_OF_A_REPORT}
+        sums |= {name: _sum_by_key(getattr(one, name) for one in reports) for name in TABLES_OF_A_REPORT}
+        return replace(reports[0], capacity=self.capacity, max_bytes=None, share_used=0.0, **sums)
+
+    def _reports(self) -> list[MemoryReport]:
+        answers = self.group.call_all("report")
+        with self.group.lock:
+            self.counts.ignored_updates += sum(ignored for _, ignored in answers)
+        return [report for report, _ in answers]
 
     # Saving
 
@@ -372,11 +352,11 @@ class ShardedReplay(ChunkedSteps, Closing):
             ActorLostError: a shard is lost; the previous generation stays.
         """
         folder = folder_path("path", path).resolve()
-        self._updates.send_all()
-        saved = self.group.call_each("save", lambda number: (shard_folder(folder, number), True))
+        self.group.send_updates()
+        saved = self.group.call_each("save", lambda number: (shard_folder(folder, number),))
         with self.group.lock:
-            for number, (_, report) in enumerate(saved):
-                self.group.record(number, report)  # the counts are those of the saved steps
+            for number, (_, answer) in enumerate(saved):
+                self.group.record(number, answer)  # the counts are those of the saved steps
             state = {"counts": vars(self.counts).copy(), "generator": self._generator.bit_generator.state}
         generation = write_generation(folder, [generation for generation, _ in saved], state)
         if not keep_previous:
@@ -386,9 +366,9 @@ class ShardedReplay(ChunkedSteps, Closing):
     def prune(self, path: str | Path, generation: int) -> None:
         """Delete the generations before ``generation`` from the folder ``path``."""
         folder = folder_path("path", path).resolve()
-        saved = read_generation(folder, generation, self.num_shards)
-        self.group.call_each("prune", lambda number: saved.of_shard(folder, number))
-        prune_before(folder, generation)
+        of_shards, _ = read_generation(folder, generation, self.num_shards)
+        self.group.call_each("prune", lambda number: of_shards[number])
+        _remove_manifests(folder, [number for number in generations(folder) if number < generation])
 
     def close(self) -> None:
         """Flush the shards and end them."""
@@ -404,9 +384,83 @@ def _derive_seed(seed: int | None, number: int) -> int | None:
     return int(np.random.SeedSequence(seed, spawn_key=(number - 1,)).generate_state(1, np.uint32)[0])
 
 
-def _make_generator(seed: int | None, state: Any) -> ForkedGenerator:
-    """Return a generator for the draws over shards, in a saved ``state`` if there is one."""
-    generator = ForkedGenerator(None if seed is None else [seed, 1])
-    if state is not None:
-        generator.bit_generator.state = state
-    return generator
+def _sum_by_key(tables: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for table in tables:
+        total.update(table)
+    return dict(total)
+
+
+def shard_folder(folder: Path, number: int) -> Path:
+    """Return the folder of a shard's memory; raise ``DamagedDataError`` if a link or a file has its name."""
+    path = folder / f"shard-{number}"
+    DISK.is_folder(path)
+    return path
+
+
+def write_generation(folder: Path, of_shards: list[int], state: dict[str, Any]) -> int:
+    """Write the next generation and return its number; ``state``: of the replay, as values for JSON."""
+    DISK.make_folder(folder)
+    number = ManifestNames.read(folder).next_generation
+    write_manifest(folder, KIND, VERSION, {"shards": of_shards, "state": state}, generation=number)
+    return number
+
+
+def read_generation(
+    folder: Path, generation: int, num_shards: int | None = None
+) -> tuple[list[tuple[Path, int]], dict[str, Any]]:
+    """Return folder and generation of each shard, and the state; raises ``FileNotFoundError`` if it is not there.
+
+    Raises:
+        IncompatibleError: it has another number of shards than ``num_shards``.
+        DamagedDataError: a shard is missing, or its folder is a link.
+    """
+    content = read_manifest(folder, KIND, VERSION, generation=generation)
+    check_fields(content, {"shards": COUNTS, "state": {}}, str(manifest_path(folder, generation)))
+    of_shards = [(shard_folder(folder, number), of_shard) for number, of_shard in enumerate(content["shards"])]
+    for shard, _ in of_shards:
+        if not DISK.is_folder(shard):
+            raise DamagedDataError(f"{shard}: the folder of a shard is missing; load an older save")
+    if num_shards not in (None, len(of_shards)):
+        raise IncompatibleError(
+            f"{folder} has the save of a replay with {plural(len(of_shards), 'shard')}: this one has {num_shards}; "
+            "give the same number"
+        )
+    return of_shards, content["state"]
+
+
+def is_sharded(folder: Path) -> bool:
+    """Return whether ``folder`` has the memory of a ``ShardedReplay``."""
+    return DISK.is_folder(shard_folder(folder, 0))
+
+
+def memory_folders(folder: Path) -> list[Path]:
+    """Return the folders of all shards if ``folder`` has the memory of a ``ShardedReplay``, otherwise ``folder``."""
+    shards = (shard_folder(folder, number) for number in itertools.count())
+    return list(itertools.takewhile(DISK.is_folder, shards)) or [folder]
+
+
+def keep_only(folder: Path, generation: int) -> None:
+    """Delete all generations of a memory but ``generation``; of a replay, also those of its shards."""
+    if is_sharded(folder):
+        for of_shard in read_generation(folder, generation)[0]:
+            keep_only_in_store(*of_shard)
+        _remove_manifests(folder, [number for number in generations(folder) if number != generation])
+    else:
+        keep_only_in_store(folder, generation)
+
+
+def start_over(folder: Path, *, keeps_pinned: bool) -> None:
+    """Delete all generations of a memory, of a replay and of its shards; raises as ``start_over`` of a store."""
+    for one in memory_folders(folder):
+        start_over_in_store(one, keeps_pinned=keeps_pinned)
+    if is_sharded(folder):
+        _remove_manifests(folder, generations(folder))
+
+
+def _remove_manifests(folder: Path, numbers: list[int]) -> None:
+    """Delete these manifests, except those that framestow did not write or that are damaged."""
+    for number in numbers:
+        with contextlib.suppress(DamagedDataError, IncompatibleError):
+            read_manifest(folder, KIND, VERSION, generation=number)
+            DISK.remove(manifest_path(folder, number))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from framestow.checks import whole_number
 from framestow.distributed.ray import START_S, ActorPlacement, Calls, RayCalls, start_actors
-from framestow.distributed.shard import Priorities
-from framestow.distributed.writer import ShardWriter, WriterCounts
+from framestow.distributed.writer import Priorities, ShardWriter, WriterCounts
 from framestow.errors import ActorLostError, InvalidSettingsError
 from framestow.interface import Closing, one_line, plural
 
@@ -67,8 +66,8 @@ class RolloutReport:
 
     actor: int
     steps: int  # of all its environments
-    games: list[FinishedGame]  # env_id counts from 0 within the actor
-    lost: dict[int, str]  # environments whose episode was lost, with the reason
+    games: list[FinishedGame]  # env_id is that of the replay
+    lost: dict[int, str]  # environments of the replay whose episode was lost, with the reason
     counts: WriterCounts  # since the actor was started
 
 
@@ -105,7 +104,7 @@ class RolloutActor:
             self._version = version
         games: list[FinishedGame] = []
         lost: dict[int, str] = {}
-        before = self._writer.counts.appended
+        first_env, before = self._number * self._writer.num_envs, self._writer.counts.appended
         try:
             if self._observations is None:
                 self._observations = self._env.reset(seed=self._env_seed)[0]
@@ -115,8 +114,8 @@ class RolloutActor:
                 if step.chosen is not None and step.best is not None:
                     self._writer.set_values(step.chosen, step.best)
                 self._observations, _, _, _, infos = self._env.step(step.actions)
-                games += finished_games(infos)
-                lost |= lost_episodes(infos)
+                games += [game._replace(env_id=first_env + game.env_id) for game in finished_games(infos)]
+                lost |= {first_env + env_id: why for env_id, why in lost_episodes(infos).items()}
         except BaseException:
             self._observations = None  # after an error, such as of a shard that does not come back, new episodes begin
             raise
@@ -138,17 +137,6 @@ StartRollouts = Callable[[Sequence[RolloutSettings]], Calls]
 def start_ray_rollouts(settings: Sequence[RolloutSettings], placement: ActorPlacement | None = None) -> RayCalls:
     """Start a Ray actor for each rollout, spread over the nodes."""
     return start_actors(RolloutActor, settings, placement)
-
-
-@dataclass
-class RolloutCounts:
-    """What all actors did."""
-
-    steps: int = 0  # of all environments
-    games: int = 0
-    lost_actors: int = 0  # calls that ended with the death of an actor
-    weights: int = 0  # versions
-    writers: dict[int, WriterCounts] = field(default_factory=dict)  # by actor, since its last start
 
 
 class Rollouts(Closing):
@@ -194,26 +182,21 @@ class Rollouts(Closing):
                 "a number that divides them, or build the replay with another num_envs"
             )
         self._replay, self._steps, self._silent_s = replay, steps_per_call, silent_s
+        self.envs_per_actor = envs
+        writers = [replay.writer(self.env_ids(number), priority=priority) for number in range(num_actors)]
         settings = [
-            RolloutSettings(
-                number,
-                make_env,
-                make_policy,
-                replay.writer(range(number * envs, (number + 1) * envs), priority=priority),
-                seed,
-                reward_limit,
-            )
-            for number in range(num_actors)
+            RolloutSettings(number, make_env, make_policy, writer, seed, reward_limit)
+            for number, writer in enumerate(writers)
         ]
-        self.envs_per_actor, self.counts = envs, RolloutCounts()
         # Calls to the actors.
         self.calls = (start or start_ray_rollouts)(settings)
+        self.num_lost = 0
+        """Number of calls to actors that ended with the death of the actor."""
         # By actor: its call and the time since when it may be silent, by ``time.monotonic``.
         self._in_flight: dict[int, tuple[Any, float]] = {}
         self._has_answered: set[int] = set()  # actors since their last start
-        # The newest weights as ``Calls.share`` returned them; ``counts.weights`` is their version.
-        self._weights: Any = None
-        self.set_weights(weights)
+        # The newest weights as ``Calls.share`` returned them, and their version.
+        self._weights, self._version = self.calls.share(weights), 0
 
     def __repr__(self) -> str:
         def details() -> Iterator[str]:
@@ -223,6 +206,10 @@ class Rollouts(Closing):
 
         return one_line(self, details)
 
+    def env_ids(self, actor: int) -> range:
+        """Return the environments of the replay that an actor plays."""
+        return range(actor * self.envs_per_actor, (actor + 1) * self.envs_per_actor)
+
     @property
     def num_playing(self) -> int:
         """Number of actors that have answered since their last start."""
@@ -230,8 +217,7 @@ class Rollouts(Closing):
 
     def set_weights(self, weights: Any) -> None:
         """Give the policies new weights; each actor loads them with its next call."""
-        self._weights = self.calls.share(weights)
-        self.counts.weights += 1
+        self._weights, self._version = self.calls.share(weights), self._version + 1
 
     def poll(self, timeout_s: float = 0.0) -> tuple[list[RolloutReport], list[int]]:
         """Return the reports that arrived, after waiting for the first, and the lost actors; submit the next calls.
@@ -241,7 +227,8 @@ class Rollouts(Closing):
         if self._replay.who_waits != "actors":
             for number in range(self.calls.num_objects):
                 if number not in self._in_flight:
-                    self._in_flight[number] = self._run(number), time.monotonic()
+                    handle = self.calls.call(number, "run", self._steps, self._weights, self._version)
+                    self._in_flight[number] = handle, time.monotonic()
         handles = {number: handle for number, (handle, _) in self._in_flight.items()}
         done = {id(handle) for handle in self.calls.wait(list(handles.values()), timeout_s)}
         reports, lost = [], []
@@ -259,20 +246,14 @@ class Rollouts(Closing):
                 self._in_flight[number] = handle, time.monotonic()
         return reports, lost
 
-    def _run(self, number: int) -> Any:
-        return self.calls.call(number, "run", self._steps, self._weights, self.counts.weights)
-
     def _result(self, number: int, handle: Any) -> RolloutReport | None:
         try:
             report: RolloutReport = self.calls.result(handle, self._silent_s)
         except ActorLostError:
-            self.counts.lost_actors += 1
+            self.num_lost += 1
             self._has_answered.discard(number)
             return None
         self._has_answered.add(number)
-        self.counts.steps += report.steps
-        self.counts.games += len(report.games)
-        self.counts.writers[number] = report.counts
         return report
 
     def _is_silent(self, number: int) -> bool:

@@ -38,8 +38,17 @@ from framestow.replay.step_checks import SegmentSteps, Step
 from framestow.storage.files.file_system import DISK, AppendFile, remove_unfinished, write_atomically
 from framestow.storage.frame_storage import FrameStorage
 
-Priorities = Callable[[npt.NDArray[np.float32]], npt.NDArray[np.float32]]  # of n-step TD errors
 ONLY_ENV = np.zeros(1, np.int32)  # the environments of a storage that has one
+EPOCH_BITS = 12  # of a shard's epoch in the index of a batch
+# Fields of a ``Batch`` and of a ``SequenceBatch`` that a shard sends by name.
+BATCH_FIELDS = StepFields._fields
+SEQUENCE_FIELDS = (*BATCH_FIELDS, "is_first", "mask")
+
+Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]
+"""Epochs modulo ``2 ** EPOCH_BITS``, indices and priorities of some transitions."""
+Limit = tuple[int, float]
+"""Number of steps that a shard may have inserted, and before it the epoch that this is for."""
+NO_LIMIT: Limit = (-1, 0.0)
 
 
 class Context(NamedTuple):
@@ -76,30 +85,328 @@ class Chunk:
         return self.first_frame + self.num_frames
 
 
-# What a shard did with a chunk (``Shard.take``).
-STORED, DUPLICATE, GAP, REPLACED = "stored", "duplicate", "gap", "replaced"
-
-
-class ShardReport(NamedTuple):
-    """What a shard reports with each answer."""
-
-    epoch: int  # changes with each restart; 0 at first
-    transitions: int  # that can be sampled
-    mass: float  # sum of what draws are proportional to
-    smallest: float  # mass of one transition, infinity without any
-    inserted: int  # steps since the shard started
-    insert_limit: float  # steps that it may have inserted; writers wait at this number
-    ignored_updates: int  # priorities of evicted transitions
-    duplicates: int  # chunks that were sent twice
-    nbytes: int  # of the memory in RAM
+# What a shard did with a chunk.
+STORED = "stored"  # an open episode of another writer ends as truncated
+DUPLICATE = "duplicate"  # the shard has it already
+GAP = "gap"  # what is before it is missing; it is stored once it comes with its context
+REPLACED = "replaced"  # a later writer feeds the environment
 
 
 class Taken(NamedTuple):
-    """Answer to ``take``."""
+    """Answer to a writer."""
 
     statuses: list[str]  # of each chunk
     open_frames: list[int]  # of each chunk: frames in the open segment of its environment afterwards
-    report: ShardReport
+    inserts_left: float  # steps that the shard may insert
+
+
+class Rows(NamedTuple):
+    """Sampled transitions or sequences of one shard.
+
+    ``frames`` has one array for each array of the space, which ``observation_parts`` of transitions, and
+    ``sequence_part`` of sequences, splits.
+    """
+
+    frames: tuple[npt.NDArray[Any], ...]
+    fields: dict[str, Any]  # the other fields of a ``Batch`` or a ``SequenceBatch``
+    indices: npt.NDArray[np.int64]  # of the shard's memory, of each step; -1 where masked
+    weight: npt.NDArray[np.float32]  # relative to the transition of the shard with the smallest mass
+
+
+class Answer(NamedTuple):
+    """Answer to the replay: what the shard has, as of the draw, and the rows of a draw."""
+
+    epoch: int  # changes with each restart; 0 at first
+    size: int  # transitions that can be sampled
+    mass: float  # sum of what draws are proportional to
+    smallest: float  # mass of one transition, infinity without any
+    inserted: int  # steps since the shard started
+    rows: Rows | None = None  # None if there is none to sample
+
+
+@dataclass(frozen=True)
+class ShardSettings:
+    """What a shard is built from, in any process."""
+
+    memory: MemorySettings
+    seed: int | None  # of the memory's generator
+    priorities: dict[str, Any] | None  # settings of ``Prioritized``; None samples uniformly
+    directory: Path | None = None  # where the memory lives; None keeps it in RAM
+    flush_every: float = 5.0  # seconds between two flushes to the directory
+    saved: tuple[Path, int] | None = None  # folder and generation that the shard starts with
+    insert_limit: float = float("inf")  # after each start, until the replay sets another one
+    threads: int = 1  # that unpack a batch
+
+
+def sampler_settings(sampler: Sampler | None) -> dict[str, Any] | None:
+    """Return the settings of a ``Prioritized``, and ``None`` for ``Uniform``.
+
+    Raises:
+        InvalidSettingsError: other samplers, since their draws are not in proportion to a mass.
+    """
+    if sampler is None or type(sampler) is Uniform:
+        return None
+    if type(sampler) is not Prioritized:
+        raise InvalidSettingsError(
+            f"sampler is a {type(sampler).__name__}: a sharded replay samples by Uniform or Prioritized only; give "
+            "Uniform() or Prioritized()"
+        )
+    return {name: getattr(sampler, name) for name in SETTINGS}
+
+
+class Shard:
+    """A replay memory that takes chunks of steps and gives rows, for one process at a time.
+
+    Arguments:
+        settings: What the shard is built from.
+        num_restarts: 0 for a new shard. A shard that is restarted ignores ``settings.saved``: in a directory it resumes
+            what was flushed there last, in RAM it is empty.
+    """
+
+    def __init__(self, settings: ShardSettings, num_restarts: int = 0) -> None:
+        self._settings = settings
+        # An index of an earlier epoch names no transition of this shard.
+        self._epoch = num_restarts
+        self.memory = self._open_memory(is_restarted=num_restarts > 0)
+        # By environment: the writer that feeds it, and the number of its next frame.
+        self._fed: dict[int, tuple[int, int]] = {}
+        # Since the shard started, and of the updates since the last report.
+        self._inserted = self._ignored = 0
+        # Writers wait once so many steps were inserted; the replay sets it with each draw and question.
+        self._insert_limit = settings.insert_limit
+        # Which chunks the directory has; None for a shard in RAM.
+        self._log: ChunkLog | None = None
+        if settings.directory is not None:
+            newest = self.memory.inner.steps.newest_positions.tolist()
+            self._log = ChunkLog(chunk_log_path(settings.directory), newest)
+            self._fed |= self._log.found
+        self._flushed_at = time.monotonic()
+
+    def _open_memory(self, is_restarted: bool) -> ReplayMemory:
+        settings = self._settings
+        sampler = Uniform() if settings.priorities is None else Prioritized(**settings.priorities)
+        options: dict[str, Any] = {"sampler": sampler, "threads": settings.threads}
+        if settings.saved is not None and not is_restarted:
+            folder, generation = settings.saved
+            if settings.directory is None:
+                return ReplayMemory.load(folder, generation=generation, **options)
+            return ReplayMemory.open(folder, read_only=False, flush_every=None, generation=generation, **options)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*was not closed", RuntimeWarning)  # a killed shard does not close
+            return ReplayMemory(
+                **settings.memory.arguments(),
+                seed=settings.seed,
+                directory=settings.directory,
+                flush_every=None,  # the shard flushes between two chunks
+                **options,
+            )
+
+    # Calls of writers
+
+    def take(self, chunks: Sequence[Chunk]) -> Taken:
+        """Store chunks and return the status of each."""
+        statuses = [self._take(chunk) for chunk in chunks]
+        if self._log is not None and time.monotonic() - self._flushed_at >= self._settings.flush_every:
+            self.flush()
+        length, newest = self.memory.inner.storage.frames_per_segment, self.memory.inner.steps.newest_positions
+        open_frames = [int(newest[chunk.env_id] + 1) % length for chunk in chunks]
+        return Taken(statuses, open_frames, self.inserts_left())
+
+    def _take(self, chunk: Chunk) -> str:
+        env_id = chunk.env_id
+        writer, next_frame = self._fed.get(env_id, (chunk.writer, 0))
+        if chunk.writer < writer:
+            return REPLACED
+        if chunk.writer > writer:
+            next_frame = 0
+        if chunk.first_frame < next_frame:
+            return DUPLICATE
+        # A memory that was reopened has closed its episodes, so even the next chunk may need what is before it.
+        is_open = bool(self.memory.inner.steps.is_open[env_id] or chunk.steps.bits[0] & BEGINS_EPISODE)
+        is_next = chunk.first_frame == next_frame
+        if not (is_next and is_open):
+            if chunk.context is None:
+                return GAP
+            store_context(self.memory.inner, env_id, chunk.context, is_next)
+        store_chunk(self.memory, chunk)
+        self._fed[env_id] = chunk.writer, chunk.next_frame
+        self._inserted += chunk.steps.num_steps
+        if self._log is not None:
+            newest = int(self.memory.inner.steps.newest_positions[env_id])
+            self._log.append(env_id, chunk.writer, chunk.next_frame, newest)
+        return STORED
+
+    def inserts_left(self) -> float:
+        """Return how many steps may be inserted; 0 or less means that writers wait."""
+        return self._insert_limit - self._inserted
+
+    # Calls of the replay
+
+    def answer(self, limit: Limit = NO_LIMIT, rows: Rows | None = None) -> Answer:
+        """Take over ``limit`` if it is for this epoch, and return what the shard has."""
+        if limit[0] == self._epoch:
+            self._insert_limit = limit[1]
+        mass = self.memory.inner.parts.notified_sampler.total_mass()
+        assert mass is not None, "sampler_settings takes only samplers with a mass"
+        return Answer(self._epoch, len(self.memory), *mass, self._inserted, rows)
+
+    def sample(
+        self,
+        num_rows: int,
+        limit: Limit = NO_LIMIT,
+        updates: Sequence[Updates] = (),
+        num_draws: int = 0,
+        shape: SequenceShape | None = None,
+    ) -> Answer:
+        """Update priorities, then sample ``num_rows`` rows.
+
+        Arguments:
+            num_rows: Number of rows.
+            limit: As in ``answer``.
+            updates: Priorities to update first.
+            num_draws: Number of batches that the whole replay has given, which β follows.
+            shape: Of sequences, whose start is drawn; ``None`` samples transitions.
+        """
+        self.update(updates)
+        sampler, memory = self.memory.sampler, self.memory
+        if isinstance(sampler, Prioritized):
+            sampler.num_draws = num_draws
+        pending: PendingFrames[Any]
+        try:
+            if shape is None:
+                pending = memory.draw_ahead(num_rows)
+            else:
+                pending = memory.inner.sequences.draw_ahead(num_rows, shape)
+        except NothingToSampleError:
+            return self.answer(limit)
+        batch = pending.read()
+        names = BATCH_FIELDS if shape is None else SEQUENCE_FIELDS
+        fields = {name: getattr(batch, name) for name in names}
+        return self.answer(limit, Rows(pending.frames, fields, batch.index, batch.weight))
+
+    def update(self, updates: Sequence[Updates]) -> None:
+        """Update priorities; those of evicted transitions, and of another epoch, are ignored and counted."""
+        for epochs, indices, priorities in updates:
+            is_known = (epochs == self._epoch % 2**EPOCH_BITS) & self.memory.inner.steps.is_sampleable(indices)
+            self._ignored += int(np.count_nonzero(~is_known))
+            self.memory.update_priorities(indices[is_known], priorities[is_known])
+
+    def report(self) -> tuple[MemoryReport, int]:
+        """Return the report of the memory, and the number of updates that were ignored since the last report."""
+        ignored, self._ignored = self._ignored, 0
+        return self.memory.report(), ignored
+
+    def read_all(self) -> Batch:
+        """Return all transitions, for tests."""
+        return self.memory.get(self.memory.sampleable_indices())
+
+    def flush(self) -> None:
+        """Write everything to the directory, if there is one."""
+        if self._log is not None:
+            self.memory.flush()
+            self._log.shorten()
+        self._flushed_at = time.monotonic()
+
+    def save(self, path: Path) -> tuple[int, Answer]:
+        """Save the memory to the folder ``path``, beside older generations; return the generation and what it has."""
+        return self.memory.save(path, keep_previous=True), self.answer()
+
+    def prune(self, path: Path, generation: int) -> None:
+        """Delete the generations before ``generation`` from the folder ``path``."""
+        self.memory.prune(path, generation)
+
+    def close(self) -> None:
+        """Flush and close the memory."""
+        self.memory.close()
+        if self._log is not None:
+            self._log.close()
+
+
+def store_chunk(memory: ReplayMemory, chunk: Chunk) -> None:
+    """Store the steps of a chunk: its packed segment as it is, where the memory takes one, or frame by frame.
+
+    Raises:
+        DamagedDataError: other bytes than a writer packed.
+        InvalidStepError: steps that break a rule of ``append``, or that go on with an episode that is not open.
+    """
+    inner, env_id = memory.inner, chunk.env_id
+    first = int(inner.steps.newest_positions[env_id]) + 1
+    if chunk.num_frames == inner.storage.frames_per_segment and inner.takes_segments(env_id):
+        inner.append_segment(env_id, chunk.segments[0], chunk.steps)
+    else:
+        _append_frames(inner, chunk)
+    if chunk.priorities is not None:
+        is_step = np.flatnonzero((chunk.steps.bits & BEGINS_EPISODE) == 0)
+        known = np.flatnonzero(np.isfinite(chunk.priorities))
+        memory.update_priorities(_find_indices(inner, env_id, first + is_step[known] - 1), chunk.priorities[known])
+
+
+def store_context(inner: InnerMemory, env_id: int, context: Context, is_next: bool) -> None:
+    """Store the observation before a chunk; after a lost step if steps are missing, or the episode's beginning.
+
+    ``is_next``: whether the memory has all steps before the chunk.
+    """
+    env_ids = np.array([env_id], np.int32)
+    if not (is_next and context.begins):
+        _store_lost_step(inner, context.observation, env_ids)
+    if context.begins:
+        begin_episodes(inner, context.observation, env_ids)
+
+
+def _store_lost_step(inner: InnerMemory, observation: Any, env_ids: npt.NDArray[np.int32]) -> None:
+    """Begin an episode with a step that cannot be sampled, and that no return and no sequence crosses."""
+    begin_episodes(inner, observation, env_ids)
+    first = inner.steps.newest_positions[env_ids]
+    space, fields = inner.settings.action, inner.settings.extras.extras
+    action = np.resize(space.low or 0, (1, *space.shape)).astype(space.stored_dtype)
+    extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
+    add_step(inner, observation, Step(env_ids, action, [0.0], [False], [False], observation, extras))
+    with inner.lock:
+        inner.steps.lose_indices(_find_indices(inner, int(env_ids[0]), first))
+
+
+def _find_indices(inner: InnerMemory, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
+    """Return the readable steps that start at these frames, ascending."""
+    return inner.steps.find_steps(np.full(len(positions), env_id, np.int64), positions.astype(np.int64))
+
+
+def _append_frames(inner: InnerMemory, chunk: Chunk) -> None:
+    """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
+    settings, env_ids = inner.settings, np.array([chunk.env_id], np.int32)
+    stacks = _unpack_chunk(settings, chunk)
+    newest = tuple(np.ascontiguousarray(part[:, -1]) for part in stacks)
+    checked = chunk.steps.check_arrays(settings, bool(inner.steps.is_open[chunk.env_id]))
+    for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
+        frames, starts = rows_of(newest, index), NO_RUN
+        if bits & (BEGINS_EPISODE | BORDER):
+            starts = RunStarts.of_stacks(list(rows_of(stacks, index)), settings.stack_padding)
+        if step is None:
+            inner.start_episodes(frames, env_ids, starts)
+        else:
+            observed = settings.frame.flatten(settings.frame.rebuild(frames))
+            inner.store_step(step._replace(env_ids=env_ids, frames=observed), starts)
+
+
+def _unpack_chunk(settings: MemorySettings, chunk: Chunk) -> Frames:
+    """Return the frames of a chunk, ``(num_frames, depth, *frame)`` of each array.
+
+    Each has the older frames that it would have if an episode or a run began with it.
+
+    Raises:
+        DamagedDataError: other bytes than a writer packed.
+    """
+    num, spec, depths = chunk.num_frames, settings.frame, settings.layout.depths
+    storage = FrameStorage(spec, 1, frames_per_segment=num, depths=depths)
+    for track, segment in enumerate(chunk.segments):
+        storage.restore(track, 0, segment)
+        if storage.next_position(track) != num:
+            raise DamagedDataError(
+                f"a segment has {storage.next_position(track)} frames: its chunk has {num}; send the chunk again"
+            )
+    stacks = tuple(part.empty(num, depth) for part, depth in zip(spec.frame_specs, depths, strict=True))
+    env_ids, counts = np.zeros(num, np.int32), np.ones(num, np.int32)
+    storage.windows(env_ids, np.arange(num), counts, stacks, settings.stack_padding)
+    return stacks
 
 
 # Of a chunk: env_id, writer, number of the frame after it, position of its newest frame in the memory.
@@ -164,338 +471,6 @@ class ChunkLog(Closing):
     def close(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def store_chunk(memory: ReplayMemory, chunk: Chunk) -> None:
-    """Store the steps of a chunk: its packed segment as it is, where the memory takes one, or frame by frame.
-
-    Raises:
-        DamagedDataError: other bytes than a writer packed.
-        InvalidStepError: steps that break a rule of ``append``, or that go on with an episode that is not open.
-    """
-    inner, env_id = memory.inner, chunk.env_id
-    first = int(inner.steps.newest_positions[env_id]) + 1
-    if chunk.num_frames == inner.storage.frames_per_segment and inner.takes_segments(env_id):
-        inner.append_segment(env_id, chunk.segments[0], chunk.steps)
-    else:
-        _append_frames(inner, chunk)
-    if chunk.priorities is not None:
-        is_step = np.flatnonzero((chunk.steps.bits & BEGINS_EPISODE) == 0)
-        known = np.flatnonzero(np.isfinite(chunk.priorities))
-        memory.update_priorities(_find_indices(inner, env_id, first + is_step[known] - 1), chunk.priorities[known])
-
-
-def store_context(memory: ReplayMemory, env_id: int, context: Context, is_next: bool) -> None:
-    """Store the observation before a chunk; after a lost step if steps are missing, or the episode's beginning.
-
-    ``is_next``: whether the memory has all steps before the chunk.
-    """
-    env_ids = np.array([env_id], np.int32)
-    if not (is_next and context.begins):
-        _store_lost_step(memory.inner, context.observation, env_ids)
-    if context.begins:
-        begin_episodes(memory.inner, context.observation, env_ids)
-
-
-def _store_lost_step(inner: InnerMemory, observation: Any, env_ids: npt.NDArray[np.int32]) -> None:
-    """Begin an episode with a step that cannot be sampled, and that no return and no sequence crosses."""
-    begin_episodes(inner, observation, env_ids)
-    first = inner.steps.newest_positions[env_ids]
-    space, fields = inner.settings.action, inner.settings.extras.extras
-    action = np.resize(space.low or 0, (1, *space.shape)).astype(space.stored_dtype)
-    extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
-    add_step(inner, observation, Step(env_ids, action, [0.0], [False], [False], observation, extras))
-    with inner.lock:
-        inner.steps.lose_indices(_find_indices(inner, int(env_ids[0]), first))
-
-
-def _find_indices(inner: InnerMemory, env_id: int, positions: npt.NDArray[np.intp]) -> npt.NDArray[np.int64]:
-    """Return the readable steps that start at these frames, ascending."""
-    return inner.steps.find_steps(np.full(len(positions), env_id, np.int64), positions.astype(np.int64))
-
-
-def _append_frames(inner: InnerMemory, chunk: Chunk) -> None:
-    """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
-    settings, env_ids = inner.settings, np.array([chunk.env_id], np.int32)
-    arrays, stacks = _unpack_chunk(settings, chunk)
-    checked = chunk.steps.check_arrays(settings, bool(inner.steps.is_open[chunk.env_id]))
-    num_begun = 0
-    for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
-        frames, starts = rows_of(arrays, index), NO_RUN
-        if bits & (BEGINS_EPISODE | BORDER):
-            starts = RunStarts.of_stacks(list(rows_of(stacks, num_begun)), settings.stack_padding)
-            num_begun += 1
-        if step is None:
-            inner.start_episodes(frames, env_ids, starts)
-        else:
-            observed = settings.frame.flatten(settings.frame.rebuild(frames))
-            inner.store_step(step._replace(env_ids=env_ids, frames=observed), starts)
-
-
-def _unpack_chunk(settings: MemorySettings, chunk: Chunk) -> tuple[Frames, Frames]:
-    """Return the frames of a chunk, and the whole stacks of those frames that begin an episode or a run.
-
-    ``(num_frames, *frame)`` and ``(num_begins, depth, *frame)`` of each array.
-
-    Raises:
-        DamagedDataError: other bytes than a writer packed.
-    """
-    num, spec, depths = chunk.num_frames, settings.frame, settings.layout.depths
-    storage = FrameStorage(spec, 1, frames_per_segment=num, depths=depths)
-    for track, segment in enumerate(chunk.segments):
-        storage.restore(track, 0, segment)
-        if storage.next_position(track) != num:
-            raise DamagedDataError(
-                f"a segment has {storage.next_position(track)} frames: its chunk has {num}; send the chunk again"
-            )
-    whole = tuple(frame.empty(1, num) for frame in spec.frame_specs)
-    storage.windows(ONLY_ENV, np.array([num - 1]), np.array([num], np.int32), whole)
-    begins = np.flatnonzero(chunk.steps.bits & (BEGINS_EPISODE | BORDER))
-    stacks = tuple(part.empty(len(begins), depth) for part, depth in zip(spec.frame_specs, depths, strict=True))
-    if begins.size:
-        env_ids, counts = np.zeros(len(begins), np.int32), np.ones(len(begins), np.int32)
-        storage.windows(env_ids, begins, counts, stacks, settings.stack_padding)
-    return tuple(part[0] for part in whole), stacks
-
-
-# Fields of a ``Batch`` and of a ``SequenceBatch`` that a shard sends by name.
-BATCH_FIELDS = StepFields._fields
-SEQUENCE_FIELDS = (*BATCH_FIELDS, "is_first", "mask")
-NO_WRITER = -1
-EPOCH_BITS = 12  # of a shard's epoch in the index of a batch
-# Epochs modulo 2 ** EPOCH_BITS, indices and priorities of some transitions.
-Updates = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.floating[Any]]]
-
-
-class Rows(NamedTuple):
-    """Sampled transitions or sequences of one shard, and its report as of the draw.
-
-    ``frames`` has one array for each array of the space, which ``observation_parts`` of transitions, and
-    ``sequence_part`` of sequences, splits.
-    """
-
-    report: ShardReport
-    frames: tuple[npt.NDArray[Any], ...]
-    fields: dict[str, Any]  # the other fields of a ``Batch`` or a ``SequenceBatch``
-    indices: npt.NDArray[np.int64]  # of the shard's memory, of each step; -1 where masked
-    weight: npt.NDArray[np.float32]  # relative to the transition of the shard with the smallest mass
-
-
-@dataclass(frozen=True)
-class ShardSettings:
-    """What a shard is built from, in any process."""
-
-    memory: MemorySettings
-    seed: int | None  # of the memory's generator
-    priorities: dict[str, Any] | None  # settings of ``Prioritized``; None samples uniformly
-    directory: Path | None = None  # where the memory lives; None keeps it in RAM
-    flush_every: float = 5.0  # seconds between two flushes to the directory
-    saved: tuple[Path, int] | None = None  # folder and generation that the shard starts with
-    insert_limit: float = float("inf")  # after each start, until the replay sets another one
-    threads: int = 1  # that unpack a batch
-
-    def sampler(self) -> Sampler:
-        """Return a new sampler."""
-        return Uniform() if self.priorities is None else Prioritized(**self.priorities)
-
-
-def sampler_settings(sampler: Sampler | None) -> dict[str, Any] | None:
-    """Return the settings of a ``Prioritized``, and ``None`` for ``Uniform``.
-
-    Raises:
-        InvalidSettingsError: other samplers, since their draws are not in proportion to a mass.
-    """
-    if sampler is None or type(sampler) is Uniform:
-        return None
-    if type(sampler) is not Prioritized:
-        raise InvalidSettingsError(
-            f"sampler is a {type(sampler).__name__}: a sharded replay samples by Uniform or Prioritized only; give "
-            "Uniform() or Prioritized()"
-        )
-    return {name: getattr(sampler, name) for name in SETTINGS}
-
-
-class Shard:
-    """A replay memory that takes chunks of steps and gives rows, for one process at a time.
-
-    Arguments:
-        settings: What the shard is built from.
-        num_restarts: 0 for a new shard. A shard that is restarted ignores ``settings.saved``: in a directory it resumes
-            what was flushed there last, in RAM it is empty.
-    """
-
-    def __init__(self, settings: ShardSettings, num_restarts: int = 0) -> None:
-        self._settings = settings
-        # An index of an earlier epoch names no transition of this shard.
-        self._epoch = num_restarts
-        self.memory = self._open_memory(is_restarted=num_restarts > 0)
-        # By environment: the writer that feeds it, and the number of its next frame. NO_WRITER before its first chunk.
-        self._fed: dict[int, tuple[int, int]] = {}
-        # Counts of the report, since the shard started.
-        self._inserted = self._ignored = self._duplicates = 0
-        # Writers wait once so many steps were inserted; the replay sets it with each draw and report.
-        self._insert_limit = settings.insert_limit
-        # Which chunks the directory has; None for a shard in RAM.
-        self._log: ChunkLog | None = None
-        if settings.directory is not None:
-            newest = self.memory.inner.steps.newest_positions.tolist()
-            self._log = ChunkLog(chunk_log_path(settings.directory), newest)
-            self._fed |= self._log.found
-        self._flushed_at = time.monotonic()
-
-    def _open_memory(self, is_restarted: bool) -> ReplayMemory:
-        settings, sampler = self._settings, self._settings.sampler()
-        if settings.saved is not None and not is_restarted:
-            folder, generation = settings.saved
-            options: dict[str, Any] = {"generation": generation, "sampler": sampler, "threads": settings.threads}
-            if settings.directory is not None:
-                return ReplayMemory.open(folder, read_only=False, flush_every=None, **options)
-            return ReplayMemory.load(folder, **options)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*was not closed", RuntimeWarning)  # a killed shard does not close
-            return ReplayMemory(
-                **settings.memory.arguments(),
-                sampler=sampler,
-                seed=settings.seed,
-                threads=settings.threads,
-                directory=settings.directory,
-                flush_every=None,  # the shard flushes between two chunks
-            )
-
-    def take(self, chunks: Sequence[Chunk]) -> Taken:
-        """Store chunks and return the status of each.
-
-        =============  ====================================================================
-        ``stored``     stored; an open episode of another writer ends as truncated
-        ``duplicate``  the shard has it already; nothing is stored
-        ``gap``        what is before it is missing; nothing is stored until it comes with its ``context``
-        ``replaced``   a later writer feeds the environment; nothing is stored
-        =============  ====================================================================
-        """
-        statuses = [self._take(chunk) for chunk in chunks]
-        if self._log is not None and time.monotonic() - self._flushed_at >= self._settings.flush_every:
-            self.flush()
-        length, newest = self.memory.inner.storage.frames_per_segment, self.memory.inner.steps.newest_positions
-        open_frames = [int(newest[chunk.env_id] + 1) % length for chunk in chunks]
-        return Taken(statuses, open_frames, self.report())
-
-    def _take(self, chunk: Chunk) -> str:
-        env_id = chunk.env_id
-        writer, next_frame = self._fed.get(env_id, (NO_WRITER, 0))
-        if chunk.writer < writer:
-            return REPLACED
-        if chunk.writer > writer:
-            next_frame = 0
-        if chunk.first_frame < next_frame:
-            self._duplicates += 1
-            return DUPLICATE
-        # A memory that was reopened has closed its episodes, so even the next chunk may need what is before it.
-        is_open = bool(self.memory.inner.steps.is_open[env_id] or chunk.steps.bits[0] & BEGINS_EPISODE)
-        is_next = chunk.first_frame == next_frame
-        if not (is_next and is_open):
-            if chunk.context is None:
-                return GAP
-            store_context(self.memory, env_id, chunk.context, is_next)
-        store_chunk(self.memory, chunk)
-        self._fed[env_id] = chunk.writer, chunk.next_frame
-        self._inserted += chunk.steps.num_steps
-        if self._log is not None:
-            newest = int(self.memory.inner.steps.newest_positions[env_id])
-            self._log.append(env_id, chunk.writer, chunk.next_frame, newest)
-        return STORED
-
-    def sample(
-        self,
-        num_rows: int,
-        epoch: int = 0,
-        updates: Sequence[Updates] = (),
-        num_draws: int = 0,
-        insert_limit: float = float("inf"),
-        shape: SequenceShape | None = None,
-    ) -> Rows | ShardReport:
-        """Update priorities, then sample ``num_rows`` rows; return the report alone if there is none to sample.
-
-        Arguments:
-            num_rows: Number of rows.
-            epoch: The epoch that ``insert_limit`` is for; in another one the shard ignores it.
-            updates: Priorities to update first.
-            num_draws: Number of batches that the whole replay has given, which β follows.
-            insert_limit: Number of steps that the shard may have inserted, as in ``report``.
-            shape: Of sequences, whose start is drawn; ``None`` samples transitions.
-        """
-        self.update(updates)
-        if epoch == self._epoch:
-            self._insert_limit = insert_limit
-        sampler = self.memory.sampler
-        if isinstance(sampler, Prioritized):
-            sampler.num_draws = num_draws
-        try:
-            pending: PendingFrames[Any] = (
-                self.memory.draw_ahead(num_rows)
-                if shape is None
-                else self.memory.draw_sequences_ahead(
-                    num_rows, shape.length, overlap=shape.overlap, burn_in=shape.burn_in, borders=shape.borders
-                )
-            )
-        except NothingToSampleError:
-            return self.report()
-        batch = pending.read()
-        names = BATCH_FIELDS if shape is None else SEQUENCE_FIELDS
-        fields = {name: getattr(batch, name) for name in names}
-        return Rows(self.report(), pending.frames, fields, batch.index, batch.weight)
-
-    def update(self, updates: Sequence[Updates]) -> None:
-        """Update priorities; those of evicted transitions, and of another epoch, are ignored and counted."""
-        for epochs, indices, priorities in updates:
-            is_known = (epochs == self._epoch % 2**EPOCH_BITS) & self.memory.inner.steps.is_sampleable(indices)
-            self._ignored += int(np.count_nonzero(~is_known))
-            self.memory.update_priorities(indices[is_known], priorities[is_known])
-
-    def report(self, epoch: int = -1, insert_limit: float = 0.0) -> ShardReport:
-        """Return what the shard has now. If ``epoch`` is its own, it takes over ``insert_limit`` first."""
-        if epoch == self._epoch:
-            self._insert_limit = insert_limit
-        mass = self.memory.inner.parts.notified_sampler.total_mass()
-        assert mass is not None, "sampler_settings takes only samplers with a mass"
-        return ShardReport(
-            self._epoch,
-            len(self.memory),
-            *mass,
-            self._inserted,
-            self._insert_limit,
-            self._ignored,
-            self._duplicates,
-            self.memory.nbytes,
-        )
-
-    def memory_report(self) -> MemoryReport:
-        """Return the report of the shard's memory."""
-        return self.memory.report()
-
-    def read_all(self) -> Batch:
-        """Return all transitions, for tests."""
-        return self.memory.get(self.memory.sampleable_indices())
-
-    def flush(self) -> None:
-        """Write everything to the directory, if there is one."""
-        if self._log is not None:
-            self.memory.flush()
-            self._log.shorten()
-        self._flushed_at = time.monotonic()
-
-    def save(self, path: Path, keep_previous: bool) -> tuple[int, ShardReport]:
-        """Save the memory to the folder ``path``; return the generation and what it has."""
-        return self.memory.save(path, keep_previous=keep_previous), self.report()
-
-    def prune(self, path: Path, generation: int) -> None:
-        """Delete the generations before ``generation`` from the folder ``path``."""
-        self.memory.prune(path, generation)
-
-    def close(self) -> None:
-        """Flush and close the memory."""
-        self.memory.close()
-        if self._log is not None:
-            self._log.close()
 
 
 StartShards = Callable[[Sequence[ShardSettings]], Calls]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
-from framestow.checks import whole_number
 from framestow.distributed.ray import START_S, Calls
-from framestow.distributed.shard import GAP, ONLY_ENV, REPLACED, STORED, Chunk, Context, Priorities, ShardReport, Taken
-from framestow.errors import ActorLostError, InvalidSettingsError, InvalidStepError
+from framestow.distributed.shard import GAP, ONLY_ENV, REPLACED, STORED, Chunk, Context, Taken
+from framestow.errors import ActorLostError, InvalidStepError
 from framestow.frames.observation_spec import Frames
 from framestow.frames.stacking import BY_SETTING, FrameStacker
 from framestow.interface import HidesNames, one_line, plural
@@ -34,116 +33,8 @@ from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.step_checks import SegmentSteps, Step, check_env_ids, check_frames, check_step
 from framestow.storage.frame_storage import FrameStorage
 
-
-class OpenChunk:
-    """The frames and steps of one environment since its last chunk. Frames are packed as they come.
-
-    Arguments:
-        settings: Of the shard's memory.
-        priority: Gives the initial priorities; ``None`` gives none.
-    """
-
-    def __init__(self, settings: MemorySettings, priority: Priorities | None) -> None:
-        self._settings, self._priority = settings, priority
-        length = settings.frames_per_segment or 1
-        self._bits = np.zeros(length, np.uint8)  # as in SegmentSteps
-        # Of each step; a frame that begins an episode has none.
-        self._actions = np.zeros((length, *settings.action.shape), settings.action.stored_dtype)
-        self._rewards = np.zeros(length, np.float32)
-        self._extras = {spec.name: np.zeros((length, *spec.shape), spec.dtype) for spec in settings.extras.extras}
-        # Q of the chosen action, and the largest Q; NaN where they are unknown.
-        self._values = np.full((2, length), np.nan, np.float32)
-        self._context: Context | None = None  # of the first chunk
-        self._first_frame = 0
-        self._begin()
-
-    def _begin(self) -> None:
-        settings = self._settings
-        # It packs the frames, as positions 0, 1, … of its only environment.
-        self._frames = FrameStorage(
-            settings.frame, 1, frames_per_segment=settings.frames_per_segment, depths=settings.layout.depths
-        )
-        self.num_frames = self._num_steps = 0
-
-    def is_full(self, offset: int) -> bool:
-        """Return whether the chunk ends where a segment of the shard ends.
-
-        ``offset``: number of frames that the shard's environment had before the first one of this writer.
-        """
-        length = len(self._bits)
-        return (offset + self._first_frame) % length + self.num_frames >= length
-
-    def add_frame(self, frame: Frames, bits: int, start: RunStarts) -> None:
-        """Pack a frame, ``(1, *frame)``; ``start``: the padding of the run that it begins."""
-        self._frames.append(ONLY_ENV, frame, *start)
-        self._bits[self.num_frames] = bits
-        self.num_frames += 1
-
-    def add_step(self, action: Any, reward: Any, values: tuple[float, float], extras: Mapping[str, Any]) -> None:
-        """Copy the step that led to the newest frame."""
-        index = self._num_steps
-        self._actions[index], self._rewards[index], self._values[:, index] = action, reward, values
-        for name, value in extras.items():
-            self._extras[name][index] = value
-        self._num_steps += 1
-
-    def seal(self, env_id: int, writer: int, observation: Any) -> Chunk:
-        """Return the chunk with copies of everything, and begin the next one after ``observation``."""
-        steps = SegmentSteps(
-            self._bits[: self.num_frames].copy(),
-            self._actions[: self._num_steps].copy(),
-            self._rewards[: self._num_steps].copy(),
-            {name: values[: self._num_steps].copy() for name, values in self._extras.items()} or None,
-        )
-        segments = tuple(self._frames.segment(track, 0) for track in range(len(self._settings.frame.frame_specs)))
-        priorities = self._priorities(steps)
-        chunk = Chunk(env_id, writer, self._first_frame, segments, steps, priorities, self._context)
-        self._context = Context(observation, bool(steps.bits[-1] & BEGINS_EPISODE))
-        self._first_frame = chunk.next_frame
-        self._begin()
-        return chunk
-
-    def _priorities(self, steps: SegmentSteps) -> npt.NDArray[np.float32] | None:
-        """Return the priorities of steps by their TD errors; NaN where these are unknown, ``None`` if all are."""
-        chosen, best = self._values[:, : steps.num_steps]
-        if self._priority is None or np.isnan(chosen).all():
-            return None
-        errors = compute_td_errors(steps, chosen, best, self._settings.n_step, self._settings.discount)
-        return self._priority(errors)
-
-
-def compute_td_errors(
-    steps: SegmentSteps,
-    chosen: npt.NDArray[np.float32],
-    best: npt.NDArray[np.float32],
-    n_step: int,
-    discount: float,
-) -> npt.NDArray[np.float32]:
-    """Return the n-step TD error of each step, which is its initial priority (Horgan et al. 2018); NaN if unknown.
-
-    Unknown are those of the last steps of a chunk, whose returns the next chunk completes, and those of a truncated
-    episode.
-
-    Arguments:
-        steps: Of a chunk.
-        chosen: Q of the action of each step.
-        best: Largest Q of each step.
-        n_step: Number of rewards in a return.
-        discount: γ.
-    """
-    ends = steps.bits[steps.bits != BEGINS_EPISODE] & (TERMINATED | TRUNCATED)
-    bootstraps = np.append(best[n_step:], np.full(n_step, np.nan, np.float32))
-    powers = discount ** np.arange(n_step + 1)
-    errors = np.empty(len(ends), np.float32)
-    for step in range(len(ends)):
-        num_rewards, bootstrap = n_step, bootstraps[step]
-        ends_within = np.flatnonzero(ends[step : step + n_step])
-        if ends_within.size:
-            num_rewards = int(ends_within[0]) + 1
-            bootstrap = 0.0 if ends[step + num_rewards - 1] & TERMINATED else np.nan
-        rewards = steps.rewards[step : step + num_rewards]
-        errors[step] = rewards @ powers[: len(rewards)] + powers[num_rewards] * bootstrap - chosen[step]
-    return errors
+Values = npt.NDArray[np.float32]
+Priorities = Callable[[Values], Values]  # of n-step TD errors
 
 
 @dataclass(frozen=True)
@@ -166,95 +57,6 @@ class WriterCounts:
     appended: int = 0  # steps, sent or not
     waited_s: float = 0.0  # for the rate limiter
     blocked_s: float = 0.0  # for a slow or restarting shard
-
-
-class ChunkSender:
-    """Sends chunks in order. Up to ``max_in_flight`` calls are in flight to each shard.
-
-    A chunk is sent again if its call fails, or if its shard refuses it since it lost the chunk before. Then it has its
-    ``context``.
-    """
-
-    def __init__(self, shards: Calls, settings: WriterSettings, counts: WriterCounts) -> None:
-        self._shards, self._settings, self._counts = shards, settings, counts
-        # By shard: the calls without an answer, oldest first, each with its chunks.
-        self._in_flight: dict[int, deque[tuple[Any, list[Chunk]]]] = {s: deque() for s in range(shards.num_objects)}
-        # By shard: its last report, for the rate limiter; a shard is missing before its first answer.
-        self._reports: dict[int, ShardReport] = {}
-        # By shard and env_id there: frames in its segment before the first one of the writer, modulo a segment.
-        self.offsets: dict[tuple[int, int], int] = {}
-
-    def send(self, shard: int, chunks: list[Chunk]) -> None:
-        """Send chunks to a shard, after a wait for the oldest call in flight or for the rate limiter."""
-        while len(self._in_flight[shard]) >= self._settings.max_in_flight:
-            self._receive(shard)
-        self._wait_for_limiter(shard)
-        without_context = [replace(chunk, context=None) for chunk in chunks]
-        self._in_flight[shard].append((self._shards.call(shard, "take", without_context), chunks))
-
-    def finish(self) -> None:
-        """Wait until the shards have stored all chunks."""
-        for shard, in_flight in self._in_flight.items():
-            while in_flight:
-                self._receive(shard)
-
-    def _receive(self, shard: int) -> None:
-        """Wait for the oldest call to ``shard``; send again what it refused or may have lost."""
-        since, in_flight = time.monotonic(), self._in_flight[shard]
-        missing = self._list_missing(shard, *in_flight.popleft())
-        while missing and in_flight:  # later chunks come after these
-            missing += self._list_missing(shard, *in_flight.popleft())
-        self._send_again(shard, missing)
-        self._counts.blocked_s += time.monotonic() - since
-
-    def _list_missing(self, shard: int, handle: Any, chunks: Sequence[Chunk]) -> list[Chunk]:
-        """Wait for the answer to a call; return the chunks that must be sent again."""
-        try:
-            taken: Taken = self._shards.result(handle, self._settings.timeout_s)
-        except ActorLostError:
-            return list(chunks)
-        self._reports[shard] = taken.report
-        for chunk, status, open_frames in zip(chunks, taken.statuses, taken.open_frames, strict=True):
-            if status == REPLACED:
-                raise ActorLostError(
-                    f"environment {chunk.env_id} of shard {shard} has a newer writer: this one was replaced; close it"
-                )
-            if status == STORED:
-                self.offsets[shard, chunk.env_id] = open_frames - chunk.next_frame
-        return [chunk for chunk, status in zip(chunks, taken.statuses, strict=True) if status == GAP]
-
-    def _send_again(self, shard: int, missing: Sequence[Chunk]) -> None:
-        """Send chunks one by one, in order, until the shard has each of them."""
-        give_up_at, pause_s = time.monotonic() + self._settings.give_up_s, 0.05
-        for number, chunk in enumerate(missing):
-            while self._list_missing(shard, self._shards.call(shard, "take", [chunk]), [chunk]):
-                if time.monotonic() > give_up_at:
-                    raise ActorLostError(
-                        f"shard {shard} did not come back within {self._settings.give_up_s:g} s: the steps of "
-                        f"{len(missing) - number} chunks are lost; see why it died, or raise give_up_s"
-                    )
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, 2.0)
-
-    def _wait_for_limiter(self, shard: int) -> None:
-        """Wait while the shard has as many steps as the rate limiter allows, with those that are on their way to it."""
-        since, pause_s = time.monotonic(), 0.01
-        while self._settings.waits_for_limiter and shard in self._reports:
-            report, in_flight = self._reports[shard], self._in_flight[shard]
-            num_sent = sum(chunk.steps.num_steps for _, chunks in in_flight for chunk in chunks)
-            if report.inserted + num_sent < report.insert_limit:
-                break
-            if in_flight:
-                self._receive(shard)
-                continue
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.2)
-            try:
-                handle = self._shards.call(shard, "report")
-                self._reports[shard] = self._shards.result(handle, self._settings.timeout_s)
-            except ActorLostError:
-                break  # the next call waits for the shard
-        self._counts.waited_s += time.monotonic() - since
 
 
 class StepCalls(HidesNames, ABC):
@@ -345,15 +147,12 @@ class ShardWriter(StepCalls):
     _hidden_names = frozenset({"counts", "current_stacks", "look_at", "settings", "start_episodes", "store_step"})
 
     def __init__(self, shards: Calls, settings: WriterSettings) -> None:
-        self._shards, self._writer_settings = shards, settings
+        self._arguments = shards, settings
         # Settings of a shard's memory.
         self.settings = settings.memory
         self.num_envs, self.stack = len(settings.env_ids), self.settings.stack
         self.counts = WriterCounts()
-        self._sender = ChunkSender(shards, settings, self.counts)
-        self._writer = time.time_ns()  # tells this writer apart from earlier ones of the same environments
-        # Of each environment, its shard and its env_id there.
-        self._shard_env_ids = [divmod(env_id, shards.num_objects)[::-1] for env_id in settings.env_ids]
+        self._senders = [_Sender(shards, shard, settings, self.counts) for shard in range(shards.num_objects)]
         # State of the environments as a memory has it, so that ``add`` and ``observations`` work before a chunk is
         # sent.
         layout = self.settings.layout
@@ -363,8 +162,10 @@ class ShardWriter(StepCalls):
             np.arange(self.num_envs, dtype=np.int32),
             np.zeros(self.num_envs, np.bool_),
         )
-        # The one of each environment that is being filled.
-        self._chunks = [OpenChunk(self.settings, settings.priority) for _ in settings.env_ids]
+        writer = time.time_ns()  # tells this writer apart from earlier ones of the same environments
+        # Of each environment, its shard, and the chunk that is being filled.
+        self._shards = [env_id % shards.num_objects for env_id in settings.env_ids]
+        self._chunks = [_OpenChunk(settings, writer, env_id // shards.num_objects) for env_id in settings.env_ids]
         # ``set_values`` of the next step: Q of the chosen actions and largest Q, of all environments.
         self._values = self._unknown_values = np.full((2, self.num_envs), np.nan, np.float32)
 
@@ -374,7 +175,7 @@ class ShardWriter(StepCalls):
         return self
 
     def __reduce__(self) -> Any:
-        return type(self), (self._shards, self._writer_settings)
+        return type(self), self._arguments
 
     def __repr__(self) -> str:
         return one_line(self, lambda: (plural(self.num_envs, "environment"), f"stack {self.stack}"))
@@ -419,8 +220,7 @@ class ShardWriter(StepCalls):
         if pair[0].shape != (self.num_envs,) or pair[1].shape != (self.num_envs,):
             raise InvalidStepError(
                 f"values have shapes {pair[0].shape} and {pair[1].shape}: the writer has "
-                f"{plural(self.num_envs, 'environment')}; "
-                "give one number for each"
+                f"{plural(self.num_envs, 'environment')}; give one number for each"
             )
         self._values = np.stack(pair)
 
@@ -429,94 +229,202 @@ class ShardWriter(StepCalls):
 
     def flush(self) -> None:
         """Send all steps, full chunks or not, and wait until the shards have stored them."""
-        self._send(env for env, chunk in enumerate(self._chunks) if chunk.num_frames)
-        self._sender.finish()
+        self._send([env for env, chunk in enumerate(self._chunks) if chunk.num_frames])
+        for sender in self._senders:
+            sender.finish()
 
     def _send_full(self) -> None:
-        offsets = self._sender.offsets
-        addresses = zip(self._chunks, self._shard_env_ids, strict=True)
-        full = [env for env, (chunk, address) in enumerate(addresses) if chunk.is_full(offsets.get(address, 0))]
+        of_envs = enumerate(zip(self._chunks, self._shards, strict=True))
+        full = [env for env, (chunk, shard) in of_envs if chunk.is_full(self._senders[shard].offsets)]
         if full:
             self._send(full)
 
-    def _send(self, envs: Iterable[int]) -> None:
+    def _send(self, envs: Sequence[int]) -> None:
         by_shard: dict[int, list[Chunk]] = {}
         stacks = self.current_stacks.stacker.stacks()
         for env in envs:
-            shard, env_id = self._shard_env_ids[env]
             observation = self.settings.layout.join([part[env : env + 1].copy() for part in stacks])
-            by_shard.setdefault(shard, []).append(self._chunks[env].seal(env_id, self._writer, observation))
+            by_shard.setdefault(self._shards[env], []).append(self._chunks[env].seal(observation))
         for shard, chunks in by_shard.items():
-            self._sender.send(shard, chunks)
+            self._senders[shard].send(chunks)
 
 
-class ChunkedSteps(StepCalls):
-    """Stores the steps of ``num_envs`` environments in shards: by writers in actors, or by its own calls.
+class _OpenChunk:
+    """The frames and steps of one environment since its last chunk. Frames are packed as they come."""
 
-    Arguments:
-        calls: Calls to the shards.
-        settings: Of each shard's memory.
-        num_envs: Number of environments of all shards.
-        timeout_s: Seconds until a shard that does not answer counts as lost.
+    def __init__(self, settings: WriterSettings, writer: int, env_id: int) -> None:
+        self._writer, self._env_id = writer, env_id  # as in Chunk
+        self._settings, self._priority = settings.memory, settings.priority
+        memory, length = settings.memory, settings.memory.frames_per_segment or 1
+        self._bits = np.zeros(length, np.uint8)  # as in SegmentSteps
+        # Of each step; a frame that begins an episode has none.
+        self._actions = np.zeros((length, *memory.action.shape), memory.action.stored_dtype)
+        self._rewards = np.zeros(length, np.float32)
+        self._extras = {spec.name: np.zeros((length, *spec.shape), spec.dtype) for spec in memory.extras.extras}
+        # Q of the chosen action, and the largest Q; NaN where they are unknown.
+        self._values = np.full((2, length), np.nan, np.float32)
+        self._context: Context | None = None  # of the first chunk
+        self._first_frame = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        settings = self._settings
+        # It packs the frames, as positions 0, 1, … of its only environment.
+        self._frames = FrameStorage(
+            settings.frame, 1, frames_per_segment=settings.frames_per_segment, depths=settings.layout.depths
+        )
+        self.num_frames = self._num_steps = 0
+
+    def is_full(self, offsets: Mapping[int, int]) -> bool:
+        """Return whether the chunk ends where a segment of the shard ends.
+
+        ``offsets``: by environment of the shard, the number of frames there before the first one of this writer.
+        """
+        length = len(self._bits)
+        return (offsets.get(self._env_id, 0) + self._first_frame) % length + self.num_frames >= length
+
+    def add_frame(self, frame: Frames, bits: int, start: RunStarts) -> None:
+        """Pack a frame, ``(1, *frame)``; ``start``: the padding of the run that it begins."""
+        self._frames.append(ONLY_ENV, frame, *start)
+        self._bits[self.num_frames] = bits
+        self.num_frames += 1
+
+    def add_step(self, action: Any, reward: Any, values: Values, extras: Mapping[str, Any]) -> None:
+        """Copy the step that led to the newest frame."""
+        index = self._num_steps
+        self._actions[index], self._rewards[index], self._values[:, index] = action, reward, values
+        for name, value in extras.items():
+            self._extras[name][index] = value
+        self._num_steps += 1
+
+    def seal(self, observation: Any) -> Chunk:
+        """Return the chunk with copies of everything, and begin the next one after ``observation``."""
+        num_steps = self._num_steps
+        steps = SegmentSteps(
+            self._bits[: self.num_frames].copy(),
+            self._actions[:num_steps].copy(),
+            self._rewards[:num_steps].copy(),
+            {name: values[:num_steps].copy() for name, values in self._extras.items()} or None,
+        )
+        segments = tuple(self._frames.segment(track, 0) for track in range(len(self._settings.frame.frame_specs)))
+        of_steps = steps, self._priorities(steps), self._context
+        chunk = Chunk(self._env_id, self._writer, self._first_frame, segments, *of_steps)
+        self._context = Context(observation, bool(steps.bits[-1] & BEGINS_EPISODE))
+        self._first_frame = chunk.next_frame
+        self._begin()
+        return chunk
+
+    def _priorities(self, steps: SegmentSteps) -> Values | None:
+        """Return the priorities of steps by their TD errors; NaN where these are unknown, ``None`` if all are."""
+        chosen, best = self._values[:, : steps.num_steps]
+        if self._priority is None or np.isnan(chosen).all():
+            return None
+        return self._priority(compute_td_errors(steps, chosen, best, self._settings.n_step, self._settings.discount))
+
+
+def compute_td_errors(
+    steps: SegmentSteps,
+    chosen: Values,
+    best: Values,
+    n_step: int,
+    discount: float,
+) -> Values:
+    """Return the n-step TD error of each step, which is its initial priority (Horgan et al. 2018); NaN if unknown.
+
+    Unknown are those of the last steps of a chunk, whose returns the next chunk completes, and those of a truncated
+    episode. ``chosen`` is Q of the action of each step, ``best`` the largest Q.
+    """
+    ends = steps.bits[steps.bits != BEGINS_EPISODE]
+    returns: npt.NDArray[Any] = best
+    for _ in range(n_step):  # each adds a reward before the returns of the next step
+        following = np.where(ends & TRUNCATED, np.nan, np.append(returns[1:], np.nan))
+        returns = steps.rewards + discount * np.where(ends & TERMINATED, 0.0, following)
+    return (returns - chosen).astype(np.float32)
+
+
+class _Sender:
+    """Sends the chunks of a writer to one shard, in order. Up to ``max_in_flight`` calls are in flight.
+
+    A chunk is sent again if its call fails, or if the shard refuses it since it lost the chunk before. Then it has its
+    ``context``.
     """
 
-    def __init__(self, calls: Calls, settings: MemorySettings, num_envs: int, timeout_s: float) -> None:
-        self._calls, self._settings, self.num_envs, self._timeout_s = calls, settings, num_envs, timeout_s
-        # Of its own calls; None before the first of them.
-        self._writer: ShardWriter | None = None
+    def __init__(self, shards: Calls, shard: int, settings: WriterSettings, counts: WriterCounts) -> None:
+        self._shards, self._shard, self._settings, self._counts = shards, shard, settings, counts
+        # The calls without an answer, oldest first, each with its chunks.
+        self._in_flight: deque[tuple[Any, Sequence[Chunk]]] = deque()
+        # Steps that the shard may insert, as of its last answer; None before the first one.
+        self._inserts_left: float | None = None
+        # By environment there: frames in its segment before the first one of the writer, modulo a segment.
+        self.offsets: dict[int, int] = {}
 
-    def writer(
-        self,
-        env_ids: Sequence[int] | None = None,
-        *,
-        max_in_flight: int = 2,
-        priority: Priorities | None = np.abs,
-    ) -> ShardWriter:
-        """Return an object that stores the steps of ``env_ids``, for an actor: give it to a ``Recorder``.
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        """Send chunks, after a wait for the oldest call in flight or for the rate limiter."""
+        while len(self._in_flight) >= self._settings.max_in_flight:
+            self._receive()
+        if self._settings.waits_for_limiter:
+            self._wait_for_limiter()
+        without_context = [replace(chunk, context=None) for chunk in chunks]
+        self._in_flight.append((self._shards.call(self._shard, "take", without_context), chunks))
 
-        It numbers its environments from 0. It can be sent to another process as long as it is not used. Each
-        environment has one writer; a later one replaces an earlier one.
+    def finish(self) -> None:
+        """Wait until the shard has stored all chunks."""
+        while self._in_flight:
+            self._receive()
 
-        Arguments:
-            env_ids: Numbers of environments of the replay; ``None`` means all.
-            max_in_flight: Calls to each shard before the writer waits.
-            priority: Initial priorities of transitions from their n-step TD errors (``ShardWriter.set_values``);
-                ``None`` gives new transitions the largest priority so far.
-        """
-        envs = self._check_env_ids(range(self.num_envs) if env_ids is None else env_ids)
-        rule = "at least 1 call is in flight; give 2, so that packing and sending overlap"
-        max_in_flight = whole_number("max_in_flight", max_in_flight, 1, rule=rule)
-        settings = WriterSettings(
-            self._settings, envs, max_in_flight=max_in_flight, timeout_s=self._timeout_s, priority=priority
-        )
-        return ShardWriter(self._calls, settings)
+    def _receive(self) -> None:
+        """Wait for the oldest call; send again what the shard refused or may have lost."""
+        since = time.monotonic()
+        missing = self._list_missing(*self._in_flight.popleft())
+        while missing and self._in_flight:  # later chunks come after these
+            missing += self._list_missing(*self._in_flight.popleft())
+        self._send_again(missing)
+        self._counts.blocked_s += time.monotonic() - since
 
-    def _check_env_ids(self, env_ids: Sequence[int]) -> tuple[int, ...]:
-        """Return ``env_ids`` as a tuple; raise ``InvalidSettingsError`` for numbers that are unknown or repeated."""
-        checked = tuple(int(env_id) for env_id in env_ids)
-        if len(set(checked)) != len(checked) or not checked or min(checked) < 0 or max(checked) >= self.num_envs:
-            raise InvalidSettingsError(
-                f"env_ids is {list(checked)}: a writer has environments of 0 to {self.num_envs - 1}, each once; give "
-                "others, or build the replay with a larger num_envs"
-            )
-        return checked
+    def _list_missing(self, handle: Any, chunks: Sequence[Chunk]) -> list[Chunk]:
+        """Wait for the answer to a call; return the chunks that must be sent again."""
+        try:
+            taken: Taken = self._shards.result(handle, self._settings.timeout_s)
+        except ActorLostError:
+            return list(chunks)
+        self._inserts_left = taken.inserts_left
+        for chunk, status, open_frames in zip(chunks, taken.statuses, taken.open_frames, strict=True):
+            if status == REPLACED:
+                raise ActorLostError(
+                    f"environment {chunk.env_id} of shard {self._shard} has a newer writer: this one was replaced; "
+                    "close it"
+                )
+            if status == STORED:
+                self.offsets[chunk.env_id] = open_frames - chunk.next_frame
+        return [chunk for chunk, status in zip(chunks, taken.statuses, strict=True) if status == GAP]
 
-    @property
-    def step_writer(self) -> ShardWriter:
-        """The writer of this object's own ``begin``, ``append`` and ``add``."""
-        if self._writer is None:
-            # It does not wait for the rate limiter: the process that samples would wait for itself.
-            settings = WriterSettings(
-                self._settings,
-                tuple(range(self.num_envs)),
-                timeout_s=self._timeout_s,
-                waits_for_limiter=False,
-                priority=None,
-            )
-            self._writer = ShardWriter(self._calls, settings)
-        return self._writer
+    def _send_again(self, missing: Sequence[Chunk]) -> None:
+        """Send chunks one by one, in order, until the shard has each of them."""
+        give_up_at, pause_s = time.monotonic() + self._settings.give_up_s, 0.05
+        for number, chunk in enumerate(missing):
+            while self._list_missing(self._shards.call(self._shard, "take", [chunk]), [chunk]):
+                if time.monotonic() > give_up_at:
+                    raise ActorLostError(
+                        f"shard {self._shard} did not come back within {self._settings.give_up_s:g} s: the steps of "
+                        f"{len(missing) - number} chunks are lost; see why it died, or raise give_up_s"
+                    )
+                time.sleep(pause_s)
+                pause_s = min(2 * pause_s, 2.0)
 
-    def send(self) -> None:
-        """Send all steps of ``begin``, ``append`` and ``add``, and wait until the shards have stored them."""
-        if self._writer is not None:
-            self._writer.flush()
+    def _wait_for_limiter(self) -> None:
+        """Wait while the shard has as many steps as the rate limiter allows, with those that are on their way to it."""
+        since, pause_s = time.monotonic(), 0.01
+        while self._inserts_left is not None:
+            if self._inserts_left > sum(chunk.steps.num_steps for _, chunks in self._in_flight for chunk in chunks):
+                break
+            if self._in_flight:
+                self._receive()
+                continue
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, 0.2)
+            try:
+                handle = self._shards.call(self._shard, "inserts_left")
+                self._inserts_left = self._shards.result(handle, self._settings.timeout_s)
+            except ActorLostError:
+                break  # the next call waits for the shard
+        self._counts.waited_s += time.monotonic() - since

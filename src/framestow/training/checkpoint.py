@@ -33,10 +33,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import torch
 
 from framestow.agents.dqn import DQN
-from framestow.distributed import replay as sharded
+from framestow.distributed.replay import keep_only, start_over
 from framestow.errors import CheckpointError, DivergedError, IncompatibleError
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.open_store import keep_only, start_over
 from framestow.storage.files.file_system import DISK, finished_name
 from framestow.storage.files.manifest import MANIFEST, read_checked, read_manifest, write_checked, write_manifest
 from framestow.training.packed_state import pack_agent, pack_state, tensors_of, unpack_agent, unpack_state
@@ -153,9 +152,9 @@ def remove_unfinished(folder: Path) -> list[Path]:
             _read_checked(newest, name)
     store = memory_store(folder)
     if newest:
-        (sharded.keep_only if sharded.is_sharded(store) else keep_only)(store, saved_memory(newest)[1])
+        keep_only(store, saved_memory(newest)[1])
     elif store.is_dir():
-        (sharded.start_over if sharded.is_sharded(store) else start_over)(store, keeps_pinned=not unfinished)
+        start_over(store, keeps_pinned=not unfinished)
     for path in (*unfinished, *previous):
         _remove(path)
     return [*unfinished, *previous]

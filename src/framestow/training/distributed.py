@@ -25,7 +25,7 @@ from framestow.agents.returns import Returns, returns_of
 from framestow.agents.settings import AgentSettings, EpsilonGreedy, LinearSchedule
 from framestow.distributed.limiter import SampleToInsertRatio
 from framestow.distributed.replay import ShardedReplay
-from framestow.distributed.rollouts import PolicyStep, RolloutReport, Rollouts, StartRollouts
+from framestow.distributed.rollouts import PolicyStep, Rollouts, StartRollouts
 from framestow.distributed.shard import StartShards
 from framestow.errors import NothingToSampleError
 from framestow.frames.observation_spec import observation_spec
@@ -141,19 +141,17 @@ class DistributedRun:
         shape = settings.stack, *(frame_space.shape or ())
         self.agent = DQN(shape, num_actions, agent_settings, self.device, settings.seed)
         self.tally = Tally()
-        make_replay = partial(_make_replay, settings, folder, frame_space, action_space, start_shards)
-        if checkpoint is None:
-            self.memory = make_replay()
-        else:
+        if checkpoint is not None:
             restore_agent(checkpoint, self.agent)
             rest = read_rest(checkpoint)
             with reading(checkpoint / STATE):
                 self.tally = Tally.from_state(rest["tally"])
-            self.memory = make_replay(saved_memory(checkpoint))
-            self.tally.agent_steps = self.memory.counts.inserted  # shards stored steps while the agent was saved
-        returns = returns_of(agent_settings, torch.device("cpu"))
+        saved = None if checkpoint is None else saved_memory(checkpoint)
+        self.memory = _make_replay(settings, folder, frame_space, action_space, start_shards, saved)
+        self.tally.agent_steps = self.memory.counts.inserted  # shards stored steps while the agent was saved
         with contextlib.ExitStack() as unless_built:
             unless_built.callback(self.memory.close)
+            returns = returns_of(agent_settings, torch.device("cpu"))
             self.rollouts = Rollouts(
                 self.memory,
                 partial(_make_actor_env, make_env, settings),
@@ -173,31 +171,34 @@ class DistributedRun:
 
     def events(self) -> Iterator[Event]:
         """Train up to ``settings.steps`` agent steps and yield the events; the run can be saved after a StepTaken."""
-        settings, tally = self.settings, self.tally
-        while tally.agent_steps < settings.steps:
-            # All batches that the loader may draw, since this process must not wait for actors that wait for it.
-            can_learn = self.memory.may_sample(settings.batch_size * (BATCHES_AHEAD + 1))
-            reports, lost = self.rollouts.poll(0.0 if can_learn else 0.05)
+        tally, rollouts = self.tally, self.rollouts
+        while tally.agent_steps < self.settings.steps:
+            updates_due = self._updates_due()
+            with contextlib.suppress(NothingToSampleError):  # all shards died meanwhile; they are refilled
+                yield from self.learner.update(updates_due)
+            self._publish_weights()
+            reports, died = rollouts.poll(0.0 if updates_due else 0.05)
             tally.agent_steps = self.memory.counts.inserted
-            for report in reports:
-                yield from self._report_finished(report)
-            for actor in lost:
-                env_ids = range(actor * settings.num_envs, (actor + 1) * settings.num_envs)
-                yield from tally.list_lost_episodes(dict.fromkeys(env_ids, f"actor {actor} died; it is restarted"))
-            if can_learn:
-                with contextlib.suppress(NothingToSampleError):  # all shards died meanwhile; they are refilled
-                    yield from self.learner.update(1)
-            if self.agent.num_updates - self._published >= WEIGHTS_EVERY:
-                self._published = self.agent.num_updates
-                self.rollouts.set_weights(self._weights())
+
+            lost = {env_id: why for report in reports for env_id, why in report.lost.items()}
+            for actor in died:
+                lost |= dict.fromkeys(rollouts.env_ids(actor), f"actor {actor} died; it is restarted")
+            yield from tally.count_games([game for report in reports for game in report.games])
+            yield from tally.list_lost_episodes(lost)
             yield StepTaken(tally.agent_steps)
         yield from self.learner.finish()
 
-    def _report_finished(self, report: RolloutReport) -> Iterator[Event]:
-        first_env = report.actor * self.settings.num_envs
-        games = [game._replace(env_id=first_env + game.env_id) for game in report.games]
-        yield from self.tally.count_games(games)
-        yield from self.tally.list_lost_episodes({first_env + env_id: why for env_id, why in report.lost.items()})
+    def _updates_due(self) -> int:
+        """Return 1 if the rate limiter allows all batches that the loader may draw for an update, otherwise 0.
+
+        This process must not wait for actors that wait for it.
+        """
+        return int(self.memory.may_sample(self.settings.batch_size * (BATCHES_AHEAD + 1)))
+
+    def _publish_weights(self) -> None:
+        if self.agent.num_updates - self._published >= WEIGHTS_EVERY:
+            self._published = self.agent.num_updates
+            self.rollouts.set_weights(self._weights())
 
     def _weights(self) -> dict[str, npt.NDArray[Any]]:
         return {name: tensor.cpu().numpy() for name, tensor in self.agent.state_dict()["online"].items()}

@@ -114,7 +114,7 @@ class Play:
             if until is not None and until():
                 return longest
         if until is not None:
-            raise PromiseBrokenError(f"not back after {seconds:g} s: {self.replay.counts}, {self.rollouts.counts}")
+            raise PromiseBrokenError(f"not back after {seconds:g} s: {self.replay.counts}, {self.rollouts.num_lost}")
         return longest
 
     def wait_for_steps(self, num_more: int) -> None:
@@ -152,12 +152,12 @@ def kill(calls: Any, number: int) -> None:
 
 
 def kill_actor(play: Play, chance: random.Random) -> dict[str, float]:
-    number, before = chance.randrange(ACTORS), play.rollouts.counts.lost_actors
+    number, before = chance.randrange(ACTORS), play.rollouts.num_lost
     lost_before = [set(missing_of) for missing_of in all_missing(play)]
     play.go_on(chance.uniform(0.1, 1.0))
     kill(play.rollouts.calls, number)
     since = time.monotonic()
-    play.go_on(BACK_S, lambda: play.rollouts.counts.lost_actors > before)
+    play.go_on(BACK_S, lambda: play.rollouts.num_lost > before)
     play.wait_for_steps(40)
     back_s = time.monotonic() - since
     lost = [len(set(now) - old) for now, old in zip(all_missing(play), lost_before, strict=True)]
