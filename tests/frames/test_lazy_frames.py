@@ -234,18 +234,6 @@ def test_copy_false_is_refused(axis):
     assert np.asarray(lazy, copy=True).flags.owndata
 
 
-def test_numpys_functions_accept_lazy_frames():
-    lazy = LazyFrames(numbered(4))
-    array = np.asarray(lazy)
-
-    assert bits(np.stack([array, array])) == bits(np.stack([lazy, lazy])) == bits(np.array([lazy, lazy]))
-    assert bits(array / np.float32(255)) == bits(np.divide(lazy, np.float32(255)))
-    assert bits(array.astype(np.float32)) == bits(np.asarray(lazy, np.float32))
-    objects = np.full(2, None, object)
-    objects[1] = lazy
-    assert objects[1] is lazy
-
-
 @LOADS_PYTORCH
 def test_pytorchs_functions_accept_lazy_frames():
     torch = pytest.importorskip("torch")
@@ -264,14 +252,6 @@ def test_lazy_frames_compare_element_by_element_and_have_no_hash():
     assert np.array_equal(lazy, LazyFrames(numbered(4)))
     with pytest.raises(TypeError, match="unhashable"):
         hash(lazy)
-
-
-def test_lazy_frames_print_their_shape_and_dtype():
-    lazy = LazyFrames(numbered(4, (84, 84, 1)), "channels")
-
-    assert "LazyFrames(shape=(84, 84, 4), dtype=uint8)" == repr(lazy)
-    assert "LazyFramesBatch(shape=(1, 84, 84, 4), dtype=uint8)" == repr(LazyFramesBatch([lazy]))
-    assert "channels" == lazy.axis
 
 
 @pytest.mark.parametrize(

@@ -344,11 +344,3 @@ def test_arrays_of_different_lengths_are_refused(tmp_path: Path):
 
     with pytest.raises(DamagedDataError, match=re.escape("reward float32 (99,)")):
         DqnReplay.open(tmp_path)
-
-
-def test_repr_of_a_dataset_counts_its_checkpoints_slots_and_actions(tmp_path: Path):
-    logged(tmp_path, [5, 4], capacity=100)
-
-    replay = DqnReplay.open(tmp_path)
-
-    assert f"DqnReplay(1 checkpoint, {replay.num_slots} slots, {replay.num_actions} actions)" == repr(replay)

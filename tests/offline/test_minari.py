@@ -517,9 +517,3 @@ def test_an_episode_that_begins_in_its_middle_is_noted(tmp_path: Path):
     notes = export_minari(memory, tmp_path / "made/here-v0", MinariDescription("made/here-v0")).notes
 
     assert notes[-1].startswith("1 episode begins with an observation that is not padded")
-
-
-def test_repr_of_a_dataset_has_its_id_and_counts_its_episodes_and_steps(tmp_path: Path):
-    data = MinariData.open(dataset(tmp_path / "data", [episode(3), episode(4, seed=1)]))
-
-    assert "MinariData(made/by-minari-v0, 2 episodes, 7 steps)" == repr(data)

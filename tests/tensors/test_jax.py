@@ -21,7 +21,7 @@ from framestow.jax import (  # noqa: E402 -- it needs JAX
     to_jax,
 )
 from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument  # noqa: E402
-from tensors.filled_memory import SHAPE, filled  # noqa: E402
+from tensors.filled_memory import filled  # noqa: E402
 
 FIELDS = [
     "observation", "action", "reward", "discount", "next_observation", "index", "weight", "terminated", "truncated",
@@ -221,13 +221,3 @@ def test_the_example_of_the_docs_prints_its_documented_output(capsys):
     exec(compile(example, "sampling.md", "exec"), {"__name__": "__main__"})
 
     assert f"# {capsys.readouterr().out.strip()}" in example
-
-
-def test_batches_and_loaders_say_in_one_line_what_they_are():
-    memory = filled()
-
-    arrays = f"observation (8, 3, {SHAPE[0]}, {SHAPE[1]}) uint8, action (8,) int32"
-    assert f"Batch(8 transitions, {arrays}, on {jax.devices()[0]})" == repr(to_jax(memory.sample(8)))
-    assert repr(to_jax(memory.sample_sequences(2, 5))).startswith("SequenceBatch(2 sequences of 5 steps, observation ")
-    with BatchLoader(memory, 4) as loader:
-        assert "BatchLoader(batches on the default device, 2 ahead, 1 thread)" == repr(loader)
