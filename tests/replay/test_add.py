@@ -37,43 +37,6 @@ def test_a_truncated_episode_bootstraps_from_its_true_last_observation(settings)
     assert [1, 1] == lengths(memory)
 
 
-def test_the_next_episodes_first_observation_is_given_back_as_a_next_observation():
-    memory = ReplayMemory(10, SPACE, NUM_ACTIONS)
-    add(memory, (1, 1), (8, 8), terminated=True)
-    add(memory, (8, 8), (8, 9))
-    assert [[8, 8], [8, 9]] == memory.get([0, 1]).next_observation[..., 0, 0].tolist()
-    assert [1, 1] == lengths(memory)
-
-
-def test_a_reset_without_a_flag_begins_an_episode():
-    memory = ReplayMemory(10, SPACE, NUM_ACTIONS)
-    add(memory, (1, 1), (1, 2))
-    add(memory, (7, 7), (7, 8))
-    assert [1, 1] == lengths(memory)
-
-
-def test_a_skipped_frame_ends_no_episode():
-    memory = ReplayMemory(10, SPACE, NUM_ACTIONS)
-    add(memory, (1, 1), (2, 3))
-    add(memory, (2, 3), (3, 4))
-    assert [2] == lengths(memory)
-
-
-def test_an_episode_whose_first_observation_equals_the_last_one_of_the_episode_before_is_another_episode():
-    memory = ReplayMemory(10, FrameSpec(FRAME), NUM_ACTIONS)
-    memory.add(stacked(1)[0], 0, 0.0, stacked(2)[0], True, False)
-    memory.add(stacked(2)[0], 0, 0.0, stacked(3)[0], False, False)
-    assert [1, 1] == lengths(memory)
-
-
-def test_the_first_step_may_be_in_the_middle_of_an_episode():
-    memory = ReplayMemory(10, STACKS, NUM_ACTIONS)
-    add(memory, (5, 6, 7, 8), (6, 7, 8, 9))
-    batch = memory.sample(1)
-    assert [5, 6, 7, 8] == batch.observation[0, :, 0, 0].tolist()
-    assert [6, 7, 8, 9] == batch.next_observation[0, :, 0, 0].tolist()
-
-
 REFUSED = {
     "action is not in its space": {"action": [0, 7]},
     "reward is nan": {"reward": [0.0, np.nan]},

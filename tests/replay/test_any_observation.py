@@ -228,18 +228,6 @@ def test_a_memory_filled_from_the_episodes_of_another_has_the_same_steps(kind, s
     assert play.sampleable(capacity, n_step) == sorted(batch.extras["number"].tolist())
 
 
-@pytest.mark.parametrize("shuffled", [False, True])
-def test_batches_of_a_pass_have_every_transition_once(shuffled):
-    play = begun(2, num_envs=3, n_step=3, capacity=150).play(120)
-    numbers = []
-
-    for batch in play.memory.batches(32, shuffled=shuffled):
-        play.assert_batch(batch, n_step=3)
-        numbers += batch.index.tolist()
-
-    assert play.sampleable(150, n_step=3) == sorted(numbers)
-
-
 @quick
 @given(seed=SEEDS, num_envs=st.integers(1, 3), discount=st.sampled_from([1.0, 0.5]), num_calls=st.integers(1, 60))
 def test_steps_and_returns_to_go_cross_borders_and_no_ends(seed, num_envs, discount, num_calls):

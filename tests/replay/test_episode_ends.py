@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from framestow.errors import InvalidStepError
-from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
+from oracles.numbered_steps import numbered_memory, play_episode
 
 
 @pytest.mark.parametrize(
@@ -21,13 +20,3 @@ def test_all_four_combinations_of_flags_survive_and_termination_wins(terminated,
         batch = kept.get([0])
         actual = (bool(batch.terminated[0]), bool(batch.truncated[0]), float(batch.discount[0]))
         assert (terminated, truncated, discount) == actual
-
-
-def test_a_step_after_the_end_of_an_episode_is_refused_until_the_next_begins():
-    memory = numbered_memory(10)
-    play_episode(memory, episode=1, length=1, terminated=True)
-
-    with pytest.raises(InvalidStepError, match=r"environment 0 has no open episode.*begin\(frames, env_ids=\[0\]\)"):
-        memory.append([0], [0.0], [False], [False], numbered_frame(0, 1, 2)[None])
-
-    assert 1 == len(memory)

@@ -146,8 +146,8 @@ class Everything:
 
     def all(self) -> None:
         seen = [self.assert_is_right(batch) for batch in self.memory.batches(33, shuffled=True, seed=1)]
-        held = self.memory.sampleable_indices().tolist()
-        assert sorted(self.number_of[index] for index in held) == sorted(number for numbers in seen for number in numbers)
+        held = [self.number_of[index] for index in self.memory.sampleable_indices().tolist()]
+        assert sorted(held) == sorted(number for numbers in seen for number in numbers)
 
 
 @pytest.mark.parametrize("max_examples", [12, pytest.param(300, marks=pytest.mark.exhaustive)])

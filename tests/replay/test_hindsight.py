@@ -11,8 +11,6 @@ from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.hindsight import HindsightGoals
 from framestow.replay.memory import ReplayMemory
-from oracles import bit_flipping as bits
-from oracles.bit_flipping import share_solved
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.damage import flip_bit
 from oracles.goal_play import GOAL, NO_GOAL, SPACE, GoalPlay, started_at
@@ -286,15 +284,3 @@ def test_a_reward_that_is_not_finite_is_refused():
 def test_there_is_nothing_to_relabel_in_an_empty_memory():
     with pytest.raises(NothingToSampleError):
         HindsightGoals(GoalPlay().memory, reward_of).sample(1)
-
-
-@pytest.mark.exhaustive
-def test_bit_flipping_is_learned_with_hindsight_and_not_without():
-    """The paper's own demonstration (its figure 1), at 10 bits: 9,600 steps, of 1,024 states one is the goal."""
-    with_hindsight = share_solved(
-        10, 60, lambda memory: HindsightGoals(memory, bits.reward_of, compute_terminated=bits.is_reached)
-    )
-    without = share_solved(10, 60, lambda memory: memory)
-
-    assert with_hindsight > 0.9  # 0.98
-    assert without < 0.1  # 0.01

@@ -9,58 +9,16 @@ from typing import Any
 import gymnasium.spaces as gym
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import rule, run_state_machine_as_test
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from oracles.bordered_steps import append_with_borders
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, join, split
 from oracles.patience import PATIENCE_S
-from replay.test_memory_against_the_oracle import NUM_ACTIONS, MemoryMachine
 
 SMALL = gym.Dict({"camera": gym.Box(0, 255, (4, 5), np.uint8), "pose": gym.Box(-1, 1, (2,), np.float32)})
-
-
-class KeyedMachine(MemoryMachine):
-    """The same operations on a memory of two pictures, floats and vectors, nested, which the oracle sees as bytes."""
-
-    @rule()
-    def save_and_load(self):
-        self.memory.save(self.save_folder)
-        loaded = MemoryOfBytes(ReplayMemory.load(self.save_folder))
-        if len(self.memory):
-            np.testing.assert_array_equal(self.memory.sample(5).index, loaded.sample(5).index)
-        self.memory = loaded
-
-    def append(self, step, borders):
-        *fields, frames, env_ids, extras = step
-        append_with_borders(self.memory, (*fields, split(frames)), env_ids, borders, extras)
-
-    def memory_of(self, capacity, **settings):
-        self.shape = (NUM_BYTES,)
-        return MemoryOfBytes(
-            ReplayMemory(capacity, SPACE, NUM_ACTIONS, frames_per_segment=16, **{"stack": 4} | settings)
-        )
-
-
-@pytest.mark.parametrize("storage", ["packed", "raw"])
-def test_every_key_of_every_transition_is_what_was_acted_on_after_any_operations(storage, tmp_path):
-    machine = type("Machine", (KeyedMachine,), {"storage": storage, "save_folder": tmp_path / "memory"})
-
-    run_state_machine_as_test(
-        machine,
-        settings=settings(
-            max_examples=5,
-            stateful_step_count=14,
-            deadline=None,
-            derandomize=True,
-            suppress_health_check=list(HealthCheck),
-        ),
-    )
 
 
 def filled(
@@ -157,23 +115,6 @@ def test_numbers_without_axes_are_sampled_without_axes():
     assert [[1, 2], [3, 0]] == memory.get([0, 1]).next_observation["direction"].tolist()
     assert np.int64 == memory.sample(5).observation["direction"].dtype
     assert [1, 2] == next(memory.episodes()).frames()["direction"].tolist()
-
-
-def test_the_arrays_of_a_batch_are_reused_only_when_no_view_is_alive():
-    memory, _ = filled(60)
-    batch = memory.wrapped.sample(8)
-    camera, before = (
-        batch.observation["camera"],
-        {index: part.copy() for index, part in enumerate([join(batch.observation)])},
-    )
-    address = camera.__array_interface__["data"][0]
-
-    others = [memory.wrapped.sample(8) for _ in range(5)]
-    np.testing.assert_array_equal(before[0], join(batch.observation))
-    assert all(address != other.observation["camera"].__array_interface__["data"][0] for other in others)
-    del batch, camera
-
-    assert address == memory.wrapped.sample(8).observation["camera"].__array_interface__["data"][0]
 
 
 NOT_KEPT = [gym.Text(5), gym.Graph(gym.Box(0, 1, (2,)), None), gym.Sequence(gym.Box(0, 1, (2,))), object()]
@@ -315,30 +256,3 @@ def test_all_keys_of_a_batch_sampled_beside_a_writer_are_of_one_moment():
 
 def filled_with(numbers: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
     return np.broadcast_to(numbers.reshape(-1, *(1 for _ in shape)), (len(numbers), *shape)).astype(dtype)
-
-
-@pytest.mark.parametrize("borders", ["mask", "inside", "cross"])
-def test_sequences_episodes_and_shuffled_batches_are_those_of_a_memory_of_the_same_bytes(borders):
-    keyed = MemoryOfBytes(ReplayMemory(300, SPACE, 4, stack=3, num_envs=2, seed=0))
-    plain = ReplayMemory(300, FrameSpec((NUM_BYTES,)), 4, stack=3, num_envs=2, seed=0)
-    random, frames = np.random.default_rng(0), np.zeros((2, NUM_BYTES), np.uint8)
-    for memory in (keyed, plain):
-        memory.begin(frames)
-    for step in range(250):
-        frames[:, random.integers(0, NUM_BYTES, 5)] += 1
-        has_ended = step % 37 == 36
-        for memory in (keyed, plain):
-            memory.append([0, 1], [0, 1], [has_ended] * 2, [False] * 2, frames)
-            if has_ended:
-                memory.begin(frames // 2)
-
-    pairs = [
-        (memory.sample_sequences(6, length=20, borders=borders, burn_in=3), memory.sample_episodes(2))
-        for memory in (keyed.wrapped, plain)
-    ]
-    ordered = [list(memory.batches(64, shuffled=True, seed=0)) for memory in (keyed.wrapped, plain)]
-
-    for of_keys, of_bytes in (*zip(*pairs, strict=True), *zip(*ordered, strict=True)):
-        np.testing.assert_array_equal(of_bytes.index, of_keys.index)
-        np.testing.assert_array_equal(of_bytes.observation, join(of_keys.observation))
-        np.testing.assert_array_equal(of_bytes.next_observation, join(of_keys.next_observation))

@@ -164,13 +164,6 @@ def test_observations_that_are_no_stacks_are_warned_of_once():
     assert 1.0 == memory.report().observations.share_whole
 
 
-def test_the_warning_names_the_line_that_adds():
-    with pytest.warns(ObservationWarning, match="stored whole") as warned:
-        add_unrelated(ReplayMemory(1000, STACKS, 4), 100)
-
-    assert __file__ == warned[0].filename
-
-
 def test_whole_stacks_in_a_memory_of_frames_are_warned_of_too():
     memory = ReplayMemory(1000, FrameSpec((SIDE, SIDE)), 4, stack=4)
 

@@ -13,7 +13,7 @@ from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.stacking import STACK_PADDINGS
 from oracles.bordered_steps import append_with_borders
 from oracles.chi_square import chi_square, chi_square_bound
-from oracles.numbered_steps import episodes_of, numbered_frame, numbered_memory, play_episode, steps_of
+from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 from oracles.sequence_workload import SequenceWorkload
 
 BORDERS = ["mask", "inside", "cross"]
@@ -142,54 +142,6 @@ def test_whole_episodes_of_any_length_are_equally_likely(retention):
     assert 10 < len(whole)
     assert 1 < len({len(steps) for steps in whole.values()})
     assert chi_square(np.array(list(counts.values()))) < chi_square_bound(len(counts) - 1)
-
-
-def test_later_steps_do_not_change_a_drawn_sequence():
-    sequence = SequenceWorkload("fifo", 2, 3, 6)
-    sequence.play(300)
-    batch = sequence.memory.sample_sequences(8, 20)
-    numbers = [sequence.lists().following(start, 20, "mask") for start in numbers_of_starts(batch)]
-    later = SequenceWorkload("fifo", 2, 3, 6)
-    later.play(300)
-    lists = later.lists()
-
-    sequence.play(600)
-
-    for row, steps in enumerate(numbers):
-        lists.assert_shows(batch, row, steps)
-
-
-def test_a_short_episode_is_masked_after_its_end_and_has_its_true_last_frame():
-    memory = numbered_memory(50, stack=2)
-    play_episode(memory, 0, 3, terminated=True)
-
-    batch = memory.sample_sequences(20, length=4)
-
-    row = batch.index[:, 0].tolist().index(0)
-    assert [True, True, True, False] == batch.mask[row].tolist()
-    assert [True, False, False, False] == batch.is_first[row].tolist()
-    assert [0, 1, 2, 0] == batch.action[row].tolist()
-    assert [[0, 0], [0, 1], [1, 2]] == [steps_of(stack) for stack in batch.observation[row, :3]]
-    assert [[0, 1], [1, 2], [2, 3]] == [steps_of(stack) for stack in batch.next_observation[row, :3]]
-    assert [False, False, True, False] == batch.terminated[row].tolist()
-    np.testing.assert_array_equal(np.float32([0.99, 0.99, 0.0, 0.0]), batch.discount[row])
-
-
-def test_across_borders_a_sequence_continues_with_the_first_step_of_the_next_episode():
-    memory = numbered_memory(50, stack=2)
-    play_episode(memory, 0, 2, truncated=True)
-    play_episode(memory, 1, 1, terminated=True)
-    play_episode(memory, 2, 2)
-
-    batch = memory.sample_sequences(40, length=5, borders="cross")
-
-    row = batch.index[:, 0].tolist().index(0)
-    assert [True, False, True, True, False] == batch.is_first[row].tolist()
-    assert [0, 0, 1, 2, 2] == [episodes_of(stack)[-1] for stack in batch.observation[row]]
-    assert [0, 0, 1, 2, 2] == [episodes_of(stack)[0] for stack in batch.observation[row]]
-    assert [1, 2, 1, 1, 2] == [steps_of(stack)[-1] for stack in batch.next_observation[row]]
-    assert [0, 0, 1, 2, 2] == [episodes_of(stack)[-1] for stack in batch.next_observation[row]]
-    assert [False, True, False, False, False] == batch.truncated[row].tolist()
 
 
 def test_state_stored_with_each_step_warms_up_a_recurrent_learner_from_where_its_sequence_starts():

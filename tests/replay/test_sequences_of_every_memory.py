@@ -16,36 +16,6 @@ from oracles.numbered_steps import numbered_memory, play_episode
 BORDERS = ["mask", "inside", "cross"]
 
 
-@pytest.mark.parametrize("borders", BORDERS)
-def test_every_key_of_a_sequence_equals_its_transitions(borders):
-    space = {"camera": FrameSpec((4, 5)), "arm": (FrameSpec((2,), np.float32), FrameSpec((3,), np.float64))}
-    memory = ReplayMemory(400, space, 5, stack=3, num_envs=2, seed=0)
-    random = np.random.default_rng(0)
-
-    def frames(count: int) -> dict:
-        arm = random.random((count, 2)).astype(np.float32), random.random((count, 3))
-        return {"camera": random.integers(0, 255, (count, 4, 5)).astype(np.uint8), "arm": arm}
-
-    memory.begin(frames(2))
-    for _ in range(150):
-        ended = random.random(2) < 0.1
-        memory.append([1, 2], [0.0, 1.0], ended, [False, False], frames(2))
-        if ended.any():
-            memory.begin(frames(int(ended.sum())), np.flatnonzero(ended))
-
-    batch = memory.sample_sequences(16, 6, borders=borders)
-
-    single = memory.get(batch.index[batch.mask])
-    for of_sequences, of_steps in (
-        (batch.observation, single.observation),
-        (batch.next_observation, single.next_observation),
-    ):
-        assert (16, 6, 3, 4, 5) == of_sequences["camera"].shape
-        np.testing.assert_array_equal(of_steps["camera"], of_sequences["camera"][batch.mask])
-        for part, of_part in zip(of_steps["arm"], of_sequences["arm"], strict=True):
-            np.testing.assert_array_equal(part, of_part[batch.mask])
-
-
 def test_sequences_start_in_proportion_to_priorities_and_with_overlap_to_their_sums():
     memory = numbered_memory(200, sampler=Prioritized(alpha=1.0, beta=0.0, epsilon=0.0))
     play_episode(memory, 0, 60, terminated=True)

@@ -11,7 +11,7 @@ import pytest
 from contracts.sampler_contract import assert_drawn_by
 from framestow import ByAge
 from oracles.numbered_transitions import NumberedTransitions
-from oracles.sampler_laws import by_age_law, uniform_law
+from oracles.sampler_laws import by_age_law
 
 
 class Given:
@@ -59,12 +59,6 @@ def test_the_least_and_the_greatest_random_number_draw_a_stored_transition(half_
 
     assert 0 == newest
     assert 0 <= oldest < num_transitions
-
-
-def test_of_a_memory_much_shorter_than_the_half_life_every_transition_is_equally_likely():
-    indices, _ = ByAge(half_life=1e15).draw(50_000, NumberedTransitions(100), np.random.default_rng(2))
-
-    assert_drawn_by(uniform_law(100), indices)
 
 
 def test_of_a_memory_of_a_thousand_million_half_are_younger_than_the_half_life():

@@ -7,8 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from contracts.sampler_contract import SamplerContract
-from framestow import FrameSpec, Mixture, Prioritized, ReplayMemory, Sampler, Uniform
+from framestow import FrameSpec, Prioritized, ReplayMemory, Sampler, Uniform
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from oracles.numbered_steps import numbered_memory, play_episode
 
@@ -28,30 +27,6 @@ def with_errors(memory: ReplayMemory) -> np.ndarray:
     stored = memory.sampleable_indices()
     memory.update_priorities(stored, error_of(stored))
     return stored
-
-
-class TestPrioritized(SamplerContract):
-    @staticmethod
-    def make() -> Prioritized:
-        return Prioritized(alpha=0.7, beta=0.5)
-
-    def prepare(self, memory):
-        with_errors(memory)
-
-    def law(self, stored):
-        return law(stored, alpha=0.7)
-
-
-class TestHalfPrioritized(SamplerContract):
-    @staticmethod
-    def make() -> Mixture:
-        return Mixture((Uniform(), 0.5), (Prioritized(alpha=1.0), 0.5))
-
-    def prepare(self, memory):
-        with_errors(memory)
-
-    def law(self, stored):
-        return (law(stored, alpha=1.0) + 1 / len(stored)) / 2
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 0.5, 1.0])

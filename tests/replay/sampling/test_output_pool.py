@@ -109,12 +109,3 @@ def test_arrays_are_aligned_for_use_without_a_copy(dtype):
     assert {0} == {address(array) % 64 for array in held}
     assert {(3, size, 7) for size in range(1, 9)} == {array.shape for array in held}
     assert all(array.flags.c_contiguous and array.flags.writeable and array.dtype == dtype for array in held)
-
-
-def test_an_array_is_not_reused_while_it_or_a_view_of_another_dtype_is_alive():
-    pool = OutputPool()
-    held = [pool.take(SHAPE, np.float32), pool.take(SHAPE, np.float32)[2:].view(np.uint8)]
-
-    lent = pool.take(SHAPE, np.float32)
-
-    assert not any(np.shares_memory(lent, array) for array in held)
