@@ -76,13 +76,15 @@ def test_batches_equal_those_of_the_library_bit_for_bit(
     plain = (buffers.DictReplayBuffer if is_dict else buffers.ReplayBuffer)(
         *arguments, handle_timeout_termination=handles_timeouts
     )
-    ours = ReplayBuffer(*arguments, optimizes, handles_timeouts)
+    is_stack = stack > 1 and getattr(observation, "shape", None) in PICTURES.values()
+    ours = ReplayBuffer(*arguments, optimizes, handles_timeouts, frame_stack=4 if is_stack else None)
     for _ in range(num_rows):
         step = play.step()
         plain.add(*copy.deepcopy(step))
         ours.add(*step)
     assert (plain.pos, plain.full, plain.size()) == (ours.pos, ours.full, ours.size())
     assert_draws_what(plain, ours, seed)
+    assert not is_stack or ours.memory.stack == 4  # each frame is stored once
 
 
 @settings(max_examples=25, deadline=None)

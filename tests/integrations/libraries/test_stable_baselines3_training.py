@@ -1,9 +1,5 @@
 """Stable-Baselines3 learns the same weights with our buffers, bit for bit."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import gymnasium
 import numpy as np
 import pytest
@@ -128,20 +124,3 @@ def test_training_gives_the_same_weights_bit_for_bit(algorithm, their_class, our
 
     assert isinstance(ours.replay_buffer, our_class)
     assert_same_weights(theirs, ours)
-
-
-@pytest.mark.exhaustive
-def test_the_example_trains_saves_and_resumes(tmp_path):
-    def run(*arguments):
-        example = Path(__file__).parents[3] / "examples" / "stable_baselines3_dqn.py"
-        command = [sys.executable, example, "--learning-starts", "100", "--envs", "2", "--capacity", "1000", *arguments]
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=600).stdout
-
-    first = run("--steps", "200", "--save", str(tmp_path / "run"))
-    then = run("--steps", "100", "--resume", str(tmp_path / "run"))
-
-    assert "200 of 1,000 transitions in " in first
-    assert f"saved in {tmp_path / 'run'}: the memory takes " in first
-    assert "resuming after 200 steps, with 100 rows" in then
-    # Two environments take four steps each between checks of the limit.
-    assert "304 of 1,000 transitions in " in then
