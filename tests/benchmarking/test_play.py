@@ -1,10 +1,8 @@
 """A play is recorded once and repeated step by step."""
 
 import numpy as np
-import pytest
 
 from framestow.benchmarking.play import record_play
-from framestow.errors import InvalidSettingsError, UnknownGameError
 from oracles.numbered_play import numbered_play
 
 
@@ -42,10 +40,3 @@ def test_the_same_arguments_give_the_same_play_and_its_last_episode_ends_where_t
     assert not np.array_equal(one.actions, other.actions)
     assert one.has_ended(np.array([len(one.positions) - 1]))
     assert not one.frames.flags.writeable
-
-
-def test_a_play_of_one_frame_or_of_no_game_is_refused():
-    with pytest.raises(InvalidSettingsError, match="frames is 1: a transition needs 2; give a larger number"):
-        record_play("Pong", 1)
-    with pytest.raises(UnknownGameError, match="Breakout"):
-        record_play("Brekout", 10)

@@ -4,11 +4,8 @@ from dataclasses import replace
 from importlib import import_module
 from io import StringIO
 from itertools import combinations
-from pathlib import Path
 from types import ModuleType
 
-import cv2
-import numpy as np
 import pytest
 from rich.console import Console
 
@@ -47,19 +44,6 @@ def test_the_table_lists_settings_losses_and_missing_libraries():
 def plot_module() -> ModuleType:
     pytest.importorskip("matplotlib", reason='matplotlib is not installed: pip install "framestow[bench]"')
     return import_module("framestow.benchmarking.report")
-
-
-def test_the_picture_has_a_point_and_a_label_for_each_system(tmp_path: Path, plot_module: ModuleType):
-    path = plot_module.write_plot([some_figures()], tmp_path / "new" / "bench.png")
-
-    picture = cv2.imread(str(path))
-    assert picture is not None
-    assert (900, 1350, 3) == picture.shape
-    reddish = (picture[..., 2] > 180) & (picture[..., 0] < 80)
-    bluish = (picture[..., 0] > 130) & (picture[..., 2] < 80)
-    assert reddish.sum() > 1_000
-    assert bluish.sum() > 2_000
-    assert np.mean(picture > 250) > 0.8
 
 
 def test_several_games_have_a_chart_each_with_the_same_scales(plot_module: ModuleType):

@@ -44,40 +44,10 @@ def test_a_bench_prints_the_table_and_writes_figures_and_picture(
     assert "Pong, frames 84x84" in printed
     assert "Pong.json" in printed
     written = json.loads((out / "Pong.json").read_text())
-    assert {
-        *(
-            "command",
-            "date",
-            "machine",
-            "game",
-            "preset",
-            "frame_shape",
-            "stack",
-            "batch_size",
-            "threads",
-            "frames_played",
-            "rounds",
-        ),
-        *("seed", "bare_copy", "systems", "left_out", "append_us_of_8_envs", "not_installed"),
-    } == set(written) - {"commit"}  # an installed framestow has none
+    assert {"command", "date", "machine", "preset", "bare_copy", "append_us_of_8_envs", "left_out"} < set(written)
     assert names == [system["name"] for system in written["systems"]]
-    assert (
-        {
-            *(
-                "name",
-                "setting",
-                "version",
-                "gives_up",
-                "transitions",
-                "bytes_per_transition",
-                "sample_us",
-                "append_us",
-            ),
-            *("torch_threads", "sample_of_bare_copy", "bytes_of_framestow", "sample_of_framestow"),
-        }
-        == set(written["systems"][0])
-        == set(written["bare_copy"])
-    )
+    measured = {"name", "setting", "version", "transitions", "bytes_per_transition", "sample_us", "append_us"}
+    assert measured < set(written["systems"][0]) == set(written["bare_copy"])
     assert cv2.imread(str(out / "bench.png")) is not None
     assert {"Pong.json", "bench.png"} == {path.name for path in out.iterdir()}
 
@@ -124,6 +94,7 @@ def test_several_games_are_measured_once_each_and_share_a_picture(
         (["Pong", "--out", __file__], f"{__file__} is a file; give another --out"),
         (["Pong", "--preset", "naturre"], "did you mean 'nature'?"),
         (["Pong", "--frames", "1"], "frames is 1: a transition needs 2; give a larger number"),
+        (["Pong", "--transitions", "16_777_217"], "is 16,777,217: each reward is its transition's number"),
     ],
 )
 @with_matplotlib

@@ -20,7 +20,7 @@ from framestow.cli.printing import ProgressDisplay, Terminal, print_line
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
 from oracles.damage import damage_a_segment
-from oracles.resealed import reseal
+from oracles.hostile_stores import rewrite
 from oracles.small_plays import SmallPlay
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\x7f\u202e\u200b\ufeff[red]b:boom:\n\r\u2028\udcff"
@@ -35,13 +35,13 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root.mkdir()
     play = SmallPlay(((40, "terminated"), (60, "cut")))
     play.recorded(label="a label", frames_per_segment=10).memory.save(root / "memory")
-    reseal(root / "memory", lambda manifest, _: manifest._replace(memory=renamed(manifest.memory, "a label")))
+    rewrite(root / "memory", lambda manifest, _: manifest._replace(memory=renamed(manifest.memory, "a label")))
     for name in "damaged", "torn", "stranger":
         shutil.copytree(root / "memory", root / name)
     damage_a_segment(root / "damaged")
     (root / "torn" / "MANIFEST.000001").write_bytes(b"00000000\n" + HOSTILE.encode("utf-8", "surrogatepass"))
     (root / "memory" / HOSTILE).write_text("left over")
-    reseal(root / "stranger", lambda manifest, _: manifest._replace(memory=renamed(manifest.memory, "Uniform")))
+    rewrite(root / "stranger", lambda manifest, _: manifest._replace(memory=renamed(manifest.memory, "Uniform")))
     for name, changes in {"run": {"game": HOSTILE}, "recipe": {"recipe": HOSTILE}, "setting": {HOSTILE: 1}}.items():
         run = RunFolder.create(root / name, Settings("Pong")).path
         shutil.copytree(root / "memory", run / "memory")

@@ -105,17 +105,6 @@ def test_the_memory_of_a_run_or_a_checkpoint_is_exported_as_its_own_folder_is(tm
 
 
 @NEEDS_MINARI
-def test_a_path_is_printed_as_it_is_whatever_brackets_it_has(tmp_path: Path, capsys):
-    memory = SmallPlay(((5, "terminated"),)).recorded().memory
-    memory.save(tmp_path / "store [bold]")
-    to = tmp_path / "data [red]"
-
-    assert 0 == main(["export", "minari", str(tmp_path / "store [bold]"), "--to", str(to), "--dataset-id", "mine-v0"])
-
-    assert f"written to {to / 'mine-v0'}\n" in capsys.readouterr().out
-
-
-@NEEDS_MINARI
 def test_breakout_is_exported_to_minari_and_imported_again(breakout, tmp_path: Path, capsys):
     play, store = breakout
     name = "atari/breakout/random-v0"
@@ -319,11 +308,3 @@ def test_a_missing_extra_says_what_to_install(module: str, arguments: list[str],
 
     assert 2 == finished.returncode, finished.stderr
     assert re.fullmatch(r'error: .*pip install "(framestow\[(offline|cli)\]|minari\[hdf5\])".*\n', finished.stderr)
-
-
-def test_help_names_both_formats(capsys):
-    assert main(["import", "--help"]) == 0
-
-    output = capsys.readouterr().out
-    assert "dqn-replay" in output
-    assert "minari" in output
