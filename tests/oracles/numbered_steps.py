@@ -34,8 +34,3 @@ def play_episode(
 def steps_of(observation: np.ndarray) -> list[int]:
     """The step numbers in a stack of numbered frames."""
     return observation[..., 0, 2].tolist()
-
-
-def episodes_of(observation: np.ndarray) -> list[int]:
-    """The episode numbers in a stack of numbered frames."""
-    return observation[..., 0, 1].tolist()

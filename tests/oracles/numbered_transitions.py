@@ -27,6 +27,3 @@ class NumberedTransitions:
 
     def slots_of(self, indices: np.ndarray) -> np.ndarray:
         return indices
-
-    def indices_in(self, slots: np.ndarray) -> np.ndarray:
-        return np.where(slots < self.num_transitions, slots, -1)

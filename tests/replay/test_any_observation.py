@@ -7,11 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framestow import FrameSpec, Prioritized, ReplayMemory
+from framestow import FrameSpec, ReplayMemory
 from framestow.errors import NothingToSampleError
 from framestow.replay.hindsight import HindsightGoals
 from framestow.replay.observation_layout import ObservationLayout
-from framestow.torch.batch_loader import BatchLoader, SequenceLoader
 from oracles.any_play import (
     DISCOUNT,
     EXTRAS,
@@ -246,32 +245,6 @@ def test_steps_and_returns_to_go_cross_borders_and_no_ends(seed, num_envs, disco
         assert sum(discount**power * reward for power, reward in enumerate(rewards)) == pytest.approx(returns[number])
 
 
-@pytest.mark.parametrize("kind", ["without stack", "dict with one stack"])
-def test_loaders_give_what_was_given(kind):
-    play = begun(3, **KINDS_OF_MEMORY[kind], num_envs=2, n_step=3).play(100)
-    readable = readable_steps(play.memory, play)
-
-    def as_arrays(tensors):
-        return {key: part.numpy() for key, part in tensors.items()} if isinstance(tensors, dict) else tensors.numpy()
-
-    with BatchLoader(play.memory, 16, "cpu") as loader:
-        for _ in range(10):
-            batch = next(loader)
-            for row, number in enumerate(batch.index.tolist()):
-                assert_same(play.steps[number].observation, row_of(as_arrays(batch.observation), row))
-                last = play.steps[play.rest_of(number)[:3][-1]]
-                assert_same(last.next_observation, row_of(as_arrays(batch.next_observation), row))
-    with SequenceLoader(play.memory, 8, 5, "cpu") as loader:
-        for _ in range(10):
-            batch = next(loader)
-            for row, place in np.argwhere(batch.mask.numpy()).tolist():
-                number = int(batch.index[row, place])
-                assert number in readable
-                step = play.steps[number]
-                assert_same(step.observation, row_of(as_arrays(batch.observation), (row, place)))
-                assert_same(step.next_observation, row_of(as_arrays(batch.next_observation), (row, place)))
-
-
 GOALS = {
     "vectors": (FrameSpec((3,), np.float32), None),
     "stacked vectors": (FrameSpec((3, 2), np.float32), {"achieved_goal": 0, "desired_goal": 0}),
@@ -372,42 +345,6 @@ def test_a_stack_has_up_to_256_frames(n_step):
     play.play(200)
 
     assert_all_transitions(play, n_step)
-
-
-@quick
-@given(seed=SEEDS, n_step=st.integers(1, 6), num_calls=st.integers(10, 80))
-def test_how_frames_are_shared_changes_no_draw(seed, n_step, num_calls):
-    choices = ["none", 0, -1, (0, 2), (-1, 2)]
-    layout = ObservationLayout.of_space(FrameSpec((4, 3, 4)), 0)
-    memories = [
-        ReplayMemory(
-            60,
-            FrameSpec((4, 3, 4)),
-            NUM_ACTIONS,
-            stack_axis=choice,
-            num_envs=2,
-            n_step=n_step,
-            discount=DISCOUNT,
-            extras=EXTRAS,
-            sampler=Prioritized(),
-            seed=0,
-        )
-        for choice in choices
-    ]
-    plays = [AnyPlay(memory, layout, seed).play(num_calls) for memory in memories]
-    if not len(memories[0]):
-        return
-
-    for _ in range(3):
-        batches = [memory.sample(8) for memory in memories]
-        sequences = [memory.sample_sequences(4, 5, overlap=2, borders="cross") for memory in memories]
-        errors = plays[0].random.normal(size=8)
-        for memory, batch, sequence in zip(memories, batches, sequences, strict=True):
-            plays[0].assert_batch(batch, n_step)
-            for name in ("index", "weight", "reward", "discount", "terminated", "truncated"):
-                assert getattr(batches[0], name).tolist() == getattr(batch, name).tolist()
-            assert sequences[0].index.tolist() == sequence.index.tolist()
-            memory.update_priorities(batch.index, errors)
 
 
 @pytest.mark.exhaustive

@@ -13,81 +13,10 @@ import pytest
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from oracles.comparison import assert_memory_is_what_the_oracle_holds
-from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, join, split
 from oracles.patience import PATIENCE_S
 
 SMALL = gym.Dict({"camera": gym.Box(0, 255, (4, 5), np.uint8), "pose": gym.Box(-1, 1, (2,), np.float32)})
-
-
-def filled(
-    num_steps: int = 300, num_envs: int = 2, capacity: int = 200, **arguments: Any
-) -> tuple[MemoryOfBytes, ListMemory]:
-    """A memory that wrapped around, and its oracle: environments with episodes of 7 and 8 steps, all four ends."""
-    random = np.random.default_rng(0)
-    memory = MemoryOfBytes(ReplayMemory(capacity, SPACE, 4, stack=3, num_envs=num_envs, seed=0, **arguments))
-    oracle = ListMemory(capacity, num_envs, 3, 0.99)
-    env_ids = list(range(num_envs))
-    for target in (memory, oracle):
-        target.begin(np.zeros((num_envs, NUM_BYTES), np.uint8), env_ids)
-    frames = np.zeros((num_envs, NUM_BYTES), np.uint8)
-    for step in range(num_steps):
-        frames[:, random.integers(0, NUM_BYTES, 5)] = random.integers(0, 256, 5)
-        ends = np.array([step % (7 + env_id) == 6 for env_id in env_ids])
-        terminated, truncated = ends & (step % 2 == 0), ends & (step % 3 == 0)
-        ended = [env_id for env_id in env_ids if terminated[env_id] or truncated[env_id]]
-        for target in (memory, oracle):
-            target.append(np.full(num_envs, step % 4), np.arange(num_envs), terminated, truncated, frames, env_ids)
-            if ended:
-                target.begin(frames[ended] // 2, ended)
-    return memory, oracle
-
-
-@pytest.mark.parametrize("retention", ["fifo", "random"])
-def test_every_key_is_restored_from_the_directory_of_a_memory(retention, tmp_path):
-    settings = {"retention": retention, "frames_per_segment": 16, "capacity": 400}
-    memory, _ = filled(directory=tmp_path / "lived", flush_every=None, **settings)
-    held = memory.get(memory.sampleable_indices())
-    shown, frames = memory.observations(), [join(episode.frames()) for episode in memory.episodes()]
-    memory.close()
-
-    for opened in (ReplayMemory.load(tmp_path / "lived"), ReplayMemory.open(tmp_path / "lived")):
-        again = MemoryOfBytes(opened)
-        again.inner.parts.check()
-        np.testing.assert_array_equal(held.index, again.sampleable_indices())
-        of_again = again.get(held.index)
-        np.testing.assert_array_equal(held.observation, of_again.observation)
-        np.testing.assert_array_equal(held.next_observation, of_again.next_observation)
-        np.testing.assert_array_equal(shown, again.observations())
-        for expected, episode in zip(frames, again.episodes(), strict=True):
-            np.testing.assert_array_equal(expected, join(episode.frames()))
-
-
-def test_a_memory_in_a_folder_is_resumed_with_its_pictures_in_files(tmp_path):
-    memory, oracle = filled(50, directory=tmp_path / "lived", flush_every=None, frames_per_segment=16)
-    memory.close()
-
-    again = ReplayMemory(
-        200, SPACE, 4, stack=3, num_envs=2, frames_per_segment=16, directory=tmp_path / "lived", flush_every=None
-    )
-    frames = np.full((2, NUM_BYTES), 9, np.uint8)
-    for target in (MemoryOfBytes(again), oracle):
-        target.begin(frames, [0, 1])
-        target.append([1, 2], [0.5, 1.0], [False] * 2, [True] * 2, frames // 3, [0, 1])
-
-    assert_memory_is_what_the_oracle_holds(MemoryOfBytes(again), oracle)
-    again.flush()
-    assert again.report().disk_bytes > 0
-    again.close()
-
-
-def test_a_directory_of_other_keys_is_refused(tmp_path):
-    ReplayMemory(10, SMALL, 3, stack=4, directory=tmp_path / "lived").close()
-    other = gym.Dict({"camera": SMALL["camera"], "joints": SMALL["pose"]})
-
-    with pytest.raises(ValueError, match=r"'joints'.*the memory in .* has .*'pose'"):
-        ReplayMemory(10, other, 3, stack=4, directory=tmp_path / "lived")
 
 
 def test_keys_are_restored_for_any_order_in_the_space_and_the_frames():

@@ -115,15 +115,3 @@ def test_an_empty_memory_has_no_returns_and_no_ages():
 
     assert ("(not named)", 0, 0) == (inspected.label, inspected.transitions, inspected.frames)
     assert (None, None, None) == (inspected.returns, inspected.lengths, inspected.ages)
-
-
-def test_the_median_age_is_the_median_over_all_transitions():
-    memory = ShadowedMemory(70, FrameSpec(SHAPE), 3, stack=2, num_envs=2)
-    random_play(memory, 100, 5)
-    steps = memory.inner.steps
-    env_ids, last_positions, _ = steps.resolve_steps(memory.sampleable_indices(), with_extras=False)[0]
-    ages = np.sort(steps.newest_positions[env_ids] - last_positions)
-
-    (inspected,) = inspect_labels(memory.inner.settings, memory.inner.steps)
-
-    assert Ages(int(ages[-1]), int(ages[(len(ages) - 1) // 2])) == inspected.ages

@@ -43,23 +43,13 @@ def test_a_printed_report_lists_every_part_and_fits_80_columns():
         share_used=0.55,
     )
 
-    assert (
-        str(report)
-        == """\
-12,345,678 of 50,000,000 transitions in 1.1 GiB, 97.3 bytes each
-72 times smaller than frames, 580 times smaller than stacked pairs
-12,300,000 frames k/255, as uint8
-100,000 frames other floats, exact
-  frames          400.0 MiB  34.9%
-  index             5.0 MiB   0.4%
-  steps           141.0 MiB  12.3%
-  in files        600.0 MiB  52.4%
-  open segments     3.0 MiB  work space
-  stacks            8.8 KiB  work space
-when full, about 22,446,687 transitions in 2.0 GiB
-budget 2.0 GiB"""
-    )
-    assert max(map(len, str(report).splitlines())) <= 80
+    lines = str(report).splitlines()
+    assert "12,345,678 of 50,000,000 transitions in 1.1 GiB, 97.3 bytes each" == lines[0]
+    assert {"frames", "index", "steps", "in files", "open segments", "stacks"} == {
+        line[2:17].strip() for line in lines if line.startswith("  ")
+    }
+    assert {"12,300,000 frames k/255, as uint8", "budget 2.0 GiB"} < set(lines)
+    assert max(map(len, lines)) <= 80
 
 
 @pytest.mark.parametrize(

@@ -51,15 +51,6 @@ def add_unrelated(memory, num_steps, shape=STACKS.shape):
     ("settings", "lines"),
     [
         ({"observation_space": STACKS}, ["stacks of 4 on the first axis; 0.0 % of the observations stored whole"]),
-        (
-            {"observation_space": FrameSpec((SIDE, SIDE)), "stack": 3},
-            ["stacks of 3 on the first axis; 0.0 % of the observations stored whole"],
-        ),
-        (
-            {"observation_space": FrameSpec((SIDE, SIDE, 12))},
-            ["stacks of 4 on the last axis; 0.0 % of the observations stored whole"],
-        ),
-        ({"observation_space": FrameSpec((SIDE, SIDE, 3))}, ["no stacks"]),
         ({"observation_space": FrameSpec((SIDE, SIDE)), "stack": 1}, ["no stacks"]),
         (
             {"observation_space": CAMERA_AND_JOINTS},

@@ -69,14 +69,6 @@ def test_frames_shared_by_overlapping_stacks_are_copied_once():
     assert rounded_up(frames.nbytes) == buffer.nbytes
 
 
-def test_two_views_of_one_array_are_copied_as_that_array():
-    frames = np.arange(2 * 5 * 4, dtype=np.float32).reshape(10, 4)
-
-    buffer = assert_copied_unchanged([frames[:5], frames[5:]])
-
-    assert rounded_up(frames.nbytes) == buffer.nbytes
-
-
 def test_a_small_view_of_a_large_array_is_copied_alone():
     large = np.arange(100_000.0)
 

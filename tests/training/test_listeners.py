@@ -278,33 +278,22 @@ def _shown(tmp_path: Path, is_terminal: bool) -> str:
     return output.getvalue()
 
 
-def _without_control_characters(shown: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", shown.replace("\r", "\n"))
-
-
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_progress_shows_steps_rate_scores_memory_and_time_left(tmp_path: Path, is_terminal: bool) -> None:
-    shown = _without_control_characters(_shown(tmp_path, is_terminal))
+    written = _shown(tmp_path, is_terminal)
 
+    shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", written.replace("\r", "\n"))
     for name in ("steps", "rate", "games", "score of last 20", "loss", "epsilon", "memory", "process", "time left"):
         assert name in shown
     assert re.search(r"steps 15\d/150", shown)
     assert re.search(r"15\d in [\d.]+ [KM]iB", shown)
-
-
-def test_on_a_terminal_progress_is_a_bar_and_whole_fields_in_80_columns(tmp_path: Path) -> None:
-    lines = _without_control_characters(_shown(tmp_path, is_terminal=True)).splitlines()
-
-    assert max(map(len, lines)) == 80
-    bar, *fields = lines[-3:]
-    assert re.fullmatch(r"━+ steps 15\d/150 time left \S+( s)?", bar)
-    assert all(re.fullmatch(r"[a-z][^·]* [^·]+( · [a-z][^·]* [^·]+)*", line.strip()) for line in fields)
-
-
-def test_without_a_terminal_progress_writes_no_control_characters(tmp_path: Path) -> None:
-    shown = _shown(tmp_path, is_terminal=False)
-
-    assert not any(unicodedata.category(character) == "Cc" for character in shown.removesuffix("\n"))
+    if is_terminal:  # a bar and whole fields in 80 columns
+        lines = shown.splitlines()
+        assert max(map(len, lines)) == 80
+        assert re.fullmatch(r"━+ steps 15\d/150 time left \S+( s)?", lines[-3])
+        assert all(re.fullmatch(r"[a-z][^·]* [^·]+( · [a-z][^·]* [^·]+)*", line.strip()) for line in lines[-2:])
+    else:
+        assert not any(unicodedata.category(character) == "Cc" for character in written.removesuffix("\n"))
 
 
 def test_the_time_left_begins_after_the_warm_up_at_the_rate_of_steps_with_updates(

@@ -12,7 +12,6 @@ from gymnasium.vector import SyncVectorEnv
 
 from framestow.integrations.gymnasium import FrameStack, LazyFrames, VectorFrameStack
 from framestow.process import live_bytes
-from oracles.earlier_lazy_frames import BaselinesLazyFrames
 
 FRAME_BYTES, STACK = 84 * 84, 4
 
@@ -55,19 +54,6 @@ def test_converting_observations_to_arrays_does_not_keep_the_arrays(num_steps):
     assert live_bytes() - held < 0.02 * (held - bare)
     # Less than a frame each, where some lie in holes of pages that other tests' objects keep resident.
     assert 0.8 * FRAME_BYTES < (held - bare) / num_steps < 1.06 * FRAME_BYTES
-
-
-def test_converted_observations_of_baselines_keep_a_whole_stack_each():
-    frames = [np.zeros((84, 84, 1), np.uint8) for _ in range(200 + STACK)]
-    kept = [BaselinesLazyFrames(frames[first : first + STACK]) for first in range(200)]
-    tracemalloc.start()
-
-    for lazy in kept:
-        np.asarray(lazy)
-
-    grown = tracemalloc.get_traced_memory()[0]
-    tracemalloc.stop()
-    assert 200 * STACK * FRAME_BYTES < grown
 
 
 def test_observations_of_many_environments_take_a_frame_each():

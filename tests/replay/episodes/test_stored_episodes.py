@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
 from oracles.holed_memory import holed_play
-from oracles.sequence_workload import SequenceWorkload
 from oracles.small_plays import SmallPlay, small_plays
 
 
@@ -35,19 +34,6 @@ def test_every_stored_episode_is_returned_as_it_was_played(small_play: SmallPlay
         history = min(first, small_play.stack - 1)
         assert history == episode.history
         np.testing.assert_array_equal(plain.frames[first - history :], episode.frames(-history))
-
-
-@settings(max_examples=25)
-@given(small_plays())
-def test_an_episode_has_its_beginning_unless_its_first_steps_were_evicted(small_play: SmallPlay):
-    play = small_play.recorded()
-
-    has_beginning = [episode.has_beginning for episode in play.memory.episodes()]
-
-    for (plain, first), is_beginning in zip(play.held(), has_beginning, strict=True):
-        # With a stack of one nothing is known of what was before the oldest transition that an environment holds.
-        is_known = small_play.stack > 1 or plain is play.episodes[plain.env_id][0] or first > 0
-        assert (first == 0) == is_beginning or not is_known
 
 
 @pytest.mark.parametrize("stack", [1, 4])
@@ -110,25 +96,6 @@ def test_evictions_during_the_iteration_are_refused():
 
     with pytest.raises(NothingToSampleError, match="steps of environment 0 were evicted during the iteration"):
         next(episodes)
-
-
-@pytest.mark.parametrize("retention", ["fifo", "random"])
-@pytest.mark.parametrize(("stack", "stack_padding"), [(1, "zeros"), (3, "zeros"), (4, "first_frame")])
-def test_the_observations_of_an_episode_are_what_its_steps_show_across_borders_too(retention, stack, stack_padding):
-    workload = SequenceWorkload(retention, 2, stack, stack_padding=stack_padding, border_chance=0.2)
-    workload.play(400, end_chance=0.01)
-    oracle, num_borders = workload.oracle, 0
-
-    for episode in workload.memory.episodes():
-        steps = [oracle.steps[int(reward)] for reward in episode.rewards]
-        first, *after = [steps[0].run, steps[0].start], *([step.next_run, step.end] for step in steps)
-        expected = np.stack([oracle.stacked(*first), *(oracle.stacked(*place) for place in after)])
-        np.testing.assert_array_equal(expected, episode.observations())
-        np.testing.assert_array_equal(expected[1:3], episode.observations(1, min(3, len(expected))))
-        np.testing.assert_array_equal([step.next_run is not step.run for step in steps], episode.borders)
-        num_borders += episode.borders.sum()
-
-    assert 20 < num_borders
 
 
 def test_observations_outside_of_an_episode_are_refused():
