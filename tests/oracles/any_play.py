@@ -261,6 +261,25 @@ class AnyPlay:
             found.append(other)
         return found
 
+    def numbers_at(self, indices: np.ndarray) -> list[int]:
+        """Return the numbers of these transitions of the memory."""
+        return self.memory.get(indices).extras["number"].tolist() if len(indices) else []
+
+    def is_aligned(self, number: int, stride: int, readable: set[int]) -> bool:
+        """Whether sequences of which one begins every ``stride`` steps may begin here: nearer behind what is gone."""
+        step = self.steps[number]
+        return step.offset % stride == 0 or self.by_episode[step.env_id, step.episode][step.offset - 1] not in readable
+
+    def fitting(self, length: int, stride: int, readable: set[int]) -> list[int]:
+        """Return every start, a multiple of ``stride`` steps into its episode, of ``length`` readable steps of it."""
+        starts = [number for number in sorted(readable) if self.steps[number].offset % stride == 0]
+        return [number for number in starts if len(self.following(number, length, False, readable)) == length]
+
+    def whole_episodes(self, readable: set[int]) -> list[list[int]]:
+        """Return the steps of each episode that has ended, or was cut off, and of which every step is readable."""
+        episodes = self.by_episode.values()
+        return [steps for steps in episodes if not self.is_open(steps[0]) and readable.issuperset(steps)]
+
     # Comparing
 
     def assert_batch(self, batch, n_step: int = 1, lost: bool = False) -> None:
@@ -321,9 +340,11 @@ def _return_of(steps: list[GivenStep]) -> list[Any]:
 
 
 def readable_steps(memory: ReplayMemory, play: AnyPlay) -> set[int]:
-    """Return the numbers of the steps that the memory still has, in a memory whose indices are the numbers."""
+    """Return the numbers of the steps that the memory still has."""
+    if memory.retention == "random":
+        return {number for part in memory.episodes() for number in part.extras["number"].tolist()}
     readable = set()
-    for number in range(len(play.steps)):
+    for number in range(len(play.steps)):  # which is its index
         try:
             memory.steps_from([number])
         except NothingToSampleError:

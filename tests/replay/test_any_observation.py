@@ -150,20 +150,33 @@ def test_begin_append_and_add_take_turns_in_a_thousand_plays(kind, seed, num_env
     length=st.integers(1, 9),
     n_step=st.integers(1, 6),
     capacity=st.sampled_from([20, 300]),
+    retention=st.sampled_from(["fifo", "fifo", "random"]),
     kinds=st.sampled_from([9, 60]),
-    overlap=st.booleans(),
+    overlaps=st.booleans(),
 )
-def test_sequences_show_every_step_as_it_was_given(borders, space, seed, length, n_step, capacity, kinds, overlap):
+def test_sequences_show_every_step_as_it_was_given(
+    borders, space, seed, length, n_step, capacity, retention, kinds, overlaps
+):
     of_space = {} if space == "small" else {"space": DICT, "stack_axis": {"camera": 0}}
-    play = begun(seed, **of_space, capacity=capacity, num_envs=2, n_step=n_step, kinds=kinds, mixes=True).play(60)
-    readable = readable_steps(play.memory, play)
+    of_space |= {"retention": "random", "frames_per_segment": 8} if retention == "random" else {"capacity": capacity}
+    play = begun(seed, **of_space, num_envs=2, n_step=n_step, kinds=kinds, mixes=True)
+    play.play(300 if retention == "random" else 60)
+    memory, half = play.memory, length // 2
+    stride, sampled = length - half if overlaps else 1, set(play.numbers_at(memory.sampleable_indices()))
+    readable = readable_steps(memory, play)
 
     try:
-        batch = play.memory.sample_sequences(16, length, borders=borders, overlap=length // 2 if overlap else None)
+        batch = memory.sample_sequences(16, length, borders=borders, overlap=half if overlaps else None, burn_in=half)
     except NothingToSampleError:
+        assert not (sampled & set(play.fitting(length, stride, readable)) if borders == "inside" else sampled)
         return
 
     play.assert_sequences(batch, borders, readable, fewest=length if borders == "inside" else 1)
+    starts = play.numbers_at(batch.index[:, 0])
+    assert set(starts) <= sampled
+    assert all(play.is_aligned(number, stride, readable) for number in starts)
+    np.testing.assert_array_equal(batch.mask & (np.arange(length) >= half), batch.learns)
+    np.testing.assert_array_equal(np.ones(16, np.float32), batch.weight)
 
 
 @pytest.mark.parametrize("kinds", [9, 60])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from framestow import ByAge, EmphasizeRecent, FrameSpec, Mixture, Prioritized, ReplayMemory, Uniform
 from framestow.errors import NothingToSampleError
 from framestow.replay.observation_layout import ObservationLayout
-from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SMALL, AnyPlay
+from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SMALL, AnyPlay, readable_steps
 from replay.eviction.test_random_retention import fewest
 
 pytestmark = pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning")  # most steps are unusual
@@ -90,9 +90,6 @@ class Everything:
             assert number == self.number_of.setdefault(index, number), f"index {index} was given twice"
         return numbers
 
-    def readable(self) -> set[int]:
-        return {number for part in self.memory.episodes() for number in part.extras["number"].tolist()}
-
     def play(self) -> None:
         self.steps.play(int(self.random.integers(1, 200)))
 
@@ -131,14 +128,16 @@ class Everything:
         except NothingToSampleError:
             assert borders == "inside" or not len(self.memory)
             return
-        self.steps.assert_sequences(batch, borders, self.readable(), fewest=length if borders == "inside" else 1)
+        self.steps.assert_sequences(
+            batch, borders, readable_steps(self.memory, self.steps), fewest=length if borders == "inside" else 1
+        )
 
     def episodes(self) -> None:
         try:
             batch = self.memory.sample_episodes(int(self.random.integers(1, 5)))
         except NothingToSampleError:
             return
-        self.steps.assert_sequences(batch, "mask", self.readable())
+        self.steps.assert_sequences(batch, "mask", readable_steps(self.memory, self.steps))
         for number, length in zip(batch.extras["number"][:, 0].tolist(), batch.mask.sum(axis=1).tolist(), strict=True):
             assert self.steps.steps[number].offset == 0
             assert not self.steps.is_open(number)

@@ -1,4 +1,4 @@
-"""Sequences show what was played, step for step, and start where they may, as often as they may."""
+"""Sequences start where they may, as often as they may. test_any_observation.py compares what they show."""
 
 from __future__ import annotations
 
@@ -6,107 +6,38 @@ import re
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
+from framestow import ReplayMemory
 from framestow.errors import InvalidSettingsError, NothingToSampleError
-from framestow.frames.stacking import STACK_PADDINGS
+from framestow.replay.observation_layout import ObservationLayout
+from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SMALL, AnyPlay, readable_steps
 from oracles.bordered_steps import append_with_borders
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
-from oracles.sequence_workload import SequenceWorkload
 
 BORDERS = ["mask", "inside", "cross"]
 
-
-def numbers_of_starts(batch) -> list[int]:
-    return batch.reward[:, 0].astype(int).tolist()
+pytestmark = pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning")  # some steps are unusual
 
 
-def assert_is_what_was_played(sequence: SequenceWorkload, batch_size: int, length: int, overlap, borders: str) -> None:
-    lists = sequence.lists()
-    stride = 1 if overlap is None else length - overlap
-    fitting = set(lists.fitting(length, stride)) & set(sequence.oracle.held) if borders == "inside" else None
-    if fitting is not None and not fitting:
-        with pytest.raises(NothingToSampleError, match=f"length is {length}"):
-            sequence.memory.sample_sequences(batch_size, length, overlap=overlap, borders=borders)
-        return
-
-    batch = sequence.memory.sample_sequences(batch_size, length, overlap=overlap, borders=borders, burn_in=length // 2)
-
-    assert (batch_size, length) == batch.index.shape
-    np.testing.assert_array_equal(batch.mask & (np.arange(length) >= length // 2), batch.learns)
-    np.testing.assert_array_equal(np.ones(batch_size, np.float32), batch.weight)
-    for row, start in enumerate(numbers_of_starts(batch)):
-        assert start in sequence.oracle.held
-        assert fitting is None or start in fitting
-        assert start == lists.aligned(start, stride) or any(
-            start == lists.aligned(number, stride) for number in lists.following(start, stride, "mask")
-        )
-        numbers = lists.following(start, length, borders)
-        lists.assert_shows(batch, row, numbers)
-        states = [sequence.oracle.steps[number].extras["state"] for number in numbers]
-        np.testing.assert_array_equal(states, batch.extras["state"][row, : len(numbers)])
-        assert not batch.extras["state"][row, len(numbers) :].any()
-        if sequence.retention == "fifo":
-            assert numbers == batch.index[row, : len(numbers)].tolist()
-    np.testing.assert_array_equal(batch.observation[:, 0], sequence.memory.get(batch.index[:, 0]).observation)
+def played(retention: str, num_calls: int, seed: int = 0, num_envs: int = 2, **settings) -> AnyPlay:
+    """Play episodes of some dozen steps, few of them with borders, on stacks of small frames."""
+    settings |= {"retention": retention, "discount": DISCOUNT, "extras": EXTRAS, "seed": seed}
+    memory = ReplayMemory(330, SMALL, NUM_ACTIONS, stack_axis=0, num_envs=num_envs, frames_per_segment=8, **settings)
+    return AnyPlay(memory, ObservationLayout.of_space(SMALL, 0), seed, kinds=40).play(num_calls)
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
-@settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(
-    num_envs=st.integers(1, 5),
-    stack=st.sampled_from([1, 2, 4]),
-    stack_padding=st.sampled_from(STACK_PADDINGS),
-    n_step=st.sampled_from([1, 3]),
-    storage=st.sampled_from(["packed", "raw"]),
-    seed=st.integers(0, 1000),
-    end_chance=st.sampled_from([0.0, 0.02, 0.1, 0.6]),
-    num_steps=st.sampled_from([5, 100, 500]),
-    length=st.sampled_from([1, 2, 7, 30]),
-    data=st.data(),
-)
-def test_sequences_are_what_was_played(
-    retention,
-    num_envs,
-    stack,
-    stack_padding,
-    n_step,
-    storage,
-    seed,
-    end_chance,
-    num_steps,
-    length,
-    data,
-    tmp_path_factory,
-):
-    sequence = SequenceWorkload(
-        retention, num_envs, stack, seed, storage=storage, stack_padding=stack_padding, n_step=n_step
-    )
-    overlap = data.draw(st.one_of(st.none(), st.integers(0, length - 1)))
-    for _ in range(2):
-        sequence.play(num_steps, end_chance)
-        for borders in BORDERS:
-            assert_is_what_was_played(sequence, 6, length, overlap, borders)
-        sequence.save_and_load(tmp_path_factory.mktemp("sequences") / "memory")
-
-
-@pytest.mark.parametrize("retention", ["fifo", "random"])
-@pytest.mark.parametrize(
-    ("length", "overlap", "end_chance"),
-    [(5, None, 0.05), (5, 2, 0.05), (12, None, 0.12), pytest.param(8, 5, 0.1, marks=pytest.mark.exhaustive)],
-)
-def test_inside_episodes_every_start_that_fits_is_equally_likely(retention, length, overlap, end_chance):
-    sequence = SequenceWorkload(retention, 2, 2, 3)
-    sequence.play(400, end_chance)
-    fitting = sequence.lists().fitting(length, 1 if overlap is None else length - overlap)
+@pytest.mark.parametrize(("length", "overlap"), [(5, None), (5, 2), pytest.param(8, 5, marks=pytest.mark.exhaustive)])
+def test_inside_episodes_every_start_that_fits_is_equally_likely(retention, length, overlap):
+    play = played(retention, 400, seed=3)
+    fitting = play.fitting(length, 1 if overlap is None else length - overlap, readable_steps(play.memory, play))
     column = {number: column for column, number in enumerate(fitting)}
 
     counts = np.zeros(len(fitting), np.int64)
     while counts.sum() < 40 * len(fitting):
-        batch = sequence.memory.sample_sequences(500, length, overlap=overlap, borders="inside")
-        np.add.at(counts, [column[number] for number in numbers_of_starts(batch)], 1)
+        batch = play.memory.sample_sequences(500, length, overlap=overlap, borders="inside")
+        np.add.at(counts, [column[number] for number in batch.extras["number"][:, 0].tolist()], 1)
 
     assert 20 < len(fitting)
     assert chi_square(counts) < chi_square_bound(len(counts) - 1)
@@ -114,11 +45,10 @@ def test_inside_episodes_every_start_that_fits_is_equally_likely(retention, leng
 
 @pytest.mark.parametrize("borders", ["mask", "cross"])
 def test_every_sampleable_transition_starts_a_sequence_equally_often(borders):
-    sequence = SequenceWorkload("random", 2, 2, 4)
-    sequence.play(400, 0.1)
-    held = sequence.memory.sampleable_indices()
+    memory = played("random", 400, seed=4).memory
+    held = memory.sampleable_indices()
 
-    starts = [sequence.memory.sample_sequences(500, 3, borders=borders).index[:, 0] for _ in range(len(held) // 12)]
+    starts = [memory.sample_sequences(500, 3, borders=borders).index[:, 0] for _ in range(len(held) // 12)]
 
     counts = np.bincount(np.searchsorted(held, np.concatenate(starts)), minlength=len(held))
     assert chi_square(counts) < chi_square_bound(len(held) - 1)
@@ -126,18 +56,17 @@ def test_every_sampleable_transition_starts_a_sequence_equally_often(borders):
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 def test_whole_episodes_of_any_length_are_equally_likely(retention):
-    sequence = SequenceWorkload(retention, 3, 2, 5)
-    sequence.play(500, 0.15)
-    whole = {steps[0]: steps for steps in sequence.lists().whole_episodes()}
+    play = played(retention, 400, seed=5)
+    whole = {steps[0]: steps for steps in play.whole_episodes(readable_steps(play.memory, play))}
     counts = dict.fromkeys(whole, 0)
 
     while sum(counts.values()) < 60 * len(whole):
-        batch = sequence.memory.sample_episodes(100)
-        assert max(len(whole[first]) for first in numbers_of_starts(batch)) == batch.mask.shape[1]
-        for row, first in enumerate(numbers_of_starts(batch)):
+        batch = play.memory.sample_episodes(100)
+        firsts = batch.extras["number"][:, 0].tolist()
+        assert max(len(whole[first]) for first in firsts) == batch.mask.shape[1]
+        for row, first in enumerate(firsts):
             counts[first] += 1
-            if counts[first] == 1:
-                sequence.lists().assert_shows(batch, row, whole[first])
+            assert whole[first] == batch.extras["number"][row, batch.mask[row]].tolist()
 
     assert 10 < len(whole)
     assert 1 < len({len(steps) for steps in whole.values()})
@@ -160,10 +89,9 @@ def test_state_stored_with_each_step_warms_up_a_recurrent_learner_from_where_its
 
 def test_the_same_seed_draws_the_same_sequences():
     def drawn() -> list:
-        sequence = SequenceWorkload("random", 2, 2, 7)
-        sequence.play(300, 0.1)
-        batches = [sequence.memory.sample_sequences(9, 6, borders=borders) for borders in BORDERS]
-        return [batch.index.tolist() for batch in (*batches, sequence.memory.sample_episodes(4))]
+        memory = played("random", 300, seed=7).memory
+        batches = [memory.sample_sequences(9, 6, borders=borders) for borders in BORDERS]
+        return [batch.index.tolist() for batch in (*batches, memory.sample_episodes(4))]
 
     assert drawn() == drawn()
 
@@ -211,19 +139,19 @@ def test_an_open_or_partly_evicted_episode_is_not_whole():
 
 
 def test_a_batch_of_sequences_has_each_frame_once_and_its_array_is_reused():
-    sequence = SequenceWorkload("fifo", 1, 4, 8, border_chance=0.0)
-    sequence.play(200, 0.0)
+    memory = numbered_memory(300, stack=4)
+    play_episode(memory, 0, 200)
 
-    first = sequence.memory.sample_sequences(4, 10)
+    first = memory.sample_sequences(4, 10)
 
     assert np.shares_memory(first.observation, first.next_observation)
     between_steps, between_frames = first.observation.strides[1:3]
     assert 6 == between_steps == between_frames
     address = first.observation.__array_interface__["data"][0]
     kept = first.observation[:, 3:5]
-    assert address != sequence.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
+    assert address != memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
     del first, kept
-    assert address == sequence.memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
+    assert address == memory.sample_sequences(4, 10).observation.__array_interface__["data"][0]
 
 
 @pytest.mark.parametrize("borders", BORDERS)

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 
 from framestow.errors import InvalidSettingsError, NothingToSampleError
+from oracles.any_play import readable_steps
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_steps import numbered_memory, play_episode
-from oracles.sequence_workload import SequenceWorkload
+from replay.test_sequences import played
+
+pytestmark = pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWarning")  # some steps are unusual
 
 
 @pytest.mark.parametrize("retention", ["fifo", "random"])
@@ -16,10 +19,9 @@ from oracles.sequence_workload import SequenceWorkload
 @pytest.mark.parametrize("shuffled", [False, True])
 @pytest.mark.parametrize("batch_size", [1, 7, 500])
 def test_batches_return_every_stored_transition_once(retention, n_step, shuffled, batch_size):
-    sequence = SequenceWorkload(retention, 3, 2, 1, n_step=n_step)
-    sequence.play(250, 0.1)
-    held = sequence.memory.sampleable_indices()
-    batches = sequence.memory.batches(batch_size, shuffled=shuffled, seed=2 if shuffled else None)
+    memory = played(retention, 250, seed=1, n_step=n_step).memory
+    held = memory.sampleable_indices()
+    batches = memory.batches(batch_size, shuffled=shuffled, seed=2 if shuffled else None)
     num_batches = len(batches)
 
     given = [batch.index for batch in batches]
@@ -46,34 +48,29 @@ def test_a_last_batch_that_is_not_full_can_be_dropped():
 @pytest.mark.parametrize("n_step", [1, 4])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_evicted_transitions_are_omitted_and_new_ones_not_included(retention, n_step, shuffled):
-    sequence = SequenceWorkload(retention, 3, 2, 3, n_step=n_step)
-    sequence.play(300, 0.05)
-    held = set(sequence.memory.sampleable_indices().tolist())
-    batches = sequence.memory.batches(16, shuffled=shuffled, seed=4 if shuffled else None)
+    play = played(retention, 300, seed=3, n_step=n_step)
+    held = set(play.memory.sampleable_indices().tolist())
+    batches = play.memory.batches(16, shuffled=shuffled, seed=4 if shuffled else None)
     num_batches, given = len(batches), []
 
     for batch in batches:
         given += batch.index.tolist()
-        sequence.play(8, 0.05)
+        play.play(20)
 
     assert len(given) == len(set(given))
     assert held > set(given)
     assert num_batches > -(-len(given) // 16)
-    still_held = held & set(sequence.memory.sampleable_indices().tolist())
+    still_held = held & set(play.memory.sampleable_indices().tolist())
     assert set(given) >= still_held
 
 
 def test_the_order_depends_on_its_seed_and_does_not_change_the_draws_of_the_memory():
-    sequence, other = (SequenceWorkload("fifo", 2, 2, 5) for _ in range(2))
-    for one in (sequence, other):
-        one.play(200)
+    memory, other = (played("fifo", 200, seed=5).memory for _ in range(2))
 
-    orders = [
-        [batch.index.tolist() for batch in sequence.memory.batches(50, shuffled=True, seed=seed)] for seed in (1, 1, 2)
-    ]
+    orders = [[batch.index.tolist() for batch in memory.batches(50, shuffled=True, seed=seed)] for seed in (1, 1, 2)]
 
     assert orders[0] == orders[1] != orders[2]
-    assert sequence.memory.sample(9).index.tolist() == other.memory.sample(9).index.tolist()
+    assert memory.sample(9).index.tolist() == other.sample(9).index.tolist()
 
 
 def test_each_transition_is_at_each_place_equally_often():
@@ -88,22 +85,18 @@ def test_each_transition_is_at_each_place_equally_often():
 @pytest.mark.parametrize("retention", ["fifo", "random"])
 @pytest.mark.parametrize("discount", [1.0, 0.9, 0.0])
 def test_returns_to_go_sum_the_rewards_to_the_end_of_the_episode(retention, discount):
-    sequence = SequenceWorkload(retention, 3, 2, 6)
-    sequence.play(300, 0.1)
-    lists = sequence.lists()
-    batch = sequence.memory.get(sequence.memory.sampleable_indices())
+    play = played(retention, 300, seed=6)
+    readable, batch = readable_steps(play.memory, play), play.memory.get(play.memory.sampleable_indices())
 
-    returns = sequence.memory.returns_to_go(batch.index, discount)
+    returns = play.memory.returns_to_go(batch.index, discount)
 
     assert np.float64 == returns.dtype
     expected = []
-    for number in batch.reward.astype(int).tolist():
-        steps = lists.episode_of(number)
-        rest = steps[steps.index(number) :]
-        total = 0.0
+    for number in batch.extras["number"].tolist():
+        rest, total = play.rest_of(number), 0.0
         for later in reversed(rest):
-            total = later + discount * total
-        expected.append(total if set(rest) <= lists.readable else np.nan)
+            total = play.steps[later].reward + discount * total
+        expected.append(total if readable.issuperset(rest) else np.nan)
     np.testing.assert_array_equal(expected, returns)
     assert (retention == "random") == np.isnan(returns).any()
 
