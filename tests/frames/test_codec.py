@@ -206,16 +206,16 @@ def test_three_planes_that_were_packed_as_grey_rows_are_read():
     assert codec.pack(planes)[6] == 3
 
 
-@pytest.mark.parametrize("shape", [(8, 20), (9, 8, 2)], ids=str)
-def test_planar_patches_of_frames_that_are_not_three_planes_are_refused(shape):
-    with pytest.raises(DamagedDataError, match="three planes must have pixels of one byte"):
-        SegmentCodec(FrameSpec(shape)).unpack(one_frame(shape, END + END, group=1, encoding=3))
-
-
-@pytest.mark.parametrize("shape", [(8, 20), (8, 7, 2)], ids=str)
-def test_pixel_patches_of_other_frames_than_colours_are_refused(shape):
-    with pytest.raises(DamagedDataError, match="encoding 2 needs pixels of 3 bytes and rows of whole pixels"):
-        SegmentCodec(FrameSpec(shape)).unpack(one_frame(shape, END + END, group=1, encoding=2))
+@pytest.mark.parametrize(
+    ("encoding", "shape", "rule"),
+    [
+        *((2, shape, "encoding 2 needs pixels of 3 bytes and rows of whole pixels") for shape in [(8, 20), (8, 7, 2)]),
+        *((3, shape, "three planes must have pixels of one byte") for shape in [(8, 20), (9, 8, 2)]),
+    ],
+)
+def test_patches_of_colours_in_a_segment_of_other_frames_are_refused(encoding, shape, rule):
+    with pytest.raises(DamagedDataError, match=rule):
+        SegmentCodec(FrameSpec(shape)).unpack(one_frame(shape, END + END, group=1, encoding=encoding))
 
 
 def test_near_and_far_pixels_add_to_the_row_above_or_the_patched_frame():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
-from typing import Any
 
 import gymnasium.spaces as gym
 import numpy as np
@@ -14,7 +12,6 @@ from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes, join, split
-from oracles.patience import PATIENCE_S
 
 SMALL = gym.Dict({"camera": gym.Box(0, 255, (4, 5), np.uint8), "pose": gym.Box(-1, 1, (2,), np.float32)})
 
@@ -143,45 +140,3 @@ def test_split_and_join_of_this_test_are_each_others_inverse():
     frames = np.random.default_rng(0).integers(0, 256, (3, 2, NUM_BYTES), dtype=np.uint8)
 
     np.testing.assert_array_equal(frames, join(split(frames)))
-
-
-def test_all_keys_of_a_batch_sampled_beside_a_writer_are_of_one_moment():
-    space = {"a": FrameSpec((9, 8)), "b": (FrameSpec((3,), np.int32), FrameSpec((4, 4), np.int16))}
-    memory = ReplayMemory(100, space, 2, stack=2, num_envs=2, frames_per_segment=8, seed=0)
-    failures: list[BaseException] = []
-    has_ended = threading.Event()
-
-    def frames_at(number: int) -> dict[str, Any]:
-        numbers = np.array([number % 250, (number + 100) % 250])
-        vector, picture = filled_with(numbers, (3,), "i4"), filled_with(numbers, (4, 4), "i2")
-        return {"a": filled_with(numbers, (9, 8), "u1"), "b": (vector, picture)}
-
-    def sample() -> None:
-        try:
-            while not has_ended.is_set():
-                batch = memory.sample(16)
-                for shown in (batch.observation, batch.next_observation):
-                    first = shown["a"][:, :, 0, 0].astype(np.int32)
-                    assert (shown["a"] == first[..., None, None]).all()
-                    assert (shown["b"][0] == first[..., None]).all()
-                    assert (shown["b"][1] == first[..., None, None]).all()
-        except BaseException as failure:
-            failures.append(failure)
-
-    memory.begin(frames_at(0))
-    memory.append([0, 0], [0, 0], [False] * 2, [False] * 2, frames_at(1))
-    readers = [threading.Thread(target=sample, daemon=True) for _ in range(2)]
-    for reader in readers:
-        reader.start()
-    for number in range(2, 800):
-        memory.append([0, 0], [0, 0], [False] * 2, [False] * 2, frames_at(number))
-    has_ended.set()
-    for reader in readers:
-        reader.join(PATIENCE_S)
-
-    assert [] == failures
-    assert not any(reader.is_alive() for reader in readers)
-
-
-def filled_with(numbers: np.ndarray, shape: tuple[int, ...], dtype: str) -> np.ndarray:
-    return np.broadcast_to(numbers.reshape(-1, *(1 for _ in shape)), (len(numbers), *shape)).astype(dtype)

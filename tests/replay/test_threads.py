@@ -12,7 +12,7 @@ import pytest
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import ObservationLayout
-from oracles.any_play import DISCOUNT, EXTRAS, SMALL, AnyPlay
+from oracles.any_play import DISCOUNT, EXTRAS, SMALL, AnyPlay, assert_same, row_of
 from oracles.comparison import assert_batch_is_what_the_oracle_holds
 from oracles.list_memory import ListMemory
 from oracles.patience import PATIENCE_S
@@ -22,6 +22,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::framestow.errors.ObservationWar
 SHAPE = (12, 16)
 CAPACITY, NUM_ENVS, STACK, NUM_ACTIONS = 400, 3, 3, 250
 STORAGES = pytest.mark.parametrize("storage", ["packed", "raw"])
+KEYED = {"camera": FrameSpec((4, 3, 5)), "arm": (FrameSpec((3,), np.float32), FrameSpec((2, 2), np.int16))}
 
 
 def frame_of(env_id: int, episode: int, step: int) -> np.ndarray:
@@ -125,11 +126,11 @@ def test_every_batch_equals_the_oracle_while_the_writer_sweeps_the_ring(storage,
 
 @pytest.mark.slow  # more than two seconds
 @STORAGES
-@pytest.mark.parametrize("n_step", [1, 3])
-def test_every_batch_is_what_was_given_while_any_observations_are_added(n_step, storage):
-    settings = {"num_envs": 3, "n_step": n_step, "storage": storage, "frames_per_segment": 8}
-    memory = ReplayMemory(CAPACITY, SMALL, 4, stack_axis=0, discount=DISCOUNT, extras=EXTRAS, seed=0, **settings)
-    play = AnyPlay(memory, ObservationLayout.of_space(SMALL, 0), seed=0, kinds=12).play(40)
+@pytest.mark.parametrize(("space", "stack_axis", "n_step"), [(SMALL, 0, 1), (SMALL, 0, 3), (KEYED, {"camera": 0}, 1)])
+def test_every_batch_is_what_was_given_while_any_observations_are_added(space, stack_axis, n_step, storage):
+    settings = {"num_envs": 3, "n_step": n_step, "storage": storage, "frames_per_segment": 8, "seed": 0}
+    memory = ReplayMemory(CAPACITY, space, 4, stack_axis=stack_axis, discount=DISCOUNT, extras=EXTRAS, **settings)
+    play = AnyPlay(memory, ObservationLayout.of_space(space, stack_axis), seed=0, kinds=12).play(40)
     read: list[list] = [[], []]
 
     def sample(number: int) -> None:
@@ -146,8 +147,8 @@ def test_every_batch_is_what_was_given_while_any_observations_are_added(n_step, 
     for batch in read[0]:
         for row, place in np.argwhere(batch.mask).tolist():
             step = play.steps[batch.index[row, place]]
-            np.testing.assert_array_equal(step.observation, batch.observation[row, place])
-            np.testing.assert_array_equal(step.next_observation, batch.next_observation[row, place])
+            assert_same(step.observation, row_of(batch.observation, (row, place)))
+            assert_same(step.next_observation, row_of(batch.next_observation, (row, place)))
 
 
 @STORAGES

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 
 from framestow.errors import NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
-from oracles.holed_memory import holed_play
 from oracles.small_plays import SmallPlay, small_plays
 
 
@@ -34,27 +33,6 @@ def test_every_stored_episode_is_returned_as_it_was_played(small_play: SmallPlay
         history = min(first, small_play.stack - 1)
         assert history == episode.history
         np.testing.assert_array_equal(plain.frames[first - history :], episode.frames(-history))
-
-
-@pytest.mark.parametrize("stack", [1, 4])
-def test_episodes_with_evicted_steps_are_returned_in_parts(stack: int):
-    play = holed_play(stack)
-    played = {int(episode.rewards[0]): episode for episode in play.episodes[0]}
-
-    parts = list(play.memory.episodes())
-
-    assert play.memory.sampleable_indices().tolist() == np.concatenate([part.indices for part in parts]).tolist()
-    assert len(parts) > len({max(start for start in played if start <= part.rewards[0]) for part in parts})
-    for part in parts:
-        start = max(start for start in played if start <= part.rewards[0])
-        plain, first = played[start], int(part.rewards[0]) - start
-        stop = first + len(part)
-        assert plain.rewards[first:stop] == part.rewards.tolist()
-        np.testing.assert_array_equal(plain.actions[first:stop], part.actions)
-        np.testing.assert_array_equal(plain.frames[first - part.history : stop + 1], part.frames(-part.history))
-        assert plain.terminated[first:stop] == part.terminated.tolist()
-        assert min(first, stack - 1) == part.history
-        assert part.has_beginning == (first == 0) or (stack == 1 and not part.has_beginning)
 
 
 def test_frames_are_read_in_pieces_of_any_size():

@@ -40,22 +40,15 @@ def test_each_update_is_uniform_over_its_transitions():
         assert_drawn_by(recent_law(300, num_recent), drawn)
 
 
-def test_fewer_transitions_than_the_minimum_are_all_drawn_from():
-    sampler = EmphasizeRecent(eta=0.9, num_updates=3, min_recent=50)
+@pytest.mark.parametrize(
+    ("eta", "min_recent", "expected"),
+    [(0.9, 50, 40), (1, 1, 40), (1e-300, 1, 1)],
+    ids=["fewer than the minimum: all", "eta 1: all", "a small eta: the newest alone"],
+)
+def test_the_bounds_of_how_many_are_drawn_from(eta, min_recent, expected):
+    sampler = EmphasizeRecent(eta, num_updates=2, min_recent=min_recent)
 
-    assert [20, 20, 20] == oldest_drawn(sampler, num_transitions=20, num_draws=3)
-
-
-def test_eta_1_draws_from_everything():
-    sampler = EmphasizeRecent(eta=1, num_updates=3, min_recent=1)
-
-    assert [40, 40, 40, 40] == oldest_drawn(sampler, num_transitions=40, num_draws=4)
-
-
-def test_the_last_update_of_a_phase_with_a_small_eta_draws_the_newest_alone():
-    sampler = EmphasizeRecent(eta=1e-300, num_updates=2, min_recent=1)
-
-    assert [1, 1] == oldest_drawn(sampler, num_transitions=40, num_draws=2)
+    assert [expected] * 3 == oldest_drawn(sampler, num_transitions=40, num_draws=3)
 
 
 def test_a_phase_is_as_long_as_the_episode_that_ended():

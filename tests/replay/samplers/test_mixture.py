@@ -10,7 +10,6 @@ import pytest
 from framestow import ByAge, EmphasizeRecent, Mixture, Uniform
 from framestow.errors import InvalidSettingsError
 from framestow.replay.samplers.sampler import Draw, Sampler
-from oracles.chi_square import chi_square, chi_square_bound
 from oracles.numbered_transitions import NumberedTransitions
 
 
@@ -92,32 +91,22 @@ def test_each_part_is_in_its_place_with_the_weights_of_its_sampler():
     assert [0.25, 0.25, 0.5, 0.5, 0.5, 0.5] == weights.tolist()
 
 
-def test_a_batch_of_one_is_drawn_by_any_of_the_parts():
-    mixture = Mixture((Always(0), 0.25), (Always(1), 0.75))
-    generator = np.random.default_rng(0)
-
-    drawn = [int(mixture.draw(1, TRANSITIONS, generator).indices[0]) for _ in range(4000)]
-
-    assert chi_square(np.bincount(drawn), np.array([0.25, 0.75])) < chi_square_bound(1)
-
-
-def test_every_part_that_watches_slots_is_notified_of_changes():
+@pytest.mark.parametrize(
+    ("notify", "slots"),
+    [
+        (lambda mixture: mixture.slots_changed(np.array([4, 2]), TRANSITIONS), [4, 2]),
+        (lambda mixture: mixture.begin(NumberedTransitions(3)), [0, 1, 2]),
+    ],
+    ids=["of changes", "of the beginning"],
+)
+def test_every_part_that_watches_slots_is_notified(notify, slots):
     first, second = Always(0), Always(1)
     mixture = Mixture((Uniform(), 1), (first, 1), (Mixture((second, 1), (ByAge(3), 1)), 1))
 
-    mixture.slots_changed(np.array([4, 2]), TRANSITIONS)
+    notify(mixture)
 
     assert mixture.watches_slots
-    assert [[4, 2]] == first.slots == second.slots
-
-
-def test_begin_calls_begin_of_every_part():
-    first, second = Always(0), Always(1)
-    mixture = Mixture((Uniform(), 1), (first, 1), (Mixture((second, 1), (ByAge(3), 1)), 1))
-
-    mixture.begin(NumberedTransitions(3))
-
-    assert [[0, 1, 2]] == first.slots == second.slots
+    assert [slots] == first.slots == second.slots
 
 
 def test_a_part_of_another_class_than_the_saved_one_starts_without_state():
