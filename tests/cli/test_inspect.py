@@ -16,9 +16,9 @@ from framestow.distributed import ShardedReplay, start_local_shards
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.samplers.sampler import Draw, Sampler
 from framestow.storage.files.manifest import write_manifest
 from oracles.hostile_folders import NO_FILES, Outside, bounded
+from oracles.newest_sampler import Newest
 from oracles.numbered_steps import numbered_memory, play_episode
 
 
@@ -54,14 +54,6 @@ def test_inspect_prints_each_game_and_writes_nothing(saved, capsys):
     assert "stack 2, padded with first frame" in shown
     assert before == file_contents(saved)
     assert [saved] == list(Path().absolute().iterdir())
-
-
-class Newest(Sampler):
-    """A sampler that is not part of framestow."""
-
-    def draw(self, batch_size, held, generator):
-        newest = held.sampleable_at(np.full(batch_size, len(held) - 1))
-        return Draw(newest, np.ones(batch_size, np.float32))
 
 
 def test_a_memory_with_n_step_returns_and_a_user_defined_sampler_is_inspected(tmp_path, monkeypatch, capsys):

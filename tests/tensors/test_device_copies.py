@@ -100,16 +100,6 @@ def assert_same(batch: Batch, tensors: TensorBatch) -> None:
             assert expected.dtype == actual.dtype
 
 
-def test_a_received_batch_is_complete_on_the_device():
-    device = LateDevice()
-    copies = CopiesAhead(device, num_buffers=4)
-
-    sent = copies.send(batch_of(0))
-
-    assert (sent.batch.observation["camera"] == UNWRITTEN).all()
-    assert_same(batch_of(0), copies.receive(sent))
-
-
 def test_each_frame_of_a_sequence_is_copied_once_and_its_stacks_are_complete():
     memory = ReplayMemory(100, FrameSpec((12, 16)), 4, stack=4, seed=0)
     memory.begin(np.zeros((1, 12, 16), np.uint8))

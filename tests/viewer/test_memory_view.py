@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from framestow import FrameSpec, Mixture, Prioritized, ReplayMemory, Uniform
-from framestow.replay.samplers.sampler import Draw, Sampler
 from framestow.viewer.memory_view import MemoryView
 from oracles.any_play import DISCOUNT, EXTRAS, NUM_ACTIONS, SPACES, AnyPlay
 from oracles.damage import damage_a_block_of_steps, damage_a_segment
 from oracles.memories_to_draw_from import MEMORIES
+from oracles.newest_sampler import Newest
 from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
 from oracles.shown_resources import ShownEpisode, assert_shows, read
 
@@ -183,13 +183,6 @@ def test_steps_have_probability_weight_and_priority_of_the_saved_sampler(tmp_pat
     assert [1 / 8, 1 / 4, 1 / 8, 1 / 2] == steps["probability"].tolist()
     assert [1, 1 / 2, 1, 1 / 4] == steps["weight"].tolist()
     assert [1, 4, 1, 16] == pytest.approx(steps["priority"].tolist())
-
-
-class Newest(Sampler):
-    """A sampler that is not part of framestow."""
-
-    def draw(self, batch_size, held, generator):
-        return Draw(held.sampleable_at(np.full(batch_size, len(held) - 1)), np.ones(batch_size, np.float32))
 
 
 def test_a_memory_with_a_sampler_of_the_user_is_shown_and_says_that_its_probabilities_are_not(tmp_path):

@@ -101,19 +101,9 @@ def test_samples_have_the_true_observations_and_equal_tianshous_otherwise(way, n
 
 def fed(buffer, frames, ends=()):
     """Add a step from each of these frames to the next; steps of ``ends`` are truncated."""
-    for step in range(len(frames) - 1):
-        ended = step in ends
-        buffer.add(
-            Batch(
-                obs=frames[step],
-                act=0,
-                rew=0.0,
-                terminated=False,
-                truncated=ended,
-                obs_next=frames[step + 1],
-                info=Batch(),
-            )
-        )
+    step = {"act": 0, "rew": 0.0, "terminated": False, "info": Batch()}
+    for index in range(len(frames) - 1):
+        buffer.add(Batch(obs=frames[index], obs_next=frames[index + 1], truncated=index in ends, **step))
 
 
 def numbered(num):
@@ -125,45 +115,27 @@ def shown(observations):
     return observations[..., 0, 0].tolist()
 
 
-def test_a_truncated_step_has_the_true_last_observation_unlike_in_tianshou():
-    theirs, ours = (library.ReplayBuffer(10, ignore_obs_next=True) for library in (tianshou, packed))
+STACKED = {"stack_num": 3}
+UNLIKE_TIANSHOU = {
+    # it bootstraps from the wrong observation: s' = s
+    "a truncated step": (10, {"ignore_obs_next": True}, [(range(4), [2])], 2, "obs_next", 2, 3),
+    "the oldest step": (5, STACKED, [(range(9), [])], 3, "obs", [3, 3, 3], [1, 2, 3]),
+    "the next of a first step": (9, STACKED, [(range(4), [])], 0, "obs_next", [1, 1, 1], [0, 0, 1]),
+    "a reset in mid-episode": (9, STACKED, [(range(3), []), (range(6, 9), [])], 2, "obs", [0, 1, 6], [6, 6, 6]),
+}
+
+
+@pytest.mark.parametrize("case", UNLIKE_TIANSHOU.values(), ids=UNLIKE_TIANSHOU)
+def test_an_observation_is_the_true_one_unlike_in_tianshou(case):
+    size, settings, plays, slot, key, of_tianshou, true = case
+    theirs, ours = (library.ReplayBuffer(size, **settings) for library in (tianshou, packed))
 
     for buffer in (theirs, ours):
-        fed(buffer, numbered(4), ends=[2])
+        for frames, ends in plays:
+            fed(buffer, numbered(9)[list(frames)], ends)
 
-    assert shown(theirs[np.array([2])].obs_next) == [2]  # s' = s: it bootstraps from the wrong observation
-    assert shown(ours[np.array([2])].obs_next) == [3]
-
-
-def test_the_oldest_step_keeps_its_frame_history_unlike_in_tianshou():
-    theirs, ours = (library.ReplayBuffer(5, stack_num=3) for library in (tianshou, packed))
-
-    for buffer in (theirs, ours):
-        fed(buffer, numbered(9))
-
-    assert shown(theirs[np.array([3])].obs) == [[3, 3, 3]]
-    assert shown(ours[np.array([3])].obs) == [[1, 2, 3]]
-
-
-def test_the_next_observation_of_a_first_step_is_padded_by_the_first_frame_unlike_in_tianshou():
-    theirs, ours = (library.ReplayBuffer(9, stack_num=3) for library in (tianshou, packed))
-
-    for buffer in (theirs, ours):
-        fed(buffer, numbered(4))
-
-    assert shown(theirs[np.array([0])].obs_next) == [[1, 1, 1]]
-    assert shown(ours[np.array([0])].obs_next) == [[0, 0, 1]]
-
-
-def test_no_stack_crosses_a_reset_in_mid_episode_unlike_in_tianshou():
-    theirs, ours = (library.ReplayBuffer(9, stack_num=3) for library in (tianshou, packed))
-
-    for buffer in (theirs, ours):
-        fed(buffer, numbered(3))
-        fed(buffer, numbered(9)[6:])
-
-    assert shown(theirs[np.array([2])].obs) == [[0, 1, 6]]
-    assert shown(ours[np.array([2])].obs) == [[6, 6, 6]]
+    assert shown(theirs[np.array([slot])][key]) == [of_tianshou]
+    assert shown(ours[np.array([slot])][key]) == [true]
 
 
 def test_without_next_observations_they_are_the_next_slots_observations_as_in_tianshou():
@@ -180,15 +152,14 @@ def test_without_next_observations_they_are_the_next_slots_observations_as_in_ti
             assert_same(theirs, ours)
 
 
-@pytest.mark.parametrize("env_stacks", [True, False])
-def test_without_next_observations_stacks_of_the_environment_are_restored(env_stacks):
-    both = BesideOneAnother({"env_stacks": env_stacks}, 2, ignore_obs_next=True)
+def test_without_next_observations_stacks_of_the_environment_are_restored():
+    both = BesideOneAnother({"env_stacks": True}, 2, ignore_obs_next=True)
 
     for _ in range(3 * SIZE):
         both.add(np.arange(2), with_next=False)
         slots = both.ours.sample_indices(0)
         assert_same(both.theirs[slots], both.ours[slots])
-    assert both.ours.memory.stack == (DEPTH if env_stacks else 1)
+    assert both.ours.memory.stack == DEPTH
 
 
 @pytest.mark.parametrize("stack_num", [1, 2, 3, DEPTH, 7])
@@ -262,9 +233,7 @@ def test_a_buffer_can_be_updated_with_the_steps_of_another(settings, source):
     assert_same(expected.update(both.theirs), slots)
     assert_same(expected.get(slots, "obs"), target.get(slots, "obs"))
     newest = [both.seen[slot][1][-1] for slot in came_from.tolist()]
-    if source is packed or not settings.get(
-        "ignore_obs_next"
-    ):  # Tianshou cannot move next observations that it did not store
+    if source is packed or "ignore_obs_next" not in settings:  # Tianshou cannot move what it did not store
         assert_same(np.stack(newest), target.get(slots, "obs_next", stack_num=1))
     for key in ("act", "rew", "terminated", "truncated", "done"):
         assert_same(expected[slots][key], target[slots][key])

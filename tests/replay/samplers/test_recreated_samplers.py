@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from framestow import ByAge, Draw, EmphasizeRecent, Mixture, ReplayMemory, Sampler, Uniform
+from framestow import ByAge, EmphasizeRecent, Mixture, ReplayMemory, Uniform
 from framestow.errors import IncompatibleError
 from oracles.memories_to_draw_from import five_envs_at_different_rates
+from oracles.newest_sampler import Newest
 
 SAMPLERS = {
     "uniform": Uniform,
@@ -15,11 +15,6 @@ SAMPLERS = {
     "emphasize recent": lambda: EmphasizeRecent(0.99, 6, 20, final_eta=1.0, annealed_over=30),
     "mixture": lambda: Mixture((Mixture((Uniform(), 1), (ByAge(4), 2)), 0.3), (EmphasizeRecent(0.99, 6, 20), 0.7)),
 }
-
-
-class Oldest(Sampler):
-    def draw(self, batch_size, transitions, generator):
-        return Draw(transitions.sampleable_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
 
 
 @pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS.keys())
@@ -37,12 +32,12 @@ def test_a_memory_loaded_without_a_sampler_continues_with_the_saved_one(make, tm
 
 def test_a_saved_mixture_with_a_foreign_part_must_be_given(tmp_path):
     def make() -> Mixture:
-        return Mixture((Uniform(), 1), (Oldest(), 1))
+        return Mixture((Uniform(), 1), (Newest(), 1))
 
     memory = five_envs_at_different_rates(tmp_path, make)
     memory.save(tmp_path)
 
-    with pytest.raises(IncompatibleError, match="the memory was saved with a Oldest, which is not one of framestow's"):
+    with pytest.raises(IncompatibleError, match="the memory was saved with a Newest, which is not one of framestow's"):
         ReplayMemory.load(tmp_path)
     loaded = ReplayMemory.load(tmp_path, sampler=make())
     assert memory.sample(8).index.tolist() == loaded.sample(8).index.tolist()

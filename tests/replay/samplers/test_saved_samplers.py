@@ -62,15 +62,6 @@ def test_a_sampler_of_another_class_starts_without_state(tmp_path):
     assert loaded.sample(2).index.tolist() == [loaded.sampleable_indices()[-1]] * 2
 
 
-def test_a_sampler_with_draw_alone_refuses_priorities():
-    class Oldest(Sampler):
-        def draw(self, batch_size: int, transitions: Sampleable, generator: np.random.Generator) -> Draw:
-            return Draw(transitions.sampleable_at(np.zeros(batch_size, np.int64)), np.ones(batch_size, np.float32))
-
-    memory, _ = recorded(30, sampler=Oldest())
-
-    assert memory.sample(2).index.tolist() == [memory.sampleable_indices()[0]] * 2
-    with pytest.raises(
-        ValueError, match=r"sampler is a Oldest: it does not use priorities; .* sampler=Prioritized\(\)"
-    ):
-        Oldest().update_priorities(np.zeros(1, np.int64), np.ones(1), Uniform)  # type: ignore[arg-type]
+def test_a_sampler_without_priorities_refuses_them():
+    with pytest.raises(ValueError, match=r"sampler is a Tally: it does not use priorities; .* sampler=Prioritized\(\)"):
+        Tally().update_priorities(np.zeros(1, np.int64), np.ones(1), Uniform)  # type: ignore[arg-type]

@@ -117,40 +117,30 @@ def test_a_writer_that_evicts_much_between_two_batches_does_not_wait():
     assert 3 == len(batches)
 
 
-def test_a_batch_with_a_skipped_segment_is_redrawn_in_its_place_for_any_timing_of_threads(tmp_path):
+@pytest.mark.parametrize(
+    "drawn_from",
+    [
+        lambda memory: partial(memory.draw_ahead, 200),
+        lambda memory: partial(memory.draw_sequences_ahead, 200, 6, burn_in=1),
+    ],
+    ids=["batches", "sequences"],
+)
+def test_a_batch_with_a_skipped_segment_is_redrawn_in_its_place_for_any_timing_of_threads(drawn_from, tmp_path):
     recorded(1700, capacity=10_000, directory=tmp_path / "memory", flush_every=None)[0].close()
     damage_a_segment(tmp_path / "memory")
     runs = []
 
     for threads in (1, 1, 3):
         memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip", seed=0)
-        with loader_of(memory, threads=threads, batch_size=200) as loader:
+        with BatchesAhead(drawn_from(memory), lambda batch: batch, threads=threads) as loader:
             runs.append([copied(next(loader)) for _ in range(8)])
-        assert 1 == memory.report().skipped_segments
-        held = memory.sampleable_indices()
-        assert np.isin(np.concatenate([batch["index"] for batch in runs[-1]]), held).all()
-
-    for first, *others in zip(*runs, strict=True):
-        for other in others:
-            assert_equal(first, other)
-
-
-def test_sequences_are_drawn_ahead_as_batches_are_damage_and_all(tmp_path):
-    recorded(1700, capacity=10_000, directory=tmp_path / "memory", flush_every=None)[0].close()
-    damage_a_segment(tmp_path / "memory")
-    runs = []
-
-    for threads in (1, 3):
-        memory = ReplayMemory.open(tmp_path / "memory", on_damage="skip", seed=0)
-        draw = partial(memory.draw_sequences_ahead, 200, 6, burn_in=1)
-        with BatchesAhead(draw, lambda batch: batch, threads=threads) as loader:
-            runs.append([copied(next(loader)) for _ in range(4)])
         assert 1 == memory.report().skipped_segments
         indices = np.concatenate([batch["index"] for batch in runs[-1]])
         assert np.isin(indices[indices >= 0], memory.sampleable_indices()).all()
 
-    for expected, actual in zip(*runs, strict=True):
-        assert_equal(expected, actual)
+    for first, *others in zip(*runs, strict=True):
+        for other in others:
+            assert_equal(first, other)
 
 
 def test_a_writer_beside_damaged_batches_does_not_wait(tmp_path):
