@@ -101,3 +101,10 @@ def assert_equal_samples(theirs, ours, but=()):
                 other.device,
             ), name
             assert torch.equal(part.view(torch.uint8), other.view(torch.uint8)), name
+
+
+def assert_same_weights(theirs, ours):
+    expected, actual = theirs.policy.state_dict(), ours.policy.state_dict()
+    assert list(expected) == list(actual)
+    for name, weights in expected.items():
+        assert torch.equal(weights, actual[name]), name

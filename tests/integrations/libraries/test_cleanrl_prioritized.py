@@ -81,11 +81,7 @@ def test_the_same_seed_samples_the_same_batches_after_wrapping_and_priority_upda
 
 def test_probabilities_and_weights_equal_cleanrls():
     play, priorities = Play(3), np.random.default_rng(4)
-    theirs, ours = AsInRainbow(50, 3, GAMMA, 0.5, 0.7, 1e-6), buffer_of(50, 3, 0.5, 0.7)
-    for _ in range(130):
-        step = play.step()
-        theirs.add(step)
-        add(ours, step)
+    theirs, ours = fed([play.step() for _ in range(130)], 50, beta=0.7)
     numbers = np.arange(128 - 50, 128)
     told = priorities.exponential(1.0, 50).astype(np.float32)
     told[7] *= -1  # of any sign
@@ -157,6 +153,17 @@ def played_to_the_end(terminated, length=6, then=3):
     return play.steps
 
 
+def fed(steps, capacity=16, n_step=3, alpha=0.5, beta=0.4, eps=1e-6):
+    theirs, ours = (
+        AsInRainbow(capacity, n_step, GAMMA, alpha, beta, eps),
+        buffer_of(capacity, n_step, alpha, beta, eps),
+    )
+    for step in steps:
+        theirs.add(step)
+        add(ours, step)
+    return theirs, ours
+
+
 def drawn(buffer):
     batch = buffer.sample(4 * buffer.size)
     return {number: transition_of(batch, row) for row, number in enumerate(batch.indices.tolist())}
@@ -164,10 +171,7 @@ def drawn(buffer):
 
 def test_no_return_crosses_a_truncation_unlike_in_cleanrl():
     steps = played_to_the_end(terminated=False)
-    theirs, ours = AsInRainbow(16, 3, GAMMA, 0.5, 0.4, 1e-6), buffer_of(16, 3)
-    for step in steps:
-        theirs.add(step)
-        add(ours, step)
+    theirs, ours = fed(steps)
 
     _, _, returned, next_obs, done = theirs.transitions[5]  # the truncated step and two of the next episode
     assert returned == np.float32(sum(GAMMA**k * steps[5 + k].rewards[0] for k in range(3)))
@@ -181,10 +185,7 @@ def test_no_return_crosses_a_truncation_unlike_in_cleanrl():
 
 def test_the_last_steps_of_a_terminated_episode_are_transitions_unlike_in_cleanrl():
     steps = played_to_the_end(terminated=True)
-    theirs, ours = AsInRainbow(16, 3, GAMMA, 0.5, 0.4, 1e-6), buffer_of(16, 3)
-    for step in steps:
-        theirs.add(step)
-        add(ours, step)
+    theirs, ours = fed(steps)
 
     assert theirs.size == 5  # steps 0 to 3, and 6
     transitions = drawn(ours)
@@ -196,12 +197,10 @@ def test_the_last_steps_of_a_terminated_episode_are_transitions_unlike_in_cleanr
 
 def test_a_short_episode_drops_no_steps_of_the_next_one_unlike_in_cleanrl():
     play = Play(12)
-    theirs, ours = AsInRainbow(16, 3, GAMMA, 0.5, 0.4, 1e-6), buffer_of(16, 3)
     for row in range(6):
         play.chances = (float(row == 1), 0.0)  # the first episode has two steps
-        step = play.step()
-        theirs.add(step)
-        add(ours, step)
+        play.step()
+    theirs, ours = fed(play.steps)
 
     starts = [
         next(row for row, step in enumerate(play.steps) if (step.obs[0] == one[0]).all())
@@ -212,12 +211,8 @@ def test_a_short_episode_drops_no_steps_of_the_next_one_unlike_in_cleanrl():
 
 
 def test_the_largest_random_number_draws_a_transition_and_not_an_empty_slot_as_in_cleanrl(monkeypatch):
-    theirs, ours = AsInRainbow(4, 1, GAMMA, 1.0, 0.4, 0.0), buffer_of(4, 1, 1.0, 0.4, 0.0)
     play = Play(13)
-    for _ in range(3):
-        step = play.step()
-        theirs.add(step)
-        add(ours, step)
+    theirs, ours = fed([play.step() for _ in range(3)], 4, 1, alpha=1.0, eps=0.0)
     told = np.array([0.5, 0.5, 1 + 3 * 2**-23], np.float32)  # their float32 sum is rounded up
     theirs.update_priorities([0, 1, 2], told)
     ours.update_priorities([0, 1, 2], told)

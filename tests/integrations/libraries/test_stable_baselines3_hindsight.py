@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env import VecNormalize
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.integrations.stable_baselines3 import DictReplayBuffer, HerReplayBuffer, NStepReplayBuffer, ReplayBuffer
-from integrations.libraries.sb3_play import assert_equal_samples
+from integrations.libraries.sb3_play import assert_equal_samples, assert_same_weights
 
 SIZE = 60  # transitions: a few episodes, so that old ones are overwritten
 
@@ -150,13 +150,6 @@ def trained(buffer_class, algorithm, num_envs, steps, kind, **settings):
         seed=1,
     )
     return model.learn(steps)
-
-
-def assert_same_weights(theirs, ours):
-    expected, actual = theirs.policy.state_dict(), ours.policy.state_dict()
-    assert list(expected) == list(actual)
-    for name, weights in expected.items():
-        assert torch.equal(weights, actual[name]), name
 
 
 @pytest.mark.parametrize("truncates", [True, pytest.param(False, marks=pytest.mark.exhaustive)])

@@ -3,7 +3,6 @@
 import gymnasium
 import numpy as np
 import pytest
-import torch
 from gymnasium import spaces
 from stable_baselines3 import DQN, SAC
 from stable_baselines3.common import buffers
@@ -11,6 +10,7 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.vec_env import VecFrameStack, VecNormalize
 
 from framestow.integrations.stable_baselines3 import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from integrations.libraries.sb3_play import assert_same_weights
 
 SMALL_NET = {"net_arch": [16]}
 
@@ -70,13 +70,6 @@ def trained(algorithm, replay_buffer_class, num_envs=1, steps=160, stack=4, norm
     if twice:
         model.learn(steps)
     return model
-
-
-def assert_same_weights(theirs, ours):
-    expected, actual = theirs.policy.state_dict(), ours.policy.state_dict()
-    assert list(expected) == list(actual)
-    for name, weights in expected.items():
-        assert torch.equal(weights, actual[name]), name
 
 
 OFTEN = {"train_freq": 4, "target_update_interval": 40}
