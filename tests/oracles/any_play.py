@@ -326,8 +326,11 @@ class AnyPlay:
                     (step.next_observation, batch.next_observation),
                 ):
                     assert_same(given, row_of(found, (row, place)))
-            for column in (batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated):
-                assert not column[row, count:].any()
+            behind = [part[row, count:] for part in self.layout.flatten(batch.next_observation)]
+            newest = [part[:, -1] for part in (behind if self.layout.takes_frames else self.layout.split(behind))]
+            values = batch.action, batch.reward, batch.discount, batch.terminated, batch.truncated, batch.is_first
+            for column in (*newest, *(value[row, count:] for value in values)):
+                assert not column.any()
             assert (batch.index[row, count:] == -1).all()
 
 
