@@ -140,6 +140,14 @@ def test_blank_slots_before_episodes_are_detected(tmp_path: Path):
     assert 0 == DqnReplay.open(without.folder).padding
 
 
+def test_repr_of_a_dataset_counts_its_checkpoints_slots_and_actions(tmp_path: Path):
+    logged(tmp_path, [5, 4], capacity=100)
+
+    replay = DqnReplay.open(tmp_path)
+
+    assert f"DqnReplay(1 checkpoint, {replay.num_slots} slots, {replay.num_actions} actions)" == repr(replay)
+
+
 def test_black_first_frames_are_not_counted_as_blank_slots(tmp_path: Path):
     log = DopamineLog(tmp_path, 100, SHAPE)
     for step in range(30):

@@ -320,6 +320,12 @@ def test_a_wider_dtype_is_accepted_if_no_value_changes(tmp_path: Path):
     np.testing.assert_array_equal(made["observations"], next(memory.episodes()).frames())
 
 
+def test_repr_of_a_dataset_has_its_id_and_counts_its_episodes_and_steps(tmp_path: Path):
+    data = MinariData.open(dataset(tmp_path / "data", [episode(3), episode(4, seed=1)]))
+
+    assert "MinariData(made/by-minari-v0, 2 episodes, 7 steps)" == repr(data)
+
+
 def test_a_dataset_is_found_by_its_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     exported(SmallPlay(((4, "terminated"),)).recorded(), tmp_path, environment="ALE/Breakout-v5")

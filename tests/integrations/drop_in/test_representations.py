@@ -14,8 +14,7 @@ from framestow.integrations import classic, cleanrl, stable_baselines3, torchrl
 
 BOX, ACTIONS = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8), gymnasium.spaces.Discrete(4)
 BEFORE, AFTER = np.zeros((2, 4, 84, 84), np.uint8), np.zeros((2, 4, 84, 84), np.uint8)  # of two environments
-ZEROS, PIXELS = np.zeros(2), torch.zeros(2, 4, 84, 84, dtype=torch.uint8)
-NEXT = TensorDict({"pixels": PIXELS, "done": torch.zeros(2, 1, dtype=torch.bool)}, [2])
+ZEROS = np.zeros(2)
 
 
 def rows(module):
@@ -39,12 +38,14 @@ def nnabla():
     return buffer, lambda: [buffer.append((BEFORE[0], 1, 0.0, 1.0, AFTER[0])) for _ in range(2)]
 
 
-def of_torchrl():
-    storage = torchrl.FramestowStorage(1_000)
-    return storage, lambda: storage.set(range(2), TensorDict({"pixels": PIXELS, "next": NEXT}, [2]))
+def of_torchrl(channels, frame_stack):
+    storage, pixels = torchrl.FramestowStorage(1_000, frame_stack=frame_stack), torch.zeros(2, channels, 84, 84).byte()
+    after = TensorDict({"pixels": pixels, "done": torch.zeros(2, 1, dtype=torch.bool)}, [2])
+    return storage, lambda: storage.set(range(2), TensorDict({"pixels": pixels, "next": after}, [2]))
 
 
-MAKERS = [lambda: rows(cleanrl), lambda: rows(stable_baselines3), prioritized, berkeley, nnabla, of_torchrl]
+MAKERS = [lambda: rows(cleanrl), lambda: rows(stable_baselines3), prioritized, berkeley, nnabla]
+MAKERS += [lambda: of_torchrl(4, None), lambda: of_torchrl(1, 4)]
 
 
 @pytest.mark.parametrize("make", MAKERS)
