@@ -474,3 +474,18 @@ def test_environments_that_start_to_step_separately_keep_their_frame_history(way
         both.add(np.array([2]))
     both.assert_all_right()
     assert [memory.stack for memory in both.ours.memories] == [stack] * 3
+
+
+def test_repr_says_in_one_line_how_full_the_buffer_and_how_large_its_memory_is():
+    buffer = packed.VectorReplayBuffer(1_000, 2)
+    assert "VectorReplayBuffer(0 of 1,000 transitions)" == repr(buffer)
+
+    play = Play(0, 2, env_stacks=True)
+    for _ in range(3):
+        buffer.add(play.step([0, 1])[0], buffer_ids=[0, 1])
+    assert re.fullmatch(
+        r"VectorReplayBuffer\(6 of 1,000 transitions, [\d.]+ KiB, stack \d, 2 environments\)", repr(buffer)
+    )
+
+    buffer.add(play.step([0])[0], buffer_ids=[0])
+    assert "VectorReplayBuffer(7 of 1,000 transitions in 3 memories)" == repr(buffer)
