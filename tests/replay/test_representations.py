@@ -46,6 +46,8 @@ def test_every_object_is_one_line_with_its_class_and_without_its_numbers(tmp_pat
     for name, line in shown.items():
         assert re.fullmatch(rf"{name.removeprefix('Tensor')}\(.{{1,300}}\)", line)
         assert "unknown" not in line
+    assert "30 steps" in shown["StoredEpisode"]
+    assert "32 transitions" in repr(batches[0])
 
 
 def test_a_report_is_a_table_in_a_notebook():
