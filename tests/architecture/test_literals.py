@@ -13,7 +13,7 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.envs import PRESETS
 from framestow.envs.atari.presets import PresetName
-from framestow.envs.vector.autoreset import AutoresetName
+from framestow.envs.vector.one_env import AutoresetName
 from framestow.training.recipes import RECIPES, RecipeName
 
 ROOT = Path(__file__).parents[2]

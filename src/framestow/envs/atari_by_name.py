@@ -11,7 +11,7 @@ from framestow.checks import whole_number
 from framestow.envs.atari.atari_env import AtariEnv, RenderMode, check_render_mode
 from framestow.envs.atari.games import find_rom
 from framestow.envs.atari.presets import Preset, PresetName, find_preset
-from framestow.envs.vector.autoreset import AutoresetName, find_mode
+from framestow.envs.vector.one_env import AutoresetName, find_mode
 from framestow.envs.vector.serial import SerialVectorEnv
 from framestow.envs.workers.pool import OnWorkerLost, StartMethod, check_worker_settings
 from framestow.envs.workers.worker_vector_env import WorkerVectorEnv

@@ -13,7 +13,7 @@ from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv
-from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
+from framestow.envs.interrupts import DeferredInterrupts
 from framestow.errors import InvalidStepError
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds

@@ -11,7 +11,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from framestow.envs import Recorder, SerialVectorEnv, WorkerVectorEnv
-from framestow.envs.recording.recordable import stack_space
+from framestow.envs.recording.recorder import stack_space
 from framestow.replay.memory import ReplayMemory
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, NumberedEnv
 

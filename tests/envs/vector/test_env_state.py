@@ -12,7 +12,7 @@ from gymnasium.spaces import Discrete
 from gymnasium.wrappers import TimeLimit
 
 from framestow.envs import AtariEnv
-from framestow.envs.vector.env_state import env_entry, restore_env
+from framestow.envs.vector.one_env import env_entry, restore_env
 from framestow.errors import IncompatibleError
 from framestow.training.checkpoint import pack_state, unpack_state
 from oracles.equal_vectors import assert_same

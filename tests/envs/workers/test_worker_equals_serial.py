@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from functools import partial
 
+import gymnasium
 import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
@@ -109,3 +110,31 @@ def test_shared_observations_are_valid_until_the_next_step_or_reset_ends(pair, m
         if mode is AutoresetMode.DISABLED and ended.any():
             shown, _ = workers.reset(options={"reset_mask": ended})
             assert_same(serial.reset(options={"reset_mask": ended})[0], shown)
+
+
+class ChangingEnv(gymnasium.Env):
+    """Tells numbers at most steps, and something else, or nothing, at others; ``shift`` moves them."""
+
+    observation_space = gymnasium.spaces.Discrete(9)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def __init__(self, shift: int) -> None:
+        self.step_number = shift
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return 0, {"lives": 3, "share": 0.5}
+
+    def step(self, action):
+        self.step_number += 1
+        told = ({"lives": self.step_number, "share": 0.5}, {"lives": 1.5}, {}, {"name": "ball"}, {"lives": np.int8(2)})
+        kind = self.step_number % 40
+        return 1, 1.0, self.step_number % 7 == 0, False, told[kind if kind < 5 else 0]
+
+
+@pytest.mark.parametrize("shifts", [(0, 0, 0, 0), (0, 1, 2, 3), (0, 0, 20, 20)])
+def test_infos_that_change_from_step_to_step_arrive_as_serial_hands_them_out(pair, shifts):
+    serial, workers = pair([partial(ChangingEnv, shift) for shift in shifts])
+
+    assert_same(serial.reset(), workers.reset())
+    play_alike(serial, workers, 90)

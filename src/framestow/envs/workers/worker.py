@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import selectors
 import signal
 import socket
@@ -16,52 +17,35 @@ from typing import Any
 
 from gymnasium.vector import AutoresetMode
 
+from framestow.envs.interrupts import DeferredInterrupts
+from framestow.envs.workers.messages import Command, EnvFailure, Factories, Message, MessageSocket, Outcome
 from framestow.envs.workers.shared_arrays import SharedBlock
-from framestow.envs.workers.wire import Command, Factories, Outcome, ParentEnd
 from framestow.envs.workers.worker_process import WorkerArguments, close_in_forks, process_handle, run_worker
 from framestow.process import block_signals
 
 _AFTER_KILL_S = 2.0  # a process that survives SIGKILL so long waits for its disk
-
-
-def make_selector() -> selectors.BaseSelector:
-    """Return a selector that waits with ``poll``, or with ``select`` on Windows.
-
-    Not ``epoll``: a forked process would share its state.
-    """
-    selector: selectors.BaseSelector = getattr(selectors, "PollSelector", selectors.SelectSelector)()
-    return selector
+_START_TIMEOUT_S = 10.0  # minimum: a new process imports its modules, and an environment may load large files
 
 
 class Request:
     """A request to a worker and its outcome: an answer, a failure, or the loss of the worker."""
 
-    __slots__ = (
-        *("worker", "command", "env_ids", "payload"),
-        *("answer", "failed", "is_sent", "generation", "lost", "sequence"),
-    )
+    __slots__ = ("answer", "command", "env_ids", "failed", "is_done", "lost", "payload", "sequence", "worker")
 
-    def __init__(self, worker: Worker, command: Command, env_ids: Sequence[int], payload: bytes) -> None:
+    def __init__(self, worker: Worker, command: Command, env_ids: Sequence[int], payload: bytes = b"") -> None:
         self.worker, self.command, self.env_ids, self.payload = worker, command, env_ids, payload
-        # ``generation`` is the worker's at the request; it is another one after the worker was replaced.
-        self.sequence, self.generation = worker.next_sequence(), worker.generation
-        self.answer: bytes | None = None
+        self.sequence = 0  # number among the requests to this worker, once it is sent
+        self.is_done = False
+        """Whether it has an answer, or its worker is lost."""
+        self.answer = b""
         """Payload of the answer or failure."""
         self.failed = False  # whether the answer is the failure of an environment
-        self.is_sent = False
-        """Whether all its bytes are sent."""
         self.lost: str | None = None
         """Why the worker was lost before it answered; ``None`` if it was not."""
 
-    @property
-    def is_open(self) -> bool:
-        """Whether the answer is still missing."""
-        return self.answer is None and self.lost is None
-
-    @property
-    def is_stale(self) -> bool:
-        """Whether the worker was replaced since; an answer is still valid, but its environments no longer exist."""
-        return self.generation != self.worker.generation
+    def mark_lost(self, why: str) -> None:
+        """Mark that its worker is lost; there will be no answer."""
+        self.lost, self.is_done = why, True
 
 
 class Worker:
@@ -75,7 +59,9 @@ class Worker:
         block: memory shared with the process.
         context: start method of processes.
         daemon: as for ``multiprocessing.Process``.
+        step_timeout_s: seconds without an answer after which the process counts as hung.
         selector: waits for the files of the process; their data is the worker.
+        interrupts: defers signals while bytes are sent or received.
     """
 
     def __init__(
@@ -87,53 +73,59 @@ class Worker:
         block: SharedBlock,
         context: BaseContext,
         daemon: bool,
+        step_timeout_s: float,
         selector: selectors.BaseSelector,
+        interrupts: DeferredInterrupts,
     ) -> None:
         self.number, self.env_ids = number, env_ids
         self.lost: str | None = "it was never started"
         """Why the process is lost; ``None`` while it works."""
-        self.generation = 0
-        """Number of processes started so far."""
-        self.waiting_since_s = 0.0
-        """Time of its last answer, or of the request after an idle time; by ``time.monotonic``."""
+        self.num_losses = 0
+        """Number of losses since it last completed a step."""
+        self.deadline_s = 0.0
+        """Time by which the oldest open request needs an answer; by ``time.monotonic``."""
         self._factories, self._mode, self._block = factories, mode, block
-        self._context, self._daemon, self._selector = context, daemon, selector
+        self._context, self._daemon, self._step_timeout_s = context, daemon, step_timeout_s
+        self._selector, self._interrupts = selector, interrupts
         self._sequence = 0  # number of the last request; answers to dropped requests are known by it
         self._open_requests: deque[Request] = deque()  # sent and not answered, oldest first
-        self._end: ParentEnd | None = None  # the socket; None while there is no process
+        self._connection: MessageSocket | None = None  # None while there is no process
         self.socket_number = -1  # its file descriptor, of the last process if there is none now
-        self._has_unsent = False  # bytes that the socket did not accept yet
+        self._why_unmade: str | None = None  # that it could not make its environments again; None as a rule
         self._parent_pipe: Any = None  # the worker ends when this end is closed
         self._process: Any = None  # of multiprocessing; None while there is none
         self._handle: int | None = None  # pidfd that tells the end of the process; None where there is none
 
-    def start(self) -> None:
-        """Start a process; a MAKE request then makes its environments."""
-        self._process = None
+    def start(self, spaces: bytes = b"") -> Request:
+        """Start a process, and return the request that makes its environments, which is sent.
+
+        Arguments:
+            spaces: For a replacement the payload of MAP; the process is lost if it cannot make its environments.
+        """
+        self.kill()  # what is left of the last process, or of a start that was interrupted
         ours, theirs = socket.socketpair()
+        self._connection = MessageSocket(ours, blocks=False)
+        self.socket_number = self._connection.fileno()
         parent_pipe, self._parent_pipe = self._context.Pipe(duplex=False)
         close_in_forks(ours)
         close_in_forks(self._parent_pipe)
-        self._end = ParentEnd(ours)
-        self.socket_number, self._has_unsent = self._end.fileno(), False
         arguments = WorkerArguments(
             self.env_ids, self._factories, self._mode, self._block, theirs, parent_pipe, gc.isenabled()
         )
         process = self._context.Process(  # type: ignore[attr-defined]
             target=run_worker, args=(arguments,), name=f"framestow-worker-{self.number}", daemon=self._daemon
         )
-        try:
-            with _no_interrupts(self._context), _no_collection():
-                process.start()
-                self._process = process
-        finally:
-            theirs.close()
-            parent_pipe.close()
-        self.lost = None
-        self.generation += 1
-        self._handle = process_handle(process.pid)
-        for number in self.files:
-            self._selector.register(number, selectors.EVENT_READ, self)
+        with theirs, parent_pipe, _no_interrupts(self._context), _no_collection():
+            process.start()
+            self._process = process
+        request = Request(self, Command.MAKE, self.env_ids, spaces)
+        with self._interrupts:
+            self.lost = self._why_unmade = None
+            self._handle = process_handle(process.pid)
+            for number in self.files:
+                self._selector.register(number, selectors.EVENT_READ, self)
+            self.send(request)
+        return request
 
     @property
     def name(self) -> str:
@@ -150,79 +142,73 @@ class Worker:
     @property
     def files(self) -> tuple[int, ...]:
         """File descriptors to watch: the socket, and the process handle unless ``select`` waits for sockets only."""
-        if self._end is None or self._process is None:
+        if self._connection is None or self._process is None:
             return ()
         if isinstance(self._selector, selectors.SelectSelector):
             return (self.socket_number,)
         death = int(self._process.sentinel) if self._handle is None else self._handle
         return (self.socket_number, death)
 
-    def next_sequence(self) -> int:
-        """Return the sequence number of the next request."""
-        self._sequence += 1
-        return self._sequence
-
     def send(self, request: Request) -> None:
-        """Send a request, once; if the worker is lost, ``request.lost`` gives the reason."""
-        if self._end is None or self.lost:
-            request.lost = self.lost
+        """Send a request; if the worker is lost, ``request.lost`` gives the reason. The caller defers signals."""
+        if self._connection is None or self.lost is not None:
+            request.mark_lost(self.lost or "")
             return
-        if request not in self._open_requests:
-            if not self._open_requests:
-                self.waiting_since_s = monotonic()
-            self._open_requests.append(request)
-        self._end.put(request.sequence, request.command, request.payload)
-        self.flush()
-        request.is_sent = not self._has_unsent and not self.lost
+        self._sequence += 1
+        request.sequence = self._sequence
+        self._open_requests.append(request)
+        if len(self._open_requests) == 1:
+            self._set_deadline()
+        try:
+            if not self._connection.send(Message(request.sequence, request.command, request.payload)):
+                self._watch_socket(selectors.EVENT_READ | selectors.EVENT_WRITE)
+        except OSError:
+            pass  # the process has ended, which is noticed where its answers are received
 
     def flush(self) -> None:
-        """Send unsent bytes, as many as the socket accepts."""
-        if self._end is None or self.lost:
-            return
-        try:
-            has_unsent = not self._end.flush()
-        except OSError:
-            self.mark_ended()
-            return
-        if has_unsent != self._has_unsent:
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if has_unsent else 0)
-            self._selector.modify(self.socket_number, events, self)
-            self._has_unsent = has_unsent
+        """Send unsent bytes, as many as the socket takes."""
+        if self._connection is not None:
+            with self._interrupts, suppress(OSError):  # as above
+                if self._connection.flush():
+                    self._watch_socket(selectors.EVENT_READ)
 
-    def receive(self) -> None:
-        """Process the received answers; answers to dropped requests are discarded."""
-        if self._end is None or self.lost:
-            return
-        try:
-            while self._end.fill():
-                self._process_answers()
-            self._process_answers()
-        except (EOFError, OSError):
-            self._process_answers()
+    def receive(self) -> bool:
+        """Receive bytes and settle the requests that they answer; return whether there were any."""
+        if self._connection is None:
+            return False
+        has_received = has_ended = False
+        with self._interrupts:
+            try:
+                has_received = self._connection.receive()
+            except (EOFError, OSError):
+                has_ended = True
+            while (message := self._connection.next_message()) is not None:
+                self._settle(message)
+        if self._why_unmade is not None:
+            self.mark_lost(self._why_unmade)
+        elif has_ended:
             self.mark_lost(self._cause_of_death())
-
-    def process_unread(self) -> None:
-        """Process answers that were received when an interrupt occurred."""
-        if self._end is not None and self._end.has_unread:
-            self._process_answers()
+        return has_received
 
     def mark_ended(self) -> None:
-        """Process the last answers of the ended process, then count it as lost."""
-        self.receive()
-        if not self.lost:
+        """Settle the last answers of the ended process, then mark it as lost."""
+        while self.receive():
+            pass
+        if self.lost is None:
             self.mark_lost(self._cause_of_death())
 
     def drop_requests(self) -> None:
-        """Drop all requests; their answers are discarded by sequence number."""
-        self._open_requests = deque()
+        """Drop all requests but that of a start; their answers are discarded by sequence number."""
+        if self._open_requests:
+            self._open_requests = deque(each for each in self._open_requests if each.command is Command.MAKE)
 
     def mark_lost(self, why: str) -> None:
-        """Kill the process and mark all open requests as lost."""
-        self.lost = f"{self.name} {why}"
+        """Mark the process and all open requests as lost, and kill it."""
+        with self._interrupts:
+            self.lost = f"{self.name} {why}"
+            while self._open_requests:
+                self._open_requests.popleft().mark_lost(self.lost)
         self.kill()
-        for request in self._open_requests:
-            request.lost = self.lost
-        self._open_requests = deque()
 
     def is_alive(self) -> bool:
         """Whether the process runs."""
@@ -239,45 +225,59 @@ class Worker:
             self._process.join(max(0.0, timeout_s))
 
     def kill(self) -> None:
-        """Kill the process and close its files; a second call does nothing."""
+        """Kill the process and close its files; a second call does nothing, or ends what an interrupt broke off."""
         self.lost = self.lost or f"{self.name} was closed"
-        if self._process is not None:
-            if self._process.is_alive():
-                self._process.kill()
-            self._process.join(_AFTER_KILL_S)
-        self._release()
-        if self._process is not None and not self._process.is_alive():
-            self._process.close()
-            self._process = None
+        process = self._process
+        if process is not None:
+            if process.is_alive():
+                process.kill()
+            process.join(_AFTER_KILL_S)
+        with self._interrupts:
+            self._release()
+            if process is not None and not process.is_alive():
+                process.close()
+                self._process = None
 
     def _release(self) -> None:
-        if self._end is None:
+        if self._connection is None:
             return
         self._unwatch()
         if self._handle is not None:
             os.close(self._handle)
             self._handle = None
-        self._end.close()
-        self._parent_pipe.close()
-        self._end = None
+        self._connection.close()
+        self._connection = None
+        if self._parent_pipe is not None:
+            self._parent_pipe.close()
+
+    def _watch_socket(self, events: int) -> None:
+        with suppress(KeyError):  # it is not watched any more
+            self._selector.modify(self.socket_number, events, self)
 
     def _unwatch(self) -> None:
         for number in self.files:
             with suppress(KeyError):  # it is not watched any more
                 self._selector.unregister(number)
 
-    def _process_answers(self) -> None:
-        end = self._end
-        while end is not None and (frame := end.peek()) is not None:
-            if self._open_requests and self._open_requests[0].sequence == frame.sequence:
-                request = self._open_requests[0]
-                request.failed = frame.kind == Outcome.FAILED
-                request.answer = frame.payload
-                self._open_requests.popleft()
-                self.waiting_since_s = monotonic()
-                if request.command is Command.CLOSE:
-                    self._unwatch()  # from now on its end is expected
-            end.drop()
+    def _settle(self, message: Message) -> None:
+        """Give an answer to its request; the answer to a dropped request is discarded."""
+        if not self._open_requests or self._open_requests[0].sequence != message.sequence:
+            return
+        request = self._open_requests.popleft()
+        request.answer, request.failed, request.is_done = message.payload, message.kind == Outcome.FAILED, True
+        if self._open_requests:
+            self._set_deadline()
+        if request.command is Command.CLOSE:
+            self._unwatch()  # from now on its end is expected
+        if request.command is Command.MAKE and request.failed and request.payload:
+            failure = EnvFailure(*pickle.loads(request.answer))
+            self._why_unmade = f"could not make its environments again: {failure.text}"
+
+    def _set_deadline(self) -> None:
+        """Give the oldest open request its time from now on."""
+        is_starting = self._open_requests[0].command in (Command.MAKE, Command.MAP)
+        limit_s = max(self._step_timeout_s, _START_TIMEOUT_S) if is_starting else self._step_timeout_s
+        self.deadline_s = monotonic() + limit_s
 
     def _cause_of_death(self) -> str:
         self._process.join(_AFTER_KILL_S)  # the process has closed its socket, so it is ending

@@ -11,8 +11,8 @@ import socket
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple, Protocol
 
@@ -20,12 +20,20 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import AutoresetMode
 
-from framestow.envs.vector.autoreset import POLICIES
 from framestow.envs.vector.calls import EnvSpaces, error_text
-from framestow.envs.vector.env_state import env_entry, restore_env
+from framestow.envs.vector.one_env import env_entry, restore_env, step_env
+from framestow.envs.workers.messages import (
+    Command,
+    EnvFailure,
+    Factories,
+    Message,
+    MessageSocket,
+    Outcome,
+    Steps,
+    pickle_value,
+)
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock
-from framestow.envs.workers.wire import Command, EnvFailure, Factories, Outcome, WorkerEnd, pickle_value, unpack_steps
-from framestow.errors import IncompatibleError
+from framestow.errors import IncompatibleError, InvalidSettingsError
 
 _PARENT_CHECK_INTERVAL_S = 1.0  # how often a worker looks whether it has another parent process
 
@@ -113,7 +121,9 @@ class EnvHost:
     """The environments of a worker; ``env_ids`` are their numbers among those of all workers."""
 
     def __init__(self, env_ids: Sequence[int], factories: Factories, mode: AutoresetMode, block: SharedBlock) -> None:
-        self._env_ids, self._factories, self._policy, self._block = env_ids, factories, POLICIES[mode], block
+        self._env_ids, self._factories, self._mode, self._block = env_ids, factories, mode, block
+        # The usual step: of all environments, none of which has ended.
+        self._usual_steps = Steps(env_ids, [False] * len(env_ids), None, ())
         self._envs: dict[int, gymnasium.Env[Any, Any]] = {}  # by their number; empty before MAKE
         self._shared: SharedArrays | None = None  # None before MAP
 
@@ -125,14 +135,26 @@ class EnvHost:
         """
         return _HANDLERS[Command(command)](self, payload)
 
-    def make(self, payload: bytes) -> bytes:  # noqa: ARG002
-        """Make the environments; return their spaces, and metadata and render mode of the first."""
-        with _ReportingErrors(self._env_ids[0], "the reading of its function"):
+    def make(self, payload: bytes) -> bytes:
+        """Make the environments; return their spaces, and metadata and render mode of the first.
+
+        A replacement maps the shared arrays too: ``payload`` is that of MAP.
+        """
+        with _reporting_errors(self._env_ids[0], "the reading of its function"):
             make_each = self._factories.functions()
         for env_id, make in zip(self._env_ids, make_each, strict=True):
-            with _ReportingErrors(env_id, "its construction"):
+            with _reporting_errors(env_id, "its construction"):
                 self._envs[env_id] = make()
         spaces = [EnvSpaces(env.observation_space, env.action_space) for env in self._envs.values()]
+        if payload:
+            expected, _ = pickle.loads(payload)
+            for env_id, own in zip(self._env_ids, spaces, strict=True):
+                with _reporting_errors(env_id, "its construction"):
+                    if own != expected:
+                        raise InvalidSettingsError(
+                            f"its spaces are {own}: the lost one's were {expected}; make all environments alike"
+                        )
+            self.map(payload)
         first = self._envs[self._env_ids[0]]
         return pickle_value((spaces, dict(first.metadata), first.render_mode))
 
@@ -144,45 +166,39 @@ class EnvHost:
 
     def reset(self, payload: bytes) -> bytes:
         """Reset environments; return their infos, and the parts of observations that are no arrays."""
-        shared = self._require_mapped()
         resets = pickle.loads(payload)
-        infos, others = [], []
-        for env_id, seed, options in resets:
-            with _ReportingErrors(env_id, "its reset"):
-                observation, info = self._envs[env_id].reset(
-                    seed=seed,
-                    options=None if options is None else dict(options),  # an environment may change its copy
-                )
-                others.append(shared.write(env_id, observation))
-            shared.rewards[env_id], shared.terminated[env_id], shared.truncated[env_id] = 0.0, False, False
-            infos.append(info)
+        infos, others = zip(*(self._reset_one(*each) for each in resets), strict=True)
         return self._pack([env_id for env_id, *_ in resets], infos, others)
 
     def step(self, payload: bytes) -> bytes:
-        """Step environments; return the same as ``reset``."""
+        """Step environments, and reset some instead; return the same as ``reset``, in this order."""
         shared = self._require_mapped()
-        steps, actions = unpack_steps(payload)
+        env_ids, has_ended, actions, resets = pickle.loads(payload) if payload else self._usual_steps
         infos, others = [], []
-        for row, (env_id, has_ended) in enumerate(steps):
+        for row, env_id in enumerate(env_ids):
             action = _action(shared, env_id) if actions is None else actions[row]
             try:
-                outcome = self._policy.step(self._envs[env_id], action, has_ended)
+                outcome = step_env(self._mode, self._envs[env_id], action, has_ended[row])
                 others.append(shared.write(env_id, outcome.observation))
             except BaseException as error:
                 raise EnvRaisedError(_failure(env_id, f"action {action}", error)) from error
             shared.rewards[env_id], shared.terminated[env_id], shared.truncated[env_id] = outcome[1:4]
             infos.append(outcome.info)
-        return self._pack([step.env_id for step in steps], infos, others)
+        for env_id, seed in resets:
+            info, parts = self._reset_one(env_id, seed, None)
+            infos.append(info)
+            others.append(parts)
+        return self._pack([*env_ids, *(env_id for env_id, _ in resets)], infos, others)
 
     def call(self, payload: bytes) -> bytes:
         """Call a method of each environment, or read an attribute."""
         env_ids, name, arguments, keywords = pickle.loads(payload)
         answers = []
         for env_id in env_ids:
-            with _ReportingErrors(env_id, f"{name!r}"):
+            with _reporting_errors(env_id, f"{name!r}"):
                 found = self._envs[env_id].get_wrapper_attr(name)
                 answers.append(found(*arguments, **keywords) if callable(found) else found)
-            with _ReportingErrors(env_id, f"the pickling of the result of {name!r}"):
+            with _reporting_errors(env_id, f"the pickling of the result of {name!r}"):
                 answers[-1] = pickle_value(answers[-1])
         return pickle_value(answers)
 
@@ -190,7 +206,7 @@ class EnvHost:
         """Set an attribute of each environment."""
         env_ids, name, values = pickle.loads(payload)
         for env_id, value in zip(env_ids, values, strict=True):
-            with _ReportingErrors(env_id, f"the setting of {name!r}"):
+            with _reporting_errors(env_id, f"the setting of {name!r}"):
                 self._envs[env_id].set_wrapper_attr(name, value)
         return b""
 
@@ -198,7 +214,7 @@ class EnvHost:
         """Render each environment."""
         pictures = []
         for env_id in pickle.loads(payload):
-            with _ReportingErrors(env_id, "render"):
+            with _reporting_errors(env_id, "render"):
                 pictures.append(self._envs[env_id].render())
         return pickle_value(pictures)
 
@@ -206,14 +222,14 @@ class EnvHost:
         """Return the entry of each environment in the state of the vector environment."""
         entries = []
         for env_id in pickle.loads(payload):
-            with _ReportingErrors(env_id, "the reading of its state"):
+            with _reporting_errors(env_id, "the reading of its state"):
                 entries.append(env_entry(self._envs[env_id]))
         return pickle_value(entries)
 
     def put_states(self, payload: bytes) -> bytes:
         """Restore states; return the message of the first one that does not fit, if any."""
         for env_id, state in pickle.loads(payload):
-            with _ReportingErrors(env_id, "the loading of its state"):
+            with _reporting_errors(env_id, "the loading of its state"):
                 try:
                     restore_env(self._envs[env_id], state)
                 except IncompatibleError as error:
@@ -231,16 +247,27 @@ class EnvHost:
                 failures.append(_failure(env_id, "its close", error))
         return pickle_value(failures)
 
-    def _pack(self, env_ids: Sequence[int], infos: list[dict[str, Any]], others: list[list[Any]]) -> bytes:
-        if not any(infos) and not any(others):
+    def _reset_one(
+        self, env_id: int, seed: int | None, options: dict[str, Any] | None
+    ) -> tuple[dict[str, Any], list[Any]]:
+        """Reset an environment; return its info, and the parts of its observation that are no arrays."""
+        shared = self._require_mapped()
+        own_options = None if options is None else dict(options)  # an environment may change its copy
+        with _reporting_errors(env_id, "its reset"):
+            observation, info = self._envs[env_id].reset(seed=seed, options=own_options)
+            others = shared.write(env_id, observation)
+        shared.rewards[env_id], shared.terminated[env_id], shared.truncated[env_id] = 0.0, False, False
+        return info, others
+
+    def _pack(self, env_ids: Sequence[int], infos: Sequence[dict[str, Any]], others: Sequence[list[Any]]) -> bytes:
+        has_others = any(others)
+        if not has_others and not any(infos):
             return b""
-        if not any(others) and (layout := self._require_mapped().infos.write(env_ids, infos)) is not None:
-            return layout
         try:
-            return pickle_value((infos, others))
+            return pickle_value((infos, others if has_others else ()))
         except Exception:
             for env_id, info in zip(env_ids, infos, strict=True):
-                with _ReportingErrors(env_id, f"the pickling of its info {sorted(info)}"):
+                with _reporting_errors(env_id, f"the pickling of its info {sorted(info)}"):
                     pickle_value(info)
             raise
 
@@ -269,18 +296,13 @@ def _action(shared: SharedArrays, env_id: int) -> Any:
     return action.copy() if isinstance(action, np.ndarray) else action  # the next step overwrites the row
 
 
-class _ReportingErrors:
-    """Context manager that raises ``EnvRaisedError`` for an exception of an environment."""
-
-    def __init__(self, env_id: int, doing: str) -> None:
-        self._env_id, self._doing = env_id, doing
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if error is not None:
-            raise EnvRaisedError(_failure(self._env_id, self._doing, error)) from error
+@contextmanager
+def _reporting_errors(env_id: int, doing: str) -> Iterator[None]:
+    """Raise ``EnvRaisedError`` for an exception of an environment."""
+    try:
+        yield
+    except BaseException as error:
+        raise EnvRaisedError(_failure(env_id, doing, error)) from error
 
 
 def _failure(env_id: int, doing: str, error: BaseException) -> EnvFailure:
@@ -311,21 +333,23 @@ def run_worker(arguments: WorkerArguments) -> None:
         gc.enable()
     _reset_signals()
     die_with_parent(arguments.parent_pipe)
-    end = WorkerEnd(arguments.end)
+    end = MessageSocket(arguments.end, blocks=True)
     host = EnvHost(arguments.env_ids, arguments.factories, arguments.mode, arguments.block)
     with suppress(EOFError, OSError):  # the parent has ended
         while _answer_one(end, host):
             pass
 
 
-def _answer_one(end: WorkerEnd, host: EnvHost) -> bool:
+def _answer_one(end: MessageSocket, host: EnvHost) -> bool:
     """Answer one message; return False after CLOSE."""
-    sequence, command, payload = end.receive()
+    while (message := end.next_message()) is None:
+        end.receive()
+    sequence, command, payload = message
     try:
         answer, outcome = host.answer(command, payload), Outcome.DONE
     except EnvRaisedError as error:
         answer, outcome = pickle_value(error.failure), Outcome.FAILED
-    end.send(sequence, outcome, answer)
+    end.send(Message(sequence, outcome, answer))
     return command != Command.CLOSE
 
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import monotonic
+from typing import Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector import AutoresetMode
 
 from framestow.checks import check_seed, truth_value
-from framestow.envs.vector.autoreset import AutoresetName, find_mode
 from framestow.envs.vector.calls import (
     ClosedError,
     NoStepPendingError,
@@ -21,22 +23,33 @@ from framestow.envs.vector.calls import (
     check_factories,
     check_timeout,
     describe_vector_env,
-    one_action_each,
-    one_value_each,
-    split_options,
-    tile_images,
 )
-from framestow.envs.vector.vector_state import EpisodeStates
-from framestow.envs.workers.pool import OnWorkerLost, StartMethod, WorkerPool, check_worker_settings, failure_as_error
-from framestow.envs.workers.replacement import WorkerReplacer
-from framestow.envs.workers.stepping import Stepping
-from framestow.envs.workers.wire import Command, EnvFactory, pickle_value
-from framestow.envs.workers.worker import Request
-from framestow.errors import EnvironmentFailedError, IncompatibleError, InvalidStepError, WorkerLostError
+from framestow.envs.vector.checked import CheckedVectorEnv
+from framestow.envs.vector.one_env import AutoresetName, find_mode
+from framestow.envs.workers.messages import Command, EnvFactory, Steps, pickle_value
+from framestow.envs.workers.pool import (
+    OnWorkerLost,
+    StartMethod,
+    WorkerPool,
+    check_worker_settings,
+    failure_as_error,
+    failure_of,
+)
+from framestow.envs.workers.shared_arrays import LastObservations
+from framestow.envs.workers.worker import Request, Worker
+from framestow.errors import (
+    EnvironmentFailedError,
+    IncompatibleError,
+    InvalidStepError,
+    StepTimeoutError,
+    WorkerLostError,
+)
 from framestow.interface import one_line, plural
 
+_MAX_LOSSES = 3  # of one worker without a completed step
 
-class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
+
+class WorkerVectorEnv(CheckedVectorEnv):
     """Vector environment that steps its environments in worker processes, and can replace crashed workers.
 
     For the same seeds and actions the results equal those of ``SerialVectorEnv`` bit for bit, in every autoreset mode,
@@ -47,9 +60,9 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     worker's traceback; then all environments need a reset. A worker that dies, or is silent for ``step_timeout``
     seconds, is lost. With ``on_worker_lost="raise"`` the call raises ``WorkerLostError``, and only ``close`` works
     afterwards. With ``"restart"`` a new process makes the same environments, with a ``RuntimeWarning``. Their
-    episodes are truncated, and ``infos["episode_lost"]`` gives the reason (``framestow.envs.workers.stepping.Stepping``
-    has a table). A worker that is lost three times without a completed step raises ``WorkerLostError`` in any case.
-    Attributes set by ``set_attr`` are not set in the new environments.
+    episodes are truncated, and ``infos["episode_lost"]`` gives the reason
+    (``framestow.envs.vector.checked.EpisodeStates`` has a table). A worker that is lost three times without a completed
+    step raises ``WorkerLostError`` in any case. Attributes set by ``set_attr`` are not set in the new environments.
 
     *Ending.* Ctrl-C interrupts the caller only; an interrupted step stays in flight. Workers end with this object,
     with the interpreter, and within seconds after this process is killed.
@@ -112,19 +125,12 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         # Ends the workers when this object is collected without ``close``.
         self._finalizer = weakref.finalize(self, self._pool.close, 1.0)
         self._finalizer.atexit = False  # the pool has its own exit handler, which runs before multiprocessing's
-        # Which episodes run, have ended or were lost, and the seeds of the next resets.
-        self._states = EpisodeStates(mode, self._pool.num_envs, seed)
-        # Replaces lost workers; says why only ``close`` works once it cannot.
-        self._replacer = WorkerReplacer(self._pool, on_worker_lost, self._states.lost)
-        self._stepping = Stepping(self._pool, self._states, self._replacer)
-        self.closed = False
-        made = self._pool.made
-        self.num_envs = self._pool.num_envs
-        self.single_observation_space, self.single_action_space = made.spaces
-        self.observation_space, self.action_space = made.batched
-        self.metadata = {**made.metadata, "autoreset_mode": mode}
-        self.render_mode = made.render_mode
+        self._begin(self._pool.made, mode, seed)
+        self._last = LastObservations(self._pool.shared, self.num_envs)
+        self._on_worker_lost = on_worker_lost
+        self._broken: str | None = None  # why only ``close`` works; None while all is well
         self._in_flight: list[Request] | None = None  # the step that `step_async` began
+        self.closed = False
 
     def __repr__(self) -> str:
         return one_line(self, lambda: [*describe_vector_env(self), plural(self.num_workers, "worker")])
@@ -138,34 +144,6 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def worker_pids(self) -> tuple[int | None, ...]:
         """Process ids of the workers, in the order of their environments."""
         return tuple(worker.pid for worker in self._pool.workers)
-
-    def reset(
-        self, *, seed: int | Sequence[int | None] | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in every environment, or in those of ``options["reset_mask"]``.
-
-        A reset of all environments discards the steps in flight.
-
-        Arguments:
-            seed: One number from which each environment gets a seed, or one for each. ``None`` takes the constructor's
-                at the first reset, and keeps the generators as they are later.
-            options: Passed to each ``reset``, without ``reset_mask``, ``(num_envs,)`` booleans.
-
-        Returns:
-            The observations of all environments, and the ``infos`` of those that were reset.
-
-        Raises:
-            StepPendingError: a step is in flight, and this is no reset of all environments.
-            EnvironmentFailedError, WorkerLostError: as ``step``.
-        """
-        self._require_working()
-        mask, env_options = split_options(options, self.num_envs)
-        if not mask.all():
-            self._require_not_stepping()
-        seeds = self._states.begin_reset(mask, seed)
-        self._discard_in_flight()
-        infos = self._stepping.reset(seeds, env_options)
-        return self._stepping.last.of_all(self.copies_observations), self._states.batch_infos(infos, list(seeds))
 
     def step(self, actions: Any) -> VectorStep:
         """Step every environment with its action; all actions are checked before any environment steps.
@@ -184,13 +162,16 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
 
     def step_async(self, actions: Any) -> None:
         """Start a step of every environment; ``step_wait`` returns it. Invalid actions raise as in ``step``."""
-        self._require_working()
         self._require_not_stepping()
-        self._states.check_step()
-        each = one_action_each(actions, self.single_action_space, self.action_space, self.num_envs)
-        requests = self._stepping.step_requests(self._write_actions(each))
-        self._in_flight = requests  # set before sending, so that an interrupted step can be waited for
-        self._pool.send(requests)
+        each = self._check_actions(actions)
+        rows = self._pool.shared.actions
+        if rows is not None:
+            rows[:] = each
+        requests = self._step_requests(each if rows is None else None)
+        with self._pool.interrupts:
+            self._in_flight = requests
+            for request in requests:
+                request.worker.send(request)
 
     def step_wait(self, timeout: float | None = None) -> VectorStep:
         """Wait for the step that ``step_async`` began and return what ``step`` returns.
@@ -202,79 +183,20 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """
         self._require_working()
         timeout = check_timeout(timeout)
-        if self._in_flight is None:
+        requests = self._in_flight
+        if requests is None:
             raise NoStepPendingError(
                 "no step is in flight: step_wait() ends a step that step_async() began; call it first"
             )
-        requests = self._in_flight
-        self._pool.wait_for(requests, timeout)
-        infos = self._stepping.finish_numeric_step(requests) or self._finish_step(requests)
-        self._in_flight = None
-        shared, observations = self._pool.shared, self._stepping.last.of_all(self.copies_observations)
-        return observations, shared.rewards.copy(), shared.terminated.copy(), shared.truncated.copy(), infos
-
-    def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
-        """Return the result of each environment's ``render``; with ``tiled`` one image with all of them in a grid."""
-        pictures = tuple(self._ask_workers(Command.RENDER, lambda env_ids: env_ids))
-        return tile_images(pictures) if tiled else pictures
-
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """Call the method ``name`` of every environment, or read the attribute ``name`` if it is no method.
-
-        Raises:
-            EnvironmentFailedError: a call raised, or its result cannot be pickled; the environments can still be
-                stepped.
-        """
-        answers = self._ask_workers(Command.CALL, lambda env_ids: (env_ids, name, args, kwargs))
-        return tuple(pickle.loads(each) for each in answers)
-
-    def get_attr(self, name: str) -> tuple[Any, ...]:
-        """Return the attribute ``name`` of every environment, one value for each."""
-        return self.call(name)
-
-    def set_attr(self, name: str, values: Any) -> None:
-        """Set an attribute of every environment.
-
-        Arguments:
-            name: Name of the attribute.
-            values: A list or tuple with a value for each environment; any other value is for all.
-        """
-        each = one_value_each(values, self.num_envs)
-        self._ask_workers(Command.SET, lambda env_ids: (env_ids, name, [each[env_id] for env_id in env_ids]))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state of all environments as plain values; a ``SerialVectorEnv`` can load it too.
-
-        An environment takes part if it has the methods ``state`` and ``restore``
-        (``framestow.envs.vector.env_state.StatefulEnv``). The entry of any other has only the reason.
-        """
-        entries = self._ask_workers(Command.TAKE_STATES, lambda env_ids: env_ids)
-        return self._states.state_dict(entries, [self._stepping.last.of(env_id) for env_id in range(self.num_envs)])
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Resume from a state of ``state_dict``, also one of a ``SerialVectorEnv`` or of another process.
-
-        An environment without a saved state restarts, with a ``UserWarning``. Its next step returns the last
-        observation, reward 0 and ``truncated``, and ``infos["episode_lost"]`` gives the reason. Then it is reset.
-
-        Raises:
-            IncompatibleError: another number of environments, another mode, or a state that does not fit an
-                environment; all environments then need a reset.
-            EnvironmentFailedError: an environment raised another error; all environments then need a reset.
-        """
-        self._require_working()
-        self._states.check_state(state)
-        self._require_not_stepping()
-        states = {env_id: entry["state"] for env_id, entry in enumerate(state["envs"]) if entry["state"] is not None}
-        self._states.require_reset()
-        refusals = self._ask_workers(
-            Command.PUT_STATES, lambda env_ids: [(env_id, states[env_id]) for env_id in env_ids if env_id in states]
-        )
-        if refusals:
-            raise IncompatibleError(refusals[0])
-        for env_id, observation in enumerate(state["observations"]):
-            self._stepping.last.restore(env_id, observation)
-        self._states.load_state_dict(state)
+        try:
+            self._complete(requests, self._reset_instead, timeout)
+            with self._pool.interrupts:
+                answer = self._settle_step(requests)
+                self._in_flight = None
+        except (EnvironmentFailedError, InvalidStepError):
+            self._discard_in_flight()  # the environments have stepped, but the caller gets no result
+            raise
+        return answer
 
     def close_extras(self, timeout: float = 5.0, **kwargs: Any) -> None:  # noqa: ARG002
         """Close the environments and end the workers within about ``timeout`` seconds.
@@ -287,51 +209,228 @@ class WorkerVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self.closed = True
         self._finalizer.detach()
         failures = self._pool.close(timeout)
-        del self._stepping  # it references the shared memory
+        del self._last  # it references the shared memory
         if failures:
             first = min(failures, key=lambda failure: failure.environment)
             raise failure_as_error(first, "all workers have ended")
 
+    def _step_requests(self, actions: Sequence[Any] | npt.NDArray[Any] | None) -> list[Request]:
+        """Return the request to each worker; ``actions`` is ``None`` if they are in the shared arrays."""
+        states, workers = self._states, self._pool.workers
+        if actions is None and not states.has_losses and not states.has_ended.any():
+            return [Request(worker, Command.STEP, worker.env_ids) for worker in workers]
+        requests = []
+        for worker in workers:
+            resets = states.resets_due(worker.env_ids) if states.has_losses else []
+            env_ids = [each for each in worker.env_ids if each not in states.unreported and each not in resets]
+            own_actions = None if actions is None else [actions[env_id] for env_id in env_ids]
+            seeds = [(env_id, states.first_seeds.get(env_id)) for env_id in resets]
+            if env_ids or resets:
+                payload = pickle_value(Steps(env_ids, states.has_ended[env_ids].tolist(), own_actions, seeds))
+                requests.append(Request(worker, Command.STEP, [*env_ids, *resets], payload))
+        return requests
+
+    def _reset_instead(self, request: Request) -> Request | None:
+        """Return the request that a lost step leaves to the new process: the resets that are part of this step."""
+        unreported = self._states.unreported
+        if self._states.mode is AutoresetMode.SAME_STEP:
+            env_ids = list(request.env_ids)
+        else:
+            env_ids = [env_id for env_id in request.env_ids if env_id not in unreported]
+        return self._reset_request(request.worker, env_ids, {}, None) if env_ids else None
+
+    def _settle_step(self, requests: Sequence[Request]) -> VectorStep:
+        """Receive the answers to a step, and report the lost episodes."""
+        shared, states = self._pool.shared, self._states
+        finals = {env_id: self._last.of(env_id) for env_id in states.unreported}
+        infos = self._receive_answers(requests)
+        for env_id, final in finals.items():
+            shared.rewards[env_id], shared.terminated[env_id], shared.truncated[env_id] = 0.0, False, True
+            infos[env_id] = states.report_loss(env_id, infos[env_id], final)
+        if states.first_seeds:
+            for request in requests:
+                states.mark_reported(request.env_ids)  # by these seeds: a replaced environment cannot step before
+        np.logical_or(shared.terminated, shared.truncated, out=states.has_ended)
+        batched = states.batch_infos(infos, range(self.num_envs))
+        observations = self._last.of_all(self.copies_observations)
+        return observations, shared.rewards.copy(), shared.terminated.copy(), shared.truncated.copy(), batched
+
+    def _reset_envs(
+        self, seeds: dict[int, int | None], options: dict[str, Any] | None
+    ) -> tuple[Any, list[dict[str, Any]]]:
+        self._discard_in_flight()
+        env_ids = list(seeds)
+        self._states.needs_reset[env_ids] = True  # until the end: an interrupt may leave only some of them reset
+        grouped: dict[Worker, list[int]] = {}
+        for env_id in env_ids:
+            grouped.setdefault(self._pool.worker_of[env_id], []).append(env_id)
+        requests = [self._reset_request(*each, seeds, options) for each in grouped.items()]
+        self._pool.send(requests)
+        self._complete(requests, lambda lost: self._reset_request(lost.worker, lost.env_ids, seeds, options))
+        with self._pool.interrupts:
+            infos = self._receive_answers(requests)
+            self._states.mark_reset(env_ids)
+        return self._last.of_all(self.copies_observations), [infos[env_id] for env_id in env_ids]
+
+    def _reset_request(
+        self, worker: Worker, env_ids: Sequence[int], seeds: Mapping[int, int | None], options: dict[str, Any] | None
+    ) -> Request:
+        """Return a request to reset environments; one without a seed takes that of its replacement, if it has one."""
+        resets = []
+        for env_id in env_ids:
+            seed = seeds.get(env_id)
+            resets.append((env_id, self._states.first_seeds.get(env_id) if seed is None else seed, options))
+        return Request(worker, Command.RESET, env_ids, pickle_value(resets))
+
+    def _receive_answers(self, requests: Sequence[Request]) -> list[dict[str, Any]]:
+        """Receive the observations that steps and resets returned; return the infos of all environments."""
+        infos: list[dict[str, Any]] = [{}] * self.num_envs
+        env_ids: list[int] = []
+        others: list[list[Any]] = []
+        for request in requests:
+            env_ids += request.env_ids
+            if request.answer:
+                each_info, each_others = self._read_answer(request)
+                others += each_others
+                for env_id, info in zip(request.env_ids, each_info, strict=True):
+                    infos[env_id] = info
+            if request.command is Command.STEP:
+                request.worker.num_losses = 0
+        self._last.receive(env_ids, others)
+        return infos
+
+    def _read_answer(self, request: Request) -> Any:
+        """Return the infos in an answer, and the parts of observations that are no arrays."""
+        try:
+            return pickle.loads(request.answer)
+        except Exception as error:
+            self._states.require_reset()
+            raise EnvironmentFailedError(
+                f"answer of {request.worker.name} cannot be unpickled: {type(error).__name__}: {error}; use plain "
+                "values in infos, and reset all environments to continue"
+            ) from error
+
+    def _complete(
+        self, requests: list[Request], instead: Callable[[Request], Request | None], timeout_s: float | None = None
+    ) -> None:
+        """Wait until all requests have an answer; a lost worker is replaced, and gets what ``instead`` returns.
+
+        May be called again after an interrupt. ``requests`` then has the requests that are still to be answered.
+
+        Raises:
+            StepTimeoutError: some are not done after ``timeout_s``; the workers continue.
+            EnvironmentFailedError: an environment raised; all need a reset.
+            WorkerLostError: a worker was lost and ``on_worker_lost`` is ``"raise"``, or it was lost too often.
+        """
+        end_s = math.inf if timeout_s is None else monotonic() + timeout_s
+        while True:
+            if not self._pool.wait_for(requests, end_s):
+                missing = sum(not request.is_done for request in requests)
+                raise StepTimeoutError(
+                    f"step is not done after {timeout_s} s: {missing} answers are missing, and it continues; "
+                    "wait for it again, or reset to discard it"
+                )
+            for request in requests:
+                if request.failed:
+                    self._states.require_reset()
+                    raise failure_as_error(failure_of(request), "reset all environments to continue")
+            lost = [request for request in requests if request.lost is not None]
+            if not lost:
+                return
+            for request in lost:
+                self._replace(request)
+                with self._pool.interrupts:
+                    requests.remove(request)
+                    if (next_one := instead(request)) is not None:
+                        requests.append(next_one)
+                        next_one.worker.send(next_one)
+
+    def _replace(self, request: Request) -> None:
+        """Replace the worker that was lost before it answered; its running episodes are lost."""
+        worker, why = request.worker, request.lost or ""
+        if worker.lost is None:
+            return  # an interrupt came after it was replaced
+        if self._on_worker_lost == "raise":
+            self._break(
+                f"{why}; only close() works now: make a new one, or replace workers by on_worker_lost='restart'"
+            )
+        worker.num_losses += 1
+        if worker.num_losses >= _MAX_LOSSES:
+            self._break(f"{why}: it was lost {_MAX_LOSSES} times without a completed step; only close() works now")
+        warnings.warn(f"{why}; it is replaced, and its episodes count as truncated", RuntimeWarning, stacklevel=5)
+        with self._pool.interrupts:
+            self._states.lose(worker.env_ids, why)
+        self._pool.replace(worker)
+
+    def _break(self, why: str) -> NoReturn:
+        self._broken = why
+        raise WorkerLostError(why)
+
     def _ask_workers(self, command: Command, payload_of: Callable[[list[int]], Any]) -> list[Any]:
-        """Send a command to each worker, and return the answers for all environments in order."""
-        self._require_working()
-        self._require_not_stepping()
+        """Send a command to each worker, and return the answers for all environments in order.
+
+        Raises:
+            EnvironmentFailedError: an environment raised.
+            WorkerLostError: a worker was lost. With ``"restart"`` it is replaced and its episodes are lost; the call
+                may be repeated.
+        """
         requests = [
             Request(worker, command, worker.env_ids, pickle_value(payload_of(list(worker.env_ids))))
             for worker in self._pool.workers
         ]
-        return [each for answer in self._stepping.answers(requests) for each in answer or ()]
+        self._pool.send(requests)
+        self._pool.wait_for(requests)
+        lost = [request for request in requests if request.lost is not None]
+        for request in lost:
+            self._replace(request)
+        if lost:
+            raise WorkerLostError(
+                f"{lost[0].lost} before it answered: it was replaced, and the next step reports its lost episodes; "
+                "repeat the call"
+            )
+        for request in requests:
+            if request.failed:
+                raise failure_as_error(failure_of(request), "the environments can still be stepped")
+        return [each for request in requests if request.answer for each in pickle.loads(request.answer)]
 
-    def _write_actions(self, actions: Sequence[Any] | npt.NDArray[Any]) -> dict[int, Any] | None:
-        """Write actions into the shared array; return them by environment if their space is no array."""
-        rows = self._pool.shared.actions
-        if rows is None:
-            return dict(enumerate(actions))
-        rows[:] = actions
-        return None
+    def _render_envs(self) -> Iterable[Any]:
+        return self._ask_workers(Command.RENDER, lambda env_ids: env_ids)
 
-    def _finish_step(self, requests: list[Request]) -> dict[str, Any]:
-        try:
-            return self._states.batch_infos(self._stepping.finish_step(requests), range(self.num_envs))
-        except (EnvironmentFailedError, InvalidStepError):
-            self._discard_in_flight()  # the environments have stepped, but the caller gets no result
-            raise
+    def _call_envs(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Iterable[Any]:
+        return map(pickle.loads, self._ask_workers(Command.CALL, lambda env_ids: (env_ids, name, arguments, keywords)))
+
+    def _set_attr_of_envs(self, name: str, values: Sequence[Any]) -> None:
+        self._ask_workers(Command.SET, lambda env_ids: (env_ids, name, [values[env_id] for env_id in env_ids]))
+
+    def _save_envs(self) -> tuple[list[dict[str, Any]], Sequence[Any]]:
+        entries = self._ask_workers(Command.TAKE_STATES, lambda env_ids: env_ids)
+        has_none = self._states.needs_reset.tolist()
+        return entries, [None if has_none[env_id] else self._last.of(env_id) for env_id in range(self.num_envs)]
+
+    def _restore_envs(self, states: Mapping[int, Any], observations: Sequence[Any]) -> None:
+        refusals = self._ask_workers(
+            Command.PUT_STATES, lambda env_ids: [(env_id, states[env_id]) for env_id in env_ids if env_id in states]
+        )
+        if refusals:
+            raise IncompatibleError(refusals[0])
+        for env_id, observation in enumerate(observations):
+            self._last.restore(env_id, observation)
 
     def _discard_in_flight(self) -> None:
         self._pool.drop_requests()
         self._in_flight = None
 
     def _require_working(self) -> None:
-        if self.closed:
-            raise ClosedError("vector environment is closed: its environments cannot be used; make a new one")
+        super()._require_working()
         if not self._pool.is_in_owner_process:
             raise ClosedError(
                 "vector environment belongs to another process: this process was forked from it; make a new one here"
             )
-        if self._replacer.broken is not None:
-            raise WorkerLostError(self._replacer.broken)
+        if self._broken is not None:
+            raise WorkerLostError(self._broken)
 
     def _require_not_stepping(self) -> None:
+        self._require_working()
         if self._in_flight is not None:
             raise StepPendingError("a step is in flight: it must end first; call step_wait(), or reset()")
         self._pool.drop_requests()  # requests of an interrupted call
