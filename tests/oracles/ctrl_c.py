@@ -82,6 +82,8 @@ class NumberedPoints:
         if event == "call":
             if frame.f_code is NumberedPoints.__exit__.__code__ or "hypothesis" in frame.f_code.co_filename:
                 return None  # hypothesis has a callback of the garbage collector, which runs anywhere
+            if frame.f_code.co_name == "_remove" and frame.f_code.co_filename.endswith("_weakrefset.py"):
+                return None  # the callback of a weak reference: what it raises is printed, and goes nowhere
             frame.f_trace_opcodes, frame.f_trace_lines = True, False
             last = [frame.f_lasti]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import os
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from functools import partial
 
 import numpy as np
@@ -13,6 +16,9 @@ import pytest
 
 from framestow.envs import WorkerVectorEnv
 from framestow.envs.vector.calls import NoStepPendingError, StepPendingError
+from framestow.errors import WorkerLostError
+from oracles.ctrl_c import NumberedPoints
+from oracles.patience import PATIENCE_S
 from oracles.playing_envs import SlowEnv
 
 NUM_ENVS = 5
@@ -93,6 +99,71 @@ def test_interrupts_at_random_times_lose_and_repeat_no_step(workers, alarm, seed
 
     assert num_interrupts > 100
     assert num_resumed > 50
+
+
+@pytest.mark.filterwarnings("ignore:.*it is replaced:RuntimeWarning")
+# Ctrl-C within a start leaves sockets to the garbage collector, and one within a ``__del__`` is printed.
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    ("is_killed", "stride"),
+    [
+        *((False, 9), (True, 47)),
+        *(pytest.param(is_killed, 1, marks=pytest.mark.exhaustive) for is_killed in (False, True)),
+    ],
+)
+def test_ctrl_c_at_any_point_of_a_step_loses_and_repeats_nothing(workers, is_killed, stride):
+    env_fns = [partial(SlowEnv, number) for number in range(2)]
+    env = workers(env_fns, on_worker_lost="restart", seed=0, step_timeout=10.0)
+    env.reset()
+    num_steps, points = np.zeros(2, int), NumberedPoints(0)
+    while points.num_seen >= points.number:
+        if is_killed:
+            os.kill(env.worker_pids[1], signal.SIGKILL)
+        answer, points = None, NumberedPoints(points.number + stride)
+        with suppress(KeyboardInterrupt), points:
+            answer = env.step([1, 1])
+        try:
+            answer = env.step_wait() if answer is None else answer
+        except NoStepPendingError:  # it came before the first message was sent, or as the answer was returned
+            answer = env.step([0, 0])
+        if answer[3][1]:  # the lost one was truncated, and is reset now
+            answer = env.step([0, 0])
+        shown, made = answer[0], answer[0][:, 1] - num_steps
+        assert [0, 1] == shown[:, 0].tolist()
+        assert made[0] in ((2, 3) if is_killed else (1, 2)), "only an answer on its return is missed"
+        assert shown[1, 1] == 0 if is_killed else made[1] == made[0]
+        env.step([0, 0])  # a worker may be lost three times without a step in between
+        num_steps = shown[:, 1] + 1
+
+    gc.collect()
+    assert points.number > 300
+
+
+class WordyEnv(SlowEnv):
+    def step(self, action):
+        return *super().step(action)[:4], {"words": "words " * 300_000}
+
+
+def test_a_worker_that_stops_inside_a_large_info_can_be_interrupted_and_is_lost_in_time(workers, alarm):
+    env = workers([WordyEnv] * 2, step_timeout=2.0)
+    env.reset()
+    env.step_async([0, 0])
+    time.sleep(0.3)  # the socket is full, so the worker stops in the middle of its answer
+    os.kill(env.worker_pids[1], signal.SIGSTOP)
+    alarm(0.2)
+    with pytest.raises(Interrupted):
+        env.step_wait()
+    os.kill(env.worker_pids[1], signal.SIGCONT)
+    assert [1_800_000] * 2 == [len(words) for words in env.step_wait()[4]["words"]]
+
+    env.step_async([0, 0])
+    time.sleep(0.3)
+    os.kill(env.worker_pids[1], signal.SIGSTOP)
+    began = time.monotonic()
+    with pytest.raises(WorkerLostError, match=r"worker 1 .* gave no answer within 2\.0 s"):
+        env.step_wait()
+
+    assert time.monotonic() - began < PATIENCE_S
 
 
 def test_a_reset_that_is_interrupted_is_made_again(workers, alarm):
