@@ -1,9 +1,10 @@
-"""Interrupts at any time lose, repeat or exchange no answer."""
+"""Interrupts at any time, and calls in a wrong order, lose, repeat or exchange no answer."""
 
 from __future__ import annotations
 
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 from framestow.envs import WorkerVectorEnv
 from framestow.envs.vector.calls import NoStepPendingError, StepPendingError
-from framestow.errors import WorkerLostError
+from framestow.errors import InvalidStepError, WorkerLostError
 from oracles.ctrl_c import NumberedPoints
 from oracles.patience import PATIENCE_S
 from oracles.playing_envs import SlowEnv
@@ -54,19 +55,29 @@ def workers():
         each.close()
 
 
-def test_a_step_that_is_interrupted_stays_in_flight(workers, alarm):
-    env = workers([partial(SlowEnv, number) for number in range(NUM_ENVS)])
+def test_calls_in_a_wrong_order_name_the_call_to_make_first(workers):
+    env = workers([partial(SlowEnv, number) for number in range(3)])
+    with pytest.raises(InvalidStepError, match=r"call reset\(\)"):
+        env.step_async([0, 0, 0])
     env.reset()
+    with pytest.raises(NoStepPendingError, match="call it first"):
+        env.step_wait()
 
-    alarm(0.1)
-    with pytest.raises(Interrupted):
-        env.step([400, 0, 0, 0, 0])
+    env.step_async([0, 0, 0])
 
-    with pytest.raises(StepPendingError):
-        env.step([0] * NUM_ENVS)
-    observations, rewards, *_ = env.step_wait()
-    assert [400.0, 0.0, 0.0, 0.0, 0.0] == rewards.tolist()
-    assert [[number, 1] for number in range(NUM_ENVS)] == observations.tolist()
+    some = {"reset_mask": np.array([False, True, False])}
+    for call in (
+        lambda: env.step_async([0, 0, 0]),
+        lambda: env.step([0, 0, 0]),
+        lambda: env.reset(options=some),
+        lambda: env.call("shown"),
+        lambda: env.get_attr("number"),
+        env.render,
+        env.state_dict,
+    ):
+        with pytest.raises(StepPendingError, match=re.escape("call step_wait(), or reset()")):
+            call()
+    assert env.step_wait()[0].tolist() == [[0, 1], [1, 1], [2, 1]]
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.exhaustive) for seed in (1, 2))])
