@@ -25,6 +25,7 @@ from framestow.envs.vector.checked import MadeEnvs
 from framestow.envs.workers.messages import Command, EnvFactory, EnvFailure, Factories, pickle_value
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, count_shared_bytes
 from framestow.envs.workers.worker import Request, Worker
+from framestow.envs.workers.worker_process import EnvHost
 from framestow.errors import EnvironmentFailedError, InvalidSettingsError, WorkerLostError
 from framestow.process import num_cores
 
@@ -84,9 +85,7 @@ class WorkerPool:
             Worker(
                 number,
                 env_ids.tolist(),
-                Factories([env_fns[env_id] for env_id in env_ids]),
-                mode,
-                self._block,
+                EnvHost(env_ids.tolist(), Factories([env_fns[env_id] for env_id in env_ids]), mode, self._block),
                 context,
                 daemon,
                 step_timeout_s,
@@ -95,16 +94,15 @@ class WorkerPool:
             )
             for number, env_ids in enumerate(split)
         ]
-        self.worker_of = [worker for worker in self.workers for _ in worker.env_ids]
-        """Worker of each environment."""
         _pools.add(self)
         try:
             self.made = self._make()
             self._block.grow(count_shared_bytes(self.made.spaces, self.num_envs))
             # The arrays that workers write observations to, mapped in this process.
             self.shared = SharedArrays(self._block, self.made.spaces, self.num_envs)
-            self._spaces = pickle_value((self.made.spaces, self.num_envs))  # payload of MAP
-            requests = [Request(worker, Command.MAP, worker.env_ids, self._spaces) for worker in self.workers]
+            self.spaces = pickle_value((self.made.spaces, self.num_envs))
+            """Payload of MAP, with which a lost worker starts again."""
+            requests = [Request(worker, Command.MAP, worker.env_ids, self.spaces) for worker in self.workers]
             self.send(requests)
             self._wait_at_start(requests)
         except BaseException:
@@ -141,10 +139,6 @@ class WorkerPool:
             if now_s >= end_s:
                 return all(request.is_done for request in requests)
         return True
-
-    def replace(self, worker: Worker) -> None:
-        """Replace a lost worker by a new process, which begins to make the same environments."""
-        worker.start(self._spaces)
 
     def drop_requests(self) -> None:
         """Discard all requests without an answer."""

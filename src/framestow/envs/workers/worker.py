@@ -15,12 +15,9 @@ from multiprocessing.context import BaseContext
 from time import monotonic
 from typing import Any
 
-from gymnasium.vector import AutoresetMode
-
 from framestow.envs.interrupts import DeferredInterrupts
-from framestow.envs.workers.messages import Command, EnvFailure, Factories, Message, MessageSocket, Outcome
-from framestow.envs.workers.shared_arrays import SharedBlock
-from framestow.envs.workers.worker_process import WorkerArguments, close_in_forks, process_handle, run_worker
+from framestow.envs.workers.messages import Command, EnvFailure, Message, MessageSocket, Outcome
+from framestow.envs.workers.worker_process import EnvHost, close_in_forks, process_handle, run_worker
 from framestow.process import block_signals
 
 _AFTER_KILL_S = 2.0  # a process that survives SIGKILL so long waits for its disk
@@ -54,9 +51,7 @@ class Worker:
     Arguments:
         number: number of the worker.
         env_ids: numbers of its environments.
-        factories: functions that make the environments.
-        mode: autoreset mode.
-        block: memory shared with the process.
+        host: the environments, which the process makes.
         context: start method of processes.
         daemon: as for ``multiprocessing.Process``.
         step_timeout_s: seconds without an answer after which the process counts as hung.
@@ -68,9 +63,7 @@ class Worker:
         self,
         number: int,
         env_ids: Sequence[int],
-        factories: Factories,
-        mode: AutoresetMode,
-        block: SharedBlock,
+        host: EnvHost,
         context: BaseContext,
         daemon: bool,
         step_timeout_s: float,
@@ -84,8 +77,7 @@ class Worker:
         """Number of losses since it last completed a step."""
         self.deadline_s = 0.0
         """Time by which the oldest open request needs an answer; by ``time.monotonic``."""
-        self._factories, self._mode, self._block = factories, mode, block
-        self._context, self._daemon, self._step_timeout_s = context, daemon, step_timeout_s
+        self._host, self._context, self._daemon, self._step_timeout_s = host, context, daemon, step_timeout_s
         self._selector, self._interrupts = selector, interrupts
         self._sequence = 0  # number of the last request; answers to dropped requests are known by it
         self._open_requests: deque[Request] = deque()  # sent and not answered, oldest first
@@ -109,11 +101,11 @@ class Worker:
         parent_pipe, self._parent_pipe = self._context.Pipe(duplex=False)
         close_in_forks(ours)
         close_in_forks(self._parent_pipe)
-        arguments = WorkerArguments(
-            self.env_ids, self._factories, self._mode, self._block, theirs, parent_pipe, gc.isenabled()
-        )
         process = self._context.Process(  # type: ignore[attr-defined]
-            target=run_worker, args=(arguments,), name=f"framestow-worker-{self.number}", daemon=self._daemon
+            target=run_worker,
+            args=(self._host, theirs, parent_pipe, gc.isenabled()),
+            name=f"framestow-worker-{self.number}",
+            daemon=self._daemon,
         )
         with theirs, parent_pipe, _no_interrupts(self._context), _no_collection():
             process.start()

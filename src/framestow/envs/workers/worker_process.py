@@ -14,7 +14,7 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import gymnasium
 import numpy as np
@@ -118,7 +118,14 @@ class EnvRaisedError(Exception):
 
 
 class EnvHost:
-    """The environments of a worker; ``env_ids`` are their numbers among those of all workers."""
+    """The environments of a worker, an argument of its process; they are made there, by MAKE.
+
+    Arguments:
+        env_ids: their numbers among those of all workers.
+        factories: functions that make them.
+        mode: autoreset mode.
+        block: memory shared with the parent.
+    """
 
     def __init__(self, env_ids: Sequence[int], factories: Factories, mode: AutoresetMode, block: SharedBlock) -> None:
         self._env_ids, self._factories, self._mode, self._block = env_ids, factories, mode, block
@@ -310,46 +317,38 @@ def _failure(env_id: int, doing: str, error: BaseException) -> EnvFailure:
     return EnvFailure(env_id, type(error).__name__, doing, error_text(error), text)
 
 
-class WorkerArguments(NamedTuple):
-    """Arguments of a worker process."""
+def run_worker(host: EnvHost, end: socket.socket, parent_pipe: Connection, collects: bool) -> None:
+    """Answer messages until CLOSE, or until the parent ends.
 
-    env_ids: Sequence[int]
-    """Numbers of its environments."""
-    factories: Factories
-    mode: AutoresetMode
-    block: SharedBlock  # memory of the shared arrays
-    end: socket.socket  # the worker's end of the socket
-    parent_pipe: Connection  # the worker ends once the parent has closed the other end
-    collects: bool
-    """Whether the parent's garbage collector runs."""
-
-
-def run_worker(arguments: WorkerArguments) -> None:
-    """Answer messages until CLOSE, or until the parent ends."""
+    Arguments:
+        host: The environments, which are not made yet.
+        end: The worker's end of the socket.
+        parent_pipe: The worker ends once the parent has closed the other end.
+        collects: Whether the parent's garbage collector runs.
+    """
     # With fork the worker inherits the parent's garbage, whose destruction may end the process: ALE's vector
     # environment joins threads that only the parent has. `Worker.start` has kept the collector off until here.
     gc.freeze()
-    if arguments.collects:
+    if collects:
         gc.enable()
     _reset_signals()
-    die_with_parent(arguments.parent_pipe)
-    end = MessageSocket(arguments.end, blocks=True)
-    host = EnvHost(arguments.env_ids, arguments.factories, arguments.mode, arguments.block)
+    die_with_parent(parent_pipe)
+    messages = MessageSocket(end, blocks=True)
     with suppress(EOFError, OSError):  # the parent has ended
-        while _answer_one(end, host):
+        while _answer_one(messages, host):
             pass
 
 
-def _answer_one(end: MessageSocket, host: EnvHost) -> bool:
+def _answer_one(messages: MessageSocket, host: EnvHost) -> bool:
     """Answer one message; return False after CLOSE."""
-    while (message := end.next_message()) is None:
-        end.receive()
+    while (message := messages.next_message()) is None:
+        messages.receive()
     sequence, command, payload = message
     try:
         answer, outcome = host.answer(command, payload), Outcome.DONE
     except EnvRaisedError as error:
         answer, outcome = pickle_value(error.failure), Outcome.FAILED
-    end.send(Message(sequence, outcome, answer))
+    messages.send(Message(sequence, outcome, answer))
     return command != Command.CLOSE
 
 

@@ -261,10 +261,10 @@ class WorkerVectorEnv(CheckedVectorEnv):
         self._discard_in_flight()
         env_ids = list(seeds)
         self._states.needs_reset[env_ids] = True  # until the end: an interrupt may leave only some of them reset
-        grouped: dict[Worker, list[int]] = {}
-        for env_id in env_ids:
-            grouped.setdefault(self._pool.worker_of[env_id], []).append(env_id)
-        requests = [self._reset_request(*each, seeds, options) for each in grouped.items()]
+        requests = []
+        for worker in self._pool.workers:
+            if own := [env_id for env_id in worker.env_ids if env_id in seeds]:
+                requests.append(self._reset_request(worker, own, seeds, options))
         self._pool.send(requests)
         self._complete(requests, lambda lost: self._reset_request(lost.worker, lost.env_ids, seeds, options))
         with self._pool.interrupts:
@@ -360,7 +360,7 @@ class WorkerVectorEnv(CheckedVectorEnv):
         warnings.warn(f"{why}; it is replaced, and its episodes count as truncated", RuntimeWarning, stacklevel=5)
         with self._pool.interrupts:
             self._states.lose(worker.env_ids, why)
-        self._pool.replace(worker)
+        worker.start(self._pool.spaces)
 
     def _break(self, why: str) -> NoReturn:
         self._broken = why
