@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from framestow.envs.interrupts import DeferredInterrupts
 from framestow.errors import InvalidStepError
 from framestow.replay.memory import ReplayMemory
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
-from oracles.ctrl_c import ctrl_c_at_line
+from oracles.ctrl_c import NumberedPoints, ctrl_c_at_line
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv
 from oracles.patience import PATIENCE_S
 from oracles.shadowed_memory import ShadowedMemory
@@ -140,6 +141,22 @@ def test_a_handler_of_sigterm_waits_too():
         signal.signal(signal.SIGTERM, before)
 
     assert noted == [(signal.SIGTERM, "late")]
+
+
+def test_ctrl_c_at_any_point_of_a_deferral_restores_every_handler():
+    interrupts, points = DeferredInterrupts(), NumberedPoints(0)
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+        while points.num_seen >= points.number:
+            points = NumberedPoints(points.number + 1)
+            with suppress(KeyboardInterrupt), points, interrupts:
+                pass
+            assert handlers == (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)), points.number
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert points.number > 15
 
 
 def test_in_another_thread_nothing_is_deferred():

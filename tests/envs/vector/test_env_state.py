@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 
 import gymnasium
@@ -13,7 +12,6 @@ from gymnasium.wrappers import TimeLimit
 
 from framestow.envs import AtariEnv
 from framestow.envs.vector.one_env import env_entry, restore_env
-from framestow.errors import IncompatibleError
 from framestow.training.checkpoint import pack_state, unpack_state
 from oracles.equal_vectors import assert_same
 from oracles.playing_envs import LimitedEnv, SpaceEnv
@@ -70,7 +68,7 @@ def test_an_environment_that_takes_a_state_goes_the_same_way(make):
     for num_steps_before in (0, 1, 40):
         sequence(env, num_steps_before)
 
-        restore_env(other, through_a_file(env_entry(env))["state"])
+        assert restore_env(other, through_a_file(env_entry(env))["state"]) is None
 
         assert_same(sequence(env, 35), sequence(other, 35))
 
@@ -159,5 +157,4 @@ def test_a_state_without_an_end_is_no_state():
 )
 def test_an_environment_or_wrapper_without_both_methods_has_no_state(make, name):
     assert {"state": None, "why": f"{name} has no methods state and restore"} == env_entry(make())
-    with pytest.raises(IncompatibleError, match=re.escape(f"{name} has not both; make the environment that was")):
-        restore_env(make(), {})
+    assert f"{name} has not both; make the environment that was saved" in restore_env(make(), {})

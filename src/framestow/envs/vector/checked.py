@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
 
@@ -23,7 +23,14 @@ from framestow.envs.vector.calls import (
     tile_images,
 )
 from framestow.envs.vector.infos import batch_infos
-from framestow.envs.vector.one_env import check_autoreset
+from framestow.envs.vector.one_env import (
+    call_env,
+    check_autoreset,
+    env_entry,
+    render_env,
+    restore_env,
+    set_env_attr,
+)
 from framestow.errors import IncompatibleError, InvalidStepError
 from framestow.interface import one_line, plural
 
@@ -46,7 +53,7 @@ class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     """A vector environment that checks the arguments of a call before any environment moves.
 
     A subclass makes the environments and calls ``_begin`` with what they have in common. It says how environments are
-    stepped, reset, rendered, called, saved and restored.
+    stepped and reset, and how an operation is applied to each.
     """
 
     def _begin(self, made: MadeEnvs, mode: AutoresetMode, seed: int | None) -> None:
@@ -90,18 +97,18 @@ class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def render(self, *, tiled: bool = False) -> tuple[Any, ...] | npt.NDArray[np.uint8]:  # type: ignore[override]
         """Return the result of each environment's ``render``; with ``tiled`` one image with all of them in a grid."""
         self._require_not_stepping()
-        pictures = tuple(self._render_envs())
+        pictures = tuple(self._apply(render_env, "render", self._same_for_each()))
         return tile_images(pictures) if tiled else pictures
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
         """Call the method ``name`` of every environment, or read the attribute ``name`` if it is no method.
 
         Raises:
-            EnvironmentFailedError: in worker processes, a call raised, or its result cannot be pickled; the
-                environments can still be stepped. In this process the error of the environment is raised.
+            EnvironmentFailedError: a call raised, or its result cannot be pickled for this process; the environments
+                can still be stepped.
         """
         self._require_not_stepping()
-        return tuple(self._call_envs(name, args, kwargs))
+        return tuple(self._apply(call_env, f"{name!r}", self._same_for_each(name, args, kwargs)))
 
     def get_attr(self, name: str) -> tuple[Any, ...]:
         """Return the attribute ``name`` of every environment, one value for each."""
@@ -115,7 +122,8 @@ class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
             values: A list or tuple with a value for each environment; any other value is for all.
         """
         self._require_not_stepping()
-        self._set_attr_of_envs(name, one_value_each(values, self.num_envs))
+        each = one_value_each(values, self.num_envs)
+        self._apply(set_env_attr, f"the setting of {name!r}", {i: (name, value) for i, value in enumerate(each)})
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of all environments as plain values; the other kind of vector environment can load it too.
@@ -124,7 +132,8 @@ class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         (``framestow.envs.vector.one_env.StatefulEnv``). The entry of any other has only the reason.
         """
         self._require_not_stepping()
-        return self._states.state_dict(*self._save_envs())
+        entries = self._apply(env_entry, "the reading of its state", self._same_for_each())
+        return self._states.state_dict(entries, self._last_observations())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Resume from a state of ``state_dict``, of a ``SerialVectorEnv`` or ``WorkerVectorEnv`` of any process.
@@ -140,8 +149,11 @@ class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         self._require_not_stepping()
         self._states.check_state(state)
         self._states.require_reset()
-        states = {env_id: entry["state"] for env_id, entry in enumerate(state["envs"]) if entry["state"] is not None}
-        self._restore_envs(states, state["observations"])
+        saved = {env_id: (entry["state"],) for env_id, entry in enumerate(state["envs"]) if entry["state"] is not None}
+        refusals = [why for why in self._apply(restore_env, "the loading of its state", saved) if why is not None]
+        if refusals:
+            raise IncompatibleError(refusals[0])
+        self._restore_observations(state["observations"])
         self._states.load_state_dict(state)
 
     def _check_actions(self, actions: Any) -> Sequence[Any] | npt.NDArray[Any]:
@@ -162,21 +174,22 @@ class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
         """Reset the environments of ``seeds``; return the observations of all, and the infos of those."""
         raise NotImplementedError
 
-    def _render_envs(self) -> Iterable[Any]:
+    def _same_for_each(self, *arguments: Any) -> dict[int, tuple[Any, ...]]:
+        return dict.fromkeys(range(self.num_envs), arguments)
+
+    def _apply(self, operation: Callable[..., Any], doing: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Call ``operation``, a function of a module, with each environment of ``arguments`` and its arguments.
+
+        Returns the results in this order. ``doing`` names the operation in an error of an environment.
+        """
         raise NotImplementedError
 
-    def _call_envs(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Iterable[Any]:
+    def _last_observations(self) -> list[Any]:
+        """Return the last observation of each environment; ``None`` before its first reset."""
         raise NotImplementedError
 
-    def _set_attr_of_envs(self, name: str, values: Sequence[Any]) -> None:
-        raise NotImplementedError
-
-    def _save_envs(self) -> tuple[list[dict[str, Any]], Sequence[Any]]:
-        """Return the ``env_entry`` and the last observation of each environment."""
-        raise NotImplementedError
-
-    def _restore_envs(self, states: Mapping[int, Any], observations: Sequence[Any]) -> None:
-        """Restore the states of some environments, and the last observations of all."""
+    def _restore_observations(self, observations: Sequence[Any]) -> None:
+        """Continue from the observations that ``_last_observations`` returned."""
         raise NotImplementedError
 
 

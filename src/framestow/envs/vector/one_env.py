@@ -79,6 +79,22 @@ def step_once(env: gymnasium.Env[Any, Any], action: Any) -> StepOutcome:
     return StepOutcome(observation, float(number.item()), bool(terminated), bool(truncated), info)
 
 
+def render_env(env: gymnasium.Env[Any, Any]) -> Any:
+    """Return what ``env`` renders."""
+    return env.render()
+
+
+def call_env(env: gymnasium.Env[Any, Any], name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """Call the method ``name`` of ``env`` or of an environment that it wraps; return an attribute that is no method."""
+    found = env.get_wrapper_attr(name)
+    return found(*arguments, **keywords) if callable(found) else found
+
+
+def set_env_attr(env: gymnasium.Env[Any, Any], name: str, value: Any) -> None:
+    """Set the attribute ``name`` of ``env``, or of the environment that it wraps and that has it."""
+    env.set_wrapper_attr(name, value)
+
+
 # Types that a saved state may have, besides lists, tuples, dicts and arrays of them.
 _ATOMS = frozenset((type(None), bool, int, float, str, bytes))
 
@@ -109,18 +125,18 @@ def env_entry(env: Any) -> dict[str, Any]:
     return {"state": state, "why": f"{kind}.state() returned None" if state is None else ""}
 
 
-def restore_env(env: Any, state: Any) -> None:
-    """Restore a state of ``env_entry``.
-
-    Raises:
-        IncompatibleError: the environment has no method ``restore``, or it refuses the state.
-    """
+def restore_env(env: Any, state: Any) -> str | None:
+    """Restore a state of ``env_entry``; return why it does not fit the environment, or ``None``."""
     if not _is_stateful(env):
-        raise IncompatibleError(
+        return (
             f"state is of an environment with the methods state and restore: {type(env).__qualname__} has not both; "
             "make the environment that was saved"
         )
-    env.restore(copy.deepcopy(state))
+    try:
+        env.restore(copy.deepcopy(state))
+    except IncompatibleError as error:
+        return str(error)
+    return None
 
 
 def _is_stateful(env: Any) -> bool:

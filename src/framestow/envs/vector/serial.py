@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -22,8 +22,8 @@ from framestow.envs.vector.calls import (
     error_text,
 )
 from framestow.envs.vector.checked import CheckedVectorEnv, MadeEnvs
-from framestow.envs.vector.one_env import AutoresetName, StepOutcome, env_entry, find_mode, restore_env, step_env
-from framestow.errors import EnvironmentFailedError, IncompatibleError
+from framestow.envs.vector.one_env import AutoresetName, StepOutcome, find_mode, step_env
+from framestow.errors import EnvironmentFailedError
 
 EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 
@@ -126,28 +126,19 @@ class SerialVectorEnv(CheckedVectorEnv):
         self._states.mark_reset(list(seeds))
         return self._batch_observations(), infos
 
-    def _render_envs(self) -> Iterable[Any]:
-        return [env.render() for env in self.envs]
-
-    def _call_envs(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Iterator[Any]:
-        for found in [env.get_wrapper_attr(name) for env in self.envs]:
-            yield found(*arguments, **keywords) if callable(found) else found
-
-    def _set_attr_of_envs(self, name: str, values: Sequence[Any]) -> None:
-        for env, value in zip(self.envs, values, strict=True):
-            env.set_wrapper_attr(name, value)
-
-    def _save_envs(self) -> tuple[list[dict[str, Any]], Sequence[Any]]:
-        return [env_entry(env) for env in self.envs], self._observations
-
-    def _restore_envs(self, states: Mapping[int, Any], observations: Sequence[Any]) -> None:
-        for env_id, state in states.items():
+    def _apply(self, operation: Callable[..., Any], doing: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        results = []
+        for env_id, own in arguments.items():
             try:
-                restore_env(self.envs[env_id], state)
-            except IncompatibleError:
-                raise
+                results.append(operation(self.envs[env_id], *own))
             except Exception as error:
-                raise _failure(env_id, "the loading of its state", error) from error
+                raise _failure(env_id, doing, error, "the environments can still be stepped") from error
+        return results
+
+    def _last_observations(self) -> list[Any]:
+        return self._observations
+
+    def _restore_observations(self, observations: Sequence[Any]) -> None:
         self._observations = deepcopy(list(observations))
 
     def _outcomes(self, actions: Sequence[Any] | npt.NDArray[Any]) -> list[StepOutcome]:
@@ -196,10 +187,11 @@ class SerialVectorEnv(CheckedVectorEnv):
             raise _failure(env_id, doing, error) from error
 
 
-def _failure(env_id: int, doing: str, error: Exception) -> EnvironmentFailedError:
+def _failure(
+    env_id: int, doing: str, error: Exception, way_out: str = "reset all environments to continue"
+) -> EnvironmentFailedError:
     failure = EnvironmentFailedError(
-        f"environment {env_id} raised {type(error).__name__} at {doing}: {error_text(error)}; "
-        "reset all environments to continue",
+        f"environment {env_id} raised {type(error).__name__} at {doing}: {error_text(error)}; {way_out}",
         environment=env_id,
     )
     failure.__cause__ = error

@@ -60,12 +60,8 @@ class Command(IntEnum):
     MAP = 1
     RESET = 2
     STEP = 3
-    CALL = 4
-    SET = 5
-    RENDER = 6
-    TAKE_STATES = 7
-    PUT_STATES = 8
-    CLOSE = 9
+    APPLY = 4
+    CLOSE = 5
 
 
 class Outcome(IntEnum):

@@ -21,7 +21,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 
 from framestow.envs.vector.calls import EnvSpaces, error_text
-from framestow.envs.vector.one_env import env_entry, restore_env, step_env
+from framestow.envs.vector.one_env import step_env
 from framestow.envs.workers.messages import (
     Command,
     EnvFailure,
@@ -33,7 +33,7 @@ from framestow.envs.workers.messages import (
     pickle_value,
 )
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock
-from framestow.errors import IncompatibleError, InvalidSettingsError
+from framestow.errors import InvalidSettingsError
 
 _PARENT_CHECK_INTERVAL_S = 1.0  # how often a worker looks whether it has another parent process
 
@@ -197,51 +197,16 @@ class EnvHost:
             others.append(parts)
         return self._pack([*env_ids, *(env_id for env_id, _ in resets)], infos, others)
 
-    def call(self, payload: bytes) -> bytes:
-        """Call a method of each environment, or read an attribute."""
-        env_ids, name, arguments, keywords = pickle.loads(payload)
+    def apply(self, payload: bytes) -> bytes:
+        """Call a function with each environment and its arguments; return the results, pickled one by one."""
+        operation, doing, arguments = pickle.loads(payload)
         answers = []
-        for env_id in env_ids:
-            with _reporting_errors(env_id, f"{name!r}"):
-                found = self._envs[env_id].get_wrapper_attr(name)
-                answers.append(found(*arguments, **keywords) if callable(found) else found)
-            with _reporting_errors(env_id, f"the pickling of the result of {name!r}"):
-                answers[-1] = pickle_value(answers[-1])
+        for env_id, own in arguments.items():
+            with _reporting_errors(env_id, doing):
+                result = operation(self._envs[env_id], *own)
+            with _reporting_errors(env_id, f"the pickling of the result of {doing}"):
+                answers.append(pickle_value(result))
         return pickle_value(answers)
-
-    def set(self, payload: bytes) -> bytes:
-        """Set an attribute of each environment."""
-        env_ids, name, values = pickle.loads(payload)
-        for env_id, value in zip(env_ids, values, strict=True):
-            with _reporting_errors(env_id, f"the setting of {name!r}"):
-                self._envs[env_id].set_wrapper_attr(name, value)
-        return b""
-
-    def render(self, payload: bytes) -> bytes:
-        """Render each environment."""
-        pictures = []
-        for env_id in pickle.loads(payload):
-            with _reporting_errors(env_id, "render"):
-                pictures.append(self._envs[env_id].render())
-        return pickle_value(pictures)
-
-    def take_states(self, payload: bytes) -> bytes:
-        """Return the entry of each environment in the state of the vector environment."""
-        entries = []
-        for env_id in pickle.loads(payload):
-            with _reporting_errors(env_id, "the reading of its state"):
-                entries.append(env_entry(self._envs[env_id]))
-        return pickle_value(entries)
-
-    def put_states(self, payload: bytes) -> bytes:
-        """Restore states; return the message of the first one that does not fit, if any."""
-        for env_id, state in pickle.loads(payload):
-            with _reporting_errors(env_id, "the loading of its state"):
-                try:
-                    restore_env(self._envs[env_id], state)
-                except IncompatibleError as error:
-                    return pickle_value([str(error)])
-        return pickle_value([])
 
     def close(self, payload: bytes) -> bytes:  # noqa: ARG002
         """Close every environment; return the errors."""
@@ -289,11 +254,7 @@ _HANDLERS: dict[Command, Callable[[EnvHost, bytes], bytes]] = {
     Command.MAP: EnvHost.map,
     Command.RESET: EnvHost.reset,
     Command.STEP: EnvHost.step,
-    Command.CALL: EnvHost.call,
-    Command.SET: EnvHost.set,
-    Command.RENDER: EnvHost.render,
-    Command.TAKE_STATES: EnvHost.take_states,
-    Command.PUT_STATES: EnvHost.put_states,
+    Command.APPLY: EnvHost.apply,
     Command.CLOSE: EnvHost.close,
 }
 

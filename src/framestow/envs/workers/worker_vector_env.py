@@ -6,7 +6,7 @@ import math
 import pickle
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, NoReturn
 
@@ -39,7 +39,6 @@ from framestow.envs.workers.shared_arrays import LastObservations
 from framestow.envs.workers.worker import Request, Worker
 from framestow.errors import (
     EnvironmentFailedError,
-    IncompatibleError,
     InvalidStepError,
     StepTimeoutError,
     WorkerLostError,
@@ -366,18 +365,19 @@ class WorkerVectorEnv(CheckedVectorEnv):
         self._broken = why
         raise WorkerLostError(why)
 
-    def _ask_workers(self, command: Command, payload_of: Callable[[list[int]], Any]) -> list[Any]:
-        """Send a command to each worker, and return the answers for all environments in order.
+    def _apply(self, operation: Callable[..., Any], doing: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
+        """Apply an operation in the workers.
 
         Raises:
             EnvironmentFailedError: an environment raised.
             WorkerLostError: a worker was lost. With ``"restart"`` it is replaced and its episodes are lost; the call
                 may be repeated.
         """
-        requests = [
-            Request(worker, command, worker.env_ids, pickle_value(payload_of(list(worker.env_ids))))
-            for worker in self._pool.workers
-        ]
+        requests = []
+        for worker in self._pool.workers:
+            if own := {env_id: arguments[env_id] for env_id in worker.env_ids if env_id in arguments}:
+                payload = pickle_value((operation, doing, own))
+                requests.append(Request(worker, Command.APPLY, list(own), payload))
         self._pool.send(requests)
         self._pool.wait_for(requests)
         lost = [request for request in requests if request.lost is not None]
@@ -391,28 +391,13 @@ class WorkerVectorEnv(CheckedVectorEnv):
         for request in requests:
             if request.failed:
                 raise failure_as_error(failure_of(request), "the environments can still be stepped")
-        return [each for request in requests if request.answer for each in pickle.loads(request.answer)]
+        return [pickle.loads(each) for request in requests for each in pickle.loads(request.answer)]
 
-    def _render_envs(self) -> Iterable[Any]:
-        return self._ask_workers(Command.RENDER, lambda env_ids: env_ids)
-
-    def _call_envs(self, name: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Iterable[Any]:
-        return map(pickle.loads, self._ask_workers(Command.CALL, lambda env_ids: (env_ids, name, arguments, keywords)))
-
-    def _set_attr_of_envs(self, name: str, values: Sequence[Any]) -> None:
-        self._ask_workers(Command.SET, lambda env_ids: (env_ids, name, [values[env_id] for env_id in env_ids]))
-
-    def _save_envs(self) -> tuple[list[dict[str, Any]], Sequence[Any]]:
-        entries = self._ask_workers(Command.TAKE_STATES, lambda env_ids: env_ids)
+    def _last_observations(self) -> list[Any]:
         has_none = self._states.needs_reset.tolist()
-        return entries, [None if has_none[env_id] else self._last.of(env_id) for env_id in range(self.num_envs)]
+        return [None if has_none[env_id] else self._last.of(env_id) for env_id in range(self.num_envs)]
 
-    def _restore_envs(self, states: Mapping[int, Any], observations: Sequence[Any]) -> None:
-        refusals = self._ask_workers(
-            Command.PUT_STATES, lambda env_ids: [(env_id, states[env_id]) for env_id in env_ids if env_id in states]
-        )
-        if refusals:
-            raise IncompatibleError(refusals[0])
+    def _restore_observations(self, observations: Sequence[Any]) -> None:
         for env_id, observation in enumerate(observations):
             self._last.restore(env_id, observation)
 
