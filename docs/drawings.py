@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/how-it-works.md into docs/drawings: ``python docs/drawings.py``.
+"""Draw the pictures of how-it-works.md, observations.md and saving.md into docs/drawings: ``python docs/drawings.py``.
 
 The sizes in them are measured: the frame sequence below is packed by framestow's own codec.
 """
@@ -267,12 +267,63 @@ def waiting_drawing() -> str:
     return drawing.svg()
 
 
+def stacks_drawing() -> str:
+    """Observations of an episode as stacks of its frames, which they share."""
+    drawing = Drawing(268, "Observations are stacks of four frames, and the memory stores each frame once")
+    cell, top = 62, 172
+    drawing.text(16, 28, "Three observations of an episode, and the frames that are stored", "bold")
+    for row, (name, frames, kind) in enumerate(
+        [("first", (0, 0, 0, 0), "b"), ("step 3", (0, 1, 2, 3), "a"), ("step 4", (1, 2, 3, 4), "c")]
+    ):
+        y = 44 + 34 * row
+        drawing.text(16, y + 19, name)
+        for place, frame in enumerate(frames):
+            x = 96 + place * cell
+            drawing.box(x, y, cell - 8, 26, kind, 3)
+            drawing.text(x + (cell - 8) / 2, y + 18, f"f{frame}", "middle" + {"a": " on", "b": "", "c": " dark"}[kind])
+    drawing.text(360, 63, "f0 repeats, as padding", "small")
+    drawing.text(360, 114, "the next observation", "small")
+    drawing.text(360, 130, "of step 3", "small")
+    drawing.arrow((220, 146), (220, top - 6))
+    drawing.text(16, top + 24, "stored")
+    for frame in range(6):
+        drawing.box(96 + frame * cell, top, cell - 8, 38, "d", 3)
+        drawing.text(96 + frame * cell + (cell - 8) / 2, top + 24, f"f{frame}", "middle")
+    drawing.text(16, 244, "A transition shows eight frames. It adds one to the memory, packed.", "small")
+    return drawing.svg()
+
+
+def store_drawing() -> str:
+    """The files of a store: two logs that grow, and what each generation names of them."""
+    drawing = Drawing(306, "A store: two logs that only grow, and generations that name a part of each")
+    drawing.text(16, 28, "The files of a store, after a kill during a save", "bold")
+    for y, name, widths in ((116, "frames", (90, 70, 84, 64, 34)), (176, "steps", (120, 124, 64, 34))):
+        drawing.text(16, y + 25, name)
+        x = 84.0
+        for number, width in enumerate(widths):
+            is_old = x < 240
+            is_torn = number == len(widths) - 1
+            drawing.box(x, y, width, 40, "none" if is_torn else "a" if is_old else "b", 2)
+            x += width + 4
+    for x, number, kind in ((140, 6, "a"), (300, 7, "b")):
+        drawing.box(x, 50, 140, 34, kind, 4)
+        drawing.text(x + 70, 72, f"generation {number}", f"middle bold{' on' if kind == 'a' else ''}")
+    drawing.arrow((330, 84), (330, 108), (404, 108), (404, 176))
+    drawing.arrow((200, 84), (200, 108), (246, 108), (246, 176))
+    drawing.text(16, 248, "A log grows at its end. A generation has the small rest: what changes in", "small")
+    drawing.text(16, 266, "place, and how far each log belongs to it. White: written, but named by", "small")
+    drawing.text(16, 284, "no generation. The memory is as it was saved last.", "small")
+    return drawing.svg()
+
+
 DRAWINGS = {
     "patch": patch_drawing,
     "segment": segment_drawing,
     "window": window_drawing,
     "ring": ring_drawing,
     "waiting": waiting_drawing,
+    "stacks": stacks_drawing,
+    "store": store_drawing,
 }
 
 

@@ -1,6 +1,7 @@
 """Replay memory for deep reinforcement learning from pixels.
 
-A million transitions in a few hundred megabytes, losslessly, sampled as fast as from uncompressed memory.
+A million Atari transitions of random play take 50 to 500 MB, lossless, instead of the 56 GB of stacked observation
+pairs.
 
 ==========================  ===============================================================
 ``ReplayMemory``            stores transitions and samples batches
@@ -20,6 +21,7 @@ A million transitions in a few hundred megabytes, losslessly, sampled as fast as
 ``offline``                 import and export of Minari and Dopamine datasets (``framestow[offline]``)
 ``training``                the DQN trainer (``framestow[train]``)
 ``integrations``            buffers for Stable-Baselines3, CleanRL, Tianshou, TorchRL, Gymnasium
+``distributed``             a memory in shards on Ray (``framestow[ray]``)
 ``errors``                  every error that framestow raises
 ==========================  ===============================================================
 """

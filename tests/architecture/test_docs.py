@@ -210,7 +210,7 @@ def test_the_api_pages_have_every_public_name_and_no_other():
     assert documented - public | {"framestow.errors"} == NAMED_BY_THEIR_MODULE
 
 
-@pytest.mark.parametrize("name", ["patch", "segment", "window", "ring", "waiting"])
+@pytest.mark.parametrize("name", ["patch", "segment", "window", "ring", "waiting", "stacks", "store"])
 def test_a_drawing_is_what_its_code_draws(name):
     drawings = runpy.run_path(str(ROOT / "docs" / "drawings.py"))["DRAWINGS"]
 

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+import framestow
+from framestow.cli.command_line import describe_commands
+
 try:
     import tomllib
 except ImportError:  # Python 3.10; pytest needs tomli there
@@ -145,6 +148,34 @@ def test_addresses_are_of_one_repository_and_the_citation_has_them_too():
     assert f'repository-code: "{urls["Repository"]}"' in citation
     assert f"version: {CHECK['version']()}" in citation
     assert f"license: {PROJECT['license']}" in citation
+
+
+def test_every_first_line_that_a_tool_shows_says_the_same():
+    said = {
+        "pip show": PROJECT["description"],
+        "help(framestow)": framestow.__doc__,
+        "framestow --help": describe_commands(),
+        **{name: (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/index.md", "CITATION.cff")},
+        "the site": (ROOT / "mkdocs.yml").read_text(encoding="utf-8"),
+    }
+
+    words = {name: " ".join(text.split()) for name, text in said.items()}
+    assert [] == [
+        name for name, text in words.items() if "Replay memory for deep reinforcement learning from pixels" not in text
+    ]
+    sizes = {
+        name: set(re.findall(r"[Aa] million Atari transitions (?:of random play take|in) (\S+ to \S+ MB)", text))
+        for name, text in words.items()
+    }
+    assert {name for name, found in sizes.items() if found != {"50 to 500 MB"}} == {"framestow --help"}
+
+
+def test_the_workflow_of_tests_takes_the_oldest_and_the_newest_python():
+    workflow = (ROOT / ".github/workflows/test.yml").read_text(encoding="utf-8")
+    oldest, newest = NAMED_PYTHONS[0], NAMED_PYTHONS[-1]
+
+    assert f'python: ["3.{oldest}", "3.{newest}"]' in workflow
+    assert f"CIBW_BUILD: cp3{oldest}-* cp3{newest}-*" in workflow
 
 
 def test_wheels_are_built_for_every_python_that_the_package_names():

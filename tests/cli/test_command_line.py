@@ -357,7 +357,7 @@ def test_an_epsilon_that_is_no_probability_is_refused_by_the_name_of_its_option(
     [
         (
             "game.txt",
-            "must end in one of .avi .flv .m4v .mkv .mov .mp4 .mpg .ts .wmv; give --output {tmp_path}/game.mp4",
+            "must end in one of .avi .flv .gif .m4v .mkv .mov .mp4 .mpg .ts .wmv; give --output {tmp_path}/game.mp4",
         ),
         ("game", "give --output {tmp_path}/game.mp4"),
         ("nowhere/game.mp4", "the folder {tmp_path}/nowhere does not exist; create it, or give another --output"),

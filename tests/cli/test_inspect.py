@@ -174,6 +174,7 @@ def test_the_memory_of_a_run_and_of_its_checkpoints_is_found(tmp_path):
     ("make", "message"),
     [
         (lambda folder: None, "is not a folder: a saved memory is a folder; check the path"),
+        (Path.touch, "is not a folder: a saved memory is a folder; check the path"),
         (
             Path.mkdir,
             "has no memory: it contains no MANIFEST file; give the folder of a memory, a run or a checkpoint",
@@ -191,6 +192,16 @@ def test_a_folder_without_a_memory_is_refused_with_the_way_out(make, message, tm
         find_memory(tmp_path / "folder")
     assert 2 == main(["inspect", str(tmp_path / "folder")])
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_pickled_buffer_is_not_opened_and_the_message_says_how_to_look_inside(tmp_path, capsys):
+    (tmp_path / "memory.pkl").write_bytes(b"no pickle")
+
+    assert [2, 2] == [main([command, str(tmp_path / "memory.pkl")]) for command in ("view", "inspect")]
+
+    message = " ".join(capsys.readouterr().err.split())
+    assert "memory.pkl is a pickled buffer: framestow opens folders only; load the buffer with its library" in message
+    assert "model.load_replay_buffer('memory.pkl') and model.replay_buffer.memory.save('memory.memory')" in message
 
 
 def test_other_generations_and_files_left_by_a_crash_are_printed(tmp_path, monkeypatch, capsys):

@@ -57,11 +57,13 @@ class Page(HTMLParser):
         return [np.asarray(Image.open(io.BytesIO(base64.b64decode(source.split(",")[1])))) for source in sources]
 
 
-def _run(path: Path, scores: list[float], game: str = "Breakout", **settings: Any) -> Path:
-    """Write the files of a run that ended a game every 100 steps and wrote a line of progress.csv beside it."""
+def _run(
+    path: Path, scores: list[float], game: str = "Breakout", steps_per_game: int = 100, **settings: Any
+) -> Path:
+    """Write the files of a run that wrote a line of progress.csv at the end of each game."""
     folder = RunFolder.create(path, Settings(game, **settings))
-    ends = range(100, 100 * len(scores) + 1, 100)
-    games = [[n + 1, end, 0, score, 100] for n, (end, score) in enumerate(zip(ends, scores, strict=True))]
+    ends = range(steps_per_game, steps_per_game * len(scores) + 1, steps_per_game)
+    games = [[n + 1, end, 0, score, steps_per_game] for n, (end, score) in enumerate(zip(ends, scores, strict=True))]
     before = [[end, end / 10, end / 5, end // 4, 0.01, 0.5, 0.1, 1e-4, "0 0.25 0.125"] for end in ends]
     lines = [[*row, 10, row[0], row[0] * 50, 400 * 2**20] for row in before]
     for file, columns, rows in ((folder.episodes, COLUMNS, games), (folder.progress, PROGRESS_COLUMNS, lines)):
@@ -124,7 +126,7 @@ def test_the_report_says_what_a_resumed_run_changed_and_when(tmp_path: Path) -> 
 
 
 def test_scores_stand_beside_random_human_and_published_ones(tmp_path: Path) -> None:
-    run = _run(tmp_path / "run", [1.0])
+    run = _run(tmp_path / "run", [1.0], steps_per_game=25_000_000)
     evaluation = {"mean": 16.1, "median": 15.0, "standard_error": 1.25, "scores": [14.0, 18.2], "agent_steps": 100}
     evaluation |= {"played_preset": "machado2018", "epsilon": 0.001, "seed": 7}
     (run / "evaluation.json").write_text(json.dumps(evaluation))
@@ -134,6 +136,16 @@ def test_scores_stand_beside_random_human_and_published_ones(tmp_path: Path) -> 
     assert re.search(r"run, evaluated mean of 2 games, standard error 1\.25.*? 16\.10 50 % 100 / 400 ", text)
     assert re.search(r"random play .*? 1\.70 0 % - human tester .*? 30\.50 100 % - ", text)
     assert re.search(r"DQN of Mnih et al\. 2015 .*? 401\.2 1,387 % 50 M / 200 M", text)
+
+
+@pytest.mark.parametrize(("steps", "longest"), [(1_000_000, 0), (1_250_000, 2.5), (9_000_000, 10)])
+def test_published_agents_that_trained_more_than_twice_as_long_are_left_out(
+    tmp_path: Path, steps: int, longest: float
+) -> None:
+    page = _page(tmp_path, _run(tmp_path / "run", [1.0], steps_per_game=steps))
+
+    millions = re.findall(r"([\d.]+) M / [\d.]+ M", page.source.split("human tester")[1])
+    assert longest == max(map(float, millions), default=0)
 
 
 def test_several_seeds_are_thin_lines_with_their_mean_and_spread(tmp_path: Path) -> None:

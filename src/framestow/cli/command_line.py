@@ -89,7 +89,7 @@ def describe_commands(group: str = "") -> str:
     rows = "\n".join(f"  {name:<18} {entry.summary:<50} {entry.extra}" for name, entry in entries.items())
     return fit(
         f"usage: framestow {f'{group} FORMAT' if group else 'COMMAND'}\n\n"
-        f"Deep Q-learning from pixels, with a million transitions in a few hundred megabytes.\n\n{rows}\n\n"
+        f"Replay memory for deep reinforcement learning from pixels, and a DQN trainer that uses it.\n\n{rows}\n\n"
         'The last word is the extra that a command needs: pip install "framestow[train]"\n'
         f"framestow {next(iter(entries))} --help explains a command, with examples.\n"
         "To begin: framestow train Breakout"

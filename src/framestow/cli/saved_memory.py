@@ -15,6 +15,7 @@ from framestow.storage.files.manifest import MOST_MANIFEST_BYTES
 
 MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # in a run folder
 AGENT = "agent.safetensors"  # in a checkpoint
+PICKLES = {".pkl", ".pickle"}  # files of drop-in buffers, saved by the calls of their libraries
 NAME_IT = "give that folder itself, or --follow-links where the command has it"  # the way out where a run has a link
 _MANIFEST = re.compile(r"MANIFEST\.\d{6,}")
 _CHECKPOINT = re.compile(r"step-\d{12}")
@@ -63,6 +64,12 @@ def find_memories(path: Path, *, follow_links: bool = False) -> list[SavedMemory
 
 
 def _find(path: Path, follow_links: bool) -> SavedMemory:
+    if path.is_file() and path.suffix in PICKLES:
+        raise InvalidSettingsError(
+            f"{path} is a pickled buffer: framestow opens folders only; load the buffer with its library and save its "
+            f"memory, in Stable-Baselines3 model.load_replay_buffer({path.name!r}) and "
+            f"model.replay_buffer.memory.save({f'{path.stem}.memory'!r}), then give that folder"
+        )
     if not path.is_dir():
         raise InvalidSettingsError(f"{path} is not a folder: a saved memory is a folder; check the path")
     if _CHECKPOINT.match(path.name) or (path / AGENT).is_file():

@@ -396,15 +396,17 @@ def record_game(
 
 def _video_writer(path: Path, extension: str, picture: NDArray[np.uint8], frames_per_second: float) -> Any:
     height, width, _ = picture.shape
+    palette = ["-vf", "split[a][b];[a]palettegen[c];[b][c]paletteuse=dither=none"]  # of the colours that the game has
     writer = imageio_ffmpeg.write_frames(
         str(path),
         (width, height),
+        pix_fmt_out="pal8" if extension == ".gif" else "yuv420p",
         fps=frames_per_second,
-        codec="msmpeg4" if extension == ".wmv" else None,
+        codec={".gif": "gif", ".wmv": "msmpeg4"}.get(extension),
         macro_block_size=2,
         quality=7,
         ffmpeg_log_level="error",
-        output_params=["-f", VIDEO_FORMATS[extension]],
+        output_params=["-f", VIDEO_FORMATS[extension], *(palette if extension == ".gif" else [])],
     )
     writer.send(None)
     return writer

@@ -43,6 +43,7 @@ from framestow.training.settings import Change, Settings, learning_settings
 from framestow.training.svg_charts import Band, Dots, Key, Layer, Line, bin_points, chart
 
 ROLLING = 20  # games in a rolling mean
+MOST_TIMES_AS_LONG = 2  # as the longest run: a published agent's training, to stand beside it
 LAST = 100  # games in the score of a training (Machado et al. 2018)
 AVERAGE_COLUMNS = ["", "runs", "score", "95 % interval", "human-normalised"]
 GRID = 200  # points of a mean over seeds
@@ -356,7 +357,8 @@ def _score_table(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
         random, human = RANDOM_AND_HUMAN[game]
         how = "no sticky actions, 1 to 30 no-ops; dqn_zoo's table"
         rows += [("random play", how, random, None, 0), ("human tester", how, human, None, 0)]
-    for entry in published_scores(game):
+    most_steps = MOST_TIMES_AS_LONG * max(run.agent_steps for run in runs)
+    for entry in (entry for entry in published_scores(game) if entry.agent_steps <= most_steps):
         how = f"{entry.protocol}; {entry.source}"
         frames_per_step = entry.emulator_frames // entry.agent_steps
         rows.append((entry.agent, how, entry.scores[game], entry.agent_steps, frames_per_step))
@@ -372,7 +374,8 @@ def _score_table(runs: Sequence[RunRecord], frame_skip: int | None) -> str:
     return (
         f"<div class='wide'><table class='scores'><tr>{head}</tr>{''.join(body)}</table></div>"
         "<p class='note'>Human-normalised: random play has 0 %, the human tester 100 %. Compare scores only where the "
-        "protocols, written below each name, agree.</p>"
+        "protocols, written below each name, agree. Published agents are shown if they trained at most "
+        f"{MOST_TIMES_AS_LONG} times as long.</p>"
     )
 
 

@@ -19,6 +19,7 @@ from framestow.training.settings import FILE_NAME, Change, Settings, changes_on_
 VIDEO_FORMATS = {
     ".avi": "avi",
     ".flv": "flv",
+    ".gif": "gif",
     ".m4v": "mp4",
     ".mkv": "matroska",
     ".mov": "mov",
