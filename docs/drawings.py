@@ -271,7 +271,7 @@ def stacks_drawing() -> str:
     """Observations of an episode as stacks of its frames, which they share."""
     drawing = Drawing(268, "Observations are stacks of four frames, and the memory stores each frame once")
     cell, top = 62, 172
-    drawing.text(16, 28, "Three observations of an episode, and the frames that are stored", "bold")
+    drawing.text(16, 28, "Three observations of an episode, and what is stored", "bold")
     for row, (name, frames, kind) in enumerate(
         [("first", (0, 0, 0, 0), "b"), ("step 3", (0, 1, 2, 3), "a"), ("step 4", (1, 2, 3, 4), "c")]
     ):
@@ -295,9 +295,9 @@ def stacks_drawing() -> str:
 
 def store_drawing() -> str:
     """The files of a store: two logs that grow, and what each generation names of them."""
-    drawing = Drawing(306, "A store: two logs that only grow, and generations that name a part of each")
+    drawing = Drawing(296, "A store: two logs that only grow, and generations that name a part of each")
     drawing.text(16, 28, "The files of a store, after a kill during a save", "bold")
-    for y, name, widths in ((116, "frames", (90, 70, 84, 64, 34)), (176, "steps", (120, 124, 64, 34))):
+    for y, name, widths in ((48, "frames", (90, 70, 84, 64, 34)), (168, "steps", (120, 124, 64, 34))):
         drawing.text(16, y + 25, name)
         x = 84.0
         for number, width in enumerate(widths):
@@ -305,14 +305,14 @@ def store_drawing() -> str:
             is_torn = number == len(widths) - 1
             drawing.box(x, y, width, 40, "none" if is_torn else "a" if is_old else "b", 2)
             x += width + 4
-    for x, number, kind in ((140, 6, "a"), (300, 7, "b")):
-        drawing.box(x, 50, 140, 34, kind, 4)
-        drawing.text(x + 70, 72, f"generation {number}", f"middle bold{' on' if kind == 'a' else ''}")
-    drawing.arrow((330, 84), (330, 108), (404, 108), (404, 176))
-    drawing.arrow((200, 84), (200, 108), (246, 108), (246, 176))
-    drawing.text(16, 248, "A log grows at its end. A generation has the small rest: what changes in", "small")
-    drawing.text(16, 266, "place, and how far each log belongs to it. White: written, but named by", "small")
-    drawing.text(16, 284, "no generation. The memory is as it was saved last.", "small")
+    for x, number, kind, of_frames, of_steps in ((190, 6, "a", 246, 334), (350, 7, "b", 404, 402)):
+        drawing.box(x, 111, 148, 34, kind, 4)
+        drawing.text(x + 74, 133, f"generation {number}", f"middle bold{' on' if kind == 'a' else ''}")
+        drawing.arrow((of_frames, 111), (of_frames, 91))
+        drawing.arrow((of_steps, 145), (of_steps, 165))
+    drawing.text(16, 238, "A log grows at its end. A generation has the small rest: what changes in", "small")
+    drawing.text(16, 256, "place, and how far each log belongs to it. White: written, but named by", "small")
+    drawing.text(16, 274, "no generation. The memory is as it was saved last.", "small")
     return drawing.svg()
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import griffe
 
 BORDER = re.compile(r"^\s*=+(?: +=+)+ *$")
 ROLE = re.compile(r":\w+:`~?(?:[\w.]+\.)?(\w+)`")
-PAGE = re.compile(r"docs/([\w-]+)\.md")
+PAGE = re.compile(r"docs/((?:\w+/)?[\w-]+\.md)")
 
 
 class MarkdownDocstrings(griffe.Extension):
@@ -51,7 +52,13 @@ def as_markdown(docstring: str) -> str:
 
 
 def _inline(line: str) -> str:
-    return PAGE.sub(r"[docs/\1.md](../\1.md)", ROLE.sub(r"`\1`", line))
+    return PAGE.sub(_page_link, ROLE.sub(r"`\1`", line))
+
+
+def _page_link(page: re.Match[str]) -> str:
+    """Return a link from docs/api with the title of the page."""
+    [title, *_] = (Path(__file__).parent / page[1]).read_text(encoding="utf-8").splitlines()
+    return f"[{title.removeprefix('# ')}](../{page[1]})"
 
 
 def _table(lines: list[str], has_header: bool) -> list[str]:
@@ -69,8 +76,14 @@ def _table(lines: list[str], has_header: bool) -> list[str]:
             rows[-1] = [f"{above} {cell}".strip() for above, cell in zip(rows[-1], cells, strict=True)]
     if not has_header:
         rows.insert(0, [""] * len(columns))
-    written = ["| " + " | ".join(_inline(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    written = ["| " + " | ".join(map(_cell, row)) + " |" for row in rows]
     return [written[0], "|" + " --- |" * len(columns), *written[1:]]
+
+
+def _cell(text: str) -> str:
+    """Return the text of a cell with its bars escaped, but in code, which shows every character."""
+    parts = re.split(r"(`+[^`]*`+)", _inline(text))
+    return "".join(part if part.startswith("`") else part.replace("|", "\\|") for part in parts)
 
 
 def _indent(line: str) -> int:

@@ -1,8 +1,8 @@
 """Hooks of MkDocs: what a page links outside ``docs/`` joins the site, and the built site is checked.
 
 A page links ``../examples/x.py`` or ``../CONTRIBUTING.md`` as GitHub needs it. In the site such a file is at
-``repository/examples/x.py`` or a page ``repository/CONTRIBUTING``; Python files become pages, too. Search does not find
-them, and the site has no file that only Python needs.
+``repository/examples/x.py`` or a page ``repository/CONTRIBUTING``; Python files become pages, too. Search finds
+neither them nor decisions, and the site has no file that only Python needs.
 """
 
 from __future__ import annotations
@@ -22,6 +22,10 @@ from mkdocs.structure.files import File, Files
 DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 OUTSIDE = "repository"
+# Who searches for a symptom wants its remedy, and then a page to read rather than a docstring.
+GUIDES = ("observations", "environments", "sampling", "saving", "training")
+BOOSTS = {"troubleshooting.md": 8, "get-started.md": 4, "api": 0.5, "commands.md": 0.5}
+BOOSTS |= {f"{name}.md": 2 for name in GUIDES}
 LINK = re.compile(r"(?P<head>\[(?P<text>[^\]]*)\]\()(?P<target>[^)\s:#]+)(?P<tail>(?:#[^)\s]*)?\))")
 ATTRIBUTE = re.compile(r"(?P<head>\b(?:src|srcset|href)=\")(?P<target>[^\":#]+)(?P<tail>\")")
 
@@ -43,8 +47,10 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Return ``markdown`` with links to files outside ``docs/`` changed to their place in the site."""
     uri = page.file.src_uri
-    if uri.startswith(f"{OUTSIDE}/"):
+    if uri.startswith((f"{OUTSIDE}/", "decisions/")):
         page.meta["search"] = {"exclude": True}
+    else:
+        page.meta["search"] = {"boost": BOOSTS.get(uri, BOOSTS.get(posixpath.dirname(uri), 1))}
     source = ROOT / uri.removeprefix(f"{OUTSIDE}/") if uri.startswith(f"{OUTSIDE}/") else DOCS / uri
 
     def in_site(link: re.Match[str]) -> str:

@@ -362,8 +362,9 @@ def left_by_hand() -> list[str]:
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     [repository] = re.findall(r'^Repository = "(.*)"', project, re.MULTILINE)
     [documentation] = re.findall(r'^Documentation = "(.*)"', project, re.MULTILINE)
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-    unpublished = [page.name for page in pages if f"ntil {version()} is on PyPI" in page.read_text(encoding="utf-8")]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").glob("*.ipynb"))]
+    until = f"ntil {version()} is on PyPI"
+    unpublished = [str(page.relative_to(ROOT)) for page in pages if until in page.read_text(encoding="utf-8")]
     is_dated = has_date(newest_entry()[1])
     return [
         f"GitHub: create {repository} and push main; or change [project.urls] of pyproject.toml to another address",

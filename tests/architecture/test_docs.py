@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import importlib.util
 import itertools
+import json
 import multiprocessing
 import re
 import runpy
 from pathlib import Path
 
 import pytest
+
+import framestow
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").glob("*.md"))
@@ -19,6 +22,7 @@ DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 LIBRARIES = sorted((ROOT / "docs" / "libraries").glob("*.md"))  # test_pages_of_libraries.py runs their code
 TOP_PAGES = [ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")]
 PAGES = [*TOP_PAGES, ROOT / "benchmarks" / "README.md", *DOCS, *LIBRARIES, *DECISIONS, *API]
+NOTEBOOKS = sorted((ROOT / "examples").glob("*.ipynb"))
 WITH_CODE = [ROOT / "README.md", *DOCS]
 INTEGRATIONS = [
     f"integrations.{library}"
@@ -41,6 +45,7 @@ FILES_THERE = [  # where GitHub shows a file of the main branch, a folder, and a
     f"{REPOSITORY}/tree/main/",
     f"{REPOSITORY.replace('github.com', 'raw.githubusercontent.com')}/main/",
 ]
+PAGES_THERE = [f"{REPOSITORY}/actions/workflows/test.yml", f"{REPOSITORY}/issues"]
 TOP_FOLDERS = "benchmarks|docs|examples|native_tests|tests"
 PACKAGES = "_core|agents|benchmarking|cli|distributed|envs|frames|integrations|offline|replay|storage|torch|training"
 
@@ -108,8 +113,28 @@ def test_the_readme_has_no_link_that_breaks_on_pypi():
     links = links_of(ROOT / "README.md")
 
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
-    assert [link for link in links if "github" in link and not link.startswith(tuple(FILES_THERE))] == []
-    assert sum(in_this_checkout(link).endswith(".png") for link in links) == 6
+    assert [link for link in links if "github" in link and not link.startswith((*FILES_THERE, *PAGES_THERE))] == []
+    assert sum(in_this_checkout(link).endswith((".png", ".gif")) for link in links) == 5
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda page: page.stem)
+def test_the_first_install_of_a_page_says_what_holds_until_the_release(page):
+    """`make release-check` names these pages, so that a person removes it then."""
+    text = text_of(page)
+    if page in NOTEBOOKS:
+        text = "".join(line for cell in json.loads(text)["cells"] for line in cell["source"])
+    installs = re.findall(r'^(?:# %)?pip install [\w ]*"?framestow(\[[\w,-]+\])?"?(.*)$', text, re.MULTILINE)
+
+    for extras, rest in installs[:1]:
+        here = f'".{extras}"' if extras else "."
+        assert f"# until {framestow.__version__} is on PyPI: pip install {here} in a checkout" in rest
+
+
+def test_the_readme_and_the_site_begin_alike():
+    readme, site = (text_of(ROOT / name) for name in ("README.md", "docs/index.md"))
+
+    for begin, end in ("```diff", "```\n"), ("pip install", "\n"):
+        assert readme.split(begin)[1].split(end)[0] == site.split(begin)[1].split(end)[0]
 
 
 def test_the_lines_that_the_readme_changes_are_those_of_the_page_of_the_drop_in():
@@ -204,7 +229,8 @@ def test_the_api_pages_have_every_public_name_and_no_other():
             if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__"
         ]
         public |= {f"framestow.{module}.{name}".replace("..", ".") for name in names}
-    documented = {name for page in API for name in re.findall(r"^::: ([\w.]+)$", text_of(page), re.MULTILINE)}
+    pages = [page for page in API if page.stem != "types"]  # has what only signatures name; `make docs` finds each
+    documented = {name for page in pages for name in re.findall(r"^::: ([\w.]+)$", text_of(page), re.MULTILINE)}
 
     assert public - documented == {"framestow.envs"}  # a page of its own
     assert documented - public | {"framestow.errors"} == NAMED_BY_THEIR_MODULE

@@ -40,6 +40,8 @@ Project-URL: Repository, https://example.org
 
 def write_release(root, version, heading, readme=""):
     (root / "src/framestow").mkdir(parents=True)
+    (root / "docs/libraries").mkdir(parents=True)
+    (root / "docs/libraries/cpprb.md").write_text(readme, encoding="utf-8")
     (root / "pyproject.toml").write_text(
         'Documentation = "https://example.org"\nRepository = "https://example.org/code"\n', encoding="utf-8"
     )
@@ -91,7 +93,7 @@ def test_a_release_without_a_date_can_be_checked_and_the_date_is_left_to_do_by_h
     left = CHECK["left_by_hand"]()
 
     assert "CHANGELOG.md: write the date into the heading of 1.2.3" in left
-    assert "README.md: remove what holds until 1.2.3 is on PyPI" in left
+    assert "README.md, docs/libraries/cpprb.md: remove what holds until 1.2.3 is on PyPI" in left
     assert left[-1].startswith("git tag v1.2.3")
 
 

@@ -57,9 +57,7 @@ class Page(HTMLParser):
         return [np.asarray(Image.open(io.BytesIO(base64.b64decode(source.split(",")[1])))) for source in sources]
 
 
-def _run(
-    path: Path, scores: list[float], game: str = "Breakout", steps_per_game: int = 100, **settings: Any
-) -> Path:
+def _run(path: Path, scores: list[float], game: str = "Breakout", steps_per_game: int = 100, **settings: Any) -> Path:
     """Write the files of a run that wrote a line of progress.csv at the end of each game."""
     folder = RunFolder.create(path, Settings(game, **settings))
     ends = range(steps_per_game, steps_per_game * len(scores) + 1, steps_per_game)
