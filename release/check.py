@@ -372,6 +372,7 @@ def left_by_hand() -> list[str]:
         f"GitHub, Settings, Pages: choose GitHub Actions as the source, so that {documentation} has the site",
         "GitHub, Settings, Environments: create the environment pypi",
         "PyPI, Publishing: add the workflow release.yml of this repository and the environment pypi as a publisher",
+        "GitHub, Actions: look whether the test workflow passes on every system",
         "GitHub, Actions: start the release workflow once; without a tag it builds and tests all wheels only",
         *([] if is_dated else [f"CHANGELOG.md: write the date into the heading of {version()}"]),
         *([f"{', '.join(unpublished)}: remove what holds until {version()} is on PyPI"] if unpublished else []),
@@ -390,6 +391,11 @@ def check_settings() -> None:
             print(f"{system} {processor}: {' '.join(wheels)}")
 
 
+def check_workflows() -> None:
+    """Check the workflows of GitHub with zizmor: their syntax, permissions, and actions without a hash."""
+    print(output(Path(sys.executable).parent / "zizmor", "--offline", ".github/workflows").strip().splitlines()[-1])
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the checks; return 1 if something is missing."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -398,6 +404,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     checks: dict[str, Callable[[], None]] = {
         "version": lambda: check_version(options.tag),
         "settings": check_settings,
+        "workflows": check_workflows,
         "sdist": check_sdist,
         "wheel": check_wheel,
         "metadata": check_metadata,

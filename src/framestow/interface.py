@@ -14,8 +14,7 @@ from framestow.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from typing_extensions import Self
+    from typing import Self
 
 NO_PACKAGES: Mapping[str, str] = {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import runpy
 import shutil
+import tomllib
 from email import message_from_string
 from pathlib import Path
 
@@ -12,11 +13,6 @@ import pytest
 
 import framestow
 from framestow.cli.command_line import describe_commands
-
-try:
-    import tomllib
-except ImportError:  # Python 3.10; pytest needs tomli there
-    import tomli as tomllib
 
 ROOT = Path(__file__).parents[2]
 CHECK = runpy.run_path(str(ROOT / "release" / "check.py"))
@@ -31,7 +27,7 @@ Author: Somebody
 Keywords: replay
 Classifier: Typing :: Typed
 License-Expression: MIT
-Requires-Python: >=3.10
+Requires-Python: >=3.11
 Project-URL: Repository, https://example.org
 
 {description}

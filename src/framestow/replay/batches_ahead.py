@@ -18,7 +18,7 @@ from framestow.replay.memory import check_batch_size
 from framestow.replay.sequences import SequenceShape
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 Drawn_co = TypeVar("Drawn_co", covariant=True)

@@ -45,7 +45,7 @@ from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
 from framestow.storage.frame_storage import Storage
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 REPR_WAIT_S = 0.1  # for the lock, which a thread holds for microseconds as a rule
 
