@@ -31,7 +31,7 @@ def bench() -> str:
         name = f"{row['name']}: {row['setting']}" if row["setting"] else row["name"]
         figures = [f"{row['bytes_per_transition']:,.0f}", f"{row['sample_us']:,.0f}", f"{row['append_us']:,.1f}"]
         rows.append([name, *figures, what_it_costs(row)])
-    heads = ["bytes a transition", "`sample(32)`, µs", "adding a step, µs", "gives up"]
+    heads = ["bytes per transition", "`sample(32)`, µs", "adding a step, µs", "gives up"]
     return table(["system, at its best setting", *heads], rows)
 
 
@@ -165,7 +165,7 @@ def packing_cells(row: Mapping[str, float]) -> list[str]:
 
 def drop_ins() -> str:
     """Return a line for each buffer of another library's."""
-    heads = ("bytes a transition", "ours", "`sample(32)`, µs", "ours", "a step's `add`, µs", "ours")
+    heads = ("bytes per transition", "ours", "`sample(32)`, µs", "ours", "a step's `add`, µs", "ours")
     libraries = result("drop_ins")["libraries"]
     rows = (
         drop_in_cells(f"{library}, {theirs['system']}", index, list(figures["games"].values()))
@@ -199,7 +199,7 @@ def drop_in_training() -> str:
         row = buffers[buffer]
         gib = row["resident_bytes_of_a_million"] / GIB
         rows.append([name, f"{gib:.{2 if gib < 1 else 1}f} GiB", f"{row['steps_a_second']:.0f}"])
-    return table(["DQN on Breakout with a million transitions", "RAM of the process", "steps a second"], rows)
+    return table(["DQN on Breakout with a million transitions", "RAM of the process", "steps per second"], rows)
 
 
 def recipes() -> str:
@@ -212,7 +212,7 @@ def recipes() -> str:
         row = result("recipe_rates")[key]
         rates = [f"{row[rate]:.0f}" for rate in ("steps_a_second", "busy_steps_a_second")]
         rows.append([name, rates[0], f"{row['update_ms']:.1f}", rates[1]])
-    return table(["recipe", "steps a second", "one update, ms", "beside a busy process"], rows)
+    return table(["recipe", "steps per second", "one update, ms", "beside a busy process"], rows)
 
 
 def environments() -> str:
@@ -254,7 +254,7 @@ def shards() -> str:
     rows = [
         row("processor µs per step: here, in shards", processor("us_a_step")),
         row("processor ms per batch: here, in shards", processor("ms_a_batch")),
-        row("steps a second", lambda row: f"{row['steps_a_second']:,.0f}"),
+        row("steps per second", lambda row: f"{row['steps_a_second']:,.0f}"),
         row("batches a second, one at a time", lambda row: f"{row['batches_a_second_one_at_a_time']:.0f}"),
         row("batches a second, 4 ahead", lambda row: f"{row['batches_a_second_ahead']:.0f}"),
         row("ms per batch, median (99 %)", lambda row: f"{short(row['batch_ms_median'])} ({row['batch_ms_99']:.0f})"),

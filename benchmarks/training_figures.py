@@ -60,7 +60,7 @@ def remaining_growth(answers: Sequence[Answer]) -> float:
 
 
 def growth_a_transition(answers: Sequence[Answer]) -> float:
-    """Return how many bytes a transition took in the second half."""
+    """Return how many bytes per transition took in the second half."""
     middle, end = answers[len(answers) // 2 - 1], answers[-1]
     new = end["stored_transitions"] - middle["stored_transitions"]
     return float((end["stored_bytes"] - middle["stored_bytes"]) / new) if new else 0.0
@@ -81,9 +81,9 @@ def profile_row(answers: Sequence[Answer]) -> dict[str, Any]:
 
 
 def speed_table(figures: Mapping[str, Any]) -> str:
-    heads = ["steps a second", "of the bare learner", "of Stable-Baselines3", "one update, ms"]
+    heads = ["steps per second", "of the bare learner", "of Stable-Baselines3", "one update, ms"]
     heads = ["trainer", *heads, "cores used", "peak RSS, MiB", "with a full ring"]
-    heads += ["steps a second beside a busy process", "of Stable-Baselines3 there"]
+    heads += ["steps per second beside a busy process", "of Stable-Baselines3 there"]
     return table(heads, map(speed_cells, figures["systems"].items()))
 
 

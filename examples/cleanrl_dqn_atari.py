@@ -121,7 +121,7 @@ def train(args: argparse.Namespace, buffer_class: type = ReplayBuffer) -> tuple[
         if step % REPORT_EVERY == 0:
             rate, recent = step / (time.monotonic() - started), np.mean(scores[-21:-1] or [0.0])
             learned = "collecting" if np.isnan(loss) else f"loss {loss:.4f}"
-            print(f"step {step:,}: {rate:.0f} steps a second, the last lives scored {recent:.2f} each, {learned}")
+            print(f"step {step:,}: {rate:.0f} steps per second, the last lives scored {recent:.2f} each, {learned}")
     envs.close()
     return network, rb
 
@@ -130,4 +130,4 @@ if __name__ == "__main__":
     _, buffer = train(read_arguments())
     report = buffer.memory.report()
     print(report)
-    print(f"{report.nbytes / buffer.size():.0f} bytes a transition; its two stacks take {2 * 4 * 84 * 84:,}")
+    print(f"{report.nbytes / buffer.size():.0f} bytes per transition; its two stacks take {2 * 4 * 84 * 84:,}")

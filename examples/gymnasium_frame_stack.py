@@ -79,7 +79,7 @@ def main() -> None:
         ("the deque of LazyFrames takes", bytes_of(transitions)),
         ("the ReplayMemory takes", memory.nbytes),
     ):
-        print(f"{name:32s} {taken / 2**20:8,.1f} MiB, {taken / arguments.steps:8,.0f} bytes a transition")
+        print(f"{name:32s} {taken / 2**20:8,.1f} MiB, {taken / arguments.steps:8,.0f} bytes per transition")
 
 
 if __name__ == "__main__":

@@ -84,7 +84,7 @@ def train(args: argparse.Namespace, buffer_class: type = VectorReplayBuffer) -> 
         algorithm.policy.set_eps_training(max(0.05, 1.0 - 5 * env_step / args.steps))
         if env_step and env_step % STEPS_AN_EPOCH < STEPS_A_COLLECT * args.envs:
             rate = env_step / (time.monotonic() - started)
-            print(f"step {env_step:,}: {rate:.0f} steps a second, {buffer.done.sum()} lives in the buffer")
+            print(f"step {env_step:,}: {rate:.0f} steps per second, {buffer.done.sum()} lives in the buffer")
 
     algorithm.run_training(
         OffPolicyTrainerParams(
@@ -107,4 +107,4 @@ if __name__ == "__main__":
     _, buffer = train(read_arguments())
     report = buffer.memory.report()
     print(report)
-    print(f"{report.nbytes / len(buffer):.0f} bytes a transition; its two stacks take {2 * 4 * 84 * 84:,}")
+    print(f"{report.nbytes / len(buffer):.0f} bytes per transition; its two stacks take {2 * 4 * 84 * 84:,}")

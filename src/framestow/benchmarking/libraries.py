@@ -154,7 +154,7 @@ STABLE_BASELINES3 = tuple(
 )
 
 # Of the LZ4 methods and levels the quickest to sample, and within 3 % of the smallest (level 9, three times as slow to
-# add): on Breakout 1,302 bytes a transition, where lz4-frame/1 has 1,604.
+# add): on Breakout 1,302 bytes per transition, where lz4-frame/1 has 1,604.
 SB3_EXTRA_COMPRESSION = "lz4-block/5"
 
 

@@ -116,7 +116,7 @@ class BenchFigures:
         return system.sample_us / self.bare_copy.sample_us
 
     def bytes_of_framestow(self, system: SystemFigures) -> float:
-        """Return the system's bytes a transition divided by those of framestow's default storage."""
+        """Return the system's bytes per transition divided by those of framestow's default storage."""
         return system.bytes_per_transition / self.systems[0].bytes_per_transition
 
     def sample_of_framestow(self, system: SystemFigures) -> float:

@@ -102,7 +102,7 @@ def write_plot(games: Sequence[BenchFigures], path: Path, colours: Colours = LIG
 
 
 def plot(games: Sequence[BenchFigures], colours: Colours = LIGHT) -> Figure:
-    """Plot bytes a transition against µs a batch, both on a log scale: lower left is better.
+    """Plot bytes per transition against µs per batch, both on a log scale: lower left is better.
 
     Each game has a chart of its own. All have the same scales, so that they can be compared.
     """
@@ -146,7 +146,7 @@ def _set_axes(axes: Axes, figures: BenchFigures, every: Sequence[SystemFigures],
     axes.set_yscale("log")
     axes.set_xlim(min(nbytes) / 2.5, max(nbytes) * 4)
     axes.set_ylim(min(times) / 1.6, max(times) * 1.8)
-    axes.set_xlabel("bytes a transition (log)", color=colours.ink)
+    axes.set_xlabel("bytes per transition (log)", color=colours.ink)
     axes.set_ylabel(f"µs for sample({figures.batch_size}) (log)", color=colours.ink)
     for axis, low, high in ((axes.xaxis, *axes.get_xlim()), (axes.yaxis, *axes.get_ylim())):
         axis.set_ticks(_round_numbers(low, high), minor=False)

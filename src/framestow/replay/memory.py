@@ -483,7 +483,7 @@ class ReplayMemory(MemoryProperties, Closing):
 
         Arguments:
             batch_size: Number of transitions in a batch; the last batch may have fewer.
-            shuffled: Whether the order is random instead of ascending by index; takes 8 bytes a transition.
+            shuffled: Whether the order is random instead of ascending by index; takes 8 bytes per transition.
             seed: Seed of that order, for ``shuffled``; ``None`` takes fresh entropy.
             drop_last: Whether to omit a last batch that is not full.
 

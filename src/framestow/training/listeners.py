@@ -114,7 +114,7 @@ class Progress:
 
 
 class Rate:
-    """Agent steps a second over about the last 10 s; ``agent_steps`` are those of the run so far."""
+    """Agent steps per second over about the last 10 s; ``agent_steps`` are those of the run so far."""
 
     def __init__(self, agent_steps: int) -> None:
         # Times and agent steps, oldest first: the second one is at most ``RATE_WINDOW_S`` old.
@@ -290,7 +290,7 @@ class ProgressTable:
     epsilon            probability of a random action
     learning_rate      of the next update
     dormant_units      share of dormant units of each layer (Sokar et al. 2023), the layers separated by spaces
-    steps_per_s        agent steps a second over about the last 10 s
+    steps_per_s        agent steps per second over about the last 10 s
     transitions        in the memory
     memory_bytes       of the memory
     process_bytes      resident set size of this process

@@ -1,6 +1,6 @@
 """Recipes: named values for the settings of a training run, each from a paper or a library.
 
-``framestow train --recipe NAME`` takes its values as defaults; any option given beside it wins. One *step* is an
+``framestow train --recipe NAME`` takes its values as defaults; options that you give override them. One *step* is an
 agent's action, four emulator frames. Sources that count in frames or in updates are converted.
 """
 

@@ -236,7 +236,7 @@ def _state_charts(runs: Sequence[RunRecord], unit: str) -> str:
                 f"{DORMANT_SCORE:.1%} of their layer's mean activity, over {NUM_MEASURED} observations "
                 "(Sokar et al. 2023).",
             ),
-            chart("Rate", lines("steps_per_s", by_time=True), f"Agent steps a second, {over_time}."),
+            chart("Rate", lines("steps_per_s", by_time=True), f"Agent steps per second, {over_time}."),
             chart(
                 "Memory",
                 lines("memory_bytes", MIB, by_time=True),

@@ -31,12 +31,12 @@ def printed(example, *arguments):
         (
             "stable_baselines3",
             "cleanrl_dqn_atari.py --steps 1000 --learning-starts 900",
-            r"step 1,000: (.|\n)*bytes a transition; its two stacks take 56,448",
+            r"step 1,000: (.|\n)*bytes per transition; its two stacks take 56,448",
         ),
         (
             "tianshou",
             "tianshou_dqn.py --steps 1000 --learning-starts 900",
-            r"900 random steps before the first update(.|\n)*bytes a transition; its two stacks take 56,448",
+            r"900 random steps before the first update(.|\n)*bytes per transition; its two stacks take 56,448",
         ),
     ],
     ids=["Berkeley", "CleanRL", "Tianshou"],

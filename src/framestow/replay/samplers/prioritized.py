@@ -41,7 +41,7 @@ class Prioritized(Sampler):
         annealed_over: Number of draws (batches) until then; ``num_draws`` counts them.
         epsilon: Added to each error, so that a transition with an error of 0 can be drawn.
 
-    The defaults are the paper's, which anneals β to 1. Takes 4.8 bytes a transition in RAM, and 4 in each saved
+    The defaults are the paper's, which anneals β to 1. Takes 4.8 bytes per transition in RAM, and 4 in each saved
     generation. Raises ``InvalidSettingsError`` for arguments out of range.
     """
 
