@@ -182,14 +182,15 @@ def test_a_part_of_lazy_frames_does_not_keep_the_whole_array_alive():
         assert part.base is None
 
 
+@pytest.mark.parametrize("protocol", [4, 5])  # what pickle takes by default before Python 3.14, and since
 @pytest.mark.parametrize("axis", STACK_AXES)
-def test_a_pickle_contains_each_frame_once_and_restores_the_sharing(axis):
+def test_a_pickle_contains_each_frame_once_and_restores_the_sharing(axis, protocol):
     frames = numbered(103)
     for frame in frames:
         frame.flags.writeable = False
     lazies = [LazyFrames(frames[first : first + STACK], axis) for first in range(100)]
 
-    written = pickle.dumps(lazies)
+    written = pickle.dumps(lazies, protocol)
     back = pickle.loads(written)
 
     assert len(written) < 103 * (FRAME_BYTES + 200) + 100 * 100

@@ -359,7 +359,11 @@ def read_only(frame: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def is_frozen(frame: npt.NDArray[Any]) -> bool:
     """Return whether ``frame`` is read-only and not a view of a writeable array."""
-    return not frame.flags.writeable and (frame.flags.owndata or isinstance(frame.base, bytes))  # bytes: unpickled
+    if frame.flags.writeable:
+        return False
+    if isinstance(frame.base, np.ndarray):  # a view, also of an array that a pickle of protocol 5 brought
+        return is_frozen(frame.base)
+    return frame.flags.owndata or isinstance(frame.base, bytes)  # bytes: unpickled
 
 
 def _unpickle(frames: tuple[npt.NDArray[Any], ...], were_frozen: tuple[bool, ...], axis: StackAxis) -> LazyFrames:

@@ -63,5 +63,5 @@ def test_ctrl_c_while_packing_arrays_raises_keyboard_interrupt():
         except KeyboardInterrupt:  # any other error fails; Python swallows interrupts during garbage collection
             interrupts += 1
 
-    assert interrupts > 100
+    assert interrupts > 40  # Python 3.14 has half of the points of 3.11
     assert packed == pack_arrays(arrays)
