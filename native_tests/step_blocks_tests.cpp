@@ -33,24 +33,21 @@ StepRules rules_of(std::int64_t n_step) {
     return rules;
 }
 
-// The environment arrays, a player that steps the environments, and a list of every step; a step's reward is its number
-// in the list.
+// A player that steps the environments, and a list of every step; a step's reward is its number in the list.
 struct Play {
-    explicit Play(std::int64_t most_steps) : n_step(most_steps), is_open(new bool[kEnvs]()) {}
+    explicit Play(std::int64_t most_steps) : n_step(most_steps) {}
 
-    EnvMemory memory() { return {newest.data(), starts.data(), runs.data(), unreadable.data(), is_open.get(), kEnvs}; }
-
-    template <typename Core>
-    void begin(Core& core, std::int32_t env_id) {
+    void begin(StepStore& core, std::int32_t env_id) {
         core.begin(&env_id, 1);
+        ++newest[static_cast<std::size_t>(env_id)];
         episode[static_cast<std::size_t>(env_id)] = episodes.size();
         episodes.emplace_back();
         run_start[static_cast<std::size_t>(env_id)] = newest[static_cast<std::size_t>(env_id)];
     }
 
     // Sometimes an episode ends or is truncated before the step.
-    template <typename Core, typename MakeRoom>
-    void step(Core& core, std::mt19937& random, MakeRoom evict_for_staged) {
+    template <typename MakeRoom>
+    void step(StepStore& core, std::mt19937& random, MakeRoom make_room) {
         const auto env_id = static_cast<std::int32_t>(random() % kEnvs);
         const auto at = static_cast<std::size_t>(env_id);
         if (random() % 40 == 0) {
@@ -62,11 +59,14 @@ struct Play {
         const std::uint8_t action = 1;
         const auto reward = static_cast<float>(steps.size());
         const std::int64_t first = std::max(run_start[at], newest[at] - kStack + 1);
-        CHECK(core.may_append(&env_id, 1));
-        evict_for_staged();
+        CHECK(core.cursors().may_append(&env_id, 1));
+        make_room();
         const bool is_readable = first >= lost_before[at];
         const std::int64_t start = newest[at];
-        core.append(Steps{&env_id, &action, &reward, &flags, 1});
+        std::int64_t index = kNoStep;
+        core.append(Steps{&env_id, &action, &reward, &flags, 1}, &index);
+        CHECK(core.is_readable(index) == is_readable);
+        ++newest[at];
         episodes[episode[at]].push_back(steps.size());
         steps.push_back(ListedStep{at, first, start, run_start[at], is_border, episode[at], is_readable});
         if (is_border) {
@@ -100,8 +100,7 @@ struct Play {
         }
     }
 
-    template <typename Core>
-    void lose(Core& core, std::mt19937& random) {
+    void lose(StepStore& core, std::mt19937& random) {
         const std::size_t env_id = random() % kEnvs;
         const auto back = [&](unsigned most) { return static_cast<std::int64_t>(random() % most); };
         const std::int64_t before = std::max<std::int64_t>(0, newest[env_id] + 1 - back(20));
@@ -111,8 +110,7 @@ struct Play {
         lost_before[env_id] = std::max(lost_before[env_id], before);
     }
 
-    template <typename Core>
-    void compare(const Core& core) const {
+    void compare(const StepStore& core) const {
         std::vector<std::int64_t> indices;
         for (std::size_t rank = 0; rank < core.size(); ++rank) {
             indices.push_back(core.sampleable_at(static_cast<std::int64_t>(rank)));
@@ -183,10 +181,6 @@ struct Play {
 
     std::int64_t n_step;
     std::vector<std::int64_t> newest = std::vector<std::int64_t>(kEnvs, -1);
-    std::vector<std::int64_t> starts = std::vector<std::int64_t>(kEnvs, 0);
-    std::vector<std::int64_t> runs = std::vector<std::int64_t>(kEnvs, 0);
-    std::vector<std::int64_t> unreadable = std::vector<std::int64_t>(kEnvs, 0);
-    std::unique_ptr<bool[]> is_open;
     std::vector<std::int64_t> run_start = std::vector<std::int64_t>(kEnvs, 0);
     std::vector<std::int64_t> lost_before = std::vector<std::int64_t>(kEnvs, 0);
     std::vector<std::size_t> episode = std::vector<std::size_t>(kEnvs, 0);
@@ -197,14 +191,15 @@ struct Play {
 void blocks_store_what_lists_store(std::int64_t n_step) {
     std::mt19937 random(1);
     Play play(n_step);
-    StepBlocks blocks(300, play.memory(), rules_of(n_step));
+    StepBlocks blocks(300, kEnvs, rules_of(n_step), [&](std::size_t num_sealed) { return random() % num_sealed; });
     for (std::int32_t env_id = 0; env_id < static_cast<std::int32_t>(kEnvs); ++env_id) {
         play.begin(blocks, env_id);
     }
     for (int turn = 0; turn < 4000; ++turn) {
         play.step(blocks, random, [&] {
-            while (blocks.staged_exceeds_capacity(1)) {
-                const Eviction gone = blocks.evict_sealed(random() % blocks.num_sealed());
+            std::vector<Eviction> evictions;
+            blocks.evict_for(1, evictions);
+            for (const Eviction& gone : evictions) {
                 CHECK(gone.before - gone.first == kSegment);
                 play.leave(static_cast<std::size_t>(gone.env_id), gone.first, gone.before);
             }
@@ -222,18 +217,17 @@ void blocks_store_what_lists_store(std::int64_t n_step) {
 void blocks_are_restored_unchanged(std::int64_t n_step) {
     std::mt19937 random(2);
     Play play(n_step);
-    StepBlocks blocks(300, play.memory(), rules_of(n_step));
+    const auto choose = [&](std::size_t num_sealed) { return random() % num_sealed; };
+    StepBlocks blocks(300, kEnvs, rules_of(n_step), choose);
     for (std::int32_t env_id = 0; env_id < static_cast<std::int32_t>(kEnvs); ++env_id) {
         play.begin(blocks, env_id);
     }
+    std::vector<Eviction> evictions;
     for (int turn = 0; turn < 1000; ++turn) {
-        play.step(blocks, random, [&] {
-            while (blocks.staged_exceeds_capacity(1)) {
-                blocks.evict_sealed(random() % blocks.num_sealed());
-            }
-        });
+        play.step(blocks, random, [&] { blocks.evict_for(1, evictions); });
     }
-    StepBlocks other(300, play.memory(), rules_of(n_step));
+    StepBlocks other(300, kEnvs, rules_of(n_step), choose);
+    other.cursors().envs() = blocks.cursors().envs();
     for (const StepBlock* block : blocks.blocks()) {
         other.restore(block->number, block->env_id, block->segment, block->records.data());
     }
@@ -241,7 +235,8 @@ void blocks_are_restored_unchanged(std::int64_t n_step) {
     other.lose_indices(blocks.lost_indices());
     other.restore_pending();
     CHECK(other.pending_indices() == blocks.pending_indices());
-    CHECK(other.sampleable_indices() == blocks.sampleable_indices() && other.lost_indices() == blocks.lost_indices());
+    CHECK(other.sampleable_after(-1, 300) == blocks.sampleable_after(-1, 300));
+    CHECK(other.lost_indices() == blocks.lost_indices());
     CHECK(other.num_sealed() == blocks.num_sealed() && other.num_steps() == blocks.num_steps());
 }
 
@@ -249,14 +244,13 @@ void rings_skip_lost_steps(std::int64_t n_step) {
     std::mt19937 random(3);
     Play play(n_step);
     const std::size_t capacity = n_step == 25 ? 40 : 200;  // 40: steps are evicted while they are pending
-    std::vector<std::uint8_t> slots(capacity * StepRecords::record_bytes(kEnvs, rules_of(n_step)));
-    StepRing ring(slots.data(), capacity, play.memory(), rules_of(n_step));
+    StepRing ring(capacity, kEnvs, rules_of(n_step));
     for (std::int32_t env_id = 0; env_id < static_cast<std::int32_t>(kEnvs); ++env_id) {
         play.begin(ring, env_id);
     }
     std::vector<Eviction> evictions;
     for (int turn = 0; turn < 3000; ++turn) {
-        play.step(ring, random, [&] { ring.evict_for_staged(1, evictions); });
+        play.step(ring, random, [&] { ring.evict_for(1, evictions); });
         const std::int64_t oldest = ring.oldest();
         for (std::int64_t number = 0; number < oldest; ++number) {
             play.steps[static_cast<std::size_t>(number)].is_readable = false;

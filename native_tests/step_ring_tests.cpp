@@ -51,17 +51,9 @@ class TwinRings {
 public:
     explicit TwinRings(const Shape& shape)
         : shape_(shape),
-          slots_(shape.capacity * StepRecords::record_bytes(shape.num_envs, shape.rules())),
-          newest_(shape.num_envs, shape.first_position - 1),
-          starts_(shape.num_envs, 0),
-          runs_(shape.num_envs, 0),
-          unreadable_(shape.num_envs, 0),
-          is_open_(new bool[shape.num_envs]()),
           let_go_(shape.num_envs, 0),
-          ring_(slots_.data(), shape.capacity,
-                EnvMemory{newest_.data(), starts_.data(), runs_.data(), unreadable_.data(), is_open_.get(),
-                          shape.num_envs},
-                shape.rules()) {
+          ring_(shape.capacity, shape.num_envs, shape.rules(), shape.num_envs % 2 == 0) {
+        ring_.cursors().envs().newest_positions.assign(shape.num_envs, shape.first_position - 1);
         for (std::size_t env_id = 0; env_id < shape.num_envs; ++env_id) {
             begin(static_cast<std::int32_t>(env_id));
         }
@@ -69,7 +61,7 @@ public:
 
     void begin(std::int32_t env_id) {
         ring_.begin(&env_id, 1);
-        CHECK(ring_.may_append(&env_id, 1));
+        CHECK(ring_.cursors().may_append(&env_id, 1));
     }
 
     // Steps a random choice of the environments with an open episode; ended episodes restart.
@@ -102,15 +94,22 @@ public:
             flags[row] = random() % 5 == 0 ? static_cast<std::uint8_t>(random() % 4) : std::uint8_t{0};
             flags[row] = static_cast<std::uint8_t>(flags[row] | (random() % 6 == 0 ? kBorder : kNoFlags));
             const auto env_id = static_cast<std::size_t>(env_ids[row]);
-            listed_.push_back(
-                ListedStep{env_ids[row], newest_[env_id], runs_[env_id], rewards[row], flags[row], action, number});
+            listed_.push_back(ListedStep{env_ids[row], ring_.cursors().newest_position(env_id),
+                                         ring_.cursors().envs().run_starts[env_id], rewards[row], flags[row], action,
+                                         number});
         }
-        CHECK(ring_.may_append(env_ids.data(), env_ids.size()));
-        evict_for_staged(env_ids.size());
+        CHECK(ring_.cursors().may_append(env_ids.data(), env_ids.size()));
+        evict_for(env_ids.size());
+        std::vector<std::int64_t> indices(env_ids.size());
+        const std::int64_t first = ring_.next_index();
         ring_.append(
-            Steps{env_ids.data(), actions.data(), rewards.data(), flags.data(), env_ids.size(), columns.data()});
+            Steps{env_ids.data(), actions.data(), rewards.data(), flags.data(), env_ids.size(), columns.data()},
+            indices.data());
+        for (std::size_t row = 0; row < indices.size(); ++row) {
+            CHECK(indices[row] == first + static_cast<std::int64_t>(row));
+        }
         for (std::size_t row = 0; row < env_ids.size(); ++row) {
-            CHECK(ring_.may_append(&env_ids[row], 1) == !ends_episode(flags[row]));
+            CHECK(ring_.cursors().may_append(&env_ids[row], 1) == !ends_episode(flags[row]));
             if (ends_episode(flags[row])) {
                 begin(env_ids[row]);
             }
@@ -170,9 +169,9 @@ private:
         return shape_.is_signed ? within - (std::int64_t{1} << (bits - 1)) : within;
     }
 
-    void evict_for_staged(std::size_t count) {
+    void evict_for(std::size_t count) {
         std::vector<Eviction> evictions;
-        ring_.evict_for_staged(count, evictions);
+        ring_.evict_for(count, evictions);
         while (listed_.size() > shape_.capacity) {
             listed_.pop_front();
         }
@@ -185,9 +184,6 @@ private:
     }
 
     Shape shape_;
-    std::vector<std::uint8_t> slots_;
-    std::vector<std::int64_t> newest_, starts_, runs_, unreadable_;
-    std::unique_ptr<bool[]> is_open_;
     std::vector<std::int64_t> let_go_;
     std::deque<ListedStep> listed_;
     std::uint8_t next_number_ = 0;
@@ -217,18 +213,14 @@ void rings_store_what_lists_store() {
 }
 
 void steps_that_may_not_be_appended_are_refused() {
-    std::uint8_t slots[4 * 12];
     const StepRules rules{1, 1, 0.9F, ActionLayout{1, true, false}};
     CHECK(StepRecords::record_bytes(3, rules) == 12);
-    std::int64_t newest[] = {-1, -1, -1};
-    std::int64_t starts[] = {0, 0, 0};
-    std::int64_t runs[] = {0, 0, 0};
-    std::int64_t unreadable[] = {0, 0, 0};
-    bool is_open[] = {false, false, false};
-    StepRing ring(slots, 4, EnvMemory{newest, starts, runs, unreadable, is_open, 3}, rules);
+    StepRing ring(4, 3, rules);
     const std::int32_t begun[] = {0, 2};
     ring.begin(begun, 2);
-    const auto may = [&](std::vector<std::int32_t> env_ids) { return ring.may_append(env_ids.data(), env_ids.size()); };
+    const auto may = [&](std::vector<std::int32_t> env_ids) {
+        return ring.cursors().may_append(env_ids.data(), env_ids.size());
+    };
     CHECK(may({}) && may({0}) && may({2, 0}));
     CHECK(!may({1}) && !may({0, 1}));        // no episode has begun
     CHECK(!may({0, 0}) && !may({2, 0, 2}));  // a repeated environment
@@ -244,15 +236,15 @@ void stream_numbers_take_the_fewest_bytes() {
 void stacks_show_the_last_frames_padded(StackPadding padding) {
     constexpr std::size_t kFrameBytes = 3;
     for (const std::size_t depth : {std::size_t{1}, std::size_t{2}, std::size_t{5}}) {
-        std::vector<std::uint8_t> recent(2 * depth * kFrameBytes, 0), out(recent.size());
-        std::vector<std::int64_t> ages(2, -1);
-        const FrameStacks stacks{recent.data(), ages.data(), 2, depth, kFrameBytes, padding};
+        std::vector<std::uint8_t> out(2 * depth * kFrameBytes);
+        FrameStacks stacks(2, depth, kFrameBytes, padding);
         const std::int32_t env_id = 1;
         for (int episode = 0; episode < 3; ++episode) {
             for (int age = 0; age < 12; ++age) {
                 const auto shade = static_cast<std::uint8_t>(20 * episode + age + 1);
                 const std::vector<std::uint8_t> frame(kFrameBytes, shade);
-                age == 0 ? stacks.begin(&env_id, frame.data(), 1) : stacks.append(&env_id, frame.data(), 1);
+                const RunStart start{age == 0 ? RunPadding::kUsual : RunPadding::kContinues, nullptr};
+                stacks.advance(&env_id, frame.data(), 1, &start);
                 stacks.write(out.data());
                 for (std::size_t place = 0; place < depth; ++place) {
                     const int wanted = age - static_cast<int>(depth - 1 - place);

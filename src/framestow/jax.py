@@ -89,6 +89,7 @@ def to_jax(batch: Batch | SequenceBatch, device: jax.Device | None = None) -> Ja
     >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=3, seed=0)
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
     >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
+    array([0])
     >>> batch = to_jax(memory.sample(8))
     >>> batch.next_observation.shape, batch.next_observation[0, :, 0, 0].tolist(), batch.reward.dtype
     ((8, 3, 2, 2), [0, 0, 1], dtype('float32'))

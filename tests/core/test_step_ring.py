@@ -1,4 +1,4 @@
-"""The native ring, stacks and draws check their arrays."""
+"""The native ring and draws check their arguments."""
 
 from __future__ import annotations
 
@@ -8,125 +8,69 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from framestow._core import FrameStacks, StepRing, draw_uniformly
+from framestow._core import StepRing, draw_uniformly
 
-ARRAYS = {
-    "slots": np.zeros((5, 12), np.uint8),
-    "newest_positions": np.full(2, -1, np.int64),
-    "episode_starts": np.zeros(2, np.int64),
-    "run_starts": np.zeros(2, np.int64),
-    "unreadable_before": np.zeros(2, np.int64),
-    "is_open": np.zeros(2, bool),
+SETTINGS = {
+    "capacity": 5,
+    "num_envs": 2,
     "actions_like": np.empty(0, np.uint8),
-    "frames_like": (np.empty((0, 2, 2), np.uint8),),
     "action_ranges": [(0, 3)],
     "extras_like": {},
     "stack": 4,
     "segment_frames": 1,
     "discount": 0.9,
     "n_step": 1,
+    "releases_pages": False,
 }
-
-
-def ring_of(arrays):
-    """Return a ring of these settings and arrays."""
-    return StepRing(SimpleNamespace(**arrays), SimpleNamespace(**arrays), arrays["slots"])
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"slots": np.zeros((5, 11), np.uint8)}, "slots has 5 rows of 11 bytes: it must have at least one, of 12"),
-        ({"slots": np.zeros((5, 24), np.uint8)[:, ::2]}, "slots has the wrong form: it must be writable"),
-        (
-            {"is_open": np.zeros(3, bool)},
-            "is_open has 3 entries: every array of environments must have one entry for each environment",
-        ),
-        ({"newest_positions": np.zeros(2, np.int32)}, "newest_positions has the wrong form: it must be writable"),
+        ({"capacity": 0}, "capacity and num_envs are 0 and 2"),
+        ({"num_envs": 0}, "capacity and num_envs are 5 and 0"),
         ({"stack": 257}, "stack and segment_frames are 257 and 1"),
         ({"segment_frames": 0}, "stack and segment_frames are 4 and 0"),
         ({"n_step": 0}, "n_step is 0: it must be 1 to 255"),
         ({"n_step": 256}, "n_step is 256: it must be 1 to 255"),
+        ({"action_ranges": [(0, 3)] * 2}, "action_ranges has 2 ranges: it must have 1"),
     ],
 )
-def test_a_ring_refuses_memory_that_does_not_fit(wrong, message):
+def test_a_ring_refuses_settings_that_do_not_fit(wrong, message):
     with pytest.raises(ValueError, match=re.escape(message)):
-        ring_of(ARRAYS | wrong)
+        StepRing(SimpleNamespace(**SETTINGS | wrong))
 
 
-def test_a_ring_keeps_its_arrays_alive():
-    ring = ring_of({name: value.copy() if name == "slots" else value for name, value in ARRAYS.items()})
+def test_a_step_that_is_refused_changes_nothing():
+    ring = StepRing(SimpleNamespace(**SETTINGS))
+    ring.begin([0, 1])
+    step = [0], [3], [1.0], [False], [True]
+    for at, wrong in [(0, [2]), (0, [-1]), (0, [0, 0]), (1, [4]), (2, [np.nan]), (3, [0]), (4, [None])]:
+        assert ring.append(*step[:at], wrong, *step[at + 1 :]) is None
+    for env_ids in ([2], [0, 0], [0.5]):
+        with pytest.raises(ValueError, match="env_ids are not different environments of these steps"):
+            ring.begin(env_ids)
 
-    assert ring.begin(np.array([0, 1]))
-    assert ring.stage([0], [3], [1.0], [False], [True], np.ones((1, 2, 2), np.uint8))
-    assert [] == ring.evict_for_staged()
-    ring.append_staged()
-    assert 1 == len(ring)
-
+    assert [0] == ring.append(*step).tolist()
     (env_ids, lasts, counts), (actions, rewards, *_) = ring.resolve(np.array([0]))
     assert ([0, 0], [0, 1], [1, 2]) == (env_ids.tolist(), lasts.tolist(), counts.tolist())
     assert [3, 1.0] == [actions[0], rewards[0]]
 
 
-def test_lists_may_have_the_numbers_of_numpy():
-    open_arrays = {"is_open": np.ones(2, bool), "newest_positions": np.zeros(2, np.int64)}
-    ring, frame = ring_of(ARRAYS | open_arrays), np.ones((1, 2, 2), np.uint8)
-    step = [0], [3], [1.0], [False], [True]
-    for at, number in [
-        (0, np.int64(1)),
-        (1, np.int64(3)),
-        (1, np.uint8(3)),
-        (1, np.array(3)),
-        (2, np.float32(0.5)),
-        (2, np.float64(0.5)),
-        (2, np.int16(2)),
-        (3, np.bool_(True)),
-        (4, np.True_),
-    ]:
-        assert ring.stage(*step[:at], [number], *step[at + 1 :], frame), (at, number)
-    for at, number in [
-        (0, np.int64(-1)),
-        (0, np.True_),
-        (1, np.int64(-1)),
-        (1, np.float64(1.0)),
-        (1, np.False_),
-        (1, np.array([3])),
-        (2, np.float64(1e39)),
-        (2, np.float32("nan")),
-        (2, np.True_),
-        (3, np.int64(1)),
-        (3, np.float32(1)),
-        (4, 1),
-        (4, None),
-    ]:
-        assert not ring.stage(*step[:at], [number], *step[at + 1 :], frame), (at, number)
-
-
-def test_a_refused_step_is_not_staged():
-    ring = ring_of(ARRAYS | {"is_open": np.ones(2, bool), "newest_positions": np.zeros(2, np.int64)})
-    frame = np.ones((1, 2, 2), np.uint8)
-    assert ring.stage([0], [3], [1.0], [False], [True], frame)
-
-    assert not ring.stage([0], [4], [1.0], [False], [True], frame)
-
-    ring.append_staged()
-    assert 0 == len(ring)
-
-
 def test_a_transition_that_is_not_stored_is_named():
     with pytest.raises(IndexError, match="transition 0 is not stored"):
-        ring_of(ARRAYS).resolve(np.array([0]))
+        StepRing(SimpleNamespace(**SETTINGS)).resolve(np.array([0]))
 
 
-def test_stacks_refuse_environments_and_frames_that_do_not_fit():
-    stacks = FrameStacks(np.zeros((2, 3, 4), np.uint8), np.full(2, -1, np.int64))
+@pytest.mark.parametrize("wrong", [{"newest_positions": np.zeros(3, np.int64)}, {"is_open": np.zeros(3, bool)}])
+def test_arrays_of_other_environments_are_refused(wrong):
+    ring = StepRing(SimpleNamespace(**SETTINGS))
+    names = "newest_positions", "episode_starts", "run_starts", "is_open", "unreadable_before"
 
-    with pytest.raises(IndexError, match="environment is 2: it must be 0 to 1"):
-        stacks.begin(np.array([2]), np.zeros((1, 4), np.uint8))
-    with pytest.raises(ValueError, match="one frame of 4 bytes for each of 1 environments"):
-        stacks.append(np.array([0]), np.zeros((1, 5), np.uint8))
-    with pytest.raises(ValueError, match="out does not fit"):
-        stacks.write(np.zeros((2, 3, 3), np.uint8))
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ring.restore_envs(*({name: getattr(ring, name) for name in names} | wrong).values())
+
+    assert [-1, -1] == ring.newest_positions.tolist()
 
 
 @pytest.mark.parametrize("span", [1, 3, 1_000_000, 2**40 + 1, 2**53])

@@ -12,9 +12,8 @@ from distributed.env_steps import SHAPE, NumberedSteps, memory
 from framestow import FrameSpec, ReplayMemory
 from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
 from framestow.errors import DamagedDataError, InvalidStepError
-from framestow.frames.stacking import BY_SETTING
-from framestow.replay.added_steps import RunStarts
 from framestow.replay.step_checks import SegmentSteps
+from oracles.bordered_steps import append_with_borders
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.segment_codec import SegmentCodec
 
@@ -63,8 +62,8 @@ def play_singly(target: ReplayMemory, env_id: int, segment: bytes, steps: Segmen
         if step is None:
             target.begin(frame[None], [env_id])
         else:
-            starts = RunStarts(np.array([BY_SETTING if bits & BORDER else 0], np.uint8), None)
-            target.inner.store_step(step._replace(env_ids=[env_id], frames=(frame[None],)), starts)
+            fields = step.actions, step.rewards, step.terminated, step.truncated, frame[None]
+            append_with_borders(target, fields, [env_id], np.array([bits & BORDER > 0]), step.extras)
 
 
 def everything_in(target: ReplayMemory) -> dict[str, np.ndarray]:
@@ -108,6 +107,11 @@ def test_packed_segments_give_the_memory_that_single_steps_give(settings):
     of_segments, of_steps = memory(**settings), memory(**settings)
     length, has_extras = settings["frames_per_segment"], "extras" in settings
     segments_by_env = [packed(env_id, 130, length, has_extras) for env_id in range(settings["num_envs"])]
+    if of_steps.stack == 1:  # every next observation is its observation shifted by one frame
+        segments_by_env = [
+            [(segment, dataclasses.replace(steps, bits=steps.bits & ~np.uint8(BORDER))) for segment, steps in segments]
+            for segments in segments_by_env
+        ]
 
     for turn in range(min(map(len, segments_by_env))):
         for env_id in range(len(segments_by_env)) if turn % 3 else reversed(range(len(segments_by_env))):

@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.stacking import BY_SETTING
-from framestow.replay.added_steps import RunStarts
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.step_checks import Step
+from framestow.replay.step_checks import check_append
 
 
 def append_with_borders(
@@ -21,10 +19,22 @@ def append_with_borders(
     extras: dict[str, np.ndarray] | None = None,
 ) -> None:
     """Store what ``append`` takes. ``borders``: which next observations begin a run; a run is padded as an episode."""
-    target = getattr(memory, "inner", memory)  # a shard's writer has no inner door
-    starts = RunStarts(np.where(borders, BY_SETTING, 0).astype(np.uint8), None)
+    inner = getattr(memory, "inner", memory)  # a shard's writer has no inner door
+    planner, settings = getattr(inner, "core", None) or inner.planner, inner.settings
     *fields, frames = step
-    target.store_step(Step(env_ids, *fields, target.settings.frame.flatten(frames), extras), starts)
+    stacks = []
+    for array, current, part in zip(
+        settings.frame.arrays, planner.stacks(), settings.frame.flatten(frames), strict=True
+    ):
+        newest = array.as_stored(np.asarray(part))[:, None]
+        older = current[env_ids][:, 1:].copy()
+        older[borders] = 0 if settings.stack_padding == "zeros" else newest[borders]
+        stacks.append(np.concatenate([older, newest], axis=1))
+    whole = env_ids, *fields, settings.layout.flatten(settings.layout.join(stacks)), extras, True
+    if inner is memory:
+        memory.store(planner.plan_append, check_append, whole)
+    else:
+        inner.append(whole)
 
 
 def bordered_memory(num_borders: int, **settings: Any) -> ReplayMemory:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED
-from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import observation_spec
 from framestow.replay.action_spec import ActionSpec
 
-FRAME = FrameSpec((1, 1))
-SPEC = observation_spec(FRAME)
 ACTION = ActionSpec.from_space(200)
 
 
@@ -66,11 +61,14 @@ class ListedStep:
         return self.env_id == env_id and self.first < before and self.last >= first
 
 
-def evicted(step_store, evict: Callable[[], list[tuple[int, int, int]]]) -> list[tuple[int, int, int]]:
-    """Call ``evict``, clear the unreferenced frames as after their eviction, and return them."""
-    unreferenced_frames = evict()
-    step_store.clear_unreferenced_frames()
-    return unreferenced_frames
+def append(step_store, env_ids, actions, rewards, terminated, borders=None) -> list[tuple[int, int, int]]:
+    """Append steps without frames; return the frames that this makes unreferenced."""
+    evicted = step_store.evict_for(len(env_ids))
+    indices = step_store.append(env_ids, actions, rewards, terminated, np.zeros(len(env_ids), bool), borders)
+    assert indices is not None
+    stored = step_store.places(indices)[0]
+    assert np.isin(stored, [-1, *env_ids]).all()  # -1: it references a lost frame
+    return evicted
 
 
 class PlayedSteps:
@@ -84,13 +82,13 @@ class PlayedSteps:
         self.sequences: list[list[ListedStep]] = [[] for _ in range(count)]
         self.begun: list[list[int]] = [[] for _ in range(count)]  # by environment: positions of the episode starts
         self.steps: list[ListedStep] = []
-        self.evicted: list[tuple[int, int, int]] = []  # all results of evict_for_staged
+        self.evicted: list[tuple[int, int, int]] = []  # all results of evict_for
         self.begin(list(range(count)))
 
     def begin(self, env_ids: list[int]) -> None:
         if not env_ids:
             return
-        assert self.step_store.begin(np.array(env_ids))
+        self.step_store.begin(np.array(env_ids))
         for env_id in env_ids:
             self.newest[env_id] += 1
             self.runs[env_id] = self.newest[env_id]
@@ -103,11 +101,8 @@ class PlayedSteps:
             numbers = np.arange(len(self.steps), len(self.steps) + len(env_ids))
             terminated = self.random.random(len(env_ids)) < end_chance
             borders = self.random.random(len(env_ids)) < border_chance
-            frames = np.zeros((len(env_ids), *FRAME.shape), FRAME.dtype)
-            step = (numbers % 200, numbers.astype(np.float64), terminated, np.zeros(len(env_ids), bool), frames)
-            assert self.step_store.stage(env_ids, *step, borders=borders if borders.any() else None)
-            self.evicted += evicted(self.step_store, self.step_store.evict_for_staged)
-            self.step_store.append_staged()
+            step = env_ids, numbers % 200, numbers.astype(np.float64), terminated, borders if borders.any() else None
+            self.evicted += append(self.step_store, *step)
             for row, (env_id, number) in enumerate(zip(env_ids, numbers.tolist(), strict=True)):
                 start, run, sequence = self.newest[env_id], self.runs[env_id], self.sequences[env_id]
                 of_step = float(number), bool(terminated[row]), bool(borders[row]), sequence, self.step_store.n_step

@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import ObservationLayout
 from oracles.any_play import DISCOUNT, EXTRAS, SMALL, AnyPlay
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
-from oracles.crash_run import KINDS, CrashRun
-from oracles.ctrl_c import NumberedPoints, ctrl_c_at_line
+from oracles.crash_run import CrashRun
+from oracles.ctrl_c import ctrl_c_at_line
 from oracles.list_memory import ListMemory
 from oracles.observations_of_bytes import NUM_BYTES, SPACE, MemoryOfBytes
 
@@ -159,33 +158,6 @@ def test_ctrl_c_at_any_line_of_add_stores_its_steps_whole_or_not_at_all(seed, ki
     assert outcomes == sorted(outcomes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("storage", ["packed", "raw"])
-@pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.exhaustive)])  # points
-def test_ctrl_c_at_any_point_of_an_eviction_leaves_frames_and_steps_consistent(every, kind, storage, tmp_path):
-    life = CrashRun(kind, storage, "random", False, tmp_path, seed=0)
-    while len(life.memory) < 250:
-        life.step(is_interrupted=False)
-    memory, point, was_interrupted = life.memory, 1 - every, True
-    while was_interrupted:
-        while not memory.inner.steps.num_sealed > 8:
-            life.step(is_interrupted=False)
-        point += every
-        memory.inner.steps.evict_next()
-        try:
-            with NumberedPoints(point):
-                evict_unreferenced_frames(memory.inner.storage, memory.inner.steps)
-            was_interrupted = False
-        except KeyboardInterrupt:
-            memory.inner.parts.check()
-
-        memory.save(tmp_path / "saved")
-        life.check_stored(ReplayMemory.load(tmp_path / "saved"), 0)
-
-    life.check()
-    assert point > 1  # the first was interrupted
-
-
 def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
     life = CrashRun("pictures", "raw", "random", False, tmp_path, seed=0)
     while len(life.memory) < 250:
@@ -193,7 +165,6 @@ def test_frames_without_a_block_of_steps_are_detected_and_not_saved(tmp_path):
     memory = life.memory
     memory.save(tmp_path)
     memory.inner.steps.evict_next()
-    memory.inner.steps.clear_unreferenced_frames()
 
     for call in (memory.inner.parts.check, lambda: memory.save(tmp_path)):
         with pytest.raises(AssertionError, match=r"has frames of segments \[\d+\], and no block of steps for them"):

@@ -16,7 +16,6 @@ from framestow._core import FrameStore
 from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import observation_spec
-from framestow.frames.stacking import FrameStacker
 from framestow.storage.frame_storage import FrameStorage
 from oracles.listed_runs import CONTINUES, LEAD_INS, USUAL, ZEROS, ListedRuns
 from oracles.plain_store import frames_of_segment, runs_of_segment
@@ -398,37 +397,3 @@ def test_arrays_of_lower_depth_have_the_last_frames_of_each_window():
             for (env_id, last, count), window in zip(windows, part, strict=True):
                 expected = listed[key].window(env_id, last, min(count, length), length, "first_frame")
                 np.testing.assert_array_equal(expected, window)
-
-
-@pytest.mark.parametrize("padding", ["first_frame", "zeros"])
-@pytest.mark.parametrize("depth", [1, 2, 4])
-def test_the_stacks_of_the_policy_equal_the_windows(depth, padding):
-    spec, rng = SPECS["scaled"], np.random.default_rng(depth)
-    storage = FrameStorage(spec, NUM_ENVS, frames_per_segment=5, depths=[depth])
-    stacker = FrameStacker(spec, depth, NUM_ENVS, padding)
-    begun = np.zeros(NUM_ENVS, np.int64)
-    for position in range(60):
-        paddings = rng.integers(0, 4, NUM_ENVS) if position else np.full(NUM_ENVS, USUAL)
-        frames = frames_of(spec, NUM_ENVS, rng)
-        lead_ins = frames_of(spec, NUM_ENVS * (depth - 1), rng).reshape(NUM_ENVS, depth - 1, *spec.shape)
-        given = (np.arange(NUM_ENVS, dtype=np.int32), (frames,), paddings.astype(np.uint8), (lead_ins,))
-        storage.append(*given)
-        stacker.append(*given)
-
-        begun[paddings != CONTINUES] = position
-        windows = [(env_id, position, min(depth, position - begun[env_id] + 1)) for env_id in range(NUM_ENVS)]
-        np.testing.assert_array_equal(read(storage, windows, depth, spec, padding), stacker.stacks()[0])
-
-
-def test_each_array_has_a_stack_of_its_depth():
-    specs = {"camera": SPECS["pixels"], "joints": SPECS["vectors"]}
-    stacker = FrameStacker(observation_spec(specs), 3, 1, depths=[3, 1])
-    camera, joints = frames_of(specs["camera"], 3, np.random.default_rng(0)), np.ones((1, 5))
-
-    stacker.append(
-        np.zeros(1, np.int32), (camera[2:], joints), np.array([LEAD_INS], np.uint8), (camera[None, :2], None)
-    )
-
-    stacks = stacker.stacks()
-    np.testing.assert_array_equal(camera[None], stacks[0])
-    np.testing.assert_array_equal(joints[None], stacks[1])

@@ -1,13 +1,13 @@
 // The last `stack` frames of each environment in a ring per environment, and how a stack is padded at an episode's
 // start.
 //
-// Ownership: references the caller's memory, which must stay in place. Threads: the caller serialises all calls.
-// Nothing is checked: environments must be in range.
+// Threads: the caller serialises all calls. Nothing is checked: environments must be in range.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <vector>
 
 #include "segment_runs.hpp"
 
@@ -30,27 +30,48 @@ inline void pad_stack(std::uint8_t* stack, std::size_t num_padded, const std::ui
     }
 }
 
-struct FrameStacks {
-    std::uint8_t* recent;  // num_envs rings of `stack` frames
-    std::int64_t* ages;    // per environment: frames since its episode's first frame, -1 before any frame
-    std::size_t num_envs;
-    std::size_t stack;  // frames of a ring
-    std::size_t frame_bytes;
-    StackPadding padding;
+class FrameStacks {
+public:
+    // `depth`: frames of a stack. All frames are zeros at first.
+    FrameStacks(std::size_t num_envs, std::size_t depth, std::size_t frame_bytes, StackPadding padding)
+        : depth_(depth),
+          frame_bytes_(frame_bytes),
+          padding_(padding),
+          recent_(num_envs * depth * frame_bytes),
+          ages_(num_envs, -1) {}
 
-    // Starts an episode on each of the environments with its first frame.
-    void begin(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) const;
+    std::size_t num_envs() const { return ages_.size(); }
+    std::size_t depth() const { return depth_; }
+    std::size_t frame_bytes() const { return frame_bytes_; }
+    StackPadding padding() const { return padding_; }
+    std::size_t nbytes() const { return recent_.size() + ages_.size() * sizeof(std::int64_t); }
 
-    void append(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count) const;
+    // Returns the frames of an environment's run since its first one, -1 before any frame.
+    std::int64_t age(std::size_t env_id) const { return ages_[env_id]; }
 
-    // Adds a frame to each of the environments, which continues or begins a run as `run_starts` says, one for each.
-    // A run has stack - 1 lead-ins.
+    // Returns the frame of that age, one of the newest `depth`. While the stack has any padding, the first frame of the
+    // ring is that of its run.
+    const std::uint8_t* frame(std::size_t env_id, std::size_t age) const {
+        return recent_.data() + (env_id * depth_ + age % depth_) * frame_bytes_;
+    }
+
+    // Adds a frame to each of the environments. `run_starts`: how each continues or begins a run, with depth - 1
+    // lead-ins; null: all go on.
     void advance(const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
-                 const RunStart* run_starts) const;
+                 const RunStart* run_starts);
 
-    // Writes the stacks of all environments, oldest frame first. An environment without an episode gives copies of its
-    // ring's first frame.
+    // Counts frames that have left the stack before it is seen.
+    void skip(std::size_t env_id, bool begins_run) { ages_[env_id] = begins_run ? 0 : ages_[env_id] + 1; }
+
+    // Writes the stacks of all environments, oldest frame first. An environment without frames gives zeros.
     void write(std::uint8_t* out) const;
+
+private:
+    std::size_t depth_;
+    std::size_t frame_bytes_;
+    StackPadding padding_;
+    std::vector<std::uint8_t> recent_;  // per environment a ring of `depth` frames
+    std::vector<std::int64_t> ages_;    // per environment
 };
 
 }  // namespace framestow

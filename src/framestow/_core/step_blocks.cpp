@@ -1,6 +1,7 @@
 #include "step_blocks.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "bytes.hpp"
 
@@ -11,18 +12,15 @@ constexpr std::size_t kFewEvicted = 64;  // blocks
 
 }  // namespace
 
-StepBlocks::StepBlocks(std::size_t capacity, const EnvMemory& envs, const StepRules& rules)
-    : capacity_(capacity),
+StepBlocks::StepBlocks(std::size_t capacity, std::size_t num_envs, const StepRules& rules, Choose choose)
+    : StepStore(num_envs, rules),
+      capacity_(capacity),
       segment_frames_(static_cast<std::size_t>(rules.segment_frames)),
       words_a_block_((segment_frames_ + kBitsPerWord - 1) / kBitsPerWord),
-      rules_(rules),
-      records_(envs, rules),
-      cursors_(envs, rules.stack),
-      pending_(envs.num_envs, rules.n_step),
-      by_segment_(envs.num_envs),
-      newest_(envs.num_envs, nullptr),
-      next_to_seal_(envs.num_envs, 0),
-      starts_(envs.num_envs) {}
+      choose_(std::move(choose)),
+      by_segment_(num_envs),
+      newest_(num_envs, nullptr),
+      next_to_seal_(num_envs, 0) {}
 
 void StepBlocks::begin(const std::int32_t* env_ids, std::size_t count) {
     for (std::size_t row = 0; row < count; ++row) {
@@ -41,8 +39,20 @@ void StepBlocks::close_episodes() {
     }
 }
 
-Eviction StepBlocks::evict_sealed(std::size_t sealed_rank) {
-    const std::size_t order = sealed_.find(sealed_rank).place;
+void StepBlocks::evict_for(std::size_t count, std::vector<Eviction>& evictions) {
+    while (num_steps_ + count > capacity_ && num_sealed() > 0) {
+        evict_next(evictions);
+    }
+}
+
+void StepBlocks::evict_next(std::vector<Eviction>& evictions) {
+    if (num_sealed() > 0) {
+        evictions.push_back(evict(sealed_.find(choose_(num_sealed())).place));
+    }
+}
+
+// Evicts the sealed block of that order; returns the frames that are no longer needed.
+Eviction StepBlocks::evict(std::size_t order) {
     make_block_unsampleable(*blocks_[order]);
     const std::unique_ptr<StepBlock> leaving = std::move(blocks_[order]);
     const std::int64_t first = leaving->segment * rules_.segment_frames;
@@ -62,7 +72,7 @@ Eviction StepBlocks::evict_sealed(std::size_t sealed_rank) {
     return Eviction{static_cast<std::int32_t>(leaving->env_id), first, first + rules_.segment_frames};
 }
 
-void StepBlocks::append(const Steps& steps) {
+void StepBlocks::append(const Steps& steps, std::int64_t* indices) {
     for (std::size_t row = 0; row < steps.count; ++row) {
         const auto env_id = static_cast<std::size_t>(steps.env_ids[row]);
         StepBlock& block = *newest_[env_id];
@@ -72,9 +82,9 @@ void StepBlocks::append(const Steps& steps) {
                        static_cast<std::uint8_t>(kTaken | start.flags));
         ++block.num_steps;
         ++num_steps_;
+        indices[row] = block.number * rules_.segment_frames + static_cast<std::int64_t>(place);
         if (!pending_.is_unused()) {
-            append_pending(block.number * rules_.segment_frames + static_cast<std::int64_t>(place), env_id, start,
-                           steps.flags[row]);
+            append_pending(indices[row], env_id, start, steps.flags[row]);
         } else if (start.is_readable) {
             make_sampleable(Slot{block.order, place});
         }
@@ -341,17 +351,6 @@ std::int64_t StepBlocks::sampleable_at(std::int64_t rank) const {
            static_cast<std::int64_t>(place_of(words_of(found.place), found.rank));
 }
 
-std::vector<std::int64_t> StepBlocks::sampleable_indices() const {
-    std::vector<std::int64_t> indices;
-    indices.reserve(size());
-    for (const StepBlock* block : blocks()) {
-        const std::int64_t first = block->number * rules_.segment_frames;
-        each_bit(words_of(block->order), words_a_block_,
-                 [&](std::size_t place) { indices.push_back(first + static_cast<std::int64_t>(place)); });
-    }
-    return indices;
-}
-
 std::vector<std::int64_t> StepBlocks::lost_indices() const {
     std::vector<std::int64_t> indices;
     for (const StepBlock* block : blocks()) {
@@ -487,8 +486,6 @@ const std::uint8_t* StepBlocks::record(const StepBlock& block, std::size_t place
     return block.records.data() + place * records_.bytes();
 }
 
-// The members that step_sequences.hpp requires.
-
 std::vector<std::int64_t> StepBlocks::sampleable_after(std::int64_t after, std::size_t count) const {
     std::vector<std::int64_t> indices;
     const std::int64_t first = std::max<std::int64_t>(after + 1, 0);
@@ -540,12 +537,12 @@ bool StepBlocks::find(std::size_t env_id, std::int64_t position, StepPlace& plac
 }
 
 // Blocks of an environment are in the order of their segments, so a run only grows at its end.
-std::vector<StepRun> StepBlocks::readable_runs() const {
+std::vector<StepRun> StepBlocks::readable_runs() {
     std::vector<StepRun> runs;
     std::vector<StepRun> growing(num_envs(), StepRun{});
     const auto end = [&](StepRun& run) {
         if (run.num_steps != 0) {
-            runs.push_back(run_of(*this, run.env_id, run.position, run.num_steps));
+            runs.push_back(run_of(run.env_id, run.position, run.num_steps));
         }
         run.num_steps = 0;
     };

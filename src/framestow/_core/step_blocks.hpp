@@ -8,22 +8,18 @@
 // neighbouring blocks that use its frames stay but become unsampleable. A pending step, whose return is incomplete, is
 // unsampleable too. The successor of a step has the next place, or the first place of the environment's next block.
 //
-// Ownership: owns the records; references the caller's environment arrays, which must stay in place. Threads: the
-// caller serialises all calls. Nothing is checked unless stated.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <set>
 #include <unordered_map>
 #include <vector>
 
-#include "priorities.hpp"
-#include "step_index.hpp"
-#include "step_record.hpp"
-#include "step_sequences.hpp"
+#include "step_store.hpp"
 
 namespace framestow {
 
@@ -38,101 +34,59 @@ struct StepBlock {
     std::vector<std::uint8_t> records;  // one for each frame of the segment; zeros where there is no step
 };
 
-class StepBlocks {
+class StepBlocks final : public StepStore {
 public:
-    StepBlocks(std::size_t capacity, const EnvMemory& envs, const StepRules& rules);
+    // Returns one of so many sealed blocks at random, 0 being the oldest: the next one to evict.
+    using Choose = std::function<std::size_t(std::size_t)>;
 
-    std::size_t num_envs() const { return cursors_.num_envs(); }
-    const StepRules& rules() const { return rules_; }
+    StepBlocks(std::size_t capacity, std::size_t num_envs, const StepRules& rules, Choose choose);
+
     std::int64_t next_number() const { return next_number_; }
-    std::size_t num_steps() const { return num_steps_; }                                // sampleable or not
-    std::size_t size() const { return static_cast<std::size_t>(sampleable_.total()); }  // sampleable steps
+    std::size_t num_steps() const { return num_steps_; }  // sampleable or not
     std::size_t num_sealed() const { return static_cast<std::size_t>(sealed_.total()); }
-    std::size_t nbytes() const;
+    std::size_t block_bytes() const { return segment_frames_ * records_.bytes(); }
+    std::vector<const StepBlock*> blocks() const;                           // oldest first
+    const StepBlock* find(std::size_t env_id, std::int64_t segment) const;  // null if it is not stored
 
-    bool is_sampleable(std::int64_t index) const;
-    std::int64_t sampleable_at(std::int64_t rank) const;   // rank 0 is the oldest
-    std::vector<std::int64_t> sampleable_indices() const;  // ascending
-    std::vector<std::int64_t> lost_indices() const;        // stored, but never sampleable again
-    std::vector<std::int64_t> pending_indices() const { return pending_.indices(); }
-    bool is_pending(std::int64_t index) const;
-
-    // Slots: small numbers of the steps' places, reused after eviction. Each block has a range of them.
-    std::int64_t num_slots() const { return static_cast<std::int64_t>(order_at_.size()) * rules_.segment_frames; }
-    std::int64_t slot_number_of(std::int64_t index) const;
-    std::int64_t index_in(std::int64_t slot_number) const;  // -1 if the slot has no sampleable step
-
-    // Slots that a sampleable step entered or left. `restore` records none.
-    ChangedSlots& changed_slots() { return changed_; }
-    const ChangedSlots& changed_slots() const { return changed_; }
-
-    // Returns up to `count` sampleable indices above `after`, ascending.
-    std::vector<std::int64_t> sampleable_after(std::int64_t after, std::size_t count) const;
-
-    // The members that step_sequences.hpp requires.
-    const StepRecords& records() const { return records_; }
-    const EpisodeStarts& episode_starts() const { return starts_; }
-    const EnvCursors& cursors() const { return cursors_; }
-    const std::uint8_t* record(const StepPlace& place) const;
-    bool locate(std::int64_t index, StepPlace& place) const;
-    bool move(StepPlace& place, std::int64_t position) const { return find(place.env_id, position, place); }
-    bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const;
-    std::vector<StepRun> readable_runs() const;
-
-    // Starts an episode on each of the environments; an open episode ends there.
-    void begin(const std::int32_t* env_ids, std::size_t count);
-
-    // Ends every open episode as truncated.
-    void close_episodes();
-
-    // Returns whether all environments exist, are distinct, and have an open episode.
-    bool may_append(const std::int32_t* env_ids, std::size_t count) { return cursors_.may_append(env_ids, count); }
-
-    // Returns whether `count` more steps exceed the capacity.
-    bool staged_exceeds_capacity(std::size_t count) const { return num_steps_ + count > capacity_; }
-
-    // Evicts the sealed block of that rank, 0 being the oldest; returns the frames that are no longer needed.
-    Eviction evict_sealed(std::size_t sealed_rank);
-
-    // Appends steps that passed may_append and fit the capacity.
-    void append(const Steps& steps);
-
-    // Writes transitions, with two windows each, until the first one that is not sampleable; returns how many.
-    std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
-
-    // Writes steps, with one window each, as if n_step were 1; pending ones too. Returns how many, as `resolve`.
-    std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const;
-
-    // Marks frames from `first` up to, excluding, `before` of an environment as lost: present and future steps that use
-    // them become unsampleable. Returns how many steps were sampleable.
-    std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before);
-
-    // Makes steps unsampleable; ignores those that are not stored. Returns how many were sampleable.
-    std::size_t lose_indices(const std::vector<std::int64_t>& indices);
+    std::size_t nbytes() const override;
+    std::size_t size() const override { return static_cast<std::size_t>(sampleable_.total()); }
+    bool is_sampleable(std::int64_t index) const override;
+    bool is_pending(std::int64_t index) const override;
+    std::int64_t sampleable_at(std::int64_t rank) const override;
+    std::vector<std::int64_t> sampleable_after(std::int64_t after, std::size_t count) const override;
+    std::vector<std::int64_t> lost_indices() const override;
+    std::int64_t num_slots() const override {  // each block has a range of them
+        return static_cast<std::int64_t>(order_at_.size()) * rules_.segment_frames;
+    }
+    std::int64_t slot_number_of(std::int64_t index) const override;
+    std::int64_t index_in(std::int64_t slot_number) const override;
+    void begin(const std::int32_t* env_ids, std::size_t count) override;
+    void close_episodes() override;
+    void evict_for(std::size_t count, std::vector<Eviction>& evictions) override;
+    void evict_next(std::vector<Eviction>& evictions) override;
+    void append(const Steps& steps, std::int64_t* indices) override;
+    std::size_t resolve(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const override;
+    std::size_t resolve_steps(const std::int64_t* indices, std::size_t count, const ResolvedSteps& out) const override;
+    std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before) override;
+    std::size_t lose_indices(const std::vector<std::int64_t>& indices) override;  // ignores those that are not stored
+    void restore_pending() override;
+    void rebuild_starts() override;
+    std::vector<StepRun> readable_runs() override;
+    bool locate(std::int64_t index, StepPlace& place) const override;
+    bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const override;
+    bool move(StepPlace& place, std::int64_t position) const override { return find(place.env_id, position, place); }
+    const std::uint8_t* record(const StepPlace& place) const override;
 
     // Makes the steps before `position` unsampleable whose returns may include the lost step that started there.
     // Returns how many were sampleable.
     std::size_t lose_leading_to(std::size_t env_id, std::int64_t position);
 
-    const StepBlock* find(std::size_t env_id, std::int64_t segment) const;  // null if it is not stored
-    std::vector<const StepBlock*> blocks() const;                           // oldest first
-    std::size_t block_bytes() const { return segment_frames_ * records_.bytes(); }
-
     // Restores a block with all its records, or without steps if they are null. `number` must be above all others, and
-    // the caller has restored the environment arrays. `first_slot` begins a free range; -1 takes the first free one.
+    // the caller has restored the cursors. `first_slot` begins a free range; -1 takes the first free one.
     void restore(std::int64_t number, std::size_t env_id, std::int64_t segment, const std::uint8_t* records,
                  std::int64_t first_slot = -1);
     bool has_free_slots(std::int64_t first_slot) const;  // whether they are a range that no block uses
     void restore_next_number(std::int64_t number) { next_number_ = number; }
-
-    // Finds the pending steps after everything was restored and lost steps were named.
-    void restore_pending();
-
-    // Sets the starts of an environment's episodes, or derives them from the steps, after everything else was restored.
-    void restore_starts(std::size_t env_id, std::vector<std::int64_t> ascending) {
-        starts_.restore(env_id, std::move(ascending), cursors_.newest_position(env_id), cursors_.episode_start(env_id));
-    }
-    void rebuild_starts();
 
 private:
     static constexpr std::size_t kFree = std::numeric_limits<std::size_t>::max();  // the order of no block
@@ -152,10 +106,10 @@ private:
     TakenSlot taken_at(std::size_t env_id, std::int64_t position) const;
     StepReturn return_of(const Slot& slot) const;
     bool is_sampleable(const Slot& slot) const;
-    bool is_readable(std::int64_t index) const { return is_sampleable(index) || is_pending(index); }
     bool has_steps(std::size_t env_id, std::int64_t first, std::int64_t before) const;
     std::uint64_t* words_of(std::size_t order) { return words_.data() + order * words_a_block_; }
     const std::uint64_t* words_of(std::size_t order) const { return words_.data() + order * words_a_block_; }
+    Eviction evict(std::size_t order);
     const std::uint8_t* record(const StepBlock& block, std::size_t place) const;
     StepBlock& add_block(std::int64_t number, std::size_t env_id, std::int64_t segment, std::int64_t first_slot = -1);
     std::int64_t take_slots(std::int64_t first_slot, std::size_t order);
@@ -174,11 +128,7 @@ private:
     std::size_t capacity_;
     std::size_t segment_frames_;
     std::size_t words_a_block_;  // of 64 bits, one bit for each place
-    StepRules rules_;
-    StepRecords records_;
-    EnvCursors cursors_;                              // where each environment appends
-    PendingSteps pending_;                            // steps that wait for their n-step return
-    ChangedSlots changed_;                            // for the sampler
+    Choose choose_;
     std::vector<std::unique_ptr<StepBlock>> blocks_;  // oldest first; null after eviction
     // Copies of block fields by order, so that draws and look-ups read three cached arrays.
     std::vector<std::int64_t> numbers_;            // of the blocks
@@ -194,7 +144,6 @@ private:
     std::vector<std::int64_t> next_to_seal_;  // per environment: number of a segment
     std::int64_t next_number_ = 0;            // of the next block
     std::size_t num_steps_ = 0;               // of all blocks, lost and pending ones too; the capacity limits it
-    EpisodeStarts starts_;                    // of all episodes with a stored step
 };
 
 }  // namespace framestow

@@ -63,17 +63,22 @@ std::int64_t UnsampleableIndices::sampleable_among(std::int64_t oldest, std::int
     return oldest + rank + static_cast<std::int64_t>(low);
 }
 
-bool EnvCursors::may_append(const std::int32_t* env_ids, std::size_t count) {
+bool EnvCursors::are_known(const std::int32_t* env_ids, std::size_t count) {
     ++num_checks_;
     for (std::size_t row = 0; row < count; ++row) {
         const auto env_id = static_cast<std::size_t>(env_ids[row]);
-        if (env_ids[row] < 0 || env_id >= memory_.num_envs || !memory_.is_open[env_id] ||
-            last_check_of_[env_id] == num_checks_) {
+        if (env_ids[row] < 0 || env_id >= num_envs() || last_check_of_[env_id] == num_checks_) {
             return false;
         }
         last_check_of_[env_id] = num_checks_;
     }
     return true;
+}
+
+bool EnvCursors::may_append(const std::int32_t* env_ids, std::size_t count) {
+    return are_known(env_ids, count) && std::all_of(env_ids, env_ids + count, [&](std::int32_t env_id) {
+               return is_open(static_cast<std::size_t>(env_id));
+           });
 }
 
 }  // namespace framestow

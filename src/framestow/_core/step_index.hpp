@@ -312,53 +312,70 @@ struct StepStart {
 // A run is a sequence of frames in which every observation is the last `stack` ones. It begins where an episode does,
 // or with the next observation of a step that has kBorder.
 //
-// Ownership: references the caller's memory, which must stay in place.
 class EnvCursors {
 public:
-    EnvCursors(const EnvMemory& memory, std::int64_t stack)
-        : memory_(memory), stack_(stack), last_check_of_(memory.num_envs, 0) {}
+    struct Envs {  // one entry per environment in each array
+        explicit Envs(std::size_t num_envs)
+            : newest_positions(num_envs, -1),
+              episode_starts(num_envs),
+              run_starts(num_envs),
+              unreadable_before(num_envs),
+              is_open(num_envs) {}
 
-    std::size_t num_envs() const { return memory_.num_envs; }
-    std::int64_t newest_position(std::size_t env_id) const { return memory_.newest_positions[env_id]; }
-    std::int64_t episode_start(std::size_t env_id) const { return memory_.episode_starts[env_id]; }
-    bool is_open(std::size_t env_id) const { return memory_.is_open[env_id]; }
+        std::vector<std::int64_t> newest_positions;   // of its newest frame; -1 before the first
+        std::vector<std::int64_t> episode_starts;     // of the first frame of its newest episode
+        std::vector<std::int64_t> run_starts;         // of the first frame of its newest run; not before its episode's
+        std::vector<std::int64_t> unreadable_before;  // frames below may be lost: later steps that use them are
+                                                      // unsampleable
+        std::vector<std::uint8_t> is_open;            // 1 if that episode is open
+    };
+
+    EnvCursors(std::size_t num_envs, std::int64_t stack) : envs_(num_envs), stack_(stack), last_check_of_(num_envs) {}
+
+    const Envs& envs() const { return envs_; }
+    Envs& envs() { return envs_; }  // to restore them; the arrays keep their sizes
+    std::size_t num_envs() const { return envs_.is_open.size(); }
+    std::int64_t newest_position(std::size_t env_id) const { return envs_.newest_positions[env_id]; }
+    std::int64_t episode_start(std::size_t env_id) const { return envs_.episode_starts[env_id]; }
+    bool is_open(std::size_t env_id) const { return envs_.is_open[env_id] != 0; }
 
     // Starts an episode on an environment; an open episode ends there.
     void begin(std::size_t env_id) {
-        memory_.episode_starts[env_id] = memory_.run_starts[env_id] = ++memory_.newest_positions[env_id];
-        memory_.is_open[env_id] = true;
+        envs_.episode_starts[env_id] = envs_.run_starts[env_id] = ++envs_.newest_positions[env_id];
+        envs_.is_open[env_id] = 1;
     }
 
     // Ends an open episode as truncated.
-    void close(std::size_t env_id) { memory_.is_open[env_id] = false; }
+    void close(std::size_t env_id) { envs_.is_open[env_id] = 0; }
 
-    // Returns whether all environments exist, are distinct, and have an open episode.
+    // Returns whether all environments exist and are distinct, and have an open episode.
+    bool are_known(const std::int32_t* env_ids, std::size_t count);
     bool may_append(const std::int32_t* env_ids, std::size_t count);
 
     // Advances to the frame that a step with these flags led to.
     StepStart advance(std::size_t env_id, std::uint8_t flags) {
-        const std::int64_t position = memory_.newest_positions[env_id]++;
-        const std::int64_t age = position - memory_.run_starts[env_id];
+        const std::int64_t position = envs_.newest_positions[env_id]++;
+        const std::int64_t age = position - envs_.run_starts[env_id];
         const std::int64_t history = age < stack_ - 1 ? age : stack_ - 1;
         if ((flags & kBorder) != 0) {
-            memory_.run_starts[env_id] = position + 1;
+            envs_.run_starts[env_id] = position + 1;
         }
-        memory_.is_open[env_id] = !ends_episode(flags);
-        return StepStart{position, history, position == memory_.episode_starts[env_id] ? kBeginsEpisode : kNoFlags,
-                         position - history >= memory_.unreadable_before[env_id]};
+        envs_.is_open[env_id] = ends_episode(flags) ? 0 : 1;
+        return StepStart{position, history, position == envs_.episode_starts[env_id] ? kBeginsEpisode : kNoFlags,
+                         position - history >= envs_.unreadable_before[env_id]};
     }
 
     // Marks the stored frames of an environment below `before` as possibly lost.
     void lose(std::size_t env_id, std::int64_t before) {
-        std::int64_t& bound = memory_.unreadable_before[env_id];
+        std::int64_t& bound = envs_.unreadable_before[env_id];
         bound = before > bound ? before : bound;
     }
 
 private:
-    EnvMemory memory_;  // arrays of the Python step store
+    Envs envs_;
     std::int64_t stack_;
     std::vector<std::uint64_t> last_check_of_;  // per environment: number of the last check that named it
-    std::uint64_t num_checks_ = 0;              // calls of may_append, so that nothing has to be cleared between two
+    std::uint64_t num_checks_ = 0;              // checks, so that nothing has to be cleared between two
 };
 
 }  // namespace framestow

@@ -41,16 +41,16 @@ void widen(const std::uint8_t* stored, const std::uint8_t* end, std::uint8_t* ou
 
 }  // namespace
 
-StepRecords::StepRecords(const EnvMemory& envs, const StepRules& rules)
-    : envs_(envs),
+StepRecords::StepRecords(const std::vector<std::int64_t>& newest_positions, const StepRules& rules)
+    : newest_positions_(newest_positions),
       action_(rules.action),
       stack_(rules.stack),
       column_bytes_(rules.column_bytes),
       integer_bytes_(rules.action.bytes / rules.action.num_integers),
       given_action_bytes_(action_.is_counted ? action_.num_integers * sizeof(std::int64_t) : action_.bytes),
-      action_at_(kEnvIdAt + env_id_bytes(envs.num_envs)),
+      action_at_(kEnvIdAt + env_id_bytes(newest_positions.size())),
       columns_at_(action_at_ + rules.action.bytes),
-      record_bytes_(record_bytes(envs.num_envs, rules)),
+      record_bytes_(record_bytes(newest_positions.size(), rules)),
       discount_of_flags_{static_cast<float>(rules.discount), 0.0F, static_cast<float>(rules.discount), 0.0F} {
     for (std::int64_t power = 0; power <= rules.n_step; ++power) {
         discounts_.push_back(std::pow(rules.discount, static_cast<double>(power)));
@@ -93,7 +93,7 @@ void StepRecords::write(std::uint8_t* record, const Steps& steps, std::size_t ro
 
 void StepRecords::write_lost(std::uint8_t* record) const {
     std::memset(record, 0, record_bytes_);
-    store(record + kPositionAt, static_cast<std::uint32_t>(envs_.newest_positions[0] - kFarBack));
+    store(record + kPositionAt, static_cast<std::uint32_t>(newest_positions_[0] - kFarBack));
 }
 
 std::size_t StepRecords::env_of(const std::uint8_t* record) const {
@@ -110,7 +110,7 @@ std::size_t StepRecords::env_of(const std::uint8_t* record) const {
 std::int64_t StepRecords::position_of(const std::uint8_t* record, std::size_t env_id) const {
     // An environment's stored positions span less than 2**32. So the distance to its newest position, modulo 2**32 from
     // the stored low 32 bits, is exact.
-    const std::int64_t newest = envs_.newest_positions[env_id];
+    const std::int64_t newest = newest_positions_[env_id];
     const std::uint32_t distance = static_cast<std::uint32_t>(newest) - load<std::uint32_t>(record + kPositionAt);
     return newest - static_cast<std::int64_t>(distance);
 }
@@ -131,7 +131,7 @@ bool StepRecords::is_step_at(const std::uint8_t* record, std::size_t env_id, std
 }
 
 bool StepRecords::is_forgotten(const std::uint8_t* record) const {
-    return env_of(record) == 0 && position_of(record, 0) < envs_.newest_positions[0] - kFarthest;
+    return env_of(record) == 0 && position_of(record, 0) < newest_positions_[0] - kFarthest;
 }
 
 StepReturn StepRecords::begin_return(const std::uint8_t* record) const {

@@ -46,15 +46,6 @@ struct StepRules {
     std::int64_t n_step = 1;                     // rewards in a return, fewer at an episode's end
 };
 
-struct EnvMemory {                    // one entry per environment in each array
-    std::int64_t* newest_positions;   // of its newest frame; -1 before the first
-    std::int64_t* episode_starts;     // of the first frame of its newest episode
-    std::int64_t* run_starts;         // of the first frame of its newest run; at or after its episode's
-    std::int64_t* unreadable_before;  // frames below may be lost: later steps that use them are unsampleable
-    bool* is_open;                    // whether that episode is open
-    std::size_t num_envs;
-};
-
 struct Steps {  // one step of each of `count` environments; actions in their stored form
     const std::int32_t* env_ids;
     const std::uint8_t* actions;
@@ -100,7 +91,8 @@ struct Eviction {  // frames from `first` up to, excluding, `before` of `env_id`
 // Writes and reads slots.
 class StepRecords {
 public:
-    StepRecords(const EnvMemory& envs, const StepRules& rules);
+    // `newest_positions`: of each environment (EnvCursors); stays in place.
+    StepRecords(const std::vector<std::int64_t>& newest_positions, const StepRules& rules);
 
     // Returns the fewest of 1, 2 and 4 bytes that can store every environment number, and the bytes of a slot.
     static std::size_t env_id_bytes(std::size_t num_envs);
@@ -145,7 +137,7 @@ private:
     void read_action(const std::uint8_t* stored, std::uint8_t* out) const;
     void read_columns(const std::uint8_t* stored, std::size_t row, std::uint8_t* const* out) const;
 
-    EnvMemory envs_;
+    const std::vector<std::int64_t>& newest_positions_;
     ActionLayout action_;
     std::int64_t stack_;
     std::vector<std::size_t> column_bytes_;

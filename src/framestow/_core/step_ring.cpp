@@ -5,16 +5,13 @@
 
 namespace framestow {
 
-StepRing::StepRing(std::uint8_t* slots, std::size_t capacity, const EnvMemory& envs, const StepRules& rules)
-    : slots_(slots),
+StepRing::StepRing(std::size_t capacity, std::size_t num_envs, const StepRules& rules, bool releases_pages)
+    : StepStore(num_envs, rules),
       capacity_(capacity),
-      rules_(rules),
-      records_(envs, rules),
-      cursors_(envs, rules.stack),
-      pending_(envs.num_envs, rules.n_step),
-      segments_reported_(envs.num_envs, 0),
-      starts_(envs.num_envs),
-      first_steps_(envs.num_envs, 0) {}
+      pages_(capacity, records_.bytes(), releases_pages),
+      slots_(pages_.slots()),
+      segments_reported_(num_envs, 0),
+      first_steps_(num_envs, 0) {}
 
 std::vector<std::int64_t> StepRing::lost_indices() const {
     const std::vector<std::int64_t> pending = pending_.indices();
@@ -50,23 +47,24 @@ void StepRing::close_episodes() {
     make_settled_sampleable();
 }
 
-void StepRing::evict_for_staged(std::size_t count, std::vector<Eviction>& evictions) {
+void StepRing::evict_for(std::size_t count, std::vector<Eviction>& evictions) {
     evict_before(next_index_ + static_cast<std::int64_t>(count) - static_cast<std::int64_t>(capacity_), evictions);
 }
 
-void StepRing::evict_segment(std::vector<Eviction>& evictions) {
+void StepRing::evict_next(std::vector<Eviction>& evictions) {
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
         std::size_t env_id = 0;
         if (needed_from(index, env_id) / rules_.segment_frames > segments_reported_[env_id]) {
             evict_before(index + 1, evictions);
+            pages_.release(oldest_, next_index_);
             return;
         }
     }
 }
 
-void StepRing::append(const Steps& steps) {
+void StepRing::append(const Steps& steps, std::int64_t* indices) {
     if (!pending_.is_unused()) {
-        append_pending(steps);
+        append_pending(steps, indices);
         return;
     }
     for (std::size_t row = 0; row < steps.count; ++row) {
@@ -76,7 +74,8 @@ void StepRing::append(const Steps& steps) {
         } else {
             unsampleable_.push(next_index_);
         }
-        records_.write(slot(next_index_++), steps, row, start.position, start.history, start.flags);
+        records_.write(slot(next_index_), steps, row, start.position, start.history, start.flags);
+        indices[row] = next_index_++;
     }
 }
 
@@ -168,6 +167,7 @@ void StepRing::restore_span(std::int64_t oldest, std::int64_t next_index) {
     next_index_ = next_index;
     unsampleable_ = UnsampleableIndices();
     pending_.clear();
+    pages_.restart(oldest);
     num_sampleable_ = static_cast<std::size_t>(next_index - oldest);
 }
 
@@ -215,11 +215,11 @@ void StepRing::make_unsampleable(std::int64_t index) {
 }
 
 // Makes a step pending, and completes the return that it ends.
-void StepRing::append_pending(const Steps& steps) {
+void StepRing::append_pending(const Steps& steps, std::int64_t* indices) {
     for (std::size_t row = 0; row < steps.count; ++row) {
         const auto env_id = static_cast<std::size_t>(steps.env_ids[row]);
         const StepStart start = cursors_.advance(env_id, steps.flags[row]);
-        const std::int64_t index = next_index_++;
+        const std::int64_t index = indices[row] = next_index_++;
         records_.write(slot(index), steps, row, start.position, start.history, start.flags);
         unsampleable_.push(index);
         const std::int64_t settled =
@@ -385,8 +385,6 @@ void StepRing::find_leading_into(std::int64_t first, std::int64_t behind, std::v
     }
 }
 
-// The members that step_sequences.hpp requires.
-
 std::vector<std::int64_t> StepRing::sampleable_after(std::int64_t after, std::size_t count) const {
     std::vector<std::int64_t> indices;
     for (std::int64_t index = std::max(after + 1, oldest_); index < next_index_ && indices.size() < count; ++index) {
@@ -453,8 +451,8 @@ std::vector<StepRun> StepRing::readable_runs() {
     return runs;
 }
 
-void StepRing::restore_starts(std::size_t env_id, std::vector<std::int64_t> ascending) {
-    starts_.restore(env_id, std::move(ascending), cursors_.newest_position(env_id), cursors_.episode_start(env_id));
+void StepRing::restore_starts(std::size_t env_id, std::vector<std::int64_t> starts) {
+    StepStore::restore_starts(env_id, std::move(starts));
     if (env_id + 1 == num_envs()) {
         find_first_steps();
     }
@@ -505,7 +503,7 @@ void StepRing::add_runs_of(std::size_t env_id, std::vector<StepRun>& runs) const
     std::int64_t first = first_steps_[env_id];
     const auto add_until = [&](std::int64_t last_frame) {
         if (first < last_frame) {
-            runs.push_back(run_of(*this, env_id, first, last_frame - first));
+            runs.push_back(run_of(env_id, first, last_frame - first));
         }
     };
     for (const std::int64_t* start = starts_.begin(env_id); start != starts_.end(env_id); ++start) {
@@ -522,7 +520,7 @@ std::vector<StepRun> StepRing::runs_between_lost_steps() const {
     std::vector<StepRun> growing(num_envs(), StepRun{});
     const auto end = [&](const StepRun& run) {
         if (run.num_steps != 0) {
-            runs.push_back(run_of(*this, run.env_id, run.position, run.num_steps));
+            runs.push_back(run_of(run.env_id, run.position, run.num_steps));
         }
     };
     for (std::int64_t index = oldest_; index < next_index_; ++index) {

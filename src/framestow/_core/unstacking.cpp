@@ -145,20 +145,18 @@ bool is_zero_frame(const std::uint8_t* observation, std::size_t place, const Sta
 
 bool shows_newest_frames(const FrameStacks& stacks, std::size_t env_id, const std::uint8_t* observation,
                          const StackedLayout& layout, std::size_t num_shown) {
-    const std::uint8_t* const ring = stacks.recent + env_id * stacks.stack * stacks.frame_bytes;
-    const auto age = static_cast<std::size_t>(stacks.ages[env_id]);
-    // The ring's first frame is the first one of the run while the stack has any padding.
+    const auto age = static_cast<std::size_t>(stacks.age(env_id));
     const auto frame_at = [&](std::size_t place) {
         const std::size_t steps_back = num_shown - 1 - place;
-        return ring + (steps_back > age ? 0 : age - steps_back) % stacks.stack * stacks.frame_bytes;
+        return stacks.frame(env_id, steps_back > age ? 0 : age - steps_back);
     };
     if (is_pixel_words(layout) && num_shown + 1 >= kWordFrames && age + 1 >= num_shown) {
-        const std::uint8_t* const any = ring;  // in the place of the frame that is not compared
+        const std::uint8_t* const any = stacks.frame(env_id, 0);  // in the place of the frame that is not compared
         return words_equal_frames({frame_at(0), frame_at(1), frame_at(2), num_shown == kWordFrames ? frame_at(3) : any},
                                   observation, layout.frame_bytes, num_shown);
     }
     for (std::size_t place = num_shown; place-- > 0;) {  // the newest frame first: it differs most often
-        const bool is_zero = num_shown - 1 - place > age && stacks.padding == StackPadding::kZeros;
+        const bool is_zero = num_shown - 1 - place > age && stacks.padding() == StackPadding::kZeros;
         if (is_zero ? !is_zero_frame(observation, place, layout)
                     : !has_frame(frame_at(place), observation, place, layout)) {
             return false;
@@ -186,6 +184,27 @@ bool is_shifted(const std::uint8_t* observation, const std::uint8_t* next, const
     return true;
 }
 
+bool is_padded(const std::uint8_t* observation, const StackedLayout& layout, StackPadding padding) {
+    const std::size_t step = layout.depth * layout.piece_bytes;
+    for (std::size_t place = 0; place + 1 < layout.depth; ++place) {
+        if (padding == StackPadding::kZeros) {
+            if (!is_zero_frame(observation, place, layout)) {
+                return false;
+            }
+            continue;
+        }
+        const std::size_t size = layout.frame_bytes / layout.piece_bytes * step;
+        for (std::size_t first = 0; first < size; first += step) {
+            const std::uint8_t* const pieces = observation + first;
+            if (std::memcmp(pieces + place * layout.piece_bytes, pieces + step - layout.piece_bytes,
+                            layout.piece_bytes) != 0) {
+                return false;
+            }
+        }
+    }
+    return true;
+}
+
 void copy_newest_frame(const std::uint8_t* observation, const StackedLayout& layout, std::uint8_t* frame) {
     const std::size_t step = layout.depth * layout.piece_bytes;
     const std::uint8_t* const newest = observation + step - layout.piece_bytes;
@@ -198,6 +217,15 @@ void copy_newest_frame(const std::uint8_t* observation, const StackedLayout& lay
     }
     for (std::size_t piece = 0; piece < count; ++piece) {
         std::memcpy(frame + piece * layout.piece_bytes, newest + piece * step, layout.piece_bytes);
+    }
+}
+
+void copy_older_frames(const std::uint8_t* observation, const StackedLayout& layout, std::uint8_t* frames) {
+    for (std::size_t place = 0; place + 1 < layout.depth; ++place) {
+        for (std::size_t first = 0; first < layout.frame_bytes;
+             first += layout.piece_bytes, frames += layout.piece_bytes) {
+            std::memcpy(frames, observation + first * layout.depth + place * layout.piece_bytes, layout.piece_bytes);
+        }
     }
 }
 

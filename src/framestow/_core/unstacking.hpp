@@ -28,7 +28,13 @@ bool shows_newest_frames(const FrameStacks& stacks, std::size_t env_id, const st
 // Whether `next` is `observation` without its oldest frame and with any new frame.
 bool is_shifted(const std::uint8_t* observation, const std::uint8_t* next, const StackedLayout& layout);
 
+// Whether the older frames of `observation` are copies of its newest one, or zeros, as `padding` fills a stack.
+bool is_padded(const std::uint8_t* observation, const StackedLayout& layout, StackPadding padding);
+
 void copy_newest_frame(const std::uint8_t* observation, const StackedLayout& layout, std::uint8_t* frame);
+
+// Writes the depth - 1 older frames, oldest first.
+void copy_older_frames(const std::uint8_t* observation, const StackedLayout& layout, std::uint8_t* frames);
 
 // Writes the observation of `depth` frames, oldest first, each `frame_step` bytes after the one before.
 void join_frames(const std::uint8_t* frames, std::ptrdiff_t frame_step, const StackedLayout& layout,

@@ -23,7 +23,6 @@ from framestow.distributed.ray import ActorPlacement, Calls, LocalCalls, RayCall
 from framestow.errors import DamagedDataError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import Frames
 from framestow.interface import Closing
-from framestow.replay.added_steps import NO_RUN, RunStarts, add_step, begin_episodes, rows_of
 from framestow.replay.batch import Batch
 from framestow.replay.inner_memory import InnerMemory
 from framestow.replay.memory import ReplayMemory
@@ -34,7 +33,7 @@ from framestow.replay.samplers.sampler import Sampler
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.sampling import PendingFrames
 from framestow.replay.sequences import SequenceShape
-from framestow.replay.step_checks import SegmentSteps, Step
+from framestow.replay.step_checks import SegmentSteps
 from framestow.storage.files.file_system import DISK, AppendFile, remove_unfinished, write_atomically
 from framestow.storage.frame_storage import FrameStorage
 
@@ -350,17 +349,18 @@ def store_context(inner: InnerMemory, env_id: int, context: Context, is_next: bo
     if not (is_next and context.begins):
         _store_lost_step(inner, context.observation, env_ids)
     if context.begins:
-        begin_episodes(inner, context.observation, env_ids)
+        inner.begin_whole(context.observation, env_ids)
 
 
 def _store_lost_step(inner: InnerMemory, observation: Any, env_ids: npt.NDArray[np.int32]) -> None:
     """Begin an episode with a step that cannot be sampled, and that no return and no sequence crosses."""
-    begin_episodes(inner, observation, env_ids)
+    inner.begin_whole(observation, env_ids)
     first = inner.steps.newest_positions[env_ids]
     space, fields = inner.settings.action, inner.settings.extras.extras
     action = np.resize(space.low or 0, (1, *space.shape)).astype(space.stored_dtype)
     extras = {field.name: np.zeros((1, *field.shape), field.dtype) for field in fields} if fields else None
-    add_step(inner, observation, Step(env_ids, action, [0.0], [False], [False], observation, extras))
+    observed = inner.settings.layout.flatten(observation)
+    inner.add((env_ids, action, [0.0], [False], [False], observed, extras, observed))
     with inner.lock:
         inner.steps.lose_indices(_find_indices(inner, int(env_ids[0]), first))
 
@@ -373,18 +373,20 @@ def _find_indices(inner: InnerMemory, env_id: int, positions: npt.NDArray[np.int
 def _append_frames(inner: InnerMemory, chunk: Chunk) -> None:
     """Unpack the frames and append them one by one: the slower way, for storages that do not take segments."""
     settings, env_ids = inner.settings, np.array([chunk.env_id], np.int32)
-    stacks = _unpack_chunk(settings, chunk)
-    newest = tuple(np.ascontiguousarray(part[:, -1]) for part in stacks)
+    layout, windows = settings.layout, _unpack_chunk(settings, chunk)
     checked = chunk.steps.check_arrays(settings, bool(inner.steps.is_open[chunk.env_id]))
+    stacks = [part[env_ids] for part in inner.core.stacks()]
     for index, (step, bits) in enumerate(zip(checked.each(), checked.bits.tolist(), strict=True)):
-        frames, starts = rows_of(newest, index), NO_RUN
+        window = [part[index : index + 1] for part in windows]
         if bits & (BEGINS_EPISODE | BORDER):
-            starts = RunStarts.of_stacks(list(rows_of(stacks, index)), settings.stack_padding)
-        if step is None:
-            inner.start_episodes(frames, env_ids, starts)
+            stacks = window
         else:
-            observed = settings.frame.flatten(settings.frame.rebuild(frames))
-            inner.store_step(step._replace(env_ids=env_ids, frames=observed), starts)
+            stacks = [np.concatenate([part[:, 1:], new[:, -1:]], 1) for part, new in zip(stacks, window, strict=True)]
+        if step is None:
+            inner.begin_whole(layout.join(stacks), env_ids)
+        else:
+            observed = layout.flatten(layout.join(stacks))
+            inner.append((*step._replace(env_ids=env_ids, frames=observed), True))
 
 
 def _unpack_chunk(settings: MemorySettings, chunk: Chunk) -> Frames:

@@ -12,25 +12,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
+from framestow._core import BEGINS_EPISODE, TERMINATED, TRUNCATED, WriterPlanner
 from framestow.distributed.ray import START_S, Calls
 from framestow.distributed.shard import GAP, ONLY_ENV, REPLACED, STORED, Chunk, Context, Taken
 from framestow.errors import ActorLostError, InvalidStepError
 from framestow.frames.observation_spec import Frames
-from framestow.frames.stacking import BY_SETTING, FrameStacker
 from framestow.interface import HidesNames, one_line, plural
-from framestow.replay.added_steps import (
-    NO_RUN,
-    CurrentStacks,
-    RunStarts,
-    UnusualStep,
-    add_step,
-    append_observations,
-    begin_episodes,
-    rows_of,
-)
+from framestow.replay.added_steps import check_add
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.step_checks import SegmentSteps, Step, check_env_ids, check_frames, check_step
+from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
+from framestow.replay.steps.step_stores import step_settings
 from framestow.storage.frame_storage import FrameStorage
 
 Values = npt.NDArray[np.float32]
@@ -70,11 +61,7 @@ class StepCalls(HidesNames, ABC):
     def begin(self, frames: Any, env_ids: Sequence[int] | npt.NDArray[Any] | None = None) -> None:
         """Start an episode in each of ``env_ids``, as ``ReplayMemory.begin`` does."""
         writer = self.step_writer
-        envs = check_env_ids(env_ids, writer.current_stacks.all_envs)
-        if writer.settings.layout.stores_as_given:
-            writer.start_episodes(check_frames(frames, len(envs), writer.settings.frame), envs)
-        else:
-            begin_episodes(writer, frames, envs)
+        writer.store(writer.planner.plan_begin, check_begin, (writer.settings.layout.flatten_given(frames), env_ids))
 
     def append(
         self,
@@ -93,11 +80,9 @@ class StepCalls(HidesNames, ABC):
             ActorLostError: a shard does not come back.
         """
         writer = self.step_writer
-        if writer.settings.layout.stores_as_given:
-            frames = writer.settings.frame.flatten(frames)
-            writer.store_step(Step(env_ids, actions, rewards, terminated, truncated, frames, extras))
-        else:
-            append_observations(writer, Step(env_ids, actions, rewards, terminated, truncated, frames, extras))
+        parts = writer.settings.layout.flatten_given(frames, "next_observation")
+        step = env_ids, actions, rewards, terminated, truncated, parts, extras
+        writer.store(writer.planner.plan_append, check_append, step)
 
     def add(
         self,
@@ -114,18 +99,20 @@ class StepCalls(HidesNames, ABC):
 
         Raises as ``append`` does.
         """
-        step = Step(env_ids, action, reward, terminated, truncated, next_observation, extras)
-        add_step(self.step_writer, observation, step)
+        writer, flatten = self.step_writer, self.step_writer.settings.layout.flatten
+        parts, next_parts = flatten(observation), flatten(next_observation, "next_observation")
+        step = env_ids, action, reward, terminated, truncated, next_parts, extras, parts
+        writer.store(writer.planner.plan_add, check_add, step)
 
     def observations(self) -> Any:
         """Return the current observation of each environment, as ``ReplayMemory.observations`` does."""
         writer = self.step_writer
-        return writer.settings.layout.join(writer.current_stacks.stacker.stacks())
+        return writer.settings.layout.join(writer.planner.stacks())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
         """Whether each environment has an open episode, ``(num_envs,)``."""
-        return self.step_writer.current_stacks.is_open.copy()
+        return self.step_writer.planner.open_episodes
 
     def check_extras(self, extras: Mapping[str, npt.ArrayLike] | None, num_steps: int) -> Any:
         """Return ``extras`` as ``append`` stores them (``ReplayMemory.check_extras``)."""
@@ -144,7 +131,7 @@ class ShardWriter(StepCalls):
     starts empty.
     """
 
-    _hidden_names = frozenset({"counts", "current_stacks", "look_at", "settings", "start_episodes", "store_step"})
+    _hidden_names = frozenset({"counts", "planner", "settings", "store"})
 
     def __init__(self, shards: Calls, settings: WriterSettings) -> None:
         self._arguments = shards, settings
@@ -155,12 +142,8 @@ class ShardWriter(StepCalls):
         self._senders = [_Sender(shards, shard, settings, self.counts) for shard in range(shards.num_objects)]
         # State of the environments as a memory has it, so that ``add`` and ``observations`` work before a chunk is
         # sent.
-        layout = self.settings.layout
-        self.current_stacks = CurrentStacks(
-            layout,
-            FrameStacker(self.settings.frame, self.stack, self.num_envs, self.settings.stack_padding, layout.depths),
-            np.arange(self.num_envs, dtype=np.int32),
-            np.zeros(self.num_envs, np.bool_),
+        self.planner = WriterPlanner(
+            self.num_envs, step_settings(self.settings, 1), self.settings.layout, self.settings.stack_padding
         )
         writer = time.time_ns()  # tells this writer apart from earlier ones of the same environments
         # Of each environment, its shard, and the chunk that is being filled.
@@ -180,33 +163,34 @@ class ShardWriter(StepCalls):
     def __repr__(self) -> str:
         return one_line(self, lambda: (plural(self.num_envs, "environment"), f"stack {self.stack}"))
 
-    def start_episodes(self, frames: Frames, envs: npt.NDArray[np.int32], starts: RunStarts = NO_RUN) -> None:
-        """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
-        if starts.paddings is None:
-            starts = RunStarts(np.full(len(envs), BY_SETTING, np.uint8), None)
-        self.current_stacks.is_open[envs] = True
-        self.current_stacks.stacker.append(envs, frames, *starts)
-        for row, env in enumerate(envs.tolist()):
-            self._chunks[env].add_frame(rows_of(frames, row), BEGINS_EPISODE, starts.of_row(row))
-        self._send_full()
+    def store(
+        self, plan: Callable[..., bool | None], check: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]
+    ) -> None:
+        """Plan what the arguments store, in a usual form or converted by ``check``; pack it, and send full chunks."""
+        if plan(*arguments) is None and plan(*check(self.settings, self.planner, *arguments)) is None:
+            raise AssertionError(f"native code refuses a step that passed every check: {arguments[:5]}")
+        episodes, steps, fields = self.planner.planned()
+        self.planner.apply_episodes()
+        self._add_frames(episodes)
+        self.planner.apply_steps()
+        if len(steps[0]):
+            values, self._values = self._values, self._unknown_values
+            self.counts.appended += len(steps[0])
+            self._add_frames(steps, fields, values)
 
-    def store_step(self, step: Step, starts: RunStarts = NO_RUN) -> None:
-        """Store a step of several environments; ``starts``: the runs that their next observations begin."""
-        stacks = self.current_stacks
-        envs, actions, rewards, terminated, truncated, frames, extras = check_step(
-            self.settings, step, stacks.all_envs, stacks.is_open
-        )
-        bits = terminated * TERMINATED + truncated * TRUNCATED
-        if starts.paddings is not None:
-            bits |= (starts.paddings > 0) * BORDER
-        values, self._values = self._values, self._unknown_values
-        stacks.is_open[envs] = ~(terminated | truncated)
-        self.counts.appended += len(envs)
-        stacks.stacker.append(envs, frames, *starts)
+    def _add_frames(
+        self, rows: tuple[Any, ...], fields: tuple[Any, ...] = (), values: npt.NDArray[np.float32] | None = None
+    ) -> None:
+        """Pack ``rows`` that ``planned`` returned, and send full chunks; ``fields`` and ``values``: of steps."""
+        envs, bits, frames, paddings, lead_ins = rows
         for row, env in enumerate(envs.tolist()):
-            chunk, of_row = self._chunks[env], {name: field[row] for name, field in (extras or {}).items()}
-            chunk.add_frame(rows_of(frames, row), bits[row], starts.of_row(row))
-            chunk.add_step(actions[row], rewards[row], values[:, env], of_row)
+            one, chunk = slice(row, row + 1), self._chunks[env]
+            older = None if lead_ins is None else tuple(part[one] for part in lead_ins)
+            chunk.add_frame(tuple(part[one] for part in frames), bits[row], paddings[one], older)
+            if values is not None:
+                actions, rewards, extras = fields
+                of_row = {name: field[row] for name, field in extras.items()}
+                chunk.add_step(actions[row], rewards[row], values[:, env], of_row)
         self._send_full()
 
     def set_values(self, chosen: npt.ArrayLike, best: npt.ArrayLike) -> None:
@@ -224,9 +208,6 @@ class ShardWriter(StepCalls):
             )
         self._values = np.stack(pair)
 
-    def look_at(self, step: UnusualStep) -> None:
-        """Do nothing: a writer has no memory, whose report counts such steps."""
-
     def flush(self) -> None:
         """Send all steps, full chunks or not, and wait until the shards have stored them."""
         self._send([env for env, chunk in enumerate(self._chunks) if chunk.num_frames])
@@ -241,7 +222,7 @@ class ShardWriter(StepCalls):
 
     def _send(self, envs: Sequence[int]) -> None:
         by_shard: dict[int, list[Chunk]] = {}
-        stacks = self.current_stacks.stacker.stacks()
+        stacks = self.planner.stacks()
         for env in envs:
             observation = self.settings.layout.join([part[env : env + 1].copy() for part in stacks])
             by_shard.setdefault(self._shards[env], []).append(self._chunks[env].seal(observation))
@@ -283,9 +264,9 @@ class _OpenChunk:
         length = len(self._bits)
         return (offsets.get(self._env_id, 0) + self._first_frame) % length + self.num_frames >= length
 
-    def add_frame(self, frame: Frames, bits: int, start: RunStarts) -> None:
-        """Pack a frame, ``(1, *frame)``; ``start``: the padding of the run that it begins."""
-        self._frames.append(ONLY_ENV, frame, *start)
+    def add_frame(self, frame: Frames, bits: int, padding: npt.NDArray[np.uint8], lead_ins: Frames | None) -> None:
+        """Pack a frame, ``(1, *frame)``; ``padding`` and ``lead_ins``: those of ``FrameStorage.append``."""
+        self._frames.append(ONLY_ENV, frame, padding, lead_ins)
         self._bits[self.num_frames] = bits
         self.num_frames += 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -166,6 +167,26 @@ def as_native(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> npt.NDArray[Any]
     True
     """
     return np.require(array, requirements=["C", "ALIGNED"]).view(dtype)
+
+
+def equal_rows(some: npt.NDArray[Any], others: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Return which rows of two arrays of equal shape and dtype are equal, bit for bit.
+
+    >>> equal_rows(np.array([[1.0, np.nan], [0.0, 2.0]]), np.array([[1.0, np.nan], [-0.0, 2.0]]))
+    array([ True, False])
+    """
+    if some[:1].size == 0:
+        return np.ones(len(some), np.bool_)
+    equal: npt.NDArray[np.bool_] = (_as_words(some) == _as_words(others)).all(axis=1)
+    return equal
+
+
+def _as_words(rows: npt.NDArray[Any]) -> npt.NDArray[np.unsignedinteger[Any]]:
+    """Return rows as their largest possible words: comparing words is quicker than comparing bytes."""
+    flat = rows.reshape(len(rows), -1)
+    if flat.strides[1] != flat.itemsize:
+        flat = np.ascontiguousarray(flat)
+    return flat.view(f"u{math.gcd(flat.shape[1] * flat.itemsize, 8)}")
 
 
 def _parts_of(space: Any) -> Mapping[Any, Any] | Sequence[Any] | None:

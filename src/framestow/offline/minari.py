@@ -21,7 +21,7 @@ from framestow.errors import (
     MissingExtraError,
 )
 from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import ObservationSpec, map_arrays, observation_spec
+from framestow.frames.observation_spec import ObservationSpec, equal_rows, map_arrays, observation_spec
 from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
 from framestow.interface import clause, one_line, plural
 from framestow.offline.minari_files import MinariFiles, load_minari, open_files
@@ -35,7 +35,6 @@ from framestow.offline.transfer import (
     no_progress,
 )
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.added_steps import equal_rows
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import Stacks

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from framestow.checks import check_callable, folder_path
 from framestow.errors import InvalidSettingsError
-from framestow.replay.added_steps import RunStarts
+from framestow.frames.observation_spec import equal_rows
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import DISK
@@ -44,8 +46,9 @@ def begins_padded(memory: ReplayMemory, episode: StoredEpisode) -> bool:
     for stack in layout.split(layout.flatten(episode.observations(0, 1), "observation")):
         num_padded = stack.shape[1] - 1 - episode.history
         if num_padded > 0:
-            with_first = [stack[:, : num_padded + 1]]
-            if RunStarts.of_stacks(with_first, settings.stack_padding).lead_ins is not None:
+            older, first = stack[:, :num_padded], stack[:, num_padded : num_padded + 1]
+            fillings = [np.zeros_like(first)] + [first] * (settings.stack_padding == "first_frame")
+            if not any(equal_rows(older, np.broadcast_to(filling, older.shape)).all() for filling in fillings):
                 return False
     return True
 

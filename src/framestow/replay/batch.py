@@ -100,6 +100,7 @@ class Batch(Generic[Array]):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        array([0])
         >>> memory.sample(8).map(lambda array: array[:2]).observation.shape
         (2, 4, 2, 2)
         """
@@ -113,6 +114,7 @@ class Batch(Generic[Array]):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        array([0])
         >>> batch = memory.sample(1)
         >>> own = batch.copy()
         >>> np.shares_memory(batch.observation, batch.next_observation)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
+from framestow._core import Core
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import ObservationSpec
 from framestow.interface import plural
 from framestow.replay.byte_amounts import KIB, format_bytes
-from framestow.replay.eviction import evict_unreferenced_frames
-from framestow.replay.steps.step_store import StepStore
-from framestow.storage.frame_storage import FrameStorage
 
 FEWEST_FRAMES = 20  # per segment; shorter segments hardly compress
 OUTPUT_ARRAYS = 3  # batches whose arrays are reused: one is learnt from, one waits, one is being sampled
@@ -27,7 +25,7 @@ BLOCK_BYTES, RAW_BLOCK_BYTES = 640 * KIB, 160 * KIB  # partly filled blocks of s
 class Budget:
     """Keep a memory within ``max_bytes``; ``None`` means without limit.
 
-    The budget counts ``FrameStorage.charged_bytes``, an upper bound of the real bytes. These depend only on the stored
+    The budget counts ``Core.charged_bytes``, an upper bound of the real bytes. These depend only on the stored
     frames, so a memory evicts the same transitions at the same steps after saving and loading.
     """
 
@@ -75,23 +73,25 @@ class Budget:
             self.max_charged_bytes -= fixed_bytes - self._sampler_bytes
             self._sampler_bytes = fixed_bytes
 
-    def share_used(self, storage: FrameStorage) -> float:
+    def share_used(self, core: Core) -> float:
         """Return the used share of the bytes for transitions, from 0 to 1; 0 without a budget."""
         if self.max_bytes is None:
             return 0.0
-        return (storage.charged_bytes - self._empty_charge) / (self.max_charged_bytes - self._empty_charge)
+        return (core.charged_bytes - self._empty_charge) / (self.max_charged_bytes - self._empty_charge)
 
-    def evict_to_fit(self, storage: FrameStorage, steps: StepStore) -> list[tuple[int, int, int]]:
+    def evict_to_fit(self, core: Core) -> list[tuple[int, int, int]]:
         """Evict transitions, as the retention says, until the rest fits the budget or nothing more can be evicted.
 
         Returns the evicted frames: environment, first, before.
         """
-        charged_before, evicted = storage.charged_bytes, []
-        while storage.charged_bytes > self.max_charged_bytes:
-            if not steps.evict_next():
+        charged_before = core.charged_bytes
+        evicted: list[tuple[int, int, int]] = []
+        while core.charged_bytes > self.max_charged_bytes:
+            ranges = core.evict_next()
+            if not ranges:
                 break
-            evicted += evict_unreferenced_frames(storage, steps)
-        self.evicted_bytes += charged_before - storage.charged_bytes
+            evicted += ranges
+        self.evicted_bytes += charged_before - core.charged_bytes
         return evicted
 
 

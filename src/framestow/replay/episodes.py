@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import BEGINS_EPISODE, BORDER
+from framestow._core import BEGINS_EPISODE, BORDER, StepStore
 from framestow.errors import NothingToSampleError
 from framestow.interface import one_line, plural
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.step_store import Indices, StepStore, steps_in_pieces
+from framestow.replay.steps.step_store import Indices, steps_in_pieces
 from framestow.storage.frame_storage import FrameStorage
 
 STEPS_PER_PIECE = 1 << 18  # of EpisodeRuns, about 40 bytes each

@@ -13,11 +13,11 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import StepStore
 from framestow.checks import one_of
 from framestow.errors import DamagedDataError, DamagedSegmentError, InvalidSettingsError
 from framestow.interface import plural
 from framestow.replay.forked_draws import ForkedGenerator
-from framestow.replay.steps.step_store import StepStore
 from framestow.storage.frame_storage import FrameStorage
 
 Retention: TypeAlias = Literal["fifo", "random"]
@@ -165,15 +165,3 @@ class DamagedSegments:
             raise error
         if self.are_logged:
             _log.warning("a damaged block of steps is skipped: %s", error.args[0])
-
-
-def evict_unreferenced_frames(storage: FrameStorage, steps: StepStore) -> list[tuple[int, int, int]]:
-    """Evict the frames that no transition references any more; return them: environment, first, before.
-
-    The step store's list is cleared last, so the next call repeats what a Ctrl-C interrupted.
-    """
-    unreferenced = list(steps.unreferenced_frames)
-    for env_id, first, before in unreferenced:
-        storage.evict(env_id, before, first)
-    steps.clear_unreferenced_frames()
-    return unreferenced

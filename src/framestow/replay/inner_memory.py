@@ -5,20 +5,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from framestow.frames.observation_spec import Frames, ObservationSpec, space_of
+import numpy as np
+import numpy.typing as npt
+
+from framestow.frames.observation_spec import ObservationSpec, space_of
 from framestow.interface import HidesNames
 from framestow.replay.action_spec import ActionSpec
-from framestow.replay.added_steps import NO_RUN, CurrentStacks, RunStarts
-from framestow.replay.eviction import Retention, evict_unreferenced_frames
+from framestow.replay.added_steps import check_add
+from framestow.replay.eviction import Retention
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.observation_report import ObservationWatch
 from framestow.replay.sampling import BatchBuilder
 from framestow.replay.sequences import SequenceBuilder
-from framestow.replay.step_checks import EnvIds, SegmentSteps, Step, stage_segment, stage_step
-from framestow.replay.steps.ring_steps import RingSteps
+from framestow.replay.step_checks import SegmentSteps, check_append, check_begin
 from framestow.replay.store.open_store import OpenStore
 from framestow.storage.frame_storage import Storage
 
@@ -109,13 +112,13 @@ class InnerMemory:
     attribute           is
     ==================  ==========================================================================
     settings            what the memory was built with (``MemorySettings``)
+    core                the native owner of frames, steps and newest stacks; plans and stores steps
     steps, storage      the stored steps; the frames of all tracks
     lock                held for every change, and for every draw
-    parts               these and all others: sampler, generator, budget, newest stacks, damage
+    parts               these and all others: sampler, generator, budget, damage
     batches, sequences  they draw, look up and unpack batches of transitions and of sequences
     directory           the store that the memory lives in; ``None`` for a memory in RAM
     watch               counts the steps that are not stored as one frame each, for the report
-    current_stacks      the newest frames of every environment, which ``add`` compares
     ==================  ==========================================================================
     """
 
@@ -127,47 +130,57 @@ class InnerMemory:
         self._stores: dict[Path, OpenStore] = {}
         self.batches = BatchBuilder(parts)
         self.sequences = SequenceBuilder(parts, self.batches)
-        self.current_stacks = CurrentStacks(
-            parts.settings.layout, parts.stacker, parts.steps.all_env_ids, parts.steps.is_open
-        )
+        self.core, self._budget = parts.core, parts.budget
         self.watch = ObservationWatch(parts, self.batches)
-        self.look_at = self.watch.look_at  # ``add_step`` calls it, as of every ``StepTarget``
-        # The policy's stacks and the budget. Every step uses them: one attribute look-up instead of two.
-        self._stacks, self._budget = parts.stacker.native, parts.budget
 
-    def start_episodes(self, new_frames: Frames, checked: EnvIds, starts: RunStarts = NO_RUN) -> None:
-        """Start episodes with checked frames; ``starts``: the paddings of their first observations."""
-        with self.lock:
-            if self.parts.refusal is not None:
-                self.parts.raise_refusal()
-            charged_bytes = self.steps.begin_whole(self.storage, self._stacks, checked, new_frames, *starts)
-        if charged_bytes > self._budget.max_charged_bytes:
-            self._fit_budget()
+    def begin(self, frames: tuple[Any, ...], env_ids: Any, are_whole: bool = False) -> None:
+        """Start an episode in each of ``env_ids``; ``are_whole``: with whole observations in any case."""
+        self._store(self.core.plan_begin, check_begin, (frames, env_ids, are_whole))
 
-    def store_step(self, step: Step, starts: RunStarts = NO_RUN) -> None:
-        """Store a step of several environments; ``starts``: the runs that their next observations begin.
+    def begin_whole(self, observations: Any, env_ids: Any = None) -> None:
+        """Start an episode in each of ``env_ids``, all by default, with a whole observation."""
+        self.begin(self.settings.layout.flatten(observations), env_ids, are_whole=True)
 
-        Checks the step first, then evicts what a full memory lacks room for. One native call stores frames, policy
-        stacks and steps. Then evicts more transitions if the memory is over its budget.
+    def append(self, step: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+        """Store the fields of a ``Step``, and whether its frames are whole observations; return its indices."""
+        indices: npt.NDArray[np.int64] = self._store(self.core.plan_append, check_append, step)
+        return indices
 
-        Raises:
-            InvalidStepError: before anything is stored.
+    def add(self, step: tuple[Any, ...]) -> npt.NDArray[np.int64]:
+        """Store the fields of a ``Step``, and its observations; return its indices."""
+        indices: npt.NDArray[np.int64] = self._store(self.core.plan_add, check_add, step)
+        return indices
+
+    def _store(
+        self, plan: Callable[..., bool | None], check: Callable[..., tuple[Any, ...]], arguments: tuple[Any, ...]
+    ) -> Any:
+        """Plan what the arguments store, then evict what a full memory lacks room for, and store it whole.
+
+        Other forms than the usual ones are converted once. Then evicts more transitions if the memory is over its
+        budget. Raises ``InvalidStepError`` before anything is stored.
         """
-        paddings, lead_ins = starts
         if self.directory is not None:
             self.directory.make_room()
         with self.lock:
             if self.parts.refusal is not None:
                 self.parts.raise_refusal()
-            borders = None if paddings is None else paddings > 0
-            if borders is not None and borders.any():
-                self.parts.has_borders = True
-            new_frames = stage_step(self.steps, self.settings, step, borders)
-            if self.steps.evict_for_staged():
-                evict_unreferenced_frames(self.storage, self.steps)
-            charged_bytes = self.steps.append_whole(self.storage, self._stacks, new_frames, paddings, lead_ins)
-        if charged_bytes > self._budget.max_charged_bytes:
+            is_unusual = plan(*arguments)
+            if is_unusual is None:
+                is_unusual = plan(*check(self.settings, self.core, *arguments))
+                if is_unusual is None:
+                    raise AssertionError(f"native code refuses a step that passed every check: {arguments[:5]}")
+            if is_unusual:
+                self._look_at_plan()
+            indices = self.core.apply()
+        if self.core.charged_bytes > self._budget.max_charged_bytes:
             self._fit_budget()
+        return indices
+
+    def _look_at_plan(self) -> None:
+        """Count what is unusual about a planned step, and warn of it."""
+        num_borders, *unusual = self.core.unusual()
+        self.parts.has_borders |= num_borders > 0
+        self.watch.look_at(*unusual)
 
     def append_segment(self, env_id: int, segment: bytes, steps: SegmentSteps) -> None:
         """Store consecutive frames of an environment that another process packed, with their steps.
@@ -178,17 +191,14 @@ class InnerMemory:
         """
         if self.directory is not None:
             self.directory.make_room()
-        stored_steps = self.steps
-        assert isinstance(stored_steps, RingSteps), "the caller asks takes_segments() first"
         with self.lock:
             self.parts.raise_refusal()
-            stage_segment(stored_steps, self.settings, self.storage, env_id, segment, steps)
-            if steps.has_borders:
-                self.parts.has_borders = True
-            if stored_steps.evict_for_staged():
-                evict_unreferenced_frames(self.storage, stored_steps)
-            charged_bytes = stored_steps.append_segment(self.storage, self._stacks)
-        if charged_bytes > self._budget.max_charged_bytes:
+            checked = steps.check_arrays(self.settings, bool(self.steps.is_open[env_id]))
+            self.parts.has_borders |= steps.has_borders
+            fields = checked.actions, checked.rewards, checked.extras
+            if not self.core.append_segment(env_id, segment, checked.bits, *fields):
+                raise AssertionError(f"native code refuses steps that passed every check: {fields}")
+        if self.core.charged_bytes > self._budget.max_charged_bytes:
             self._fit_budget()
 
     def _fit_budget(self) -> None:
@@ -205,7 +215,7 @@ class InnerMemory:
             return {
                 **self.storage.nbytes,
                 "steps": self.steps.nbytes,
-                "stacks": self.parts.stacker.nbytes,
+                "stacks": self.core.nbytes,
                 "output pool": self.batches.nbytes,
                 **self.parts.sampler_bytes,
             }

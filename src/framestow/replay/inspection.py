@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import StepStore
 from framestow.errors import DamagedDataError
 from framestow.replay.episodes import EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.step_store import StepStore
 from framestow.replay.store.format import (
     FRAMES,
     STEPS,

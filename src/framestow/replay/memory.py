@@ -15,11 +15,6 @@ from framestow.checks import check_indices, check_seed, folder_path, real_number
 from framestow.errors import InvalidSettingsError, NothingToSampleError
 from framestow.frames.stacking import StackPadding
 from framestow.interface import Closing, one_line, plural
-from framestow.replay.added_steps import (
-    add_step,
-    append_observations,
-    begin_episodes,
-)
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.episodes import StoredEpisode, iterate_episodes
@@ -38,7 +33,6 @@ from framestow.replay.sampling import (
     step_sequences,
 )
 from framestow.replay.sequences import Borders, PendingSequences, SequenceShape
-from framestow.replay.step_checks import check_env_ids, check_frames, step_of
 from framestow.replay.step_fields import ExtrasSpec
 from framestow.replay.store.open_store import OpenStore, check_flush_every
 from framestow.replay.store.reader import StoredMemory, read_frames_per_segment
@@ -60,6 +54,7 @@ class ReplayMemory(MemoryProperties, Closing):
     >>> memory = ReplayMemory(capacity=100, observation_space=FrameSpec((84, 84, 4)), action_space=6)
     >>> observation, next_observation = np.zeros((84, 84, 4), np.uint8), np.ones((84, 84, 4), np.uint8)
     >>> memory.add(observation, 3, 0.5, next_observation, terminated=False, truncated=True)
+    array([0])
     >>> batch = memory.sample(32)
     >>> batch.observation.shape, batch.next_observation[0, 0, 0].tolist(), float(batch.discount[0])
     ((32, 84, 84, 4), [1, 1, 1, 1], 0.9900000095367432)
@@ -199,8 +194,7 @@ class ReplayMemory(MemoryProperties, Closing):
             check_flush_every(flush_every)
             if folder is not None:
                 inner.live_in(OpenStore.create_or_resume(inner.parts, folder.resolve()), flush_every, self)
-        # Whether ``begin`` and ``append`` take what is stored, and whether that is one array; every step asks for both.
-        self._stores_as_given = settings.layout.stores_as_given
+        # Whether an observation is one array: every step asks for it.
         self._takes_one_array = settings.frame.is_one_array
 
     # Storing steps
@@ -223,11 +217,7 @@ class ReplayMemory(MemoryProperties, Closing):
         An open episode of these environments ends as truncated; its transitions stay. Raises ``InvalidStepError``
         before anything is stored.
         """
-        checked = check_env_ids(env_ids, self.inner.steps.all_env_ids)
-        if self._stores_as_given:
-            self.inner.start_episodes(check_frames(frames, len(checked), self.inner.settings.frame), checked)
-        else:
-            begin_episodes(self.inner, frames, checked)
+        self.inner.begin(self.inner.settings.layout.flatten_given(frames), env_ids)
 
     def append(
         self,
@@ -238,14 +228,15 @@ class ReplayMemory(MemoryProperties, Closing):
         frames: Any,
         env_ids: Sequence[int] | npt.NDArray[Any] | None = None,
         extras: Mapping[str, npt.ArrayLike] | None = None,
-    ) -> None:
-        """Store one step of each of ``env_ids``, with its next frame or next observation.
+    ) -> npt.NDArray[np.int64]:
+        """Store one step of each of ``env_ids``, with its next frame or next observation; return their indices.
 
         >>> import numpy as np
         >>> from framestow import FrameSpec, ReplayMemory
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, extras={"log_prob": np.float32})
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8), extras={"log_prob": [-1.5]})
+        array([0])
         >>> len(memory), memory.open_episodes.tolist()  # the episode is truncated: call begin next
         (1, [False])
 
@@ -261,11 +252,11 @@ class ReplayMemory(MemoryProperties, Closing):
 
         Call ``begin`` after an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
-        if self._stores_as_given:
-            frames = (frames,) if self._takes_one_array else self.inner.settings.frame.flatten(frames)
-            self.inner.store_step(step_of((env_ids, actions, rewards, terminated, truncated, frames, extras)))
+        if self._takes_one_array:
+            frames = (frames,)
         else:
-            append_observations(self.inner, step_of((env_ids, actions, rewards, terminated, truncated, frames, extras)))
+            frames = self.inner.settings.layout.flatten_given(frames, "next_observation")
+        return self.inner.append((env_ids, actions, rewards, terminated, truncated, frames, extras))
 
     def add(
         self,
@@ -277,7 +268,7 @@ class ReplayMemory(MemoryProperties, Closing):
         truncated: Any,
         env_ids: Any = None,
         extras: Mapping[str, Any] | None = None,
-    ) -> None:
+    ) -> npt.NDArray[np.int64]:
         """Store one step as every training loop has it: with an observation and the next observation.
 
         >>> import numpy as np
@@ -285,7 +276,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((4, 84, 84)), 6)  # the environment's space: stacks of 4 frames
         >>> frames = np.repeat(np.array([0, 0, 0, 0, 1, 2, 3], np.uint8), 84 * 84).reshape(7, 84, 84)
         >>> for t in range(3):
-        ...     memory.add(frames[t : t + 4], 5, 1.0, frames[t + 1 : t + 5], t == 2, False)
+        ...     _ = memory.add(frames[t : t + 4], 5, 1.0, frames[t + 1 : t + 5], t == 2, False)
         >>> batch = memory.get([0, 2])  # each frame is stored once, and stacked again
         >>> batch.observation[:, :, 0, 0].tolist(), batch.next_observation[:, :, 0, 0].tolist()
         ([[0, 0, 0, 0], [0, 0, 1, 2]], [[0, 0, 0, 1], [0, 1, 2, 3]])
@@ -322,8 +313,13 @@ class ReplayMemory(MemoryProperties, Closing):
         Raises:
             InvalidStepError: before anything is stored: for another shape or dtype, and for what ``append`` refuses.
         """
-        step = step_of((env_ids, action, reward, terminated, truncated, next_observation, extras))
-        add_step(self.inner, observation, step)
+        if self._takes_one_array:
+            observation, next_observation = (observation,), (next_observation,)
+        else:
+            flatten = self.inner.settings.layout.flatten
+            observation, next_observation = flatten(observation), flatten(next_observation, "next_observation")
+        step = env_ids, action, reward, terminated, truncated, next_observation, extras, observation
+        return self.inner.add(step)
 
     def observations(self) -> Any:
         """Return the current observation of each environment: a new array, as ``add`` takes it.
@@ -340,13 +336,13 @@ class ReplayMemory(MemoryProperties, Closing):
         its last observation until the next one begins; zeros before the first one.
         """
         with self.inner.lock:
-            return self.inner.settings.layout.join(self.inner.parts.stacker.stacks())
+            return self.inner.settings.layout.join(self.inner.core.stacks())
 
     @property
     def open_episodes(self) -> npt.NDArray[np.bool_]:
         """Whether each environment has an open episode, ``(num_envs,)``; ``append`` takes only those."""
         with self.inner.lock:
-            return self.inner.steps.is_open.copy()
+            return self.inner.core.open_episodes
 
     # Sampling
 
@@ -358,6 +354,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        array([0])
         >>> batch = memory.sample(32)
         >>> batch.observation.shape, float(batch.reward[0])
         ((32, 4, 2, 2), 0.5)
@@ -377,7 +374,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, sampler=Prioritized(), seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(2):
-        ...     memory.append([step], [0.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append([step], [0.0], [False], [False], np.ones((1, 2, 2), np.uint8))
         >>> memory.update_priorities([0, 1], [0.0, -8.0])
         >>> set(memory.sample(32).action.tolist())
         {1}
@@ -421,7 +418,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(10):
-        ...     memory.append([0], [float(step)], [False], [step == 9], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append([0], [float(step)], [False], [step == 9], np.ones((1, 2, 2), np.uint8))
         >>> batch = memory.sample_sequences(16, length=5, borders="inside")
         >>> batch.observation.shape, set(np.diff(batch.reward).ravel().tolist())
         ((16, 5, 4, 2, 2), {1.0})
@@ -456,7 +453,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
         >>> memory.sample_episodes(1).reward.tolist()
         [[1.0, 1.0, 1.0]]
 
@@ -477,7 +474,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(5):
-        ...     memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
         >>> [batch.index.tolist() for batch in memory.batches(2)]
         [[0, 1], [2, 3], [4]]
 
@@ -503,7 +500,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
         >>> memory.get([2, 0]).action.tolist()
         [2, 0]
 
@@ -524,7 +521,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append([step], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
         >>> memory.steps_from([0, 2], length=2).index.tolist()
         [[0, 1], [2, -1]]
 
@@ -547,7 +544,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
         >>> memory.returns_to_go([0, 1, 2]).tolist(), memory.returns_to_go([0, 1, 2], discount=0.5).tolist()
         ([3.0, 2.0, 1.0], [1.75, 1.5, 1.0])
 
@@ -580,7 +577,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(2, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(5):
-        ...     memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append([0], [1.0], [False], [False], np.ones((1, 2, 2), np.uint8))
         >>> memory.sampleable_indices().tolist()
         [3, 4]
         """
@@ -595,7 +592,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> for step in range(3):
-        ...     memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
+        ...     _ = memory.append([0], [1.0], [step == 2], [False], np.ones((1, 2, 2), np.uint8))
         >>> [(episode.env_id, len(episode)) for episode in memory.episodes()]
         [(0, 3)]
 
@@ -615,6 +612,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        array([0])
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     generation = memory.save(folder)
         ...     loaded = ReplayMemory.load(folder)
@@ -725,7 +723,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     with ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, directory=folder) as memory:
         ...         memory.begin(np.zeros((1, 2, 2), np.uint8))
-        ...         memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        ...         _ = memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
         ...     float(ReplayMemory.open(folder).sample(1).reward[0])
         0.5
 
@@ -832,7 +830,7 @@ class ReplayMemory(MemoryProperties, Closing):
                 2 * self.stack * frame_bytes,
                 self.inner.storage.num_frames,
                 max_bytes=self.inner.settings.max_bytes,
-                share_used=self.inner.parts.budget.share_used(self.inner.storage),
+                share_used=self.inner.parts.budget.share_used(self.inner.core),
                 disk_bytes=self.inner.parts.disk_bytes,
                 skipped_segments=self.inner.parts.damage.num_segments,
                 skipped_transitions=self.inner.parts.damage.num_transitions,
@@ -851,6 +849,7 @@ class ReplayMemory(MemoryProperties, Closing):
         >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=0)
         >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
         >>> memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+        array([0])
         >>> pending = memory.draw_ahead(32)
         >>> len(pending.unpack())  # in any thread
         32

@@ -1,4 +1,4 @@
-"""The parts of a ``ReplayMemory``: storage, step store, stacker, sampler, budget, generator and lock.
+"""The parts of a ``ReplayMemory``: the native core, sampler, budget, generator and lock.
 
 ``ReplayMemory`` connects them. Savers read them, and loaders fill them.
 """
@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import BORDER
+from framestow._core import BORDER, Core
 from framestow.errors import DamagedSegmentError, InvalidSettingsError
 from framestow.frames.observation_spec import Frames
-from framestow.frames.stacking import LEAD_INS, FrameStacker
 from framestow.replay.budget import Budget
 from framestow.replay.byte_amounts import KIB, format_bytes
 from framestow.replay.eviction import DamagedSegments, OnDamage
@@ -27,8 +26,7 @@ from framestow.replay.samplers.notified_sampler import NotifiedSampler
 from framestow.replay.samplers.sampler import Indices, Sampler, check_is_sampler
 from framestow.replay.step_fields import slot_record
 from framestow.replay.steps.block_steps import BlockSteps
-from framestow.replay.steps.step_store import StepStore
-from framestow.replay.steps.step_stores import make_step_store
+from framestow.replay.steps.step_stores import AnySteps, make_step_store
 from framestow.storage.frame_storage import FrameStorage
 
 SAMPLER_BYTES = 64 * KIB  # partly used pages of weights, and the arrays of a draw
@@ -39,7 +37,7 @@ START_BYTES = 8  # a frame: an episode of one step has two frames, and its start
 
 
 class MemoryParts:
-    """Storage, step store, stacker, sampler and generator of one memory, and the lock that keeps them consistent.
+    """The native core, its storage and step store, the sampler and the generator of one memory, and their lock.
 
     Hold ``lock`` to read or change more than one of them.
     """
@@ -55,14 +53,12 @@ class MemoryParts:
         self.seed: int | None = secrets.randbits(128) if seed is None else seed
         """Seed of the generators; ``None`` once they are those of a saved memory."""
         self.storage = _make_storage(settings)
-        # The newest stack of every environment, for the policy.
-        self.stacker = FrameStacker(
-            settings.frame, settings.stack, settings.num_envs, settings.stack_padding, settings.layout.depths
-        )
+        self.steps: AnySteps = make_step_store(settings, self.storage.frames_per_segment, self.seed)
+        # Owns both, and the newest stack of every environment; stores what it planned, and evicts.
+        self.core = Core(self.steps, self.storage, settings.layout, settings.stack_padding)
         # Bytes that evicting steps does not free.
-        fixed_bytes = self.stacker.nbytes + _open_extras_bytes(settings, self.storage.frames_per_segment)
-        self.budget = Budget(settings.max_bytes, fixed_bytes, self.storage.charged_bytes)
-        self.steps: StepStore = make_step_store(settings, self.storage.frames_per_segment, self.seed)
+        fixed_bytes = self.core.nbytes + _open_extras_bytes(settings, self.storage.frames_per_segment)
+        self.budget = Budget(settings.max_bytes, fixed_bytes, self.core.charged_bytes)
         # Counts and evicts damaged segments, or raises their errors.
         self.damage = DamagedSegments(on_damage, self.steps, self.storage)
         self._check_room_for(sampler)
@@ -139,7 +135,7 @@ class MemoryParts:
 
     def evict_to_fit(self) -> list[tuple[int, int, int]]:
         """Evict transitions until the memory is within its budget; return the frames evicted. Hold ``lock``."""
-        return self.budget.evict_to_fit(self.storage, self.steps)
+        return self.budget.evict_to_fit(self.core)
 
     def state(self) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what is saved besides steps and frames: values for JSON, and the sampler's arrays."""
@@ -214,9 +210,6 @@ class MemoryParts:
         frames = self.storage.frames_per_segment
         number, num_open = divmod(self.storage.next_position(track), frames)
         numbers = self.storage.sealed_segments(track)
-        for owner, first, before in self.steps.unreferenced_frames:
-            if owner == self.settings.tracks.env_of(track):
-                numbers = numbers[(numbers * frames < first) | ((numbers + 1) * frames > before)]
         return np.append(numbers, number) if num_open else numbers
 
     def _restack(self, env_ids: npt.NDArray[np.int32]) -> None:
@@ -238,8 +231,7 @@ class MemoryParts:
                 if newest - count + 1 < self.steps.unreadable_before[env_id]:
                     continue
                 raise
-            newest_frame, older = tuple(part[:, -1] for part in window), tuple(part[:, :-1] for part in window)
-            self.stacker.append(one, newest_frame, np.array([LEAD_INS], np.uint8), older)
+            self.core.restore_stack(int(env_id), window)
 
     def _check_room_for(self, sampler: Sampler | None) -> None:
         """Raise ``InvalidSettingsError`` if the table of the sampler's slots may take half of the budget."""

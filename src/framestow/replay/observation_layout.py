@@ -187,14 +187,18 @@ class ObservationLayout:
         return max(self.depths)
 
     @cached_property
-    def unstacked_arrays(self) -> tuple[tuple[npt.NDArray[Any], int, int, tuple[int, ...]], ...]:
-        """Of each array, for the native ``Unstacker``: an empty one, depth, bytes of a frame's pieces, its shape."""
+    def native_arrays(self) -> tuple[tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any], int, int], ...]:
+        """Of each array, for the native ``Planner``, what observations, frames and stored frames look like.
+
+        As empty arrays ``(0, *shape)``; then the number of frames, and the bytes of each that lie together.
+        """
         return tuple(
             (
                 np.empty((0, *array.observed_shape), array.frame.dtype),
+                np.empty((0, *frame.observed_shape), array.frame.dtype),
+                frame.frame.empty(0),
                 depth,
                 array.frame.nbytes if stacks is None else stacks.piece_bytes(array.frame),
-                frame.observed_shape,
             )
             for array, stacks, depth, frame in zip(
                 self.arrays, self.stacks, self.depths, self.frame_space.arrays, strict=True
@@ -211,6 +215,10 @@ class ObservationLayout:
     def flatten(self, observations: Any, name: str = "observation") -> tuple[Any, ...]:
         """Return the arrays of observations; raise ``InvalidStepError`` for missing or extra ones."""
         return self.spec.flatten(observations, name)
+
+    def flatten_given(self, frames: Any, name: str = "observation") -> tuple[Any, ...]:
+        """Return the arrays of what ``begin`` and ``append`` take; errors call whole observations ``name``."""
+        return self.frame_space.flatten(frames) if self.stores_as_given else self.spec.flatten(frames, name)
 
     def as_rows(self, observations: Sequence[Any], next_observations: Sequence[Any]) -> tuple[Arrays, Arrays, bool]:
         """Return arrays of both with the axis of environments, and whether it is new: they are of one environment.

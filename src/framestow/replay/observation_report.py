@@ -7,19 +7,12 @@ are about bytes, or about steps that a learner should not see. Regular steps do 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from framestow._core import BORDER, TERMINATED, TRUNCATED
 from framestow.errors import ObservationWarning
 from framestow.interface import plural
-from framestow.replay.added_steps import UnusualStep, equal_rows
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.observation_layout import Arrays
 from framestow.replay.sampling import BatchBuilder
 
 AXIS_NAMES = {0: "first", -1: "last"}
@@ -140,95 +133,63 @@ class ObservationWatch:
             self._num_in_one_array,
         )
 
-    def look_at(self, step: UnusualStep) -> None:
-        """Count a step that is about to be stored; warn with an ``ObservationWarning``."""
-        if any(step.are_one) and self._look_at_arrays(step):
-            return  # whatever else is unusual comes from it
-        self._look_at_ends(step)
-        self._count_whole(step)
-
-    def _look_at_arrays(self, step: UnusualStep) -> bool:
-        """Count the steps of running episodes whose observation changed with the next observation of the step before.
-
-        Return whether there are any. An array that both arguments share, and that stays as it is, is none that an
-        environment writes into.
-        """
-        assert step.observations is not None, "only add gives two arrays"
-        newest = self._parts.stacker.newest_frames(step.env_ids.astype(np.int64))
-        is_changed = np.zeros(len(step.env_ids), np.bool_)
-        for is_one, stacks, frames in zip(step.are_one, self._layout.split(step.observations), newest, strict=True):
-            if is_one:
-                is_changed |= ~equal_rows(stacks[:, -1], frames)
-        num_changed = int(np.count_nonzero(is_changed & self._parts.steps.is_open[step.env_ids]))
-        self._num_in_one_array += num_changed
-        if self._num_in_one_array >= FEWEST_IN_ONE_ARRAY:
-            self._warn(
-                "one array",
-                f"observation and next_observation are one array in {plural(self._num_in_one_array, 'step')}, which "
-                "the environment writes into: each next observation equals its observation; give copies, such as "
-                "observation = env.step(action)[0].copy()",
-            )
-        return num_changed > 0
-
-    def _look_at_ends(self, step: UnusualStep) -> None:
-        """Count the steps that follow the end of an episode."""
-        steps = self._parts.steps
-        rows = np.flatnonzero(step.begins & ~steps.is_open[step.env_ids])
-        if step.observations is None or not len(rows):
+    def look_at(
+        self,
+        num_whole: int,
+        num_in_one_array: int,
+        num_ends: int,
+        num_truncated: int,
+        num_wrong_last: int,
+        num_resets: int,
+    ) -> None:
+        """Count what ``Core.unusual`` found in a step that is about to be stored; warn of what is not rare."""
+        if num_in_one_array:  # whatever else is unusual comes from it
+            self._num_in_one_array += num_in_one_array
+            if self._num_in_one_array >= FEWEST_IN_ONE_ARRAY:
+                self._warn(
+                    "one array",
+                    f"observation and next_observation are one array in {plural(self._num_in_one_array, 'step')}, "
+                    "which the environment writes into: each next observation equals its observation; give copies, "
+                    "such as observation = env.step(action)[0].copy()",
+                )
             return
-        with self._parts.lock:
-            env_ids = step.env_ids[rows].astype(np.int64)
-            last = steps.find_steps(env_ids, steps.newest_positions[env_ids] - 1)
-            rows, env_ids, last = rows[last >= 0], env_ids[last >= 0], last[last >= 0]
-            flags = steps.flags_of(last)
-        truncated, was_border = flags & (TERMINATED | TRUNCATED) == TRUNCATED, flags & BORDER > 0
-        self._num_ends += len(rows)
-        self._num_truncated += int(truncated.sum())
-        before, after = ([part[rows] for part in parts] for parts in (step.observations, step.next_observations))
-        repeats = (flags & (TERMINATED | TRUNCATED) > 0) & self._are_current(before, env_ids)
-        if not repeats.any():
-            return
-        repeats &= ~_all_rows(map(equal_rows, before, after)) & ~_all_rows(map(_have_one_value, before))
-        resets = repeats & step.is_border[rows] & ~was_border
-        wrong_last = repeats & truncated & ~resets & (was_border | (self._layout.depth == 1))
-        self._num_resets += int(resets.sum())
-        self._num_wrong_last += int(wrong_last.sum())
-        if _are_most(self._num_wrong_last, self._num_truncated, FEWEST_ENDS):
+        self._num_ends += num_ends
+        self._num_truncated += num_truncated
+        self._num_wrong_last += num_wrong_last
+        self._num_resets += num_resets
+        if num_wrong_last and _are_most(self._num_wrong_last, self._num_truncated, FEWEST_ENDS):
             self._warn(
                 "wrong last",
                 f"the last next_observation of {self._num_wrong_last} of {self._num_truncated} truncated episodes is "
                 "the first observation of the next one: a learner bootstraps from it; give the true last one "
                 '(Gymnasium: infos["final_obs"]), and no step that resets the environment',
             )
-        if _are_most(self._num_resets, self._num_ends, FEWEST_ENDS):
+        if num_resets and _are_most(self._num_resets, self._num_ends, FEWEST_ENDS):
             self._warn(
                 "resets",
                 f"{self._num_resets} of {self._num_ends} episodes are followed by a step from their last observation "
                 "to the next episode: with AutoresetMode.NEXT_STEP, the step after an end only resets the environment; "
                 "leave it out",
             )
+        if num_new := self._count_whole(num_whole):
+            self._warn("stored whole", self._describe_whole(num_new))
+            self._num_whole = 0
 
-    def _are_current(self, observations: Arrays, env_ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Return which observations are the current ones of their environments."""
-        stacks, stacker = self._layout.split(observations), self._parts.stacker
-        are_current = _all_rows(map(equal_rows, [part[:, -1] for part in stacks], stacker.newest_frames(env_ids)))
-        if are_current.any():  # seldom, so that the stacks of all environments are copied for few steps
-            are_current &= _all_rows(map(equal_rows, stacks, [part[env_ids] for part in stacker.stacks()]))
-        return are_current
-
-    def _count_whole(self, step: UnusualStep) -> None:
-        """Count the observations that are stored whole."""
+    def _count_whole(self, num_whole: int) -> int:
+        """Count the observations that are stored whole; return among how many they are most, or 0."""
         newest_positions = self._parts.steps.newest_positions
         num_stored = int(newest_positions.sum()) + len(newest_positions)
         if self._counted_from < 0:
             self._counted_from = num_stored
         num_new = num_stored - self._counted_from
-        self._num_whole += sum(starts.num_whole for starts in (step.episodes, step.runs))
+        self._num_whole += num_whole
         if num_new < WINDOW * len(newest_positions):
-            return
+            return 0
+        self._counted_from = num_stored
         if 2 * self._num_whole >= num_new:
-            self._warn("stored whole", self._describe_whole(num_new))
-        self._num_whole, self._counted_from = 0, num_stored
+            return num_new
+        self._num_whole = 0
+        return 0
 
     def _describe_whole(self, num_new: int) -> str:
         of_space = (
@@ -249,17 +210,6 @@ class ObservationWatch:
         if kind not in self._warned:
             self._warned.add(kind)
             warnings.warn(message, ObservationWarning, stacklevel=7)  # where ``add`` is called
-
-
-def _have_one_value(rows: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    flat = rows.reshape(len(rows), -1)
-    have_one: npt.NDArray[np.bool_] = (flat == flat[:, :1]).all(axis=1)
-    return have_one
-
-
-def _all_rows(masks: Iterable[npt.NDArray[np.bool_]]) -> npt.NDArray[np.bool_]:
-    every: npt.NDArray[np.bool_] = np.logical_and.reduce(list(masks))
-    return every
 
 
 def _are_most(count: int, whole: int, fewest: int) -> bool:

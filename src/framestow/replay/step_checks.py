@@ -1,42 +1,41 @@
-"""Check the steps that a caller passes to ``begin`` and ``append``, before anything is stored.
+"""Check and convert the steps that a caller passes to ``begin`` and ``append``, before anything is stored.
 
-A rule stands in two places. Native code (``_core/bindings/step_arguments.cpp``) checks the usual forms of an argument,
-and refuses whatever breaks a rule. Then the functions here convert the other forms, or raise the error that names the
-rule. A rule that only stands here is not checked for the usual forms (``tests/replay/test_forms_of_a_step.py``).
+A rule stands in two places. The native ``Planner`` takes the usual forms of an argument, and refuses whatever breaks a
+rule (``_core/bindings/step_arguments.cpp``). Then the functions here convert the other forms, or raise the error that
+names the rule. A rule that only stands here is not checked for the usual forms
+(``tests/replay/test_forms_of_a_step.py``).
 
 =====================  ==================================================  ===========================
 argument               native                                              here
 =====================  ==================================================  ===========================
-env_ids                ``read_env_ids``, ``may_append``                    ``check_env_ids``
+env_ids                ``read_env_ids``, ``are_known``                     ``check_env_ids``
 open episodes          ``may_append``                                      ``check_episodes_are_open``
 actions                ``read_counted_actions``, ``read_array_actions``    ``ActionSpec.check_actions``
 rewards                ``read_rewards``                                    ``check_rewards``
 terminated, truncated  ``read_flags``                                      ``check_flags``
-frames                 ``fit_frames``                                      ``check_arrays``
+frames                 ``Planner::borrow``                                 ``check_arrays``
 extras                 ``read_columns``                                    ``ExtrasSpec.check_extras``
 =====================  ==================================================  ===========================
+
+``append`` and ``add`` pass the fields of a step in the order of ``Step``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED
+from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED, Planner
 from framestow.checks import as_array
 from framestow.errors import InvalidStepError
 from framestow.frames.frame_spec import ArraySpec
 from framestow.frames.observation_spec import FRAMES, Frames, ObservationSpec, as_native
 from framestow.interface import clause
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.ring_steps import RingSteps
-from framestow.replay.steps.step_store import StepStore
-from framestow.storage.frame_storage import FrameStorage
 
 EnvIds = npt.NDArray[np.int32]
 LARGEST_REWARD = np.finfo(np.float32).max
@@ -52,42 +51,43 @@ class Step(NamedTuple):
     terminated: Any
     truncated: Any
     frames: Any
-    """One array for each of the space, of the frames or the whole next observations."""
+    """A tuple with an array for each of the space, of the frames or the whole next observations."""
     extras: Any = None
 
 
-Fields: TypeAlias = tuple[Any, Any, Any, Any, Any, Any, Any]
-step_of: Callable[[Fields], Step] = partial(tuple.__new__, Step)
-"""Return the step of these fields, in its order: 0.2 µs quicker than ``Step(...)``, where an append takes 2.6."""
+def check_begin(
+    settings: MemorySettings, planner: Planner, frames: Any, env_ids: Any, are_whole: bool = False
+) -> tuple[Sequence[Any], EnvIds, bool]:
+    """Return the arguments of ``Planner.plan_begin`` in the form that it takes; raise ``InvalidStepError``."""
+    checked = check_env_ids(env_ids, planner.num_envs)
+    return _check_parts(settings, frames, len(checked), are_whole, "observation"), checked, are_whole
 
 
-def stage_step(
-    stored_steps: StepStore, settings: MemorySettings, step: Step, borders: npt.NDArray[np.bool_] | None = None
-) -> Frames:
-    """Check ``step`` and stage it in ``stored_steps``; return its frames in the form that storages take.
+def check_append(
+    settings: MemorySettings,
+    planner: Planner,
+    env_ids: Any,
+    actions: Any,
+    rewards: Any,
+    terminated: Any,
+    truncated: Any,
+    frames: Any,
+    extras: Any,
+    are_whole: bool = False,
+) -> tuple[Any, ...]:
+    """Return the arguments of ``Planner.plan_append`` in the form that it takes; raise ``InvalidStepError``."""
+    checked = check_env_ids(env_ids, planner.num_envs)
+    check_episodes_are_open(planner.open_episodes, checked)
+    step = check_values(settings, Step(checked, actions, rewards, terminated, truncated, frames, extras))
+    parts = _check_parts(settings, frames, len(checked), are_whole, "next_observation")
+    return *step._replace(frames=parts), are_whole
 
-    The native step store checks and stages the usual forms directly. Other forms are converted here; a step that breaks
-    a rule raises ``InvalidStepError``. ``borders``: which next observations begin a run; ``None``: none does.
-    """
-    env_ids, actions, rewards, terminated, truncated, frames, extras = step
-    if not stored_steps.stage(env_ids, actions, rewards, terminated, truncated, frames, extras, borders):
-        step = check_step(settings, step, stored_steps.all_env_ids, stored_steps.is_open)
-        frames = step.frames
-        borders = None if borders is None else check_flags("borders", borders, len(step.env_ids))
-        if not stored_steps.stage(*step, borders):
-            raise AssertionError(f"the step store refuses a step that passed every check: {step[:5]}")
-    return frames  # type: ignore[no-any-return]
 
-
-def check_step(settings: MemorySettings, step: Step, all_env_ids: EnvIds, is_open: npt.NDArray[np.bool_]) -> Step:
-    """Return ``step`` as arrays in stored form; raise ``InvalidStepError`` if it breaks a rule of ``append``.
-
-    ``is_open``: which environments have an open episode.
-    """
-    env_ids = check_env_ids(step.env_ids, all_env_ids)
-    check_episodes_are_open(is_open, env_ids)
-    step = check_values(settings, step._replace(env_ids=env_ids))
-    return step._replace(frames=check_arrays(step.frames, len(env_ids), settings.frame))
+def _check_parts(settings: MemorySettings, parts: Any, num_envs: int, are_whole: bool, name: str) -> Sequence[Any]:
+    """Return the arrays of frames or of whole observations; ``name``: of the latter, for messages."""
+    if settings.layout.stores_as_given and not are_whole:
+        return check_arrays(parts, num_envs, settings.frame)
+    return tuple(settings.layout.check(parts, num_envs, name))
 
 
 def check_values(settings: MemorySettings, step: Step) -> Step:
@@ -104,21 +104,21 @@ def check_values(settings: MemorySettings, step: Step) -> Step:
     )
 
 
-def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, all_env_ids: EnvIds) -> EnvIds:
+def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, num_envs: int) -> EnvIds:
     """Return environment numbers as ``int32``; ``None`` means all. Raise if one is unknown or repeated."""
     if env_ids is None:
-        return all_env_ids
+        return np.arange(num_envs, dtype=np.int32)
     array = as_array("env_ids", env_ids, InvalidStepError)
     if array.size == 0:
-        return all_env_ids[:0]
+        return np.empty(0, np.int32)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise InvalidStepError(
             f"env_ids is {env_ids!r}: it must be a list of environment numbers; give integers such as [0, 2], "
             "or np.flatnonzero(mask)"
         )
-    if array.min() < 0 or array.max() >= len(all_env_ids):
+    if array.min() < 0 or array.max() >= num_envs:
         raise InvalidStepError(
-            f"env_ids is {array.tolist()}: this memory has environments 0 to {len(all_env_ids) - 1}; "
+            f"env_ids is {array.tolist()}: this memory has environments 0 to {num_envs - 1}; "
             "give numbers in that range, or build the memory with a larger num_envs"
         )
     if len(array) > 1 and len(np.unique(array)) != len(array):
@@ -267,18 +267,3 @@ class SegmentSteps:
             of_step = None if self.extras is None else {name: values[one] for name, values in self.extras.items()}
             yield Step(None, self.actions[one], self.rewards[one], terminated, truncated, None, of_step)
             row += 1
-
-
-def stage_segment(
-    stored_steps: RingSteps,
-    settings: MemorySettings,
-    storage: FrameStorage,
-    env_id: int,
-    segment: bytes,
-    steps: SegmentSteps,
-) -> None:
-    """Check a packed segment of an environment's next frames with its steps, and stage both in ``stored_steps``."""
-    checked = steps.check_arrays(settings, bool(stored_steps.is_open[env_id]))
-    fields = checked.actions, checked.rewards, checked.extras
-    if not stored_steps.stage_segment(storage, env_id, segment, checked.bits, *fields):
-        raise AssertionError(f"the step store refuses steps that passed every check: {fields}")

@@ -212,6 +212,7 @@ class BatchLoader(Loader[TensorBatch]):
     >>> memory = ReplayMemory(100, FrameSpec((2, 2)), 4, stack=3, seed=0)
     >>> memory.begin(np.zeros((1, 2, 2), np.uint8))
     >>> memory.append([3], [0.5], [False], [True], np.ones((1, 2, 2), np.uint8))
+    array([0])
     >>> with BatchLoader(memory, batch_size=32) as loader:
     ...     batch = next(loader)
     >>> batch.observation.shape, batch.reward[0]

@@ -6,31 +6,25 @@ import numpy as np
 
 from framestow.replay.eviction import RandomRetention, segment_frames
 from framestow.replay.steps.block_steps import BlockSteps
-from framestow.replay.steps.step_store import StepSettings
+from framestow.replay.steps.step_store import StepSettings, restore_env_arrays
 from oracles.chi_square import chi_square, chi_square_bound
 from oracles.kolmogorov_smirnov import kolmogorov_smirnov, kolmogorov_smirnov_bound
-from oracles.listed_steps import ACTION, FRAME, SPEC, PlayedSteps, evicted
+from oracles.listed_steps import ACTION, PlayedSteps, append
 
 
 def blocks(capacity: int, num_envs: int, stack: int, frames: int, seed: int = 0) -> BlockSteps:
-    return BlockSteps(StepSettings(capacity, num_envs, stack, SPEC, ACTION, 0.9, frames), RandomRetention(seed))
+    return BlockSteps(StepSettings(capacity, num_envs, stack, ACTION, 0.9, frames), RandomRetention(seed))
 
 
 def evictions(step_store: BlockSteps, num_steps: int, env_ids: list[list[int]]) -> list[tuple[int, int]]:
     """Play one endless episode per environment; return (environment, segment) of all evictions, in order."""
     step_store.begin(np.arange(step_store.num_envs))
-    frames = np.zeros((step_store.num_envs, *FRAME.shape), FRAME.dtype)
     evicted_segments = []
     for number in range(num_steps):
         those = env_ids[number % len(env_ids)]
         count = len(those)
-        zeros = [0] * count
-        assert step_store.stage(those, zeros, [0.0] * count, [False] * count, [False] * count, frames[:count])
-        evicted_segments += [
-            (env_id, first // step_store.segment_frames)
-            for env_id, first, _ in evicted(step_store, step_store.evict_for_staged)
-        ]
-        step_store.append_staged()
+        frames = append(step_store, those, [0] * count, [0.0] * count, [False] * count)
+        evicted_segments += [(env_id, first // step_store.segment_frames) for env_id, first, _ in frames]
     return evicted_segments
 
 
@@ -62,7 +56,7 @@ def test_frames_of_the_newest_observation_are_never_evicted():
     evictions(step_store, 34, [[0]])  # newest frame 34, so its observation has frames 31 to 34
 
     assert 1 == step_store.num_sealed  # frames 16 to 31 are still referenced
-    assert [(0, 0, 16)] == evicted(step_store, step_store.evict_next)
+    assert [(0, 0, 16)] == step_store.evict_next()
     assert [] == step_store.evict_next()
 
 
@@ -82,12 +76,12 @@ def test_indices_are_unique_and_ascend_within_an_environment():
 
 def test_positions_continue_past_32_bits():
     step_store = blocks(1000, 2, 3, 16)
-    step_store.newest_positions += 2**32 - 40
+    start = step_store.newest_positions + 2**32 - 40
+    restore_env_arrays(step_store, {"steps.newest_positions": start})
     step_store.begin(np.arange(2))
-    zeros, frames = np.zeros(2, np.int64), np.zeros((2, *FRAME.shape), FRAME.dtype)
+    zeros = np.zeros(2, np.int64)
     for _ in range(60):
-        assert step_store.stage(None, zeros, zeros, np.zeros(2, bool), np.zeros(2, bool), frames)
-        step_store.append_staged()
+        append(step_store, [0, 1], zeros, zeros, np.zeros(2, bool))
 
     (env_ids, last_positions, _), _ = step_store.resolve_steps(step_store.sampleable_indices())
 

@@ -13,7 +13,7 @@ from framestow.replay.eviction import RandomRetention
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import EPISODE_KEYS, StepSettings
-from oracles.listed_steps import ACTION, DISCOUNT, FRAME, SPEC, PlayedSteps
+from oracles.listed_steps import ACTION, DISCOUNT, PlayedSteps, append
 
 MAKERS = {"fifo": RingSteps, "random": lambda steps: BlockSteps(steps, RandomRetention(0))}
 STEP_STORES = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
@@ -21,7 +21,7 @@ STEP_STORES = pytest.mark.parametrize("make", MAKERS.values(), ids=MAKERS)
 
 def steps_of(num_envs: int, stack: int, n_step: int = 1, extra: int = 0) -> StepSettings:
     capacity = 24 * (num_envs + 6) + num_envs * stack + extra
-    return StepSettings(capacity, num_envs, stack, SPEC, ACTION, DISCOUNT, 24, n_step=n_step)
+    return StepSettings(capacity, num_envs, stack, ACTION, DISCOUNT, 24, n_step=n_step)
 
 
 def play(step_store, borders: list[bool], ends: list[bool] | None = None) -> None:
@@ -29,9 +29,7 @@ def play(step_store, borders: list[bool], ends: list[bool] | None = None) -> Non
     for is_border, has_ended in zip(borders, ends or [False] * len(borders), strict=True):
         if not step_store.is_open[0]:
             step_store.begin(np.array([0]))
-        frame = np.zeros((1, *FRAME.shape), FRAME.dtype)
-        assert step_store.stage([0], [0], [1.0], [has_ended], [False], frame, borders=[is_border])
-        step_store.append_staged()
+        append(step_store, [0], [0], [1.0], [has_ended], [is_border])
 
 
 def windows(step_store, **arguments) -> list[tuple[int, int]]:
@@ -139,14 +137,12 @@ def test_episodes_are_told_from_runs_by_the_steps_alone(make, stack):
 
 @STEP_STORES
 @pytest.mark.parametrize("borders", [[0], [None], [True, False], np.array([1.0]), True])
-def test_borders_that_are_not_one_boolean_for_each_step_are_not_staged(make, borders):
+def test_borders_that_are_not_one_boolean_for_each_step_are_not_stored(make, borders):
     step_store = make(steps_of(1, stack=2))
     step_store.begin(np.array([0]))
-    frame = np.zeros((1, *FRAME.shape), FRAME.dtype)
 
-    assert not step_store.stage([0], [0], [1.0], [False], [False], frame, borders=borders)
+    assert step_store.append([0], [0], [1.0], [False], [False], borders) is None
 
-    step_store.append_staged()
     assert 0 == len(step_store)
 
 

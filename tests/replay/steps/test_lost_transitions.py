@@ -9,13 +9,13 @@ from framestow.replay.eviction import RandomRetention
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import StepSettings
-from oracles.listed_steps import ACTION, DISCOUNT, SPEC, PlayedSteps
+from oracles.listed_steps import ACTION, DISCOUNT, PlayedSteps
 
 STACK, NUM_ENVS, SEGMENT_FRAMES = 4, 3, 16
 
 
 def steps(capacity: int, n_step: int) -> StepSettings:
-    return StepSettings(capacity, NUM_ENVS, STACK, SPEC, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
+    return StepSettings(capacity, NUM_ENVS, STACK, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
 
 
 def ring(capacity: int, n_step: int = 1) -> RingSteps:

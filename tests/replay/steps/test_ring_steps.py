@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 
 from framestow.errors import DamagedDataError
-from framestow.frames.frame_spec import FrameSpec
-from framestow.frames.observation_spec import observation_spec
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.steps.ring_steps import RingSteps
-from framestow.replay.steps.step_store import StepSettings
-from oracles.listed_steps import evicted
-
-FRAME = FrameSpec((1, 1))
-SPEC = observation_spec(FRAME)
+from framestow.replay.steps.step_store import StepSettings, restore_env_arrays
+from oracles.listed_steps import append
 
 
 def begun(capacity: int, num_envs: int, stack: int, segment_frames: int = 1) -> RingSteps:
-    step_store = RingSteps(
-        StepSettings(capacity, num_envs, stack, SPEC, ActionSpec.from_space(2), 0.99, segment_frames)
-    )
+    step_store = RingSteps(StepSettings(capacity, num_envs, stack, ActionSpec.from_space(2), 0.99, segment_frames))
     step_store.begin(np.arange(num_envs))
     return step_store
 
@@ -29,10 +22,7 @@ def step(step_store: RingSteps, has_ended: np.ndarray | bool = False) -> list[tu
     """Append one step of each environment; return the frames that it made unreferenced."""
     count = step_store.num_envs
     zeros, ended = np.zeros(count, np.int64), np.broadcast_to(has_ended, count).copy()
-    assert step_store.stage(None, zeros, zeros, ended, ended, np.zeros((count, *FRAME.shape), FRAME.dtype))
-    frames = evicted(step_store, step_store.evict_for_staged)
-    step_store.append_staged()
-    return frames
+    return append(step_store, list(range(count)), zeros, zeros, ended)
 
 
 def no_blocks(key: tuple[int, int]) -> None:
@@ -52,9 +42,9 @@ def test_a_window_has_the_history_of_its_episode_and_the_next_frame():
 
 def test_positions_continue_across_episodes_and_past_32_bits():
     step_store = begun(10, 2, stack=2)
-    step_store.newest_positions += 2**32 - 3
-    step_store.episode_starts += 2**32 - 3
-    step_store.run_starts += 2**32 - 3
+    fields = "newest_positions", "episode_starts", "run_starts"
+    moved = {f"steps.{name}": getattr(step_store, name) + 2**32 - 3 for name in fields}
+    restore_env_arrays(step_store, moved)
     step_store.restore_starts(np.array([1, 1]), step_store.episode_starts.copy())
     for _ in range(6):
         step(step_store)
@@ -93,7 +83,7 @@ def test_check_names_the_broken_rule():
     step_store = begun(5, 1, stack=2)
     for _ in range(3):
         step(step_store)
-    step_store.newest_positions[0] -= 1
+    restore_env_arrays(step_store, {"steps.newest_positions": step_store.newest_positions - 1})
 
     with pytest.raises(AssertionError, match="references a frame that was never stored"):
         step_store.check()
@@ -122,7 +112,7 @@ def test_each_eviction_frees_a_segment_while_one_is_sealed():
     for _ in range(30):
         step(step_store)
 
-    frames = [evicted(step_store, step_store.evict_next) for _ in range(5)]
+    frames = [step_store.evict_next() for _ in range(5)]
 
     # Frames 0 to 30: segments 0 to 2 are sealed. Transition 10 is the first that references no frame below 8.
     assert [[(0, 0, 8)], [(0, 0, 16)], [(0, 0, 24)], [], []] == frames
@@ -134,7 +124,7 @@ def test_frames_evicted_by_the_budget_are_not_reported_again_when_the_ring_is_fu
     step_store = begun(20, 1, stack=1, segment_frames=4)
     for _ in range(20):
         step(step_store)
-    evicted(step_store, step_store.evict_next)
+    step_store.evict_next()
 
     named = [triple for _ in range(8) for triple in step(step_store)]
 
@@ -146,7 +136,7 @@ def test_a_cut_off_episode_accepts_no_steps_until_the_next_begin():
     step(step_store)
     step_store.close_episodes()
 
-    assert not step_store.stage(None, [0, 0], [0.0, 0.0], [False] * 2, [False] * 2, np.zeros((2, 1, 1), np.uint8))
+    assert step_store.append([0, 1], [0, 0], [0.0, 0.0], [False] * 2, [False] * 2) is None
     assert [0, 1] == step_store.sampleable_indices().tolist()
     step_store.begin(np.arange(2))
     assert [] == step(step_store)

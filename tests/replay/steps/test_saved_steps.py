@@ -12,13 +12,13 @@ from framestow.replay.eviction import RandomRetention
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import STEPS_PER_BLOCK, RingSteps
 from framestow.replay.steps.step_store import StepSettings
-from oracles.listed_steps import ACTION, DISCOUNT, SPEC, PlayedSteps
+from oracles.listed_steps import ACTION, DISCOUNT, PlayedSteps
 
 STACK, NUM_ENVS, SEGMENT_FRAMES, CAPACITY = 4, 3, 16, 3500
 
 
 def steps(n_step: int) -> StepSettings:
-    return StepSettings(CAPACITY, NUM_ENVS, STACK, SPEC, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
+    return StepSettings(CAPACITY, NUM_ENVS, STACK, ACTION, DISCOUNT, SEGMENT_FRAMES, n_step=n_step)
 
 
 def ring(n_step: int = 1) -> RingSteps:

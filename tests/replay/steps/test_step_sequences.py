@@ -12,7 +12,7 @@ from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
 from framestow.replay.steps.step_store import EPISODE_KEYS, StepSettings
 from oracles.listed_step_sequences import ListedStepSequences
-from oracles.listed_steps import ACTION, SPEC, PlayedSteps
+from oracles.listed_steps import ACTION, PlayedSteps
 
 MAKERS = {
     "fifo": lambda steps, seed: RingSteps(steps),
@@ -21,7 +21,7 @@ MAKERS = {
 
 
 def steps_for(num_envs: int, stack: int, extra: int = 0) -> StepSettings:
-    return StepSettings(16 * (num_envs + 6) + num_envs * stack + extra, num_envs, stack, SPEC, ACTION, 0.9, 16)
+    return StepSettings(16 * (num_envs + 6) + num_envs * stack + extra, num_envs, stack, ACTION, 0.9, 16)
 
 
 def play_sequence(retention: str, steps: StepSettings, seed: int, end_chance: float, num_steps: int) -> PlayedSteps:
@@ -124,4 +124,3 @@ def test_the_number_of_known_episodes_does_not_grow_with_evicted_ones(retention)
     counts, _ = played.step_store.starts()
 
     assert played.step_store.capacity > counts.sum()
-    assert 8 * 1500 > played.step_store.starts_nbytes

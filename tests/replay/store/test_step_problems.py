@@ -17,7 +17,7 @@ STACK, NUM_ENVS, NUM_STEPS = 3, 2, 6
 
 def test_a_problem_of_steps_names_its_environment_and_frame():
     frame, action = observation_spec(FrameSpec((1, 1))), ActionSpec.from_space(2)
-    settings = StepSettings(100, NUM_ENVS, STACK, frame, action)
+    settings = StepSettings(100, NUM_ENVS, STACK, action)
     memory = MemorySettings(
         capacity=100, frame=frame, action=action, stack=STACK, num_envs=NUM_ENVS, discount=0.9, storage="packed"
     )
@@ -25,11 +25,10 @@ def test_a_problem_of_steps_names_its_environment_and_frame():
     steps.begin(np.arange(NUM_ENVS))
     numbers, never = np.zeros(NUM_ENVS, np.int64), np.zeros(NUM_ENVS, np.bool_)
     for _ in range(NUM_STEPS):
-        assert steps.stage(None, numbers, numbers, never, never, np.zeros((NUM_ENVS, 1, 1), np.uint8))
-        steps.append_staged()
+        assert steps.append(np.arange(NUM_ENVS), numbers, numbers, never, never) is not None
     arrays = steps.state()
     of_second = np.flatnonzero(arrays["steps.env_id"] == 1)
-    arrays["steps.position"][of_second[4]] = 3
+    arrays["steps.position"] = np.where(np.arange(NUM_ENVS * NUM_STEPS) == of_second[4], 3, arrays["steps.position"])
     damaged.restore(arrays, lambda key: None)
 
     assert [] == list(find_step_problems(steps, memory))

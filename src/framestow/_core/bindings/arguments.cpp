@@ -26,13 +26,23 @@ nb::object new_array(nb::handle shape, nb::handle dtype, void*& bytes) {
     return array;
 }
 
-const NumpyDtypes& numpy_dtypes() {
-    return kept<NumpyDtypes>([] {
-        const nb::object dtype = nb::module_::import_("numpy").attr("dtype");
-        return NumpyDtypes{dtype("bool"),  dtype("uint8"),   dtype("int32"),
-                           dtype("int64"), dtype("float32"), dtype("float64")};
-    });
-}
+#define FRAMESTOW_DTYPE(Scalar, name)                                                              \
+    const nb::object& Numpy<Scalar>::dtype() {                                                     \
+        return kept<nb::object>([] { return nb::module_::import_("numpy").attr("dtype")(name); }); \
+    }
+FRAMESTOW_DTYPE(bool, "bool")
+FRAMESTOW_DTYPE(std::uint8_t, "uint8")
+FRAMESTOW_DTYPE(std::int32_t, "int32")
+FRAMESTOW_DTYPE(std::int64_t, "int64")
+FRAMESTOW_DTYPE(float, "float32")
+FRAMESTOW_DTYPE(double, "float64")
+#undef FRAMESTOW_DTYPE
+
+namespace {
+
+struct NamedTuples {
+    nb::object windows, step_fields, new_tuple;
+};
 
 const NamedTuples& named_tuples() {
     return kept<NamedTuples>([] {
@@ -42,8 +52,14 @@ const NamedTuples& named_tuples() {
     });
 }
 
-nb::object new_named(const nb::object& named_tuple, const nb::tuple& values) {
-    return named_tuples().new_tuple(named_tuple, values);
+}  // namespace
+
+WindowsTuple new_windows(const nb::tuple& values) {
+    return nb::steal<WindowsTuple>(named_tuples().new_tuple(named_tuples().windows, values).release());
+}
+
+StepFieldsTuple new_step_fields(const nb::tuple& values) {
+    return nb::steal<StepFieldsTuple>(named_tuples().new_tuple(named_tuples().step_fields, values).release());
 }
 
 void refuse(const char* name, const std::string& fault) {

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "../frame_stacks.hpp"
 #include "../frame_store.hpp"
 #include "../worker_pool.hpp"
 #include "arguments.hpp"
@@ -181,6 +180,32 @@ inline std::size_t charged_bytes(const ArrayStores& self) {
     return self.sum([](const FrameStore& store) { return store.charged_bytes(); });
 }
 
+// Gives the GIL away only to wait for readers, which takes microseconds.
+inline void append_frames(FrameStore& store, const std::int32_t* env_ids, const std::uint8_t* frames, std::size_t count,
+                          const RunStart* starts) {
+    const std::size_t num_done = store.append_without_waiting(env_ids, frames, count, starts);
+    if (num_done < count) {
+        const ReleaseGil released;
+        store.append(env_ids + num_done, frames + num_done * store.format().frame_bytes(), count - num_done,
+                     starts == nullptr ? nullptr : starts + num_done);
+    }
+}
+
+// Evicts in all arrays, and gives the GIL away in the same way. Returns the number of frames.
+inline std::int64_t evict_frames(const ArrayStores& stores, std::int64_t env_id, std::int64_t before,
+                                 std::int64_t first) {
+    std::int64_t num_evicted = 0;
+    for (std::size_t array = 0; array < stores.size(); ++array) {
+        if (const std::optional<std::int64_t> done = stores[array].evict_without_waiting(env_id, before, first)) {
+            num_evicted = *done;
+        } else {
+            const ReleaseGil released;
+            num_evicted = stores[array].evict(env_id, before, first);
+        }
+    }
+    return num_evicted;
+}
+
 // The frames of one step, one for each of `env_ids` in every array, checked before anything changes. `paddings` and
 // `lead_ins` are none, or as RunStarts reads them: one padding a frame for all arrays, and the lead-ins of each array.
 class StepFrames {
@@ -201,17 +226,9 @@ public:
     // One for each frame, or null without paddings.
     const RunStart* run_starts(std::size_t array) const { return run_starts_ ? run_starts_[array].starts() : nullptr; }
 
-    // Appends to all arrays. Gives the GIL away only to wait for readers, which takes microseconds.
     void append() const {
         for (std::size_t array = 0; array < stores_.size(); ++array) {
-            FrameStore& store = stores_[array];
-            const RunStart* const starts = run_starts(array);
-            const std::size_t num_done = store.append_without_waiting(env_ids_, of_array(array), count_, starts);
-            if (num_done < count_) {
-                const ReleaseGil released;
-                store.append(env_ids_ + num_done, of_array(array) + num_done * store.format().frame_bytes(),
-                             count_ - num_done, starts == nullptr ? nullptr : starts + num_done);
-            }
+            append_frames(stores_[array], env_ids_, of_array(array), count_, run_starts(array));
         }
     }
 
@@ -236,24 +253,6 @@ private:
     std::unique_ptr<RunStarts[]> run_starts_;  // none without paddings
     const std::int32_t* env_ids_;              // count_ of them, owned by the caller
     std::size_t count_;
-};
-
-// FrameStacks over arrays that Python makes, borrowed while it lives.
-class BoundFrameStacks {
-public:
-    BoundFrameStacks(nb::handle recent, nb::handle ages, const char* padding);
-
-    void begin(nb::handle env_ids, nb::handle frames);
-    void append(nb::handle env_ids, nb::handle frames, nb::handle paddings, nb::handle lead_ins);
-    void write(nb::handle out) const;
-    const FrameStacks& stacks() const { return stacks_; }
-
-private:
-    void check(nb::handle env_ids, nb::handle frames, BorrowedArray& rows);
-
-    BorrowedArray recent_, ages_;  // of FrameStacker; they keep what stacks_ points to alive
-    FrameStacks stacks_{};
-    std::vector<std::int32_t> env_ids_;  // of the current call
 };
 
 }  // namespace framestow

@@ -25,19 +25,6 @@ std::size_t py_append(ArrayStores& self, nb::handle env_ids_argument, nb::handle
     return charged_bytes(self);
 }
 
-std::int64_t py_evict(ArrayStores& self, std::int64_t env_id, std::int64_t before, std::int64_t first) {
-    std::int64_t num_evicted = 0;
-    for (std::size_t array = 0; array < self.size(); ++array) {
-        if (const std::optional<std::int64_t> done = self[array].evict_without_waiting(env_id, before, first)) {
-            num_evicted = *done;
-        } else {
-            const ReleaseGil released;
-            num_evicted = self[array].evict(env_id, before, first);
-        }
-    }
-    return num_evicted;
-}
-
 constexpr std::size_t kMostFrames = std::numeric_limits<std::int32_t>::max();  // of a window
 
 // The columns of window requests, with as many entries each.
@@ -163,17 +150,13 @@ nb::bytes py_segment(ArrayStores& self, std::int64_t track, std::int64_t number)
     return to_bytes(segment);
 }
 
-nb::object py_sealed_segments(const ArrayStores& self, std::int64_t track) {
+Indices py_sealed_segments(const ArrayStores& self, std::int64_t track) {
     const ArrayStores::Track at = self.at(track);
-    const std::vector<std::int64_t> numbers = at.store.sealed_numbers(at.env_id);
-    std::int64_t* values = nullptr;
-    nb::object array = new_array(nb::int_(numbers.size()), numpy_dtypes().int64, values);
-    std::copy(numbers.begin(), numbers.end(), values);
-    return array;
+    return to_array(at.store.sealed_numbers(at.env_id));
 }
 
 // Bytes of one array: sealed segments, open segments and scratch, index, files.
-nb::tuple py_nbytes_of(const ArrayStores& self, std::size_t array) {
+TupleOf<std::size_t, std::size_t, std::size_t, std::size_t> py_nbytes_of(const ArrayStores& self, std::size_t array) {
     const FrameStore::Bytes bytes = self[array].nbytes();
     return nb::make_tuple(bytes.sealed, bytes.open, bytes.index, bytes.in_files);
 }
@@ -215,7 +198,7 @@ void bind_frame_store(nb::module_& module) {
             nb::arg("padding") = "first_frame", nb::arg("threads").none() = nb::none())
         .def(
             "take_snapshot", [](const ArrayStores& self) { return new ArraySnapshots(self); }, nb::keep_alive<0, 1>())
-        .def("evict", &py_evict, nb::arg("env_id"), nb::arg("before"), nb::arg("first") = 0)
+        .def("evict", &evict_frames, nb::arg("env_id"), nb::arg("before"), nb::arg("first") = 0)
         .def(
             "first_position",
             [](const ArrayStores& self, std::int64_t track) {
@@ -251,7 +234,7 @@ void bind_frame_store(nb::module_& module) {
             nb::arg("step_bytes"))
         .def(
             "num_frames_of",
-            [](const ArrayStores& self, std::size_t array) {
+            [](const ArrayStores& self, std::size_t array) -> TupleOf<std::int64_t, std::int64_t> {
                 return nb::make_tuple(self[array].num_frames(), self[array].num_exact());
             },
             nb::arg("array"))

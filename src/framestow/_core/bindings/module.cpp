@@ -69,7 +69,7 @@ constexpr int kAbiVersion = 19;  // incremented with every change of the Python 
 }  // namespace
 
 NB_MODULE(_native, module) {
-    module.doc() = "Packs frames, reads windows of them, stores steps, shrinks screens; typed in _native.pyi.";
+    module.doc() = "Packs frames, reads windows of them, stores steps, shrinks screens.";
     module.attr("ABI_VERSION") = kAbiVersion;
     module.attr("TERMINATED") = framestow::kTerminated;
     module.attr("TRUNCATED") = framestow::kTruncated;
@@ -82,12 +82,11 @@ NB_MODULE(_native, module) {
     framestow::bind_errors();
     framestow::bind_segments(module);
     framestow::bind_frame_store(module);
-    framestow::bind_frame_stacks(module);
-    framestow::bind_step_ring(module);
-    framestow::bind_step_blocks(module);
+    framestow::bind_steps(module);
+    framestow::bind_core(module);
     framestow::bind_draws(module);
     framestow::bind_priorities(module);
     framestow::bind_palette_screen(module);
     framestow::bind_pixel_floats(module);
-    framestow::bind_unstacking(module);
+    framestow::bind_join_frames(module);
 }

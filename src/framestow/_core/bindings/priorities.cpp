@@ -8,13 +8,12 @@
 #include "../priorities.hpp"
 #include "arguments.hpp"
 #include "parts.hpp"
-#include "staged_steps.hpp"
 #include "step_arguments.hpp"
 
 namespace framestow {
 namespace {
 
-nb::tuple py_draw_uniformly(nb::handle random_argument, std::int64_t start, std::int64_t stop) {
+TupleOf<Indices, ArrayOf<float>> py_draw_uniformly(nb::handle random_argument, std::int64_t start, std::int64_t stop) {
     BorrowedArray random;
     if (!random.borrow(random_argument) || random.view().ndim != 1 || std::string(random.view().format) != "d") {
         refuse("random", "has the wrong form: it must be float64 in C order with one axis");
@@ -24,11 +23,10 @@ nb::tuple py_draw_uniformly(nb::handle random_argument, std::int64_t start, std:
                                      ": they must hold at least one index, from 0 on");
     }
     const auto* values = random.values<const double>();
-    const nb::object count = nb::int_(random.num_rows());
     std::int64_t* indices = nullptr;
     float* weights = nullptr;
-    nb::object index_array = new_array(count, numpy_dtypes().int64, indices);
-    nb::object weight_array = new_array(count, numpy_dtypes().float32, weights);
+    Indices index_array = new_array(random.num_rows(), indices);
+    ArrayOf<float> weight_array = new_array(random.num_rows(), weights);
     // A double below 1 times a span of up to 2**53 stays below the span, however it is rounded.
     const auto span = static_cast<double>(stop - start);
     for (std::size_t row = 0; row < random.num_rows(); ++row) {
@@ -110,7 +108,7 @@ public:
                    : core_.update(slots.values(), priorities.values<const double>(), slots.size());
     }
 
-    nb::tuple draw(nb::handle random_argument, double beta) {
+    TupleOf<Indices, ArrayOf<float>> draw(nb::handle random_argument, double beta) {
         BorrowedArray random;
         if (!random.borrow(random_argument) || random.view().ndim != 1 || !has_format(random, "d")) {
             refuse("random", "has the wrong form: it must be float64 in C order with one axis");
@@ -123,19 +121,18 @@ public:
         if (!(core_.tree().total() > 0.0)) {
             refuse("priorities", "are all zero: one must be above 0 to be drawn");
         }
-        const nb::object rows = nb::int_(count);
         std::int64_t* slots = nullptr;
         float* corrections = nullptr;
-        nb::object slot_array = new_array(rows, numpy_dtypes().int64, slots);
-        nb::object correction_array = new_array(rows, numpy_dtypes().float32, corrections);
+        Indices slot_array = new_array(count, slots);
+        ArrayOf<float> correction_array = new_array(count, corrections);
         core_.draw(values, count, beta, slots, corrections);
         return nb::make_tuple(slot_array, correction_array);
     }
 
-    nb::object weights(nb::handle slots_argument) const {
+    ArrayOf<float> weights(nb::handle slots_argument) const {
         const BorrowedColumn slots(slots_argument, "slots");
         float* weights = nullptr;
-        nb::object array = new_array(nb::int_(slots.size()), numpy_dtypes().float32, weights);
+        ArrayOf<float> array = new_array(slots.size(), weights);
         for (std::size_t row = 0; row < slots.size(); ++row) {
             weights[row] = slots[row] < 0 ? 0.0F : core_.tree().weight(static_cast<std::size_t>(slots[row]));
         }

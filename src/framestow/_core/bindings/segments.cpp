@@ -40,7 +40,7 @@ void py_unpack_segment(nb::handle segment_argument, std::uint32_t rows, std::uin
     unpack_segment(span_of(segment), geometry, count, static_cast<std::uint8_t*>(out.data()));
 }
 
-nb::dict py_inspect_segment(nb::handle segment_argument) {
+nb::typed<nb::dict, nb::str, nb::any> py_inspect_segment(nb::handle segment_argument) {
     const ReadArray segment = as_bytes(segment_argument, "segment");
     const SegmentHeader header = read_header(span_of(segment));
     nb::dict fields;

@@ -1,14 +1,17 @@
 #include "step_arguments.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
-
-namespace nb = nanobind;
+#include <utility>
 
 namespace framestow {
 namespace {
+
+constexpr std::int64_t kMaxStack = 256;  // a slot stores its history in one byte
+constexpr std::int64_t kMaxSteps = 255;  // rewards per return; ReplayMemory has the same rule
 
 // Kind and size of the elements of an array: S8 is a signed byte, U64 an unsigned integer of 64 bits.
 enum class Scalar { kOther, kBool, kS8, kS16, kS32, kS64, kU8, kU16, kU32, kU64, kF16, kF32, kF64, kLongDouble };
@@ -150,23 +153,27 @@ bool reward_of(PyObject* number, float& value) {
 // Calls from_number(item, row) or from_array(bytes, index, row, scalar) for each of `count` numbers while they return
 // true. A list may have NumPy's numbers, which actions of a space are.
 template <typename FromNumber, typename FromArray>
-bool read_each(nb::handle argument, std::size_t count, FromNumber from_number, FromArray from_array) {
+bool read_each(nb::handle argument, std::size_t count, bool is_one, FromNumber from_number, FromArray from_array) {
+    const auto read_item = [&](PyObject* item, std::size_t row) {
+        if (PyLong_Check(item) || PyFloat_Check(item)) {  // also True, and float64
+            return from_number(item, row);
+        }
+        BorrowedArray number;
+        return number.borrow_number(item) &&
+               from_array(number.view().buf, 0, row, scalar_of(number.view().format, number.view().itemsize));
+    };
     if (PyList_Check(argument.ptr())) {
         bool good = static_cast<std::size_t>(PyList_Size(argument.ptr())) == count;
         for (std::size_t row = 0; good && row < count; ++row) {
-            PyObject* const item = PyList_GetItem(argument.ptr(), static_cast<Py_ssize_t>(row));
-            if (PyLong_Check(item) || PyFloat_Check(item)) {  // also True, and float64
-                good = from_number(item, row);
-                continue;
-            }
-            BorrowedArray array;
-            good = array.borrow_number(item) &&
-                   from_array(array.view().buf, 0, row, scalar_of(array.view().format, array.view().itemsize));
+            good = read_item(PyList_GetItem(argument.ptr(), static_cast<Py_ssize_t>(row)), row);
         }
         return good;
     }
     BorrowedArray array;
-    if (!array.borrow(argument) || array.view().ndim != 1 || array.num_rows() != count) {
+    if (!array.borrow(argument)) {
+        return is_one && read_item(argument.ptr(), 0);
+    }
+    if (array.view().ndim != 1 || array.num_rows() != count) {
         return false;
     }
     const Scalar scalar = scalar_of(array.view().format, array.view().itemsize);
@@ -194,31 +201,12 @@ void store_lowest(std::int64_t number, std::size_t num_bytes, std::uint8_t* out)
     }
 }
 
-bool read_action_rows(nb::handle argument, std::size_t count, const std::vector<ActionRange>& ranges,
-                      const RowPattern& pattern, std::vector<std::uint8_t>& actions) {
-    BorrowedArray array;
-    if (!array.borrow(argument) || !pattern.fits_but_for_dtype(array, count)) {
-        return false;
-    }
-    const Scalar scalar = scalar_of(array.view().format, array.view().itemsize);
-    const std::size_t stored_bytes = pattern.row_bytes() / ranges.size();
-    actions.resize(count * pattern.row_bytes());
-    std::int64_t number = 0;
-    for (std::size_t at = 0, element = 0; at < count * ranges.size(); ++at, element = at % ranges.size()) {
-        const bool is_integer = load_integer(array.view().buf, at, scalar, number);
-        if (!is_integer || number < ranges[element].low || number > ranges[element].high) {
-            return false;
-        }
-        store_lowest(number, stored_bytes, actions.data() + at * stored_bytes);
-    }
-    return true;
-}
-
 }  // namespace
 
-BorrowedArray::~BorrowedArray() {
+void BorrowedArray::release() {
     if (is_borrowed_) {
         PyBuffer_Release(&view_);
+        is_borrowed_ = false;
     }
 }
 
@@ -229,6 +217,7 @@ bool BorrowedArray::borrow(nb::handle argument, bool writable) {
 bool BorrowedArray::borrow_number(nb::handle argument) { return borrow_any(argument, false) && view_.ndim == 0; }
 
 bool BorrowedArray::borrow_any(nb::handle argument, bool writable) {
+    release();
     if (PyBytes_Check(argument.ptr()) || PyByteArray_Check(argument.ptr())) {
         return false;  // NumPy reads them as one string
     }
@@ -241,7 +230,14 @@ bool BorrowedArray::borrow_any(nb::handle argument, bool writable) {
     return true;
 }
 
-RowPattern::RowPattern(nb::handle array) {
+BorrowedColumn::BorrowedColumn(nb::handle argument, const char* name) {
+    if (!array_.borrow(argument) || array_.view().ndim != 1 || array_.view().itemsize != sizeof(std::int64_t) ||
+        std::strchr("lq", array_.view().format[0]) == nullptr || array_.view().format[1] != '\0') {
+        refuse(name, "has the wrong form: it must be int64 in C order with one axis");
+    }
+}
+
+RowPattern::RowPattern(nb::handle array) : dtype_(array.attr("dtype")) {
     BorrowedArray borrowed;
     if (!borrowed.borrow(array)) {
         throw nb::type_error("a pattern is not an array: it must be a NumPy array whose first axis counts rows");
@@ -249,31 +245,33 @@ RowPattern::RowPattern(nb::handle array) {
     const Py_buffer& view = borrowed.view();
     format_ = view.format;
     shape_.assign(view.shape + 1, view.shape + view.ndim);
+    nb::list sides;
     for (const Py_ssize_t side : shape_) {
         num_elements_ *= static_cast<std::size_t>(side);
+        sides.append(side);
     }
+    row_shape_ = nb::tuple(sides);
     row_bytes_ = static_cast<std::size_t>(view.itemsize) * num_elements_;
 }
 
-bool RowPattern::fits(const BorrowedArray& array, std::size_t num_rows) const {
-    return fits_but_for_dtype(array, num_rows) && format_ == array.view().format;
+bool RowPattern::fits(const BorrowedArray& array, std::size_t num_rows, bool is_one) const {
+    return fits_but_for_dtype(array, num_rows, is_one) && format_ == array.view().format;
 }
 
-bool RowPattern::fits_but_for_dtype(const BorrowedArray& array, std::size_t num_rows) const {
+bool RowPattern::fits_but_for_dtype(const BorrowedArray& array, std::size_t num_rows, bool is_one) const {
     const Py_buffer& view = array.view();
-    if (static_cast<std::size_t>(view.ndim) != shape_.size() + 1 || array.num_rows() != num_rows) {
-        return false;
-    }
-    for (std::size_t axis = 0; axis < shape_.size(); ++axis) {
-        if (view.shape[axis + 1] != shape_[axis]) {
-            return false;
-        }
-    }
-    return true;
+    const std::size_t num_axes = static_cast<std::size_t>(view.ndim), num_before = num_axes - shape_.size();
+    return (num_axes == shape_.size() + 1 ? array.num_rows() == num_rows : is_one && num_axes == shape_.size()) &&
+           std::equal(shape_.begin(), shape_.end(), view.shape + num_before);
+}
+
+nb::object RowPattern::new_rows(const nb::tuple& leading, void*& bytes) const {
+    return new_array(leading + row_shape_, dtype_, bytes);
 }
 
 bool read_env_ids(nb::handle argument, std::vector<std::int32_t>& env_ids) {
-    const Py_ssize_t count = PyObject_Size(argument.ptr());
+    const bool is_one = PyLong_Check(argument.ptr());
+    const Py_ssize_t count = is_one ? 1 : PyObject_Size(argument.ptr());
     if (count < 0) {
         PyErr_Clear();
         return false;
@@ -285,23 +283,14 @@ bool read_env_ids(nb::handle argument, std::vector<std::int32_t>& env_ids) {
         return env_id >= 0 && env_id <= std::numeric_limits<std::int32_t>::max();
     };
     return read_each(
-        argument, env_ids.size(),
+        argument, env_ids.size(), is_one,
         [&](PyObject* number, std::size_t row) { return integer_of(number, env_id) && keep(row); },
         [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
             return load_integer(bytes, index, scalar, env_id) && keep(row);
         });
 }
 
-bool read_rewards(nb::handle argument, std::size_t count, std::vector<float>& rewards) {
-    rewards.resize(count);
-    return read_each(
-        argument, count, [&](PyObject* number, std::size_t row) { return reward_of(number, rewards[row]); },
-        [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
-            return load_reward(bytes, index, scalar, rewards[row]);
-        });
-}
-
-bool read_flags(nb::handle argument, std::uint8_t bit, std::vector<std::uint8_t>& flags) {
+bool read_flags(nb::handle argument, std::uint8_t bit, std::vector<std::uint8_t>& flags, bool is_one) {
     const auto set = [&](std::size_t row, bool is_true) {
         if (is_true) {
             flags[row] = static_cast<std::uint8_t>(flags[row] | bit);
@@ -309,37 +298,121 @@ bool read_flags(nb::handle argument, std::uint8_t bit, std::vector<std::uint8_t>
         return true;
     };
     return read_each(
-        argument, flags.size(),
+        argument, flags.size(), is_one,
         [&](PyObject* truth, std::size_t row) { return PyBool_Check(truth) && set(row, truth == Py_True); },
         [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
             return scalar == Scalar::kBool && set(row, load<std::uint8_t>(bytes, index) != 0);
         });
 }
 
-bool read_counted_actions(nb::handle argument, std::size_t count, const std::vector<ActionRange>& ranges,
-                          const RowPattern& pattern, std::vector<std::uint8_t>& actions) {
-    if (!pattern.shape().empty()) {
-        return read_action_rows(argument, count, ranges, pattern, actions);
+StepArguments::StepArguments(nb::handle settings)
+    : action_pattern_(settings.attr("actions_like")),
+      rules_{nb::cast<std::int64_t>(settings.attr("stack")), nb::cast<std::int64_t>(settings.attr("segment_frames")),
+             nb::cast<double>(settings.attr("discount")), ActionLayout{}},
+      stored_dtype_(action_pattern_.dtype()) {
+    rules_.n_step = nb::cast<std::int64_t>(settings.attr("n_step"));
+    if (rules_.stack < 1 || rules_.stack > kMaxStack || rules_.segment_frames < 1) {
+        refuse("stack and segment_frames", "are " + std::to_string(rules_.stack) + " and " +
+                                               std::to_string(rules_.segment_frames) +
+                                               ": they must be 1 to 256 and at least 1");
     }
-    const ActionRange range = ranges.front();
-    const std::size_t stored_bytes = pattern.row_bytes();
-    actions.resize(count * stored_bytes);
+    if (rules_.n_step < 1 || rules_.n_step > kMaxSteps) {
+        refuse("n_step", "is " + std::to_string(rules_.n_step) + ": it must be 1 to " + std::to_string(kMaxSteps));
+    }
+    for (const nb::handle range : settings.attr("action_ranges")) {
+        action_ranges_.push_back(ActionRange{nb::cast<std::int64_t>(range[0]), nb::cast<std::int64_t>(range[1])});
+    }
+    if (!action_ranges_.empty() && action_ranges_.size() != action_pattern_.num_elements()) {
+        refuse("action_ranges", "has " + std::to_string(action_ranges_.size()) + " ranges: it must have " +
+                                    std::to_string(action_pattern_.num_elements()) +
+                                    ", one for each element of an action");
+    }
+    rules_.action = ActionLayout{action_pattern_.row_bytes(), !action_ranges_.empty(),
+                                 action_pattern_.format().find_first_of("bhilq") != std::string::npos,
+                                 std::max<std::size_t>(action_ranges_.size(), 1)};
+    action_dtype_ = rules_.action.is_counted ? Numpy<std::int64_t>::dtype() : stored_dtype_;
+    for (const auto& [name, array] : nb::cast<nb::dict>(settings.attr("extras_like"))) {
+        column_patterns_.push_back(ColumnPattern{nb::borrow(name), RowPattern(array)});
+        const std::size_t bytes = column_patterns_.back().row.row_bytes();
+        rules_.column_bytes.push_back(bytes);
+        columns_bytes_ += bytes;
+    }
+}
+
+bool StepArguments::read(std::size_t count, nb::handle actions, nb::handle rewards, nb::handle terminated,
+                         nb::handle truncated, nb::handle extras, bool is_one) {
+    flags_.assign(count, 0);
+    return read_fields(count, actions, rewards, extras, is_one) &&
+           read_flags(terminated, kTerminated, flags_, is_one) && read_flags(truncated, kTruncated, flags_, is_one);
+}
+
+bool StepArguments::read(std::vector<std::uint8_t> flags, nb::handle actions, nb::handle rewards, nb::handle extras) {
+    flags_ = std::move(flags);
+    return read_fields(flags_.size(), actions, rewards, extras, false);
+}
+
+bool StepArguments::read_fields(std::size_t count, nb::handle actions, nb::handle rewards, nb::handle extras,
+                                bool is_one) {
+    return (rules_.action.is_counted ? read_counted_actions(actions, count, is_one)
+                                     : read_array_actions(actions, count, is_one)) &&
+           read_rewards(rewards, count, is_one) && read_columns(extras, count, is_one);
+}
+
+// Reads rewards that are finite in float32.
+bool StepArguments::read_rewards(nb::handle argument, std::size_t count, bool is_one) {
+    rewards_.resize(count);
+    return read_each(
+        argument, count, is_one, [&](PyObject* number, std::size_t row) { return reward_of(number, rewards_[row]); },
+        [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
+            return load_reward(bytes, index, scalar, rewards_[row]);
+        });
+}
+
+// Reads integers, each element within its range, and stores them in the integer type of the pattern.
+bool StepArguments::read_counted_actions(nb::handle argument, std::size_t count, bool is_one) {
+    if (!action_pattern_.shape().empty()) {
+        return read_action_rows(argument, count, is_one);
+    }
+    const ActionRange range = action_ranges_.front();
+    const std::size_t stored_bytes = action_pattern_.row_bytes();
+    actions_.resize(count * stored_bytes);
     std::int64_t action = 0;
     const auto keep = [&](std::size_t row) {
-        store_lowest(action, stored_bytes, actions.data() + row * stored_bytes);
+        store_lowest(action, stored_bytes, actions_.data() + row * stored_bytes);
         return action >= range.low && action <= range.high;
     };
     return read_each(
-        argument, count, [&](PyObject* number, std::size_t row) { return integer_of(number, action) && keep(row); },
+        argument, count, is_one,
+        [&](PyObject* number, std::size_t row) { return integer_of(number, action) && keep(row); },
         [&](const void* bytes, std::size_t index, std::size_t row, Scalar scalar) {
             return load_integer(bytes, index, scalar, action) && keep(row);
         });
 }
 
-bool read_array_actions(nb::handle argument, std::size_t count, const RowPattern& pattern,
-                        std::vector<std::uint8_t>& actions) {
+bool StepArguments::read_action_rows(nb::handle argument, std::size_t count, bool is_one) {
     BorrowedArray array;
-    if (!array.borrow(argument) || !pattern.fits(array, count)) {
+    if (!array.borrow(argument) || !action_pattern_.fits_but_for_dtype(array, count, is_one)) {
+        return false;
+    }
+    const Scalar scalar = scalar_of(array.view().format, array.view().itemsize);
+    const std::size_t stored_bytes = action_pattern_.row_bytes() / action_ranges_.size();
+    actions_.resize(count * action_pattern_.row_bytes());
+    std::int64_t number = 0;
+    for (std::size_t at = 0, element = 0; at < count * action_ranges_.size();
+         ++at, element = at % action_ranges_.size()) {
+        const bool is_integer = load_integer(array.view().buf, at, scalar, number);
+        if (!is_integer || number < action_ranges_[element].low || number > action_ranges_[element].high) {
+            return false;
+        }
+        store_lowest(number, stored_bytes, actions_.data() + at * stored_bytes);
+    }
+    return true;
+}
+
+// Reads arrays of exactly the pattern; floats must be finite.
+bool StepArguments::read_array_actions(nb::handle argument, std::size_t count, bool is_one) {
+    BorrowedArray array;
+    if (!array.borrow(argument) || !action_pattern_.fits(array, count, is_one)) {
         return false;
     }
     const Scalar scalar = scalar_of(array.view().format, array.view().itemsize);
@@ -350,35 +423,81 @@ bool read_array_actions(nb::handle argument, std::size_t count, const RowPattern
         }
     }
     const auto* bytes = array.values<const std::uint8_t>();
-    actions.assign(bytes, bytes + array.view().len);
+    actions_.assign(bytes, bytes + array.view().len);
     return true;
 }
 
-bool read_columns(nb::handle argument, std::size_t count, const std::vector<ColumnPattern>& patterns,
-                  std::size_t row_bytes, std::vector<std::uint8_t>& rows) {
+// Reads a dict with exactly one array per pattern (None if there are no patterns); any values are allowed.
+bool StepArguments::read_columns(nb::handle argument, std::size_t count, bool is_one) {
     if (argument.is_none()) {
-        return patterns.empty();
+        return column_patterns_.empty();
     }
-    if (!PyDict_Check(argument.ptr()) || static_cast<std::size_t>(PyDict_Size(argument.ptr())) != patterns.size()) {
+    if (!PyDict_Check(argument.ptr()) ||
+        static_cast<std::size_t>(PyDict_Size(argument.ptr())) != column_patterns_.size()) {
         return false;
     }
-    rows.resize(count * row_bytes);
+    column_rows_.resize(count * columns_bytes_);
     std::size_t offset = 0;
-    for (const ColumnPattern& pattern : patterns) {
+    for (const ColumnPattern& pattern : column_patterns_) {
         PyObject* values = PyDict_GetItemWithError(argument.ptr(), pattern.name.ptr());
         BorrowedArray array;
-        if (values == nullptr || !array.borrow(values) || !pattern.row.fits(array, count)) {
+        if (values == nullptr || !array.borrow(values) || !pattern.row.fits(array, count, is_one)) {
             PyErr_Clear();  // a key that cannot be compared
             return false;
         }
         const std::size_t bytes = pattern.row.row_bytes();
         for (std::size_t row = 0; row < count; ++row) {
-            std::memcpy(rows.data() + row * row_bytes + offset, array.values<const std::uint8_t>() + row * bytes,
-                        bytes);
+            std::memcpy(column_rows_.data() + row * columns_bytes_ + offset,
+                        array.values<const std::uint8_t>() + row * bytes, bytes);
         }
         offset += bytes;
     }
     return true;
+}
+
+nb::tuple StepArguments::arrays() const {
+    const std::size_t count = flags_.size();
+    void* bytes = nullptr;
+    nb::object actions = action_pattern_.new_rows(count, bytes);
+    std::copy(actions_.begin(), actions_.end(), static_cast<std::uint8_t*>(bytes));
+    nb::dict extras;
+    std::size_t offset = 0;
+    for (const ColumnPattern& pattern : column_patterns_) {
+        extras[pattern.name] = pattern.row.new_rows(count, bytes);
+        for (std::size_t row = 0; row < count; ++row) {
+            std::memcpy(static_cast<std::uint8_t*>(bytes) + row * pattern.row.row_bytes(),
+                        column_rows_.data() + row * columns_bytes_ + offset, pattern.row.row_bytes());
+        }
+        offset += pattern.row.row_bytes();
+    }
+    return nb::make_tuple(actions, to_array(rewards_), extras);
+}
+
+TupleOf<WindowsTuple, StepFieldsTuple> StepArguments::new_columns(std::size_t size, std::size_t num_windows,
+                                                                  bool with_extra, ResolvedSteps& out,
+                                                                  std::vector<std::uint8_t*>& extra) const {
+    const nb::int_ count(size), window_count(num_windows);
+    nb::object env_ids = new_array(window_count, out.env_ids);
+    nb::object last_positions = new_array(window_count, out.last_positions);
+    nb::object counts = new_array(window_count, out.counts);
+    void* bytes = nullptr;
+    nb::object actions = action_pattern_.shape().empty()
+                             ? new_array(count, action_dtype_, bytes)
+                             : new_array(nb::make_tuple(count) + action_pattern_.row_shape(), action_dtype_, bytes);
+    out.actions = static_cast<std::uint8_t*>(bytes);
+    nb::object rewards = new_array(count, out.rewards);
+    nb::object discounts = new_array(count, out.discounts);
+    nb::object terminated = new_array(count, out.terminated);
+    nb::object truncated = new_array(count, out.truncated);
+    nb::dict extra_columns;
+    extra.resize(with_extra ? column_patterns_.size() : 0);
+    for (std::size_t column = 0; column < extra.size(); ++column) {
+        extra_columns[column_patterns_[column].name] = column_patterns_[column].row.new_rows(size, bytes);
+        extra[column] = static_cast<std::uint8_t*>(bytes);
+    }
+    out.columns = extra.empty() ? nullptr : extra.data();
+    const nb::tuple fields = nb::make_tuple(actions, rewards, discounts, terminated, truncated, extra_columns);
+    return nb::make_tuple(new_windows(nb::make_tuple(env_ids, last_positions, counts)), new_step_fields(fields));
 }
 
 }  // namespace framestow

@@ -53,7 +53,7 @@ class StepSink(Protocol):
         truncated: npt.ArrayLike,
         frames: Any,
         env_ids: EnvIds | None = None,
-    ) -> None:
+    ) -> object:
         """Add a step of each of ``env_ids`` with its next frame, also of steps that end an episode.
 
         Arguments:

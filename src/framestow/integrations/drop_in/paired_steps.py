@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from framestow.checks import whole_number
 from framestow.errors import InvalidSettingsError
-from framestow.frames.observation_spec import map_arrays, observation_spec
+from framestow.frames.observation_spec import equal_rows, map_arrays, observation_spec
 from framestow.integrations.drop_in.pickled_memory import PickledMemory
-from framestow.replay.added_steps import begin_episodes, equal_rows
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import MAX_STACK, Stacks, stacks_on
@@ -21,7 +20,7 @@ from framestow.replay.sampling import OutputPool
 
 def num_steps_taken(memory: ReplayMemory) -> int:
     """Return how many steps were ever added to a memory with ``retention="fifo"``: the index of the next one."""
-    return int(memory.inner.steps.next_index)  # type: ignore[attr-defined]  # of a ring
+    return int(memory.inner.steps.next_index)  # type: ignore[union-attr]  # of a ring
 
 
 def check_frame_stack(frame_stack: Any) -> None:
@@ -164,7 +163,7 @@ class PairedSteps:
         """Continue the open episode of one environment of ``others`` as that of the only environment here."""
         if others.memory.open_episodes[env_id]:
             observation = map_arrays(lambda part: part[[env_id]], others.memory.observations())
-            begin_episodes(self.memory.inner, observation, self.memory.inner.steps.all_env_ids)
+            self.memory.inner.begin_whole(observation)
 
     def indices(self, rows: npt.ArrayLike, environments: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the memory's indices of the steps in these rows and environments, which broadcast."""

@@ -14,11 +14,11 @@ from tensordict import TensorDictBase
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
+from framestow.frames.observation_spec import equal_rows
 from framestow.integrations.drop_in.paired_steps import ContiguousCopies, num_steps_taken
 from framestow.integrations.drop_in.pickled_memory import PickledMemory
 from framestow.integrations.torchrl.packed_pixels import PackedPixels
 from framestow.integrations.torchrl.steps import NONE, Indices, Key, PixelKeys, Pixels, StepBatch, name_of
-from framestow.replay.added_steps import begin_episodes, equal_rows
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import Stacks, stacks_on
 
@@ -232,7 +232,7 @@ class PixelSteps:
                 self.memory.begin(frame, [env_id])
             elif not plan.is_current[at]:  # another episode came in between
                 stack = self.memory.get([plan.previous[at]]).next_observation
-                begin_episodes(self.memory.inner, stack, np.array([env_id], np.int32))
+                self.memory.inner.begin_whole(stack, [env_id])
         self.memory.append(zeros, zeros, *ends, after, env_ids)
 
     def _plan(self, steps: StepBatch, first: int, count: int) -> Plan:

@@ -15,7 +15,7 @@ from tensordict import TensorDictBase
 
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.frames.frame_spec import FrameSpec
-from framestow.replay.added_steps import equal_rows
+from framestow.frames.observation_spec import equal_rows
 
 Indices = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

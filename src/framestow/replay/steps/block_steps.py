@@ -12,8 +12,8 @@ from framestow._core import TAKEN, StepBlocks
 from framestow.errors import DamagedDataError
 from framestow.replay.eviction import RandomRetention
 from framestow.replay.steps.step_store import (
+    EPISODE_KEYS,
     Arrays,
-    FrameRange,
     Indices,
     ReadSteps,
     SealedBlocks,
@@ -21,10 +21,10 @@ from framestow.replay.steps.step_store import (
     Slots,
     StepKey,
     StepSettings,
-    StepStore,
     check_starts,
     check_windows,
     env_arrays,
+    rebuilt_envs,
     restore_env_arrays,
     restore_starts,
     runs_of,
@@ -39,7 +39,7 @@ MAX_SLOT_RANGES = 1024  # times the number of blocks: a damaged store must not m
 BLOCK_FIELDS = ("numbers", "env_ids", "segments", "num_steps", "are_sealed")  # as StepBlocks.blocks() gives them
 
 
-class BlockSteps(StepBlocks, StepStore):
+class BlockSteps(StepBlocks):
     """Up to ``capacity`` transitions over all environments; a full memory evicts a random segment.
 
     A *block* has the transitions that start in one segment of frames, and is evicted together with it. Blocks are
@@ -50,35 +50,22 @@ class BlockSteps(StepBlocks, StepStore):
     blocks never change, can be saved and can be evicted. An eviction also makes neighbours lost: the last transition of
     the segment before, and up to ``stack - 1`` of the segment after. These still count towards the capacity. So in
     endless episodes, as many new steps as a segment has evict exactly one segment, and ages are exactly geometric.
-
-    The native ``StepBlocks`` does the work; Python allocates the arrays of the environments.
     """
 
     def __init__(self, steps: StepSettings, retention: RandomRetention) -> None:
-        StepStore.__init__(self, steps.num_envs)
+        super().__init__(steps, retention.choose)
         self.capacity, self.stack, self.segment_frames = steps.capacity, steps.stack, steps.segment_frames
         self.retention = retention
         self._record = steps.record
-        StepBlocks.__init__(self, steps, self)
-
-    def evict_for_staged(self) -> list[FrameRange]:
-        """Evict random segments until the staged step fits; return ``unreferenced_frames``."""
-        while self.staged_exceeds_capacity and self.num_sealed:
-            self.evict_next()
-        return self.unreferenced_frames
-
-    def evict_next(self) -> list[FrameRange]:
-        """Evict one random sealed segment, if one exists; return ``unreferenced_frames``."""
-        if self.num_sealed:
-            self.evict_sealed(self.retention.choose(self.num_sealed))
-        return self.unreferenced_frames
 
     def sampleable_runs(self) -> Indices:
+        """Return all sampleable indices as runs of consecutive ones, ascending: first index and length of each."""
         return runs_of(self.sampleable_indices())
 
     def check(self) -> None:
+        """Raise ``AssertionError`` with the broken rule if the step store contradicts itself."""
         _, env_ids, segments, num_steps, are_sealed = self.blocks()
-        num_counted = len(self) + len(self.lost_indices()) + len(self.pending)
+        num_counted = len(self) + len(self.lost) + len(self.pending)
         if num_steps.sum() != self.num_steps or num_counted != self.num_steps:
             raise AssertionError(f"{self.num_steps} transitions are stored, but blocks have {num_steps.sum()}")
         if self.num_steps > self.capacity:
@@ -86,7 +73,7 @@ class BlockSteps(StepBlocks, StepStore):
         must_be_sealed = self._are_sealed(segments, self.newest_positions[env_ids])
         if (are_sealed != must_be_sealed).any() or are_sealed.sum() != self.num_sealed:
             raise AssertionError("blocks are sealed too early or too late")
-        check_windows(self, self.stack)
+        check_windows(self, self.sampleable_runs(), self.stack)
         check_starts(self)
 
     def without_block(self, env_id: int, stored: Indices) -> Indices:
@@ -139,7 +126,7 @@ class BlockSteps(StepBlocks, StepStore):
             **{f"blocks.{name}": values for name, values in blocks.items()},
             "blocks.next_number": np.array([self.next_number]),
             "blocks.first_slots": self.first_slots(),
-            "steps.lost": self.lost_indices(),
+            "steps.lost": self.lost,
             "retention.generator": self.retention.state(),
             **env_arrays(self),
             **starts_state(self),
@@ -147,6 +134,7 @@ class BlockSteps(StepBlocks, StepStore):
         }
 
     def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
+        """Restore what ``state`` returned and the blocks sealed then, as ``RingSteps.restore`` does."""
         slots = slots_from_arrays(arrays, self._record, self.num_envs)
         self._check_blocks(arrays, len(slots))
         restore_env_arrays(self, arrays)
@@ -179,13 +167,17 @@ class BlockSteps(StepBlocks, StepStore):
         return num_lost
 
     def num_sampleable_in(self, key: StepKey, arrays: Arrays) -> int:
+        """Return how many steps of a sealed block were sampleable when ``state`` returned ``arrays``."""
         row = (arrays["blocks.env_ids"] == key[0]) & (arrays["blocks.segments"] == key[1])
         first = int(arrays["blocks.numbers"][row].sum()) * self.segment_frames
         num_lost = np.diff(np.searchsorted(arrays["steps.lost"], (first, first + self.segment_frames)))
         return int(arrays["blocks.num_steps"][row].sum()) - int(num_lost[0])
 
-    def _rebuild_blocks(self, spans: SegmentSpans, whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
-        """Keep the newest blocks that fit the capacity, under new numbers.
+    def rebuild_state(self, spans: SegmentSpans, whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
+        """Return arrays for ``restore`` from sealed blocks alone, as ``RingSteps.rebuild_state`` does.
+
+        Keeps the newest blocks that fit the capacity, under new numbers. ``whole``: segments of which every array is
+        stored, as (environment, number).
 
         The sealed blocks do not say whether one had been evicted. A block that later steps may reference, such as the
         newest of each environment, is stored in the state itself.
@@ -208,7 +200,10 @@ class BlockSteps(StepBlocks, StepStore):
         env_ids, segments = np.array([key for key, _ in chosen], np.int64).reshape(-1, 2).T
         is_sealed = self._are_sealed(segments, spans.nexts[env_ids] * self.segment_frames - 1)
         in_state = [slots for (_, slots), sealed in zip(chosen, is_sealed, strict=True) if not sealed]
+        arrays = {name: array for name, array in self.state().items() if name not in EPISODE_KEYS}
         return {
+            **arrays,
+            **rebuilt_envs(spans),
             "blocks.numbers": np.arange(len(chosen)),
             "blocks.env_ids": env_ids,
             "blocks.segments": segments,

@@ -1,30 +1,25 @@
-"""Define ``StepStore``, the interface of the stored steps, and what its implementations share.
+"""What the step stores share in Python: their settings, their saved arrays, and invariant checks for tests.
 
-A step store knows actions, rewards, flags and the positions of frames; the storage has the frames themselves. Below the
-class follow invariant checks for tests, and the conversion of slots, environments and episode starts to saved arrays.
+A step store knows actions, rewards, flags and the positions of frames; the storage has the frames themselves. Native
+code does the work (``_core/step_store.hpp`` defines the terms); ``RingSteps`` and ``BlockSteps`` save and restore it. A
+step store saves all steps but the newest in *sealed blocks*. These never change, so each is written once, by its key.
+``state`` returns the rest, which is small and is written with every commit.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import BEGINS_EPISODE
+from framestow._core import BEGINS_EPISODE, StepStore
 from framestow.errors import DamagedDataError
-from framestow.frames.observation_spec import ObservationSpec
 from framestow.interface import plural
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.step_fields import NO_EXTRAS, ExtrasSpec, slot_record
-
-if TYPE_CHECKING:
-    from framestow._core._native import _Steps  # describes the methods of the native classes
-else:
-    _Steps = object  # implementations derive from StepRing or StepBlocks first
 
 
 @dataclass(frozen=True)
@@ -34,7 +29,6 @@ class StepSettings:
     capacity: int
     num_envs: int
     stack: int
-    frame: ObservationSpec
     action: ActionSpec
     discount: float = 0.99
     segment_frames: int = 1
@@ -42,16 +36,13 @@ class StepSettings:
     extras: ExtrasSpec = NO_EXTRAS
     n_step: int = 1
     """Number of rewards in a transition's return, unless its episode ends before."""
+    releases_pages: bool = False
+    """Whether a ring returns the memory of evicted steps to the system, for a memory with a budget."""
 
     @property
     def actions_like(self) -> npt.NDArray[Any]:
         """An empty array with the shape and dtype of stored actions."""
         return np.empty((0, *self.action.shape), self.action.stored_dtype)
-
-    @property
-    def frames_like(self) -> tuple[npt.NDArray[Any], ...]:
-        """For each array of an observation, an empty one with the shape and dtype of a step's frames."""
-        return tuple(np.empty((0, *array.observed_shape), array.frame.dtype) for array in self.frame.arrays)
 
     @property
     def action_ranges(self) -> list[tuple[int, int]]:
@@ -81,131 +72,7 @@ FrameRange = tuple[int, int, int]  # environment, first position, position after
 MOST_SLOTS_CHECKED = 2**20  # larger step stores are not checked slot by slot
 
 ENV_FIELDS = ("newest_positions", "episode_starts", "run_starts", "is_open", "unreadable_before")
-"""Arrays with one entry per environment."""
-
-
-class StepStore(_Steps):
-    """The stored steps of all environments: actions, rewards, flags, extras, and the positions of their frames.
-
-    Every transition has an *index* that is never reused. Every frame has a *position*: its number within its
-    environment. A *run* is a sequence of frames in which every observation is the last ``stack`` frames. A run begins
-    with each episode, and with the next observation of a step that is a *border*. Let r be the first position of the
-    run that a frame is in, and ``stack`` the number of frames per observation. A transition that starts at position p
-    has the frames::
-
-        observation        max(r, p - stack + 1) .. p          padded at the beginning of a run
-        next observation   max(r, p + m - stack + 1) .. p + m  p + m may be the episode's last frame
-
-    m is ``n_step``, or fewer if the episode ends or is cut off before. So no window crosses an episode or a border; the
-    two windows of a transition may be in different runs. A border does not end an episode. A transition *references*
-    all frames from its observation's first to p + m.
-
-    - *Sampleable*: its m steps and all frames that it references are stored.
-    - *Pending*: its episode is open and has fewer than ``n_step`` steps after p. Each environment has at most
-      ``n_step - 1`` pending transitions, its newest. They follow from the steps and are not saved.
-    - *Lost*: a frame that it references is damaged or evicted. It is not sampled, but still counts as a step.
-    - *Readable*, of a step: all frames of its one-step transition are stored. A pending step can be readable.
-
-    Appending takes three calls, so that a refused step changes nothing: ``stage`` checks the step, ``evict_for_staged``
-    evicts until it fits, and ``append_whole`` stores it with its frames. ``append_staged`` stores it without frames.
-
-    A store saves all steps but the newest in *sealed blocks*. These never change, so each is written once, by its key.
-    ``state`` returns the rest, which is small and is written with every commit.
-    """
-
-    def __init__(self, num_envs: int) -> None:
-        self.num_envs = num_envs
-        # Arrays with one entry per environment, which Python and native code share.
-        self.all_env_ids = np.arange(num_envs, dtype=np.int32)
-        self.newest_positions = np.full(num_envs, -1, np.int64)
-        """Position of each environment's newest frame; -1 before the first."""
-        self.episode_starts = np.zeros(num_envs, np.int64)
-        """Position of the first frame of each environment's newest episode."""
-        self.run_starts = np.zeros(num_envs, np.int64)
-        """Position of the first frame of each environment's newest run."""
-        self.is_open = np.zeros(num_envs, np.bool_)
-        """Whether each environment's newest episode is open."""
-        self.unreadable_before = np.zeros(num_envs, np.int64)
-        """Position of each environment below which frames may be lost."""
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int:
-        """Bytes of the steps."""
-
-    @abstractmethod
-    def evict_for_staged(self) -> list[FrameRange]:
-        """Evict transitions, as the retention says, until the staged step fits; return ``unreferenced_frames``."""
-
-    @abstractmethod
-    def evict_next(self) -> list[FrameRange]:
-        """Evict transitions, as the retention says, until at least one sealed segment is unreferenced.
-
-        Returns ``unreferenced_frames``. Evicts nothing if no segment can become unreferenced.
-        """
-
-    @abstractmethod
-    def sampleable_indices(self) -> Indices:
-        """Return all sampleable indices, ascending."""
-
-    @abstractmethod
-    def sampleable_runs(self) -> Indices:
-        """Return all sampleable indices as runs of consecutive ones, ascending: first index and length of each."""
-
-    @abstractmethod
-    def list_sealed_steps(self) -> list[StepKey]:
-        """Return the keys of all sealed blocks."""
-
-    @abstractmethod
-    def step_block(self, key: StepKey) -> bytes:
-        """Return the slots of a sealed block as bytes; raise ``IndexError`` for a block that is not sealed."""
-
-    @abstractmethod
-    def state(self) -> Arrays:
-        """Return, as arrays, everything that is in no sealed block."""
-
-    @abstractmethod
-    def restore(self, arrays: Arrays, read_steps: ReadSteps) -> int:
-        """Restore what ``state`` returned and the blocks sealed then, into a new step store of the same settings.
-
-        The transitions of a block that ``read_steps`` cannot return (None) are lost; returns their number. Raises
-        ``DamagedDataError`` for arrays that ``state`` cannot have returned.
-        """
-
-    @abstractmethod
-    def num_sampleable_in(self, key: StepKey, arrays: Arrays) -> int:
-        """Return how many steps of a sealed block were sampleable when ``state`` returned ``arrays``."""
-
-    def rebuild_state(self, spans: SegmentSpans, whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
-        """Return arrays for ``restore``, from sealed blocks alone; called on a new step store of the same settings.
-
-        The state is lost, and with it all steps that are in no sealed block. So every environment continues with a new
-        segment behind its newest step or frame, and all episodes are closed.
-
-        Arguments:
-            spans: Segments of frames that are stored. Segments that the steps may reference are added.
-            whole: Segments of which every array is stored, as (environment, number).
-            blocks: The sealed blocks that are left.
-        """
-        arrays = self.state()
-        for name in EPISODE_KEYS:  # ``restore`` computes these from the steps
-            del arrays[name]
-        arrays |= self._rebuild_blocks(spans, whole, blocks)
-        newest = spans.nexts * spans.segment_frames - 1
-        starts = np.maximum(newest, 0)
-        return arrays | {
-            "steps.newest_positions": newest,
-            "steps.episode_starts": starts,
-            "steps.run_starts": starts,
-        }
-
-    @abstractmethod
-    def _rebuild_blocks(self, spans: SegmentSpans, whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
-        """Return the arrays that say which blocks are sealed, and add the segments that their steps reference."""
-
-    @abstractmethod
-    def check(self) -> None:
-        """Raise ``AssertionError`` with the broken rule if the step store contradicts itself."""
+"""Arrays with one entry per environment, in the order of ``StepStore.restore_envs``."""
 
 
 class SealedBlocks(NamedTuple):
@@ -266,7 +133,7 @@ def steps_in_pieces(steps: StepStore, most: int) -> Iterator[Indices]:
         yield pending[start : start + most]
 
 
-def check_windows(steps: StepStore, stack: int) -> None:
+def check_windows(steps: StepStore, sampleable_runs: Indices, stack: int) -> None:
     """Raise ``AssertionError`` if indices, slots or windows of the sampleable transitions contradict each other."""
     sampleable = steps.sampleable_indices()
     if len(sampleable) != len(steps) or (np.diff(sampleable) <= 0).any():
@@ -277,7 +144,7 @@ def check_windows(steps: StepStore, stack: int) -> None:
     everywhere = steps.indices_in(np.arange(min(steps.num_slots, MOST_SLOTS_CHECKED)))
     if steps.num_slots <= MOST_SLOTS_CHECKED and (np.sort(everywhere[everywhere >= 0]) != sampleable).any():
         raise AssertionError("a slot has a transition that is not sampleable")
-    if not np.array_equal(steps.sampleable_runs(), runs_of(sampleable)):
+    if not np.array_equal(sampleable_runs, runs_of(sampleable)):
         raise AssertionError("runs and indices of the sampleable transitions do not agree")
     if (
         not steps.is_sampleable(sampleable).all()
@@ -365,20 +232,28 @@ def slots_from_block(block: bytes | None, record: np.dtype[Any], num_slots: int,
 
 def env_arrays(steps: StepStore) -> Arrays:
     """Return copies of the arrays in ``ENV_FIELDS``."""
-    return {f"steps.{name}": getattr(steps, name).copy() for name in ENV_FIELDS}
+    return {f"steps.{name}": getattr(steps, name) for name in ENV_FIELDS}
 
 
 def restore_env_arrays(steps: StepStore, arrays: Arrays) -> None:
     """Set what ``env_arrays`` returned; ``DamagedDataError`` for another number of environments."""
-    saved = {name: arrays[f"steps.{name}"] for name in ENV_FIELDS if f"steps.{name}" in arrays}
+    saved = env_arrays(steps)
+    saved |= {name: arrays[name] for name in saved if name in arrays}
     for name, values in saved.items():
         if values.shape != (steps.num_envs,):
             raise DamagedDataError(
-                f"steps.{name} has shape {values.shape}: this memory has {plural(steps.num_envs, 'environment')}; "
+                f"{name} has shape {values.shape}: this memory has {plural(steps.num_envs, 'environment')}; "
                 "load an older save"
             )
-    for name, values in saved.items():
-        getattr(steps, name)[:] = values
+    dtypes = (np.bool_ if name == "is_open" else np.int64 for name in ENV_FIELDS)
+    steps.restore_envs(*map(np.ascontiguousarray, saved.values(), dtypes))
+
+
+def rebuilt_envs(spans: SegmentSpans) -> Arrays:
+    """Return the arrays of environments that continue with a new segment behind ``spans``, all episodes closed."""
+    newest = spans.nexts * spans.segment_frames - 1
+    starts = np.maximum(newest, 0)
+    return {"steps.newest_positions": newest, "steps.episode_starts": starts, "steps.run_starts": starts}
 
 
 def starts_state(steps: StepStore) -> Arrays:

@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from framestow.replay.eviction import RandomRetention
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.block_steps import BlockSteps
 from framestow.replay.steps.ring_steps import RingSteps
-from framestow.replay.steps.step_store import StepSettings, StepStore
+from framestow.replay.steps.step_store import StepSettings
+
+AnySteps: TypeAlias = RingSteps | BlockSteps
 
 
-def make_step_store(
-    settings: MemorySettings, segment_frames: int, seed: int | None = None, capacity: int | None = None
-) -> StepStore:
-    """Return the step store of a memory whose storage evicts ``segment_frames`` frames at a time.
+def step_settings(settings: MemorySettings, segment_frames: int, capacity: int | None = None) -> StepSettings:
+    """Return the settings of the steps of a memory whose storage evicts ``segment_frames`` frames at a time.
 
-    ``seed`` is the memory's seed; random retention spawns a separate generator from it. ``capacity``: that of the
-    settings, or another one for steps that are only read.
+    ``capacity``: that of the settings, or another one for steps that are only read.
     """
-    steps = StepSettings(
+    return StepSettings(
         settings.capacity if capacity is None else capacity,
         settings.num_envs,
         settings.stack,
-        settings.frame,
         settings.action,
         settings.discount,
         segment_frames,
         settings.extras,
         settings.n_step,
+        releases_pages=settings.max_bytes is not None,
     )
-    if settings.retention == "random":
-        return BlockSteps(steps, RandomRetention(seed))
-    return RingSteps(steps, releases_pages=settings.max_bytes is not None)
+
+
+def make_step_store(
+    settings: MemorySettings, segment_frames: int, seed: int | None = None, capacity: int | None = None
+) -> AnySteps:
+    """Return the step store of these settings.
+
+    ``seed`` is the memory's seed; random retention spawns a separate generator from it.
+    """
+    steps = step_settings(settings, segment_frames, capacity)
+    return BlockSteps(steps, RandomRetention(seed)) if settings.retention == "random" else RingSteps(steps)

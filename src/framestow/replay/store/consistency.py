@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED, Windows
+from framestow._core import BEGINS_EPISODE, BORDER, TERMINATED, TRUNCATED, StepStore, Windows
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.steps.ring_steps import RingSteps
-from framestow.replay.steps.step_store import POSITION_RANGE, StepStore, steps_in_pieces
+from framestow.replay.steps.step_store import POSITION_RANGE, steps_in_pieces
+from framestow.replay.steps.step_stores import AnySteps
 from framestow.storage.frame_storage import FrameSnapshot
 
 STEPS_PER_PIECE = 2**16  # that are looked up at a time
@@ -26,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 Columns = list[npt.NDArray[Any]]  # of steps: environment, position of the next frame, frames of the window, flags
 
 
-def check_steps(steps: StepStore, settings: MemorySettings) -> None:
+def check_steps(steps: AnySteps, settings: MemorySettings) -> None:
     """Raise ``ValueError`` with the first problem of stored steps, so that every call can rely on them."""
     for problem in find_step_problems(steps, settings):
         raise ValueError(problem)

@@ -17,8 +17,8 @@ from framestow.process import free_memory
 from framestow.replay.byte_amounts import format_bytes, parse_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.step_store import StepKey, StepStore
-from framestow.replay.steps.step_stores import make_step_store
+from framestow.replay.steps.step_store import StepKey
+from framestow.replay.steps.step_stores import AnySteps, make_step_store
 from framestow.replay.store.consistency import check_parts, check_steps
 from framestow.replay.store.format import (
     FRAMES,
@@ -160,7 +160,7 @@ class StoredMemory(Closing):
             check_parts(parts)
             parts.restore_stacks()
 
-    def read_steps(self) -> StepStore:
+    def read_steps(self) -> AnySteps:
         """Return the stored steps without their frames; raise as ``fill`` does. Nothing is allocated for frames."""
         with self._naming_contradictions():
             steps = self.make_step_store()
@@ -168,7 +168,7 @@ class StoredMemory(Closing):
             check_steps(steps, self.settings)
         return steps
 
-    def make_step_store(self) -> StepStore:
+    def make_step_store(self) -> AnySteps:
         """Return an empty store for these steps alone, however large the memory's capacity is."""
         capacity = max(count_steps(self.settings, self.arrays), 1)
         return make_step_store(self.settings, self.manifest.frames_per_segment, capacity=capacity)

@@ -23,6 +23,7 @@ from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.notified_sampler import SAMPLERS
 from framestow.replay.samplers.uniform import Uniform
+from framestow.replay.steps.step_store import restore_env_arrays
 from framestow.replay.store.consistency import find_step_problems
 from framestow.replay.store.format import (
     FRAMES,
@@ -333,7 +334,9 @@ def load_intact(verified: VerifiedGeneration) -> tuple[MemoryParts, list[int]]:
         blank = [np.zeros((len(env_ids), *frame.shape), frame.dtype) for frame in settings.frame.frame_specs]
         parts.storage.append(env_ids, blank[0] if len(blank) == 1 else tuple(blank))
         parts.steps.begin(env_ids)
-        parts.steps.is_open[env_ids] = False
+        is_open = parts.steps.is_open
+        is_open[env_ids] = False
+        restore_env_arrays(parts.steps, {"steps.is_open": is_open})
     problems = [*find_step_problems(parts.steps, settings), *verified.open_segment_problems]
     try:
         parts.check_segments()

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from framestow.replay.eviction import evict_unreferenced_frames
 from framestow.replay.memory_parts import MemoryParts
-from framestow.replay.steps.step_store import StepStore
+from framestow.replay.steps.step_stores import AnySteps
 from framestow.replay.store.format import Arrays
 from framestow.storage.files.block_format import BlockKey, pack_keys, split_keys, unpack_keys
 from framestow.storage.files.block_log import BlockLogWriter
@@ -56,7 +55,6 @@ def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts)
     for copier in copiers:
         copier.append_sealed()
     with parts.lock:
-        evict_unreferenced_frames(storage, steps)
         parts.check_segments()
         for copier in copiers:
             copier.copy_rest()
@@ -72,7 +70,7 @@ def sealed_segments(parts: MemoryParts) -> PackedKeys:
     return pack_keys(np.repeat(np.arange(len(numbers)), list(map(len, numbers))), np.concatenate(numbers))
 
 
-def sealed_steps(steps: StepStore) -> PackedKeys:
+def sealed_steps(steps: AnySteps) -> PackedKeys:
     """Return the packed keys of the sealed blocks of steps, ascending."""
     tracks, numbers = np.array(steps.list_sealed_steps(), np.int64).reshape(-1, 2).T
     return np.sort(pack_keys(tracks, numbers))

@@ -1,0 +1,118 @@
+#include "step_store.hpp"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+namespace framestow {
+
+StepStore::StepStore(std::size_t num_envs, const StepRules& rules)
+    : rules_(rules),
+      cursors_(num_envs, rules.stack),
+      records_(cursors_.envs().newest_positions, rules),
+      pending_(num_envs, rules.n_step),
+      starts_(num_envs) {}
+
+void StepStore::restore_starts(std::size_t env_id, std::vector<std::int64_t> starts) {
+    starts_.restore(env_id, std::move(starts), cursors_.newest_position(env_id), cursors_.episode_start(env_id));
+}
+
+void StepStore::follow(std::int64_t index, std::size_t length, EpisodeEnds at_end, std::int64_t* indices,
+                       bool* is_first) const {
+    std::fill_n(indices, length, kNoStep);
+    std::fill_n(is_first, length, false);
+    StepPlace place{};
+    if (!locate(index, place)) {
+        return;
+    }
+    is_first[0] = starts_.is_start(place.env_id, place.position);
+    indices[0] = index;
+    for (std::size_t step = 1; step < length; ++step) {
+        if (!move(place, place.position + 1)) {
+            if (at_end == EpisodeEnds::kStop || !cross_episode_end(place)) {
+                return;
+            }
+            is_first[step] = true;
+        }
+        indices[step] = place.index;
+    }
+}
+
+std::int64_t StepStore::aligned_start(std::int64_t index, std::int64_t stride, bool exact) const {
+    StepPlace place{};
+    if (!locate(index, place)) {
+        return kNoStep;
+    }
+    const std::int64_t start = std::max<std::int64_t>(starts_.start_of(place.env_id, place.position), 0);
+    for (std::int64_t num_back = (place.position - start) % stride; num_back > 0; --num_back) {
+        if (!move(place, place.position - 1)) {
+            return exact ? kNoStep : place.index;
+        }
+    }
+    return place.index;
+}
+
+void StepStore::returns_to_go(const std::int64_t* indices, std::size_t count, double discount, double* returns) const {
+    std::vector<StepPlace> places(count);
+    std::vector<std::size_t> order;
+    for (std::size_t row = 0; row < count; ++row) {
+        returns[row] = std::numeric_limits<double>::quiet_NaN();
+        if (locate(indices[row], places[row])) {
+            order.push_back(row);
+        }
+    }
+    std::sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
+        const StepPlace &a = places[one], &b = places[other];
+        return a.env_id != b.env_id ? a.env_id < b.env_id : a.position < b.position;
+    });
+    std::vector<double> sums;  // from the first requested step of an episode on
+    for (std::size_t at = 0; at < order.size();) {
+        StepPlace place = places[order[at]];
+        const std::int64_t first = place.position;
+        sums.clear();
+        do {
+            sums.push_back(static_cast<double>(StepRecords::reward_of(record(place))));
+        } while (move(place, place.position + 1));
+        double sum = is_last_played(place) ? 0.0 : std::numeric_limits<double>::quiet_NaN();
+        for (std::size_t step = sums.size(); step-- > 0;) {
+            sums[step] = sum = sums[step] + discount * sum;
+        }
+        for (; at < order.size(); ++at) {
+            const StepPlace& asked = places[order[at]];
+            if (asked.env_id != place.env_id || asked.position > place.position) {
+                break;
+            }
+            returns[order[at]] = sums[static_cast<std::size_t>(asked.position - first)];
+        }
+    }
+}
+
+StepRun StepStore::run_of(std::size_t env_id, std::int64_t position, std::int64_t num_steps) const {
+    const bool is_newest = position + num_steps == cursors_.newest_position(env_id);
+    const bool is_open = is_newest && cursors_.is_open(env_id);
+    const bool has_end = is_newest ? !is_open : starts_.is_start(env_id, position + num_steps + 1);
+    const std::int64_t episode = starts_.start_of(env_id, position);
+    return StepRun{env_id, position, num_steps, std::max<std::int64_t>(episode, 0), has_end && episode == position,
+                   is_open};
+}
+
+// Returns whether the step at `place` is the last one of its episode so far, ended or open.
+bool StepStore::is_last_played(const StepPlace& place) const {
+    const std::int64_t last_frame = place.position + 1;
+    return cursors_.newest_position(place.env_id) == last_frame || starts_.is_start(place.env_id, last_frame + 1);
+}
+
+// Moves to the first step of the next episode that has one; false if it is not readable or does not exist yet.
+bool StepStore::cross_episode_end(StepPlace& place) const {
+    const std::int64_t newest = cursors_.newest_position(place.env_id);
+    std::int64_t start = place.position + 2;
+    if (!starts_.is_start(place.env_id, start)) {
+        return false;
+    }
+    while (starts_.is_start(place.env_id, start + 1)) {  // an episode that began and was never stepped
+        ++start;
+    }
+    return start < newest && move(place, start);
+}
+
+}  // namespace framestow
