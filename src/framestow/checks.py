@@ -155,6 +155,14 @@ def as_flags(name: str, given: Any) -> npt.NDArray[np.bool_]:
     return array.astype(np.bool_)
 
 
+def is_number(dtype: np.dtype[Any]) -> bool:
+    """Return whether ``dtype`` is a boolean, an integer or a float of NumPy.
+
+    Another library's, such as ``float8_e5m2`` of ml_dtypes, has no format that native code could read.
+    """
+    return dtype.kind in "biuf" and dtype.isbuiltin != 2  # 2: registered by another library
+
+
 def numpy_dtype(name: str, value: Any) -> np.dtype[Any]:
     """Return ``value`` as a NumPy dtype; raise ``InvalidSettingsError`` for ``None``, which NumPy takes for float64."""
     try:

@@ -19,7 +19,7 @@ from framestow.interface import missing_extra, public_names
 from framestow.replay.batch import NOT_MAPPED, Batch, SequenceBatch, check_batch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, draw_function, sequence_draw_function
 from framestow.replay.memory import ReplayMemory, check_batch_size
-from framestow.replay.sampling import make_aligned
+from framestow.replay.sampling import OutputPool
 from framestow.replay.sequences import Borders, SequenceShape
 
 try:
@@ -182,7 +182,7 @@ def _to_jax_and_wait(batch: Batch | SequenceBatch, device: jax.Device | None) ->
 
 def _on_cpu(array: npt.NDArray[Any]) -> jax.Array:
     if not array.flags.c_contiguous or not array.flags.writeable:  # NumPy does not export read-only arrays
-        compact = make_aligned(array.shape, array.dtype)
+        compact = OutputPool(max_buffers=0).take(array.shape, array.dtype)  # aligned, as XLA requires
         np.copyto(compact, array)
         array = compact
     return jax.numpy.from_dlpack(array)

@@ -53,13 +53,17 @@ class EvictingListMemory(ListMemory):
 
 
 class ObservedMemory(ReplayMemory):
-    """A memory that calls ``listener(env_id, first, before)`` for evicted frames."""
+    """A memory with random retention that calls ``listener(env_id, first, before)`` for frames that it evicts."""
 
     def observe_evictions(self, listener) -> None:
-        evict = self.inner.storage.evict
+        steps = self.inner.steps
+        choose, frames = steps.retention.choose, steps.segment_frames
 
-        def observed(env_id: int, before: int, first: int = 0) -> None:
-            evict(env_id, before, first)
-            listener(env_id, first, before)
+        def observed(num_sealed: int) -> int:
+            rank = choose(num_sealed)
+            _, env_ids, segments, _, are_sealed = steps.blocks()
+            row = np.flatnonzero(are_sealed)[rank]
+            listener(int(env_ids[row]), int(segments[row]) * frames, (int(segments[row]) + 1) * frames)
+            return rank
 
-        self.inner.storage.evict = observed
+        steps.retention.choose = observed

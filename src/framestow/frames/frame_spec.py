@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import numpy_dtype, truth_value
+from framestow.checks import is_number, numpy_dtype, truth_value
 from framestow.errors import InvalidSettingsError
 
 MAX_CHANNELS_LAST = 4  # a last axis of at most this length means channels, as in (H, W, C)
@@ -224,7 +224,7 @@ def _check_shape(given: tuple[int, ...]) -> tuple[int, ...]:
 
 def _check_dtype(given: npt.DTypeLike) -> np.dtype[Any]:
     dtype = numpy_dtype("frame dtype", given)
-    if dtype.kind not in "biuf" or dtype.itemsize > MAX_ITEM_BYTES or not dtype.isnative:
+    if not is_number(dtype) or dtype.itemsize > MAX_ITEM_BYTES or not dtype.isnative:
         raise InvalidSettingsError(
             f"frame dtype is {dtype}: frames must be booleans, integers or floats of up to {MAX_ITEM_BYTES} bytes in "
             "this machine's byte order; convert them in a wrapper"

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from framestow.checks import as_array
+from framestow.checks import as_array, is_number
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.interface import clause
 
@@ -65,8 +65,10 @@ class ActionSpec:
             return cls._make_counted((), int(space.n), int(getattr(space, "start", 0)))
         if hasattr(space, "n") and _has_elements(space.shape):
             return cls(_sides(space.shape), "int64", 0, 1)
-        if hasattr(space, "low") and hasattr(space, "high") and np.dtype(space.dtype).kind in "fiu":
-            return cls(_sides(space.shape), np.dtype(space.dtype).name)
+        if hasattr(space, "low") and hasattr(space, "high"):
+            dtype = np.dtype(space.dtype)
+            if is_number(dtype) and dtype != np.bool_:
+                return cls(_sides(space.shape), dtype.name)
         raise InvalidSettingsError(
             f"action_space is {space!r}: an action must be one integer or one array; give a Discrete, MultiDiscrete, "
             "MultiBinary or Box, or the number of actions"
@@ -78,7 +80,7 @@ class ActionSpec:
         spec = cls(**state)
         is_shape = isinstance(spec.shape, tuple) and _are_integers(spec.shape, 0)
         is_shape = is_shape and math.prod(spec.shape) <= MAX_SAVED_ELEMENTS
-        if np.dtype(spec.dtype).kind not in "biuf" or not is_shape:
+        if not is_number(np.dtype(spec.dtype)) or not is_shape:
             raise ValueError(f"an action of shape {spec.shape} and dtype {spec.dtype} is not an array of numbers")
         if (spec.low is None) != (spec.high is None):
             raise ValueError(f"actions from {spec.low} to {spec.high} have one bound")

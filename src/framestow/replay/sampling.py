@@ -6,8 +6,6 @@ without the lock, into an array of an ``OutputPool``.
 
 from __future__ import annotations
 
-import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import StepFields, Windows
+from framestow._core import OutputPool, StepFields, Windows
 from framestow.checks import whole_number
 from framestow.errors import DamagedSegmentError, InvalidSettingsError, NothingToSampleError
 from framestow.frames.observation_spec import Frames
@@ -31,76 +29,6 @@ from framestow.replay.samplers.sampler import Draw
 from framestow.storage.frame_storage import FrameSnapshot
 
 MAX_BUFFERS = 8  # of a pool, for each array of an observation
-ALIGNMENT = 64  # bytes; XLA requires it of memory that it uses without a copy
-
-
-def make_aligned(shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
-    """Return a C-contiguous array with arbitrary contents whose address is a multiple of ``ALIGNMENT``.
-
-    It is a view of a larger array, since NumPy aligns to 16 bytes only.
-    """
-    num_bytes = math.prod(shape) * np.dtype(dtype).itemsize
-    memory = np.empty(num_bytes + ALIGNMENT, np.uint8)
-    start = -memory.__array_interface__["data"][0] % ALIGNMENT
-    return memory[start : start + num_bytes].view(dtype).reshape(shape)
-
-
-# References to a buffer that only the pool's list refers to, and to its base array, which every view refers to.
-_IDLE = [make_aligned((1,))]
-IDLE_REFERENCES, IDLE_BASE_REFERENCES = sys.getrefcount(_IDLE[0]), sys.getrefcount(_IDLE[0].base)
-
-
-class OutputPool:
-    """A pool of output buffers; reuses a buffer once no view of it is alive.
-
-    New memory for each batch costs more than unpacking, because the operating system zeroes every page. Every view
-    refers to the base array of its buffer. So a buffer is free if only the pool refers to it and to its base. This
-    includes views of views, ``torch.from_numpy``, memoryviews and DLPack, and needs no call to return a buffer.
-    """
-
-    def __init__(self, max_buffers: int = MAX_BUFFERS, max_bytes: int = 144 * 2**20) -> None:
-        self._buffers: list[npt.NDArray[Any]] = []
-        self._max_buffers = max_buffers
-        self.max_bytes = max_bytes  # four batches of 1,024 windows of five Atari frames, for a loader
-
-    @property
-    def nbytes(self) -> int:
-        """Number of bytes of all buffers in the pool, used or idle, without the ``ALIGNMENT`` before each."""
-        return sum(buffer.nbytes for buffer in self._buffers)
-
-    def take(self, shape: tuple[int, ...], dtype: npt.DTypeLike = np.uint8) -> npt.NDArray[Any]:
-        """Return an aligned array of ``shape`` with arbitrary contents; keep it for reuse if it fits into the pool."""
-        buffers = self._buffers
-        for index in range(len(buffers)):
-            if (
-                sys.getrefcount(buffers[index]) == IDLE_REFERENCES
-                and sys.getrefcount(buffers[index].base) == IDLE_BASE_REFERENCES
-                and buffers[index].shape == shape
-                and buffers[index].dtype == dtype
-            ):
-                return buffers[index]
-        buffer = make_aligned(shape, dtype)
-        if self._drops_idle_for(buffer.nbytes):
-            self._buffers.append(buffer)
-        return buffer
-
-    def _drops_idle_for(self, num_bytes: int) -> bool:
-        """Drop idle buffers, oldest first, until ``num_bytes`` more fit; return whether they do."""
-        if num_bytes > self.max_bytes:
-            return False
-        buffers, index = self._buffers, 0
-        while len(buffers) >= self._max_buffers or self.nbytes + num_bytes > self.max_bytes:
-            if index == len(buffers):
-                return False
-            if (
-                sys.getrefcount(buffers[index]) == IDLE_REFERENCES
-                and sys.getrefcount(buffers[index].base) == IDLE_BASE_REFERENCES
-            ):
-                del buffers[index]
-            else:
-                index += 1
-        return True
-
 
 BatchOrSequences = TypeVar("BatchOrSequences")
 

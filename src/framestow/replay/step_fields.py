@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from framestow._core import BEGINS_EPISODE, BORDER, TAKEN, TERMINATED, TRUNCATED
-from framestow.checks import as_array, numpy_dtype
+from framestow.checks import as_array, is_number, numpy_dtype
 from framestow.errors import InvalidSettingsError, InvalidStepError
 from framestow.interface import clause
 from framestow.replay.action_spec import ActionSpec
@@ -180,7 +180,7 @@ def _extra_spec(name: object, dtype: npt.DTypeLike) -> ExtraSpec:
         raise InvalidSettingsError(f"extras has the name {name!r}: a batch already has this field; use another name")
     whole = numpy_dtype(f"extra {name!r}", dtype)
     element, shape = (whole, ()) if whole.subdtype is None else whole.subdtype
-    if element.kind not in "biuf" or element.itemsize > 8 or whole.itemsize == 0:  # long doubles differ by machine
+    if not is_number(element) or element.itemsize > 8 or whole.itemsize == 0:  # long doubles differ by machine
         way_out = "store the real and the imaginary part" if element.kind == "c" else "use another dtype"
         raise InvalidSettingsError(
             f"extra {name!r} is {whole}: an extra must be at least one number or boolean of up to 8 bytes; {way_out}"

@@ -26,9 +26,13 @@ nb::object new_array(nb::handle shape, nb::handle dtype, void*& bytes) {
     return array;
 }
 
-#define FRAMESTOW_DTYPE(Scalar, name)                                                              \
-    const nb::object& Numpy<Scalar>::dtype() {                                                     \
-        return kept<nb::object>([] { return nb::module_::import_("numpy").attr("dtype")(name); }); \
+nb::object numpy_dtype(nb::handle dtype_like) {
+    return kept<nb::object>([] { return nb::object(nb::module_::import_("numpy").attr("dtype")); })(dtype_like);
+}
+
+#define FRAMESTOW_DTYPE(Scalar, name)                                       \
+    const nb::object& Numpy<Scalar>::dtype() {                              \
+        return kept<nb::object>([] { return numpy_dtype(nb::str(name)); }); \
     }
 FRAMESTOW_DTYPE(bool, "bool")
 FRAMESTOW_DTYPE(std::uint8_t, "uint8")

@@ -28,6 +28,9 @@ namespace nb = nanobind;
 // which live as long as the array.
 nb::object new_array(nb::handle shape, nb::handle dtype, void*& bytes);
 
+// Calls numpy.dtype(dtype_like).
+nb::object numpy_dtype(nb::handle dtype_like);
+
 // An array of a dtype of NumPy, named so in _native.pyi.
 template <typename Scalar>
 struct Numpy;

@@ -86,6 +86,7 @@ NB_MODULE(_native, module) {
     framestow::bind_core(module);
     framestow::bind_draws(module);
     framestow::bind_priorities(module);
+    framestow::bind_output_pool(module);
     framestow::bind_palette_screen(module);
     framestow::bind_pixel_floats(module);
     framestow::bind_join_frames(module);

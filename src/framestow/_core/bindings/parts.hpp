@@ -9,6 +9,7 @@ void bind_errors();
 void bind_segments(nanobind::module_& module);
 void bind_frame_store(nanobind::module_& module);
 void bind_draws(nanobind::module_& module);
+void bind_output_pool(nanobind::module_& module);
 void bind_palette_screen(nanobind::module_& module);
 void bind_pixel_floats(nanobind::module_& module);
 void bind_priorities(nanobind::module_& module);

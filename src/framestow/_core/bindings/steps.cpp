@@ -360,17 +360,23 @@ ArrayOf<bool> is_open(const BoundSteps& self) {
     return array;
 }
 
+// Returns the capacity and the number of environments.
+std::pair<std::size_t, std::size_t> sizes_of(nb::handle settings) {
+    const auto capacity = nb::cast<std::int64_t>(settings.attr("capacity"));
+    const auto num_envs = nb::cast<std::int64_t>(settings.attr("num_envs"));
+    if (capacity < 1 || num_envs < 1) {
+        refuse("capacity and num_envs",
+               "are " + std::to_string(capacity) + " and " + std::to_string(num_envs) + ": they must be at least 1");
+    }
+    return {static_cast<std::size_t>(capacity), static_cast<std::size_t>(num_envs)};
+}
+
 class BoundRing : public BoundSteps {
 public:
     explicit BoundRing(nb::handle settings) : BoundSteps(settings) {
-        const auto capacity = nb::cast<std::int64_t>(settings.attr("capacity"));
-        const auto num_envs = nb::cast<std::int64_t>(settings.attr("num_envs"));
-        if (capacity < 1 || num_envs < 1) {
-            refuse("capacity and num_envs", "are " + std::to_string(capacity) + " and " + std::to_string(num_envs) +
-                                                ": they must be at least 1");
-        }
-        store_ = std::make_unique<StepRing>(static_cast<std::size_t>(capacity), static_cast<std::size_t>(num_envs),
-                                            rules(), nb::cast<bool>(settings.attr("releases_pages")));
+        const auto [capacity, num_envs] = sizes_of(settings);
+        store_ =
+            std::make_unique<StepRing>(capacity, num_envs, rules(), nb::cast<bool>(settings.attr("releases_pages")));
     }
 
     StepRing& ring() const { return static_cast<StepRing&>(*store_); }
@@ -419,21 +425,12 @@ public:
 
 class BoundBlocks : public BoundSteps {
 public:
-    using Choose = nb::typed<nb::callable, std::size_t(std::size_t)>;
-
-    // `choose`: returns a random number below its argument.
-    BoundBlocks(nb::handle settings, const Choose& choose) : BoundSteps(settings) {
-        const auto capacity = nb::cast<std::int64_t>(settings.attr("capacity"));
-        const auto num_envs = nb::cast<std::int64_t>(settings.attr("num_envs"));
-        if (capacity < 1 || num_envs < 1) {
-            refuse("capacity and num_envs", "are " + std::to_string(capacity) + " and " + std::to_string(num_envs) +
-                                                ": they must be at least 1");
-        }
-        store_ =
-            std::make_unique<StepBlocks>(static_cast<std::size_t>(capacity), static_cast<std::size_t>(num_envs),
-                                         rules(), [choose](std::size_t num_sealed) {
-                                             return std::min(nb::cast<std::size_t>(choose(num_sealed)), num_sealed - 1);
-                                         });
+    // `retention`: its choose(n) returns which of n sealed blocks to evict, 0 being the oldest.
+    BoundBlocks(nb::handle settings, const nb::object& retention) : BoundSteps(settings) {
+        const auto [capacity, num_envs] = sizes_of(settings);
+        store_ = std::make_unique<StepBlocks>(capacity, num_envs, rules(), [retention](std::size_t num_sealed) {
+            return std::min(nb::cast<std::size_t>(retention.attr("choose")(num_sealed)), num_sealed - 1);
+        });
     }
 
     StepBlocks& blocks() const { return static_cast<StepBlocks&>(*store_); }
@@ -620,7 +617,7 @@ void bind_steps(nb::module_& module) {
             nb::arg("indices"));
 
     nb::class_<BoundBlocks, BoundSteps>(module, "StepBlocks")
-        .def(nb::init<nb::handle, const BoundBlocks::Choose&>(), nb::arg("settings"), nb::arg("choose"))
+        .def(nb::init<nb::handle, const nb::object&>(), nb::arg("settings"), nb::arg("retention"))
         .def_prop_ro("num_sealed", [](const BoundBlocks& self) { return self.blocks().num_sealed(); })
         .def_prop_ro("num_steps", [](const BoundBlocks& self) { return self.blocks().num_steps(); })
         .def_prop_ro("next_number", [](const BoundBlocks& self) { return self.blocks().next_number(); })

@@ -53,7 +53,7 @@ class BlockSteps(StepBlocks):
     """
 
     def __init__(self, steps: StepSettings, retention: RandomRetention) -> None:
-        super().__init__(steps, retention.choose)
+        super().__init__(steps, retention)
         self.capacity, self.stack, self.segment_frames = steps.capacity, steps.stack, steps.segment_frames
         self.retention = retention
         self._record = steps.record
