@@ -14,12 +14,12 @@ from typing import Any, TypeAlias, TypeVar, overload
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import OutputPool
 from framestow.errors import InvalidSettingsError
 from framestow.interface import missing_extra, public_names
 from framestow.replay.batch import NOT_MAPPED, Batch, SequenceBatch, check_batch
 from framestow.replay.batches_ahead import BatchesAhead, DrawsAhead, Pending, draw_function, sequence_draw_function
 from framestow.replay.memory import ReplayMemory, check_batch_size
-from framestow.replay.sampling import OutputPool
 from framestow.replay.sequences import Borders, SequenceShape
 
 try:

@@ -116,3 +116,26 @@ def test_numbers_in_a_dict_are_stored():
     assert (2, 2, *FRAME) == batch.observation["camera"].shape
     assert [5, 4] == batch.observation["lives"].tolist()
     assert [4, 3] == batch.next_observation["lives"].tolist()
+
+
+@pytest.mark.parametrize("retention", ["fifo", "random"])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_add_and_append_return_the_indices_of_the_stored_steps(retention, n_step):
+    memory = ReplayMemory(2000, SPACE, 200, num_envs=3, n_step=n_step, retention=retention, seed=0)
+    random, given = np.random.default_rng(0), {}
+    for turn in range(60):
+        env_ids = random.permutation(3)[: random.integers(4)]
+        count, numbers = len(env_ids), (turn * 3 + np.arange(len(env_ids))) % 200
+        after = random.integers(0, 255, (count, 2, *FRAME), np.uint8)  # every step is a border
+        step = numbers, np.zeros(count), np.zeros(count, bool), random.random(count) < 0.2
+        if memory.open_episodes[env_ids].all() and turn % 2:
+            indices = memory.append(*step, after, env_ids)
+        else:
+            before = random.integers(0, 255, after.shape, np.uint8)
+            indices = memory.add(before, *step[:2], after, *step[2:], env_ids)
+        assert (np.int64, (count,)) == (indices.dtype, indices.shape)
+        given |= dict(zip(indices.tolist(), numbers.tolist(), strict=True))
+
+    stored = memory.sampleable_indices()
+    assert [given[index] for index in stored.tolist()] == memory.get(stored).action.tolist()
+    assert len(given) - 3 * (n_step - 1) <= len(stored)

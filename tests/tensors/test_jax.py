@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from framestow._core import OutputPool
 from framestow.replay.batch import Batch
-from framestow.replay.sampling import OutputPool
 
 jax = pytest.importorskip("jax", reason="make jax runs this in an environment of its own")
 from framestow.jax import (  # noqa: E402 -- it needs JAX

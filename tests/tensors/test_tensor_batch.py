@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from framestow._core import OutputPool
 from framestow.errors import InvalidSettingsError
 from framestow.replay.batch import Batch
-from framestow.replay.sampling import OutputPool
 from framestow.torch.tensor_batch import TensorBatch, to_tensors
 
 CPU = torch.device("cpu")

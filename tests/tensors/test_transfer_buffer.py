@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from framestow.replay.sampling import OutputPool
+from framestow._core import OutputPool
 from framestow.torch.tensor_batch import TransferBuffer
 
 

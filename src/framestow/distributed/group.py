@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import OutputPool
 from framestow.distributed.limiter import RateLimiter, ReplayCounts
 from framestow.distributed.ray import START_S, Calls
 from framestow.distributed.shard import EPOCH_BITS, NO_LIMIT, Answer, Limit, Rows, Updates
@@ -34,7 +35,7 @@ from framestow.frames.observation_spec import map_arrays
 from framestow.replay.batch import Batch, SequenceBatch
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.prioritized import Prioritized
-from framestow.replay.sampling import OutputPool, observation_parts
+from framestow.replay.sampling import observation_parts
 from framestow.replay.sequences import SequenceShape, sequence_part
 
 REFRESH_S = 0.25  # age of an answer at which a shard is asked again

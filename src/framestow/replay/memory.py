@@ -250,7 +250,8 @@ class ReplayMemory(MemoryProperties, Closing):
             env_ids: Numbers of the environments; ``None`` means all. Each needs an open episode.
             extras: The extra fields that the memory was built with, by name, each ``(len(env_ids), *shape)``.
 
-        Call ``begin`` after an episode ended. Raises ``InvalidStepError`` before anything is stored.
+        Returns the indices of the steps, ``(len(env_ids),)`` of ``int64``, as in ``Batch.index``. Call ``begin`` after
+        an episode ended. Raises ``InvalidStepError`` before anything is stored.
         """
         if self._takes_one_array:
             frames = (frames,)
@@ -309,6 +310,9 @@ class ReplayMemory(MemoryProperties, Closing):
         Any other one begins an episode, and so does the first one after an end. There is no call for a reset. The first
         step may come from the middle of an episode. ``begin`` and ``append`` may be mixed with ``add``. A loaded memory
         continues its open episodes.
+
+        Returns:
+            The indices of the steps, ``(n,)`` of ``int64``, as in ``Batch.index``.
 
         Raises:
             InvalidStepError: before anything is stored: for another shape or dtype, and for what ``append`` refuses.

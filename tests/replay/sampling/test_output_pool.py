@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from framestow.replay.sampling import OutputPool
+from framestow._core import OutputPool
 from oracles.numbered_steps import numbered_memory, play_episode
 
 SHAPE = (4, 5)

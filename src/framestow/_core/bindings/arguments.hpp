@@ -81,6 +81,12 @@ ArrayOf<Scalar> to_array(const std::vector<Scalar>& values) {
 
 using Indices = ArrayOf<std::int64_t>;
 
+// An array of any dtype.
+inline bool is_object(PyObject*) { return true; }
+class AnyArray : public nb::object {
+    NB_OBJECT(AnyArray, nb::object, "numpy.typing.NDArray[typing.Any]", is_object)
+};
+
 // A tuple of such arrays.
 template <typename... Parts>
 using TupleOf = nb::typed<nb::tuple, Parts...>;

@@ -251,7 +251,12 @@ private:
                 "memory ran out while a step was stored: this memory takes no more steps; load a save");
         }
         std::vector<Eviction> evictions;
-        steps_.evict_for(num_steps, evictions);
+        try {
+            steps_.evict_for(num_steps, evictions);
+        } catch (...) {  // a Ctrl-C while Python chooses the next segment
+            evict(evictions);
+            throw;
+        }
         evict(evictions);
     }
 

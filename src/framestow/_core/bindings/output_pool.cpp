@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -68,14 +69,15 @@ public:
         }
     };
 
-    // Returns an idle buffer of that size, or a new one, which is kept if it fits beside those that are lent.
+    // Returns the idle buffer of that size that came back last, which caches may hold, or a new one, which is kept if
+    // it fits beside those that are lent.
     static std::unique_ptr<Lent> lend(const std::shared_ptr<Buffers>& pool, std::size_t size) {
         const std::lock_guard<std::mutex> changing(pool->mutex_);
-        const auto found = std::find_if(pool->idle_.begin(), pool->idle_.end(),
+        const auto found = std::find_if(pool->idle_.rbegin(), pool->idle_.rend(),
                                         [&](const Buffer& buffer) { return buffer.size() == size; });
-        if (found != pool->idle_.end()) {
+        if (found != pool->idle_.rend()) {
             std::unique_ptr<Lent> lent(new Lent{pool, std::move(*found), true});
-            pool->idle_.erase(found);
+            pool->idle_.erase(std::next(found).base());
             return lent;
         }
         const bool is_kept = pool->make_room(size);
@@ -123,7 +125,7 @@ public:
     Buffers& buffers() const { return *buffers_; }
 
     // Returns an aligned array of that shape and dtype, with arbitrary contents.
-    nb::object take(const nb::tuple& shape, nb::handle dtype_like) const {
+    AnyArray take(const nb::typed<nb::tuple, int, nb::ellipsis>& shape, nb::handle dtype_like) const {
         const nb::object dtype = numpy_dtype(dtype_like);
         const nb::object kind_text = dtype.attr("kind");
         const std::string kind = nb::cast<const char*>(kind_text);
@@ -146,7 +148,8 @@ public:
                           : kind == "f" ? nb::dlpack::dtype_code::Float
                                         : nb::dlpack::dtype_code::Bool;
         const nb::dlpack::dtype of_items{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * item_bytes), 1};
-        return nb::cast(nb::ndarray<nb::numpy>(bytes, shape.size(), sides.data(), owner, nullptr, of_items));
+        const nb::ndarray<nb::numpy> array(bytes, shape.size(), sides.data(), owner, nullptr, of_items);
+        return nb::steal<AnyArray>(nb::cast(array).release());
     }
 
 private:

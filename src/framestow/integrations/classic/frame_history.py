@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import OutputPool
 from framestow.checks import as_array, check_seed, truth_value, whole_number
 from framestow.errors import InvalidStepError, NothingToSampleError
 from framestow.frames.frame_spec import FrameSpec
@@ -22,7 +23,6 @@ from framestow.replay.forked_draws import ForkedRandom
 from framestow.replay.memory import ReplayMemory, check_batch_size, describe_memory
 from framestow.replay.memory_settings import check_unpacking
 from framestow.replay.observation_layout import MAX_STACK
-from framestow.replay.sampling import OutputPool
 from framestow.storage.frame_storage import Storage
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from framestow._core import OutputPool
 from framestow.checks import whole_number
 from framestow.errors import InvalidSettingsError
 from framestow.frames.observation_spec import equal_rows, map_arrays, observation_spec
@@ -15,7 +16,6 @@ from framestow.integrations.drop_in.pickled_memory import PickledMemory
 from framestow.replay.batch import Batch
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.observation_layout import MAX_STACK, Stacks, stacks_on
-from framestow.replay.sampling import OutputPool
 
 
 def num_steps_taken(memory: ReplayMemory) -> int:
