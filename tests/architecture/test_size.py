@@ -17,25 +17,25 @@ CODE = {".py", ".pyi", ".cpp", ".hpp", ".js", ".css", ".html"}
 SLACK = 40  # lines, or words of pages in tens, that a part may lie below its limit before the limit has to fall
 
 LIMITS = {  # lines, files
-    "(root)": (969, 7),
-    "_core": (15_805, 91),  # pixels become floats natively, for cheaper updates of the trainer
+    "(root)": (978, 7),
+    "_core": (16_052, 94),  # pixels become floats natively, for cheaper updates of the trainer
     "agents": (1_135, 7),  # images reach the network by one native pass
     "benchmarking": (1_632, 8),
     "cli": (2_457, 15),  # import and export of arrays; pickled buffers
-    "distributed": (2_691, 8),  # folders and logs of shards by the one door to files
+    "distributed": (2_675, 8),  # folders and logs of shards by the one door to files
     "envs": (4_896, 26),  # counts in messages are in the singular, too
-    "frames": (1_119, 6),  # frames of a pickle are shared by a deepcopy
-    "integrations": (4_829, 24),  # refusals that lead out; the newest frames, which envs had
-    "offline": (2_471, 8),  # plain files of D4RL, d3rlpy and NumPy, checked; buffers of Stable-Baselines3
-    "replay": (11_240, 47),  # hostile and contradictory stores, forms of an add, draws in forks, settings
+    "frames": (1_034, 6),  # frames of a pickle are shared by a deepcopy
+    "integrations": (4_828, 24),  # refusals that lead out; the newest frames, which envs had
+    "offline": (2_473, 8),  # plain files of D4RL, d3rlpy and NumPy, checked; buffers of Stable-Baselines3
+    "replay": (10_719, 47),  # hostile and contradictory stores, forms of an add, draws in forks, settings
     "storage": (2_077, 10),  # the one door to files
-    "torch": (671, 4),
+    "torch": (672, 4),
     "training": (4_611, 22),  # reports leave out what trained much longer
     "viewer": (2_712, 20),  # a server with limits; damage is shown
-    "tests": (53_201, 398),  # plain files of arrays, whole and damaged
+    "tests": (53_117, 398),  # plain files of arrays, whole and damaged
     "benchmarks": (6_419, 41),  # figures of sample(32) beside each other
 }
-WORDS_OF_PAGES = 61_795  # of docs, README and CONTRIBUTING; plain files of arrays
+WORDS_OF_PAGES = 61_822  # of docs, README and CONTRIBUTING; plain files of arrays
 
 
 def size_of(files: Iterable[Path]) -> tuple[int, int]:
