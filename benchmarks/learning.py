@@ -26,7 +26,7 @@ import numpy as np
 from framestow.benchmarking.result_files import write_result
 from framestow.process import num_cores
 from framestow.training.recipes import RECIPES
-from framestow.training.report import RunRecord, rolling_mean, runs_by_settings
+from framestow.training.report.page import RunRecord, rolling_mean, runs_by_settings
 from framestow.training.scores import FRAMES_PER_STEP, RANDOM_AND_HUMAN
 from framestow.training.settings import MAY_CHANGE_LEARNING
 from framestow.training.training_run import NUM_RECENT

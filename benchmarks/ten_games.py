@@ -24,7 +24,7 @@ import numpy as np
 
 from framestow.benchmarking.report import DARK, LIGHT, Colours
 from framestow.benchmarking.result_files import write_result
-from framestow.training.report import RunRecord, runs_by_settings
+from framestow.training.report.page import RunRecord, runs_by_settings
 from framestow.training.scores import RANDOM_AND_HUMAN
 from framestow.training.settings import MAY_CHANGE_LEARNING, learning_settings
 from learning import RESULTS, command, commit, figures_of, write_curves

@@ -53,9 +53,8 @@ from framestow.envs import make_atari
 from framestow.torch.batch_loader import BatchLoader
 from framestow.torch.tensor_batch import TensorBatch
 from framestow.training import RunFolder, Settings, start_run
-from framestow.training.events import Event, StepTaken
-from framestow.training.learner import Learner
-from framestow.training.run import BATCHES_AHEAD_ON_CUDA
+from framestow.training.run import BATCHES_AHEAD_ON_CUDA, Learner
+from framestow.training.training_run import Event, StepTaken
 from training_profile import REST, PartClock
 
 RAINBOW = {"recipe": "rainbow-lite", "num_envs": 16, "workers": 4, "threads": 1, "epsilon_start": 0.01}

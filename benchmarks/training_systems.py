@@ -70,7 +70,7 @@ class FramestowTrainer:
         self._events = self.run.events()
 
     def train(self, steps: int) -> int:
-        from framestow.training.events import StepTaken
+        from framestow.training.training_run import StepTaken
 
         before = now = self.run.tally.agent_steps
         while now - before < steps:

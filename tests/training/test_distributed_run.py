@@ -14,12 +14,12 @@ from framestow.distributed.shard import Shard
 from framestow.errors import InvalidSettingsError
 from framestow.training.checkpoint import newest_checkpoint
 from framestow.training.distributed import ActorPolicy, DistributedRun
-from framestow.training.events import EpisodeEnded, Learned
 from framestow.training.listeners import ProgressTable
 from framestow.training.loop import train
-from framestow.training.report import write_report
+from framestow.training.report.page import write_report
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
+from framestow.training.training_run import EpisodeEnded, Learned
 from training.catch_runs import catch_settings, make_catch
 
 STEPS = 600

@@ -18,15 +18,17 @@ from framestow.errors import IncompatibleError, InvalidSettingsError
 from framestow.training.checkpoint import write_checkpoint
 from framestow.training.loop import start_run, train
 from framestow.training.playing import (
+    BAR,
+    CHOSEN,
     PROTOCOLS,
     Evaluation,
     Player,
+    draw_values,
     evaluation_settings,
     play_episodes,
     record_game,
 )
 from framestow.training.run_folder import VIDEO_FORMATS, RunFolder
-from framestow.training.value_bars import BAR, CHOSEN, draw_values
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
 from training.checkpoint_states import read_checkpoint

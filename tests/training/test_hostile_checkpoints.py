@@ -17,8 +17,8 @@ import torch
 
 from framestow._core import checksum
 from framestow.errors import CheckpointError, DamagedDataError, FramestowError, IncompatibleError
+from framestow.training.checkpoint import TREE
 from framestow.training.loop import start_run, train
-from framestow.training.packed_state import TREE
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from oracles.hostile_folders import bounded

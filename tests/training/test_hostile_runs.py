@@ -21,7 +21,7 @@ from framestow.storage.files.file_system import temporary_path
 from framestow.training.listeners import EpisodeTable, ProgressTable
 from framestow.training.loop import start_run, train
 from framestow.training.playing import Player, record_game, summarize
-from framestow.training.report import write_report
+from framestow.training.report.page import write_report
 from framestow.training.run_folder import RunFolder
 from framestow.viewer.agent_values import AgentValues
 from framestow.viewer.memory_view import MemoryView

@@ -10,9 +10,8 @@ import pytest
 from agents.agents_and_batches import agent_settings
 from framestow import FrameSpec, Prioritized, ReplayMemory
 from framestow.agents.dqn import DQN
-from framestow.training.learner import Learner
 from framestow.training.loop import start_run, train
-from framestow.training.run import Run
+from framestow.training.run import Learner, Run
 from framestow.training.run_folder import RunFolder
 from training.catch_runs import catch_settings, make_catch
 from training.equal_runs import assert_equal_runs

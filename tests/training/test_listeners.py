@@ -16,14 +16,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from framestow.training import loop as trainer
 from framestow.training.checkpoint import newest_checkpoint
-from framestow.training.event_file import EventFile
-from framestow.training.events import EpisodeEnded, EpisodesLost, Learned, StepTaken
 from framestow.training.listeners import (
     COLUMNS,
     PROGRESS_COLUMNS,
     Checkpointing,
     Curves,
     EpisodeTable,
+    EventFile,
     LostEpisodeWarnings,
     Progress,
     ProgressTable,
@@ -32,6 +31,7 @@ from framestow.training.listeners import (
 )
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
+from framestow.training.training_run import EpisodeEnded, EpisodesLost, Learned, StepTaken
 from training.catch_runs import catch_settings, make_catch
 from training.full_disk import no_file_larger_than
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framestow.errors import InvalidSettingsError
-from framestow.training.packed_state import pack_state, unpack_state
+from framestow.training.checkpoint import pack_state, unpack_state
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 STATES = st.dictionaries(

@@ -17,10 +17,10 @@ from framestow.errors import InvalidSettingsError
 from framestow.replay.memory import ReplayMemory
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS
 from framestow.training.loop import start_run, train
-from framestow.training.report import MAX_CLIP_BYTES, RunRecord, write_report
+from framestow.training.report.charts import BOTTOM, HEIGHT, TOP, Line, chart
+from framestow.training.report.page import MAX_CLIP_BYTES, RunRecord, write_report
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
-from framestow.training.svg_charts import BOTTOM, HEIGHT, TOP, Line, chart
 from training.catch_runs import catch_settings, make_catch
 
 UNCLOSED = {"meta", "img", "br"}

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from framestow.errors import InvalidSettingsError
-from framestow.training.events import Event, StepTaken
 from framestow.training.loop import start_run, train
 from framestow.training.recipes import RECIPES
 from framestow.training.run import MakeEnv, Run, make_game
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
+from framestow.training.training_run import Event, StepTaken
 from training.catch_runs import catch_settings, catch_settings_of, make_catch
 from training.equal_runs import assert_equal_runs
 from training.kills.run_contents import strangers

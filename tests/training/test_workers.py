@@ -13,11 +13,11 @@ from framestow.envs import WorkerVectorEnv
 from framestow.errors import InvalidSettingsError
 from framestow.training import loop as trainer
 from framestow.training.checkpoint import newest_checkpoint
-from framestow.training.events import EpisodesLost, Event, Listener, StepTaken
 from framestow.training.playing import evaluation_settings
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
+from framestow.training.training_run import EpisodesLost, Event, Listener, StepTaken
 from oracles.catch import Catch
 from training.catch_runs import catch_settings, make_catch
 from training.equal_runs import assert_equal_runs

@@ -47,7 +47,7 @@ class Report:
         if self.output or output.parent.is_dir():  # else it is no run, which is the better reason
             check_output("output", output)
         with ProgressDisplay(console, "writing the report"):
-            from framestow.training.report import AVERAGE_COLUMNS, write_report  # noqa: PLC0415 -- imports PyTorch
+            from framestow.training.report.page import AVERAGE_COLUMNS, write_report  # noqa: PLC0415 -- imports PyTorch
 
             averages = write_report(self.runs, output, self.clip, follow_links=self.follow_links)
         if averages:

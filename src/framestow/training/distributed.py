@@ -41,12 +41,10 @@ from framestow.training.checkpoint import (
     saved_memory,
     write_checkpoint,
 )
-from framestow.training.events import Event, StepTaken
-from framestow.training.learner import Learner
-from framestow.training.run import choose_device, make_game, memory_arguments, num_actions_of, set_up_learning
+from framestow.training.run import Learner, choose_device, make_game, memory_arguments, num_actions_of, set_up_learning
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
-from framestow.training.training_run import MakeEnv, Tally
+from framestow.training.training_run import Event, MakeEnv, StepTaken, Tally
 
 WEIGHTS_EVERY = 25  # updates between two versions of the actors' weights
 STEPS_PER_CALL = 50  # of each environment; an actor loads new weights between two calls

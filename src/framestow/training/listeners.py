@@ -10,7 +10,9 @@ import csv
 import dataclasses
 import io
 import itertools
+import os
 import re
+import socket
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -23,18 +25,30 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
+from tensorboard.compat.proto.event_pb2 import Event as Record
+from tensorboard.compat.proto.event_pb2 import SessionLog
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from framestow.errors import CheckpointError, DamagedDataError, MissingExtraError
 from framestow.process import processor_seconds, resident_bytes
 from framestow.replay.byte_amounts import format_bytes
 from framestow.storage.files.file_system import DISK, write_atomically
-from framestow.training.event_file import EventFile
-from framestow.training.events import EpisodeEnded, EpisodesLost, Event, Learned, Listener, StepTaken
-from framestow.training.training_run import NUM_RECENT, TrainingRun
+from framestow.training.training_run import (
+    NUM_RECENT,
+    EpisodeEnded,
+    EpisodesLost,
+    Event,
+    Learned,
+    Listener,
+    StepTaken,
+    TrainingRun,
+)
 
 LIVE_INTERVAL_S = 0.25  # between two displays on a terminal
 PLAIN_INTERVAL_S = 10.0  # between two lines elsewhere
 SETTLING_S = 2.0  # a shorter time gives no rate from which to tell the time left
+FILE_VERSION = "brain.Event:2"  # first record of a TensorBoard file
 RATE_WINDOW_S = 10.0  # the rate is the mean over about this time
 
 
@@ -544,3 +558,38 @@ class LostEpisodeWarnings(Listener):
                 f"step {event.agent_steps:,}: {event.reason}; the episodes of environments "
                 f"{', '.join(map(str, event.env_ids))} end there; their stored steps stay, training continues"
             )
+
+
+class EventFile:
+    """A file of scalars over agent steps, for ``tensorboard --logdir``.
+
+    A full disk raises ``OSError`` in the caller. PyTorch's ``SummaryWriter`` has a writer thread instead: a full disk
+    ends the thread, and ``close`` then waits forever.
+
+    ``resumed_at`` is the agent step at which the run resumes. TensorBoard hides later points of earlier files.
+    """
+
+    def __init__(self, folder: Path, resumed_at: int) -> None:
+        name = f"events.out.tfevents.{time.time_ns()}.{socket.gethostname()}.{os.getpid()}"
+        self._file = (folder / name).open("xb")  # TensorBoard reads files in the order of their names
+        self._records = RecordWriter(self._file)
+        self._write(Record(wall_time=time.time(), file_version=FILE_VERSION))
+        if resumed_at:
+            start = SessionLog(status=SessionLog.START)
+            self._write(Record(wall_time=time.time(), step=resumed_at + 1, session_log=start))
+
+    def add(self, name: str, value: float, agent_steps: int) -> None:
+        """Add a point. It is in the file after the next ``flush``."""
+        summary = Summary(value=[Summary.Value(tag=name, simple_value=value)])
+        self._write(Record(wall_time=time.time(), step=agent_steps, summary=summary))
+
+    def flush(self) -> None:
+        """Write all buffered points to the file."""
+        self._file.flush()
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._file.close()
+
+    def _write(self, record: Record) -> None:
+        self._records.write(record.SerializeToString())

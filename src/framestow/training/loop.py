@@ -12,10 +12,9 @@ from framestow.distributed.ray import start_cluster
 from framestow.process import block_signals
 from framestow.training.checkpoint import check_loss, newest_checkpoint
 from framestow.training.distributed import DistributedRun
-from framestow.training.events import Learned, Listener, StepTaken
 from framestow.training.run import Run, make_game
 from framestow.training.run_folder import RunFolder
-from framestow.training.training_run import MakeEnv, TrainingRun
+from framestow.training.training_run import Learned, Listener, MakeEnv, StepTaken, TrainingRun
 
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)  # a second one ends the process
 # Sent, often twice, when the terminal closes or its SSH connection is lost; empty on Windows, which has no such signal.

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import imageio_ffmpeg
 import numpy as np
 from gymnasium.vector import VectorEnv
 from numpy.typing import NDArray
+from PIL import Image, ImageDraw, ImageFont
 
 from framestow.agents.dqn import DQN
 from framestow.agents.settings import EpsilonGreedy, LinearSchedule
@@ -35,7 +37,6 @@ from framestow.training.run import choose_device, num_actions_of
 from framestow.training.run_folder import VIDEO_FORMATS, RunFolder
 from framestow.training.scores import RANDOM_AND_HUMAN, human_normalized
 from framestow.training.settings import Settings
-from framestow.training.value_bars import beside, draw_values
 
 _READ_ATTEMPTS = 10  # to read a checkpoint, which the training may replace meanwhile
 
@@ -423,3 +424,56 @@ def _render(player: Player) -> NDArray[np.uint8]:
 
 def _enlarge(picture: NDArray[np.uint8], times: int) -> NDArray[np.uint8]:
     return picture.repeat(times, axis=0).repeat(times, axis=1)
+
+
+WIDTH = 340  # pixels
+MIN_ROW, MAX_ROW = 18, 34  # pixels; height of an action's row
+MARGIN, GAP = 12, 8  # pixels
+NUMBER_WIDTH, LEAST_BAR = 64, 2  # pixels; of the number beside a bar, and of the shortest bar
+BACKGROUND, INK, PALE, BAR, CHOSEN = (24, 26, 30), (236, 236, 236), (150, 154, 162), (84, 112, 156), (255, 160, 60)
+
+
+def draw_values(
+    values: NDArray[np.float32], action_names: Sequence[str], chosen: int | None, height: int
+) -> NDArray[np.uint8]:
+    """Return a picture ``(height or more, 340, 3)`` with a row for each action: its name, a bar, and its value.
+
+    The values of one observation often differ by little. So the shortest bar is the lowest value, and the longest bar
+    is the highest one.
+
+    Arguments:
+        values: The value of each action.
+        action_names: The name of each action.
+        chosen: The action to mark; ``None`` marks none.
+        height: Height in pixels; the picture is higher if the rows need it.
+    """
+    rows = len(values) + 2  # the heading takes two
+    row = min(MAX_ROW, max(MIN_ROW, (height - 2 * MARGIN) // rows))
+    picture = Image.new("RGB", (WIDTH, max(height, rows * row + 2 * MARGIN)), BACKGROUND)
+    draw = ImageDraw.Draw(picture)
+    font = _font(min(18, row - 4))
+    draw.text((MARGIN, MARGIN + row // 2), "value of each action", INK, font, anchor="lm")
+    note = f"bars: {min(values):.3g} to {max(values):.3g}"
+    draw.text((MARGIN, MARGIN + row * 3 // 2), note, PALE, font, anchor="lm")
+    left = MARGIN + max(int(font.getlength(name)) for name in action_names) + GAP
+    longest = WIDTH - MARGIN - NUMBER_WIDTH - left
+    shares = (values - min(values)) / max(float(max(values) - min(values)), 1e-9)
+    for number, (value, share) in enumerate(zip(values, shares, strict=True)):
+        top = MARGIN + (number + 2) * row
+        middle, is_chosen = top + row // 2, number == chosen
+        draw.text((MARGIN, middle), action_names[number], CHOSEN if is_chosen else INK, font, anchor="lm")
+        length = LEAST_BAR + round(float(share) * (longest - LEAST_BAR))
+        draw.rectangle((left, top + 3, left + length, top + row - 4), CHOSEN if is_chosen else BAR)
+        draw.text((WIDTH - MARGIN, middle), f"{value:.3f}", CHOSEN if is_chosen else INK, font, anchor="rm")
+    return np.asarray(picture, np.uint8)
+
+
+def beside(left: NDArray[np.uint8], right: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """Return two pictures beside each other; black fills the space below the lower one."""
+    height = max(len(left), len(right))
+    return np.concatenate([np.pad(each, ((0, height - len(each)), (0, 0), (0, 0))) for each in (left, right)], axis=1)
+
+
+@lru_cache(maxsize=4)
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from framestow.errors import DamagedSegmentError, NothingToSampleError
 from framestow.replay.memory import ReplayMemory
-from framestow.training.svg_charts import Dots, Key, Layer, Line, bin_points, chart
+from framestow.training.report.charts import Dots, Key, Layer, Line, bin_points, chart
 from framestow.viewer.columns import pack_columns
 from framestow.viewer.episode_table import EpisodeTable
 

@@ -15,7 +15,7 @@ from framestow.errors import InvalidSettingsError
 from framestow.interface import plural, printable
 from framestow.replay.byte_amounts import format_bytes
 from framestow.storage.files.file_system import write_atomically
-from framestow.training.page_style import read_style
+from framestow.training.report.charts import read_style
 from framestow.viewer.memory_view import ROWS_A_SPARK_BLOCK, MemoryView
 
 PAGES = Path(__file__).with_name("pages")

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from framestow.training.checkpoint import newest_checkpoint, read_agent, read_agent_steps
-from framestow.training.events import StepTaken
 from framestow.training.loop import start_run
 from framestow.training.run_folder import RunFolder
+from framestow.training.training_run import StepTaken
 from training.catch_runs import catch_settings, make_catch
 
 SAVE_EVERY = 200  # agent steps

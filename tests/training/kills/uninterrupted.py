@@ -8,12 +8,12 @@ import os
 import sys
 from pathlib import Path
 
-from framestow.training.events import Event, StepTaken
 from framestow.training.listeners import EpisodeTable
 from framestow.training.loop import start_run, train
 from framestow.training.run import Run
 from framestow.training.run_folder import RunFolder
 from framestow.training.settings import Settings
+from framestow.training.training_run import Event, StepTaken
 from training.kills.run_contents import Contents, contents
 
 

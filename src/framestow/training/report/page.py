@@ -34,13 +34,12 @@ from framestow.replay.samplers.uniform import Uniform
 from framestow.storage.files.file_system import DISK, check_can_write, write_atomically
 from framestow.training.checkpoint import newest_checkpoint, read_agent_steps
 from framestow.training.listeners import COLUMNS, PROGRESS_COLUMNS, format_duration, read_rows
-from framestow.training.page_style import read_style
 from framestow.training.playing import Player, action_names, record_game
+from framestow.training.report.charts import Band, Dots, Key, Layer, Line, bin_points, chart, read_style
 from framestow.training.run import NUM_MEASURED
 from framestow.training.run_folder import RunFolder
 from framestow.training.scores import RANDOM_AND_HUMAN, averages_of_runs, human_normalized, published_scores
 from framestow.training.settings import Change, Settings, learning_settings
-from framestow.training.svg_charts import Band, Dots, Key, Layer, Line, bin_points, chart
 
 ROLLING = 20  # games in a rolling mean
 MOST_TIMES_AS_LONG = 2  # as the longest run: a published agent's training, to stand beside it

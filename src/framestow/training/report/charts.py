@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -193,3 +194,8 @@ def _swatch(key: Key) -> str:
     else:
         mark = f"<path class='{key.kind} {colour}' d='M0 5H24'/>"
     return f"<svg viewBox='0 0 24 10'>{mark}</svg>"
+
+
+def read_style() -> str:
+    """Return the style sheet that all pages have: that of ``framestow report`` and that of ``framestow view``."""
+    return Path(__file__).with_name("page.css").read_text(encoding="utf-8")

@@ -1,0 +1,1 @@
+"""The HTML page of ``framestow report``, its charts and its style sheet."""
