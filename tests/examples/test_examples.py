@@ -53,6 +53,12 @@ def test_a_memory_is_written_to_a_plain_file_and_read_back(tmp_path, monkeypatch
     assert "60 transitions written, 60 read; the first is the same: True" in printed
 
 
+def test_a_store_is_learned_from_by_workers_of_a_data_loader(tmp_path, monkeypatch, capsys):
+    printed = run("data_loader.py", "--steps 70 --epochs 2 --workers 1", tmp_path, monkeypatch, capsys)
+
+    assert re.findall(r"epoch (\d): 70 transitions, loss \d", printed) == ["0", "1"]
+
+
 def test_a_custom_environment_with_a_dict_of_pixels_is_learned_from(tmp_path, monkeypatch, capsys):
     printed = run("dict_pixels.py", "--steps 103", tmp_path, monkeypatch, capsys)
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from framestow import FrameSpec, ReplayMemory
-from framestow.torch import BatchLoader, RandomShift, SequenceLoader, scale_pixels, to_tensors
+from framestow.torch import BatchLoader, RandomShift, SequenceLoader, TransitionDataset, scale_pixels, to_tensors
 from oracles.wrong_values import Call, Made, assert_wrong_values_are_refused, each_argument
 
 
@@ -17,6 +17,11 @@ def filled():
     for _ in range(5):
         memory.append([1], [0.5], [False], [False], np.zeros((1, 2, 2), np.uint8))
     return memory
+
+
+def saved():
+    filled().save("saved")
+    return "saved"
 
 
 def closed(make, **arguments):
@@ -48,6 +53,15 @@ CALLS = {
     "SequenceLoader of no memory": Call(
         lambda **given: closed(SequenceLoader, batch_size=4, length=2, **given), {"memory": Made(filled)}
     ),
+    "TransitionDataset": Call(
+        TransitionDataset,
+        {"store": Made(saved), "batch_size": 4, "seed": 0, "each_once": False},
+        {"seed": "0 None", "each_once": "True"},
+        skips={"store": "'a'"},
+    ),
+    "TransitionDataset.set_epoch": Call(
+        lambda **given: TransitionDataset(saved(), 4).set_epoch(**given), {"epoch": 0}, {"epoch": "0"}
+    ),
     "to_tensors": Call(to_tensors, {"batch": Made(lambda: filled().sample(2)), "device": "cpu"}, refuses=UNUSABLE),
     "scale_pixels": Call(
         scale_pixels, {"pixels": PIXELS, "dtype": torch.float32}, refuses={"dtype": [torch.int64, np.float32]}
@@ -62,5 +76,6 @@ CALLS = {
 
 
 @pytest.mark.parametrize(("call", "name"), each_argument(CALLS))
-def test_a_wrong_argument_is_refused_with_its_value(call, name):
+def test_a_wrong_argument_is_refused_with_its_value(call, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     assert_wrong_values_are_refused(call, name)

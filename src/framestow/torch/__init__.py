@@ -5,6 +5,7 @@ Needs the extra ``framestow[torch]``. docs/sampling.md has examples and figures.
 =====================  ==========================================================================
 ``BatchLoader``        iterates over batches of transitions as tensors; threads prepare the next ones
 ``SequenceLoader``     iterates over batches of sequences as tensors
+``TransitionDataset``  batches of a store for PyTorch's ``DataLoader``
 ``to_tensors``         converts one batch to a ``TensorBatch`` or ``TensorSequenceBatch``
 ``scale_pixels``       converts ``uint8`` pixels to floats from 0 to 1
 ``RandomShift``        shifts images at random, as DrQ does
@@ -21,6 +22,7 @@ except ModuleNotFoundError as missing:
 from framestow.torch.batch_loader import BatchLoader, SequenceLoader
 from framestow.torch.pixel_augmentation import RandomShift, scale_pixels
 from framestow.torch.tensor_batch import TensorBatch, TensorSequenceBatch, to_tensors
+from framestow.torch.transition_dataset import TransitionDataset
 
 __all__ = [
     "BatchLoader",
@@ -28,6 +30,7 @@ __all__ = [
     "SequenceLoader",
     "TensorBatch",
     "TensorSequenceBatch",
+    "TransitionDataset",
     "scale_pixels",
     "to_tensors",
 ]
