@@ -14,6 +14,7 @@ pairs.
 ``Mixture``                 samples a share of each batch by each of several samplers
 ``Sampler``, ``Draw``       base class of your own samplers, and the result of its ``draw``
 ``HindsightGoals``          samples batches with a share of the goals replaced (HER)
+``ReplayEnsemble``          samples a share of each batch from each of several memories
 ``MemoryReport``            number of bytes of each part of a memory
 ``FrameSpec``               shape and dtype of one frame, without Gymnasium
 ``envs``                    environments that feed a memory (``pip install "framestow[atari]"``)
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from framestow import envs
     from framestow.frames.frame_spec import FrameSpec
     from framestow.replay.batch import Batch, SequenceBatch
+    from framestow.replay.ensemble import ReplayEnsemble
     from framestow.replay.hindsight import HindsightGoals
     from framestow.replay.memory import ReplayMemory
     from framestow.replay.memory_report import MemoryReport
@@ -57,6 +59,7 @@ __all__ = [
     "MemoryReport",
     "Mixture",
     "Prioritized",
+    "ReplayEnsemble",
     "ReplayMemory",
     "Sampler",
     "SequenceBatch",
@@ -86,6 +89,7 @@ _MODULES = {
     "MemoryReport": "replay.memory_report",
     "Mixture": "replay.samplers.mixture",
     "Prioritized": "replay.samplers.prioritized",
+    "ReplayEnsemble": "replay.ensemble",
     "ReplayMemory": "replay.memory",
     "Sampler": "replay.samplers.sampler",
     "SequenceBatch": "replay.batch",

@@ -53,6 +53,14 @@ def test_a_memory_is_written_to_a_plain_file_and_read_back(tmp_path, monkeypatch
     assert "60 transitions written, 60 read; the first is the same: True" in printed
 
 
+def test_demonstrations_on_disk_are_half_of_each_batch(tmp_path, monkeypatch, capsys):
+    printed = run("demonstrations.py", "--steps 60", tmp_path, monkeypatch, capsys)
+
+    demonstrated, online = map(int, re.search(r"rows of the batches: \[(\d+), (\d+)\]", printed).groups())
+    assert demonstrated + online == 60 * 32
+    assert online >= 50 * 16
+
+
 def test_a_store_is_learned_from_by_workers_of_a_data_loader(tmp_path, monkeypatch, capsys):
     printed = run("data_loader.py", "--steps 70 --epochs 2 --workers 1", tmp_path, monkeypatch, capsys)
 

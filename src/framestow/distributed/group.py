@@ -32,7 +32,7 @@ from framestow.distributed.ray import START_S, Calls
 from framestow.distributed.shard import EPOCH_BITS, NO_LIMIT, Answer, Limit, Rows, Updates
 from framestow.errors import ActorLostError, InvalidSettingsError, NothingToSampleError, StepTimeoutError
 from framestow.frames.observation_spec import map_arrays
-from framestow.replay.batch import Batch, SequenceBatch
+from framestow.replay.batch import MEMBER_SHIFT, Batch, SequenceBatch
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.samplers.prioritized import Prioritized
 from framestow.replay.sampling import observation_parts
@@ -42,9 +42,10 @@ REFRESH_S = 0.25  # age of an answer at which a shard is asked again
 MAX_DRAWS = 64  # that were neither unpacked nor stopped
 MAX_UPDATES = 2**14  # priorities that wait for one shard; more are sent at once
 
-# Of a ``Batch.index``: the index in the shard's memory, then the shard's epoch, then the number of the shard.
+# Of a ``Batch.index``: the index in the shard's memory, then the shard's epoch, then the number of the shard, and last
+# the number of the member of a ``ReplayEnsemble``.
 INDEX_BITS = 41
-MAX_SHARDS = 2 ** (63 - INDEX_BITS - EPOCH_BITS)
+MAX_SHARDS = 2 ** (MEMBER_SHIFT - INDEX_BITS - EPOCH_BITS)
 
 Array = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, cast
@@ -37,7 +35,7 @@ from framestow.replay.byte_amounts import parse_bytes
 from framestow.replay.eviction import Retention
 from framestow.replay.forked_draws import ForkedGenerator
 from framestow.replay.memory import check_batch_size
-from framestow.replay.memory_report import MemoryReport
+from framestow.replay.memory_report import MemoryReport, sum_of_reports
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.observation_layout import AxisChoice
 from framestow.replay.samplers.prioritized import Prioritized
@@ -58,8 +56,6 @@ from framestow.storage.files.manifest import (
 from framestow.storage.frame_storage import Storage
 
 KIND, VERSION = "framestow sharded replay", 1
-NUMBERS_OF_A_REPORT = "transitions", "disk_bytes", "skipped_segments", "skipped_transitions", "open_frames"
-TABLES_OF_A_REPORT = "parts", "frames", "frame_bytes_by_key"
 
 
 class ShardedReplay(StepCalls, Closing):
@@ -326,9 +322,7 @@ class ShardedReplay(StepCalls, Closing):
         reports = self._reports()
         if not reports:
             raise ActorLostError("no shard answers: their memories cannot be reported; try again when they are back")
-        sums: dict[str, Any] = {name: sum(getattr(one, name) for one in reports) for name in NUMBERS_OF_A_REPORT}
-        sums |= {name: _sum_by_key(getattr(one, name) for one in reports) for name in TABLES_OF_A_REPORT}
-        return replace(reports[0], capacity=self.capacity, max_bytes=None, share_used=0.0, **sums)
+        return sum_of_reports(reports, self.capacity)
 
     def _reports(self) -> list[MemoryReport]:
         answers = self.group.call_all("report")
@@ -382,13 +376,6 @@ def _derive_seed(seed: int | None, number: int) -> int | None:
     if seed is None or number == 0:
         return seed
     return int(np.random.SeedSequence(seed, spawn_key=(number - 1,)).generate_state(1, np.uint32)[0])
-
-
-def _sum_by_key(tables: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for table in tables:
-        total.update(table)
-    return dict(total)
 
 
 def shard_folder(folder: Path, number: int) -> Path:

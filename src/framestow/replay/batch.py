@@ -21,6 +21,7 @@ else:
     Array = TypeVar("Array")
 
 Other = TypeVar("Other")
+MEMBER_SHIFT = 59  # bits of an index below the number of the member of a ``ReplayEnsemble``
 NOT_MAPPED = ("index", "burn_in")  # fields of a batch that ``map`` passes on
 
 
@@ -91,6 +92,11 @@ class Batch(Generic[Array]):
 
     def __repr__(self) -> str:
         return describe_batch(self)
+
+    @property
+    def memory(self) -> Any:
+        """Number of the member of a ``ReplayEnsemble`` that each row is from, as ``index``; 0 of one memory."""
+        return self.index >> MEMBER_SHIFT
 
     def map(self, function: Callable[[Array], Other], index: Callable[[Any], Any] | None = None) -> Batch[Other]:
         """Return a batch with ``function`` of each array. ``index`` stays, unless there is a function for it.
@@ -185,6 +191,11 @@ class SequenceBatch(Generic[Array]):
     def copy(self: SequenceBatch[npt.NDArray[Any]]) -> SequenceBatch:
         """Return a batch of new arrays in C order, which share no memory, as ``Batch.copy`` does."""
         return self.map(np.ndarray.copy, np.ndarray.copy)
+
+    @property
+    def memory(self) -> Any:
+        """Number of the member of a ``ReplayEnsemble`` that each step is from, as ``index``; -1 where masked."""
+        return self.index >> MEMBER_SHIFT
 
     @property
     def learns(self) -> Array:

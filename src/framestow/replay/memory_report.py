@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
+from typing import Any
 
 from framestow.interface import one_line
 from framestow.replay.byte_amounts import format_bytes
@@ -201,3 +203,15 @@ class MemoryReport:
             table.append("of which the frames of")
             table += [f"  {key:<{width}}  {format_bytes(size):>10}" for key, size in self.frame_bytes_by_key.items()]
         return table
+
+
+def sum_of_reports(reports: Sequence[MemoryReport], capacity: int) -> MemoryReport:
+    """Return one report of several memories of the same frames, which have ``capacity`` together."""
+    numbers = "transitions", "disk_bytes", "skipped_segments", "skipped_transitions", "open_frames"
+    sums: dict[str, Any] = {name: sum(getattr(each, name) for each in reports) for name in numbers}
+    for name in ("parts", "frames", "frame_bytes_by_key"):
+        total: Counter[str] = Counter()
+        for each in reports:
+            total.update(getattr(each, name))
+        sums[name] = dict(total)
+    return replace(reports[0], capacity=capacity, max_bytes=None, share_used=0.0, **sums)
