@@ -61,6 +61,15 @@ def test_demonstrations_on_disk_are_half_of_each_batch(tmp_path, monkeypatch, ca
     assert online >= 50 * 16
 
 
+def test_stable_baselines3_learns_with_priorities_beside_without(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("stable_baselines3")
+    printed = run("stable_baselines3_prioritized.py", "--steps 120 --seeds 1", tmp_path, monkeypatch, capsys)
+
+    curves = json.loads((tmp_path / "curves.json").read_text())
+    assert {"plain": [20], "prioritized": [20]} == {kind: list(map(len, found)) for kind, found in curves.items()}
+    assert re.search(r"prioritized: last quarter -?[\d.]+, all", printed)
+
+
 def test_a_store_is_learned_from_by_workers_of_a_data_loader(tmp_path, monkeypatch, capsys):
     printed = run("data_loader.py", "--steps 70 --epochs 2 --workers 1", tmp_path, monkeypatch, capsys)
 

@@ -7,19 +7,20 @@
 
 With the same seed, the agent learns the same weights, bit for bit. docs/libraries/stable-baselines3.md has differences.
 
-=====================  ==========================================================================================
-``ReplayBuffer``       for all off-policy algorithms, array or Dict observations, any number of environments
-``DictReplayBuffer``   the same, as a subclass of Stable-Baselines3's ``DictReplayBuffer``
-``NStepReplayBuffer``  n-step returns: ``replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}``
-``HerReplayBuffer``    hindsight goals, for environments with ``achieved_goal`` and ``desired_goal``
-=====================  ==========================================================================================
+===========================  ====================================================================================
+``ReplayBuffer``             for all off-policy algorithms, array or Dict observations, any number of environments
+``DictReplayBuffer``         the same, as a subclass of Stable-Baselines3's ``DictReplayBuffer``
+``NStepReplayBuffer``        n-step returns: ``replay_buffer_kwargs={"n_steps": 3, "gamma": 0.99}``
+``PrioritizedReplayBuffer``  priorities, for an algorithm that uses weights and gives TD errors back
+``HerReplayBuffer``          hindsight goals, for environments with ``achieved_goal`` and ``desired_goal``
+===========================  ====================================================================================
 """
 
 from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,7 @@ from framestow.integrations.drop_in.row_buffer import RowBuffer
 from framestow.integrations.tested_versions import warn_of_untested_version
 from framestow.interface import public_names
 from framestow.replay.batch import Batch
+from framestow.replay.samplers.prioritized import Prioritized
 from framestow.storage.frame_storage import Storage
 from framestow.torch.tensor_batch import parse_device
 
@@ -43,7 +45,14 @@ from stable_baselines3.common.type_aliases import DictReplayBufferSamples, Repla
 from stable_baselines3.her import her_replay_buffer  # noqa: E402
 from stable_baselines3.her.goal_selection_strategy import KEY_TO_GOAL_STRATEGY, GoalSelectionStrategy  # noqa: E402
 
-__all__ = ["DictReplayBuffer", "HerReplayBuffer", "NStepReplayBuffer", "ReplayBuffer"]
+__all__ = [
+    "DictReplayBuffer",
+    "HerReplayBuffer",
+    "NStepReplayBuffer",
+    "PrioritizedReplayBuffer",
+    "PrioritizedReplayBufferSamples",
+    "ReplayBuffer",
+]
 __dir__ = public_names(__name__)
 
 Array = npt.NDArray[Any]
@@ -51,6 +60,7 @@ Array = npt.NDArray[Any]
 # Arguments that a class takes besides those of ``ReplayBuffer``: a call that gives them to another class is told so.
 _ARGUMENTS_OF = {
     "NStepReplayBuffer": ("n_steps", "gamma"),
+    "PrioritizedReplayBuffer": ("alpha", "beta", "final_beta", "annealed_over"),
     "HerReplayBuffer": ("env", "n_sampled_goal", "goal_selection_strategy", "copy_info_dict"),
 }
 
@@ -122,7 +132,9 @@ class ReplayBuffer(RowBuffer, buffers.ReplayBuffer):  # type: ignore[misc]  # a 
         return self._get_samples(self._draw_rows(batch_size), env=env)
 
     def _get_samples(self, batch_inds: Array, env: Any = None) -> ReplayBufferSamples | DictReplayBufferSamples:
-        batch = self._steps.transitions(self._draw_indices(batch_inds))
+        return self._samples_of(self._steps.transitions(self._draw_indices(batch_inds)), env)
+
+    def _samples_of(self, batch: Batch, env: Any) -> ReplayBufferSamples | DictReplayBufferSamples:
         dones = batch.terminated.astype(np.float32).reshape(-1, 1)
         rewards = self._normalize_reward(batch.reward.reshape(-1, 1), env)
         return self._samples(batch.observation, batch.action, batch.next_observation, dones, rewards, env)
@@ -196,6 +208,67 @@ class NStepReplayBuffer(ReplayBuffer, buffers.NStepReplayBuffer):  # type: ignor
             env,
             self.gamma ** steps.is_step.sum(axis=1, keepdims=True).astype(np.float32),
         )
+
+
+class PrioritizedReplayBufferSamples(NamedTuple):
+    """``ReplayBufferSamples`` with importance weights, and the indices that ``update_priorities`` takes."""
+
+    observations: Any
+    actions: Any
+    next_observations: Any
+    dones: Any
+    rewards: Any
+    discounts: Any
+    weights: Any
+    """Weights of the rows in the loss, ``(batch_size, 1)``."""
+    indices: npt.NDArray[np.int64]
+
+
+class PrioritizedReplayBuffer(ReplayBuffer):
+    """A ``ReplayBuffer`` that draws by priority (Schaul et al. 2015), seeded by ``np.random`` when it is made.
+
+    The algorithm multiplies the loss of each row by its weight, and calls ``update_priorities``; otherwise draws stay
+    uniform. examples/stable_baselines3_prioritized.py does it for ``DQN``, in 20 lines.
+
+    Arguments:
+        alpha, beta, final_beta, annealed_over: as of ``Prioritized``.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        alpha: float = 0.6,
+        beta: float = 0.4,
+        final_beta: float | None = None,
+        annealed_over: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        self._priorities: dict[str, Any] = {
+            "alpha": alpha,
+            "beta": beta,
+            "final_beta": final_beta,
+            "annealed_over": annealed_over,
+        }
+        super().__init__(*args, **kwargs)
+
+    def reset(self) -> None:
+        """Remove all steps and priorities."""
+        sampler = Prioritized(**self._priorities)
+        self._arguments["seed"] = int(np.random.randint(2**31))
+        super().reset()
+        self.memory.sampler = sampler
+
+    def sample(self, batch_size: int, env: Any = None) -> PrioritizedReplayBufferSamples:
+        """Sample by priority; raise ``NothingToSampleError`` if the buffer is empty."""
+        batch = self.memory.sample(batch_size).copy()
+        weights = self.to_torch(batch.weight.reshape(-1, 1), copy=False)
+        fields = self._samples_of(batch, env)._asdict()
+        return PrioritizedReplayBufferSamples(**fields, weights=weights, indices=batch.index)
+
+    def update_priorities(self, indices: npt.ArrayLike, td_errors: Any) -> None:
+        """Give the TD errors of sampled transitions, as an array or a tensor on any device, of any shape."""
+        errors = td_errors.detach().cpu() if hasattr(td_errors, "detach") else np.asarray(td_errors)
+        self.memory.update_priorities(indices, errors.reshape(-1))
 
 
 class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # type: ignore[misc]  # as above

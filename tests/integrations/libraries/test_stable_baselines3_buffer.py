@@ -7,8 +7,15 @@ from gymnasium import spaces
 from stable_baselines3.common import buffers
 from stable_baselines3.common.save_util import load_from_pkl, save_to_pkl
 
-from framestow.errors import InvalidSettingsError
-from framestow.integrations.stable_baselines3 import DictReplayBuffer, NStepReplayBuffer, ReplayBuffer
+from framestow import Prioritized, ReplayMemory
+from framestow.errors import InvalidSettingsError, NothingToSampleError
+from framestow.frames.observation_spec import map_arrays
+from framestow.integrations.stable_baselines3 import (
+    DictReplayBuffer,
+    NStepReplayBuffer,
+    PrioritizedReplayBuffer,
+    ReplayBuffer,
+)
 from integrations.libraries.sb3_play import Play, assert_equal_samples
 
 SPACE, ACTIONS = spaces.Box(0, 255, (4, 6, 5), np.uint8), spaces.Discrete(4)
@@ -111,6 +118,49 @@ def test_reset_removes_all_steps():
     for _ in range(12):
         buffer.add(*play.step())
     assert_equal_samples(samples(filled(ReplayBuffer, 12)), samples(buffer))
+
+
+@pytest.mark.parametrize("space", [SPACE, DICT])
+def test_a_prioritized_buffer_draws_as_the_memory_of_its_steps_and_goes_on_after_a_save(space, tmp_path):
+    np.random.seed(3)
+    buffer = filled(PrioritizedReplayBuffer, 21, space, alpha=0.7, beta=0.5)
+    np.random.seed(3)
+    memory = ReplayMemory(16, space, ACTIONS, num_envs=2, sampler=Prioritized(0.7, 0.5), seed=np.random.randint(2**31))
+    play = Play(0, space, ACTIONS, 2, stack=4)
+    for _ in range(21):
+        now, after, action, reward, done, infos = play.step()
+        truncated = np.array([info.get("TimeLimit.truncated", False) for info in infos], bool)
+        memory.add(now, action.reshape(2), reward, after, done & ~truncated, truncated)
+
+    for draw in range(4):
+        if draw == 2:
+            save_to_pkl(tmp_path / "buffer.pkl", buffer)
+            buffer = load_from_pkl(tmp_path / "buffer.pkl")
+        expected, found = memory.sample(32), buffer.sample(32)
+        np.testing.assert_array_equal(expected.index, found.indices)
+        np.testing.assert_array_equal(expected.weight[:, None], found.weights)
+        np.testing.assert_array_equal(expected.reward[:, None], found.rewards)
+        np.testing.assert_array_equal(expected.terminated[:, None], found.dones)
+        np.testing.assert_array_equal(expected.action[:, None], found.actions)
+        for name in ("observation", "next_observation"):
+            map_arrays(np.testing.assert_array_equal, getattr(expected, name), getattr(found, f"{name}s"))
+        errors = np.linspace(-1, 3, 32)
+        memory.update_priorities(expected.index, errors)
+        buffer.update_priorities(found.indices, torch.tensor(errors, requires_grad=True)[:, None])
+    buffer.reset()
+    assert isinstance(buffer.memory.sampler, Prioritized)
+    with pytest.raises(NothingToSampleError):
+        buffer.sample(1)
+
+
+def test_a_prioritized_buffer_refuses_wrong_priorities_and_arguments_of_others():
+    with pytest.raises(InvalidSettingsError, match="alpha is -1"):
+        filled(PrioritizedReplayBuffer, 0, alpha=-1)
+    with pytest.raises(InvalidSettingsError, match="PrioritizedReplayBuffer"):
+        filled(ReplayBuffer, 0, alpha=0.5)
+    buffer = filled(PrioritizedReplayBuffer, 5)
+    with pytest.raises(InvalidSettingsError, match=r"priority of transition .* is nan"):
+        buffer.update_priorities(buffer.sample(1).indices, [np.nan])
 
 
 def test_instances_are_those_of_the_library():

@@ -85,7 +85,8 @@ class PairedSteps:
         """
         if frame_stack is not None:
             arguments["stack_axis"] = stacks_of_depth(space, frame_stack)
-        self.memory = ReplayMemory(observation_space=space, seed=0, **arguments)  # unused seed: the library draws
+        # As a rule the library draws, and the seed is not used.
+        self.memory = ReplayMemory(observation_space=space, **{"seed": 0} | arguments)
         self._stack_argument = self.memory.inner.watch.frame_stack = stack_argument
         self.takes_frames = self.memory.inner.settings.layout.takes_frames
         self.copies = ContiguousCopies()
