@@ -136,10 +136,10 @@ public:
     void move_to_file(std::int64_t env_id, std::int64_t number, const std::string& path, std::uint64_t offset,
                       std::size_t size);
 
-    // Appends a full segment in a file, without reading it now. The first read records its checksum; all later ones
-    // must agree.
+    // Appends a full segment in a file, without reading it now. Each read verifies that all its bytes have this
+    // checksum. Without one the first read records the segment's own; all later ones must agree.
     void restore_in_file(std::int64_t env_id, std::int64_t number, const std::string& path, std::uint64_t offset,
-                         std::size_t size);
+                         std::size_t size, std::optional<std::uint32_t> of_all_bytes = std::nullopt);
 
     // The segments that a snapshot sees, looked up under the gate. A view holds the gate while it lives, about a
     // microsecond. Environments must be in range, segments and positions readable.

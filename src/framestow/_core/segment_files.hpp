@@ -72,6 +72,7 @@ struct FilePlace {
     std::uint64_t offset = 0;
     std::size_t size = 0;
     std::optional<std::uint32_t> checksum;  // of the segment, if known
+    std::optional<std::uint32_t> of_all_bytes;  // checksum of all bytes, as a store names it; replaces the segment's own
     SegmentCounts counts{};                 // known with the checksum
     std::size_t charged_size = 0;           // what FrameStore::charged_size() gives
 };
@@ -124,7 +125,7 @@ private:
 // Holds one segment and the padding that decoders may load after it.
 using SegmentBuffer = PagedVector<std::uint8_t>;
 
-// Reads a segment of a file into `buffer` and verifies its checksum, also against the known one. Returns a padded span
+// Reads a segment of a file into `buffer` and verifies its checksum, also against the known ones. Returns a padded span
 // that is valid until the buffer is used again. Throws DamagedSegment.
 ByteSpan read_segment(const FilePlace& place, SegmentBuffer& buffer);
 

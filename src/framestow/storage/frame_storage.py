@@ -150,11 +150,18 @@ class FrameStorage(FrameStore):
         super().move_to_file(track, number, os.fsencode(path), offset, size)
 
     def restore_in_file(  # type: ignore[override]
-        self, track: int, number: int, path: str | PathLike[str], offset: int, size: int, num_frames: int
+        self,
+        track: int,
+        number: int,
+        path: str | PathLike[str],
+        offset: int,
+        size: int,
+        num_frames: int,
+        checksum: int | None = None,
     ) -> None:
         """Append to ``track`` a full segment that is in a file, without reading it.
 
-        Its bytes are verified when a window needs them. Raises the errors of ``restore`` and ``move_to_file``, and
+        Its bytes are verified when a window needs them, also against ``checksum``, the CRC-32C of them all. Raises the errors of ``restore`` and ``move_to_file``, and
         ``ValueError`` for a segment that is not full.
         """
         if num_frames != self.frames_per_segment:
@@ -162,7 +169,7 @@ class FrameStorage(FrameStore):
                 f"segment {number} of track {track} has {num_frames} frames: only full segments of "
                 f"{self.frames_per_segment} frames can be in files; restore it into RAM"
             )
-        super().restore_in_file(track, number, os.fsencode(path), offset, size)
+        super().restore_in_file(track, number, os.fsencode(path), offset, size, checksum)
 
     @property
     def num_frames(self) -> dict[str, int]:

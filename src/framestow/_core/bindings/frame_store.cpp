@@ -129,9 +129,9 @@ void py_move_to_file(ArrayStores& self, std::int64_t track, std::int64_t number,
 }
 
 void py_restore_in_file(ArrayStores& self, std::int64_t track, std::int64_t number, const nb::bytes& path,
-                        std::uint64_t offset, std::size_t size) {
+                        std::uint64_t offset, std::size_t size, std::optional<std::uint32_t> checksum) {
     const ArrayStores::Track at = self.at(track);
-    at.store.restore_in_file(at.env_id, number, std::string(path.c_str(), path.size()), offset, size);
+    at.store.restore_in_file(at.env_id, number, std::string(path.c_str(), path.size()), offset, size, checksum);
 }
 
 void py_restore(ArrayStores& self, std::int64_t track, std::int64_t number, nb::handle segment_argument) {
@@ -226,7 +226,7 @@ void bind_frame_store(nb::module_& module) {
         .def("move_to_file", &py_move_to_file, nb::arg("track"), nb::arg("number"), nb::arg("path"), nb::arg("offset"),
              nb::arg("size"))
         .def("restore_in_file", &py_restore_in_file, nb::arg("track"), nb::arg("number"), nb::arg("path"),
-             nb::arg("offset"), nb::arg("size"))
+             nb::arg("offset"), nb::arg("size"), nb::arg("checksum") = nb::none())
         .def_prop_ro("num_envs", &ArrayStores::num_envs)
         .def_prop_ro("charged_bytes", &charged_bytes)
         .def(
