@@ -390,7 +390,7 @@ def test_a_damaged_segment_is_a_gap_with_its_reason_and_the_video_goes_on(browse
     open_page(browser, tmp_path / "page.html", episode, first)
 
     assert "damaged: " in text(browser, "#screens figcaption")
-    assert "frames.000001.log" in text(browser, "#screens figcaption")
+    assert ".000001.log" in text(browser, "#screens figcaption")
     assert "Lost: " in text(browser, "#learner")
     browser.press("end")
     wait_for(browser, LENGTHS[episode])

@@ -22,6 +22,7 @@ from framestow.training.settings import Settings
 from oracles.damage import damage_a_segment
 from oracles.hostile_stores import rewrite
 from oracles.small_plays import SmallPlay
+from oracles.store_files import commit_files
 
 HOSTILE = "\x1b]0;owned\x07\x9b31m\x7f\u202e\u200b\ufeff[red]b:boom:\n\r\u2028\udcff"
 SHOWN = r"\x1b]0;owned\x07\x9b31m\x7f\u202e\u200b\ufeff[red]b:boom:\n\r\u2028\udcff"
@@ -35,13 +36,14 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root.mkdir()
     play = SmallPlay(((40, "terminated"), (60, "cut")))
     play.recorded(label="a label", frames_per_segment=10).memory.save(root / "memory")
-    rewrite(root / "memory", lambda manifest, _: manifest._replace(memory=renamed(manifest.memory, "a label")))
+    rewrite(root / "memory", lambda commit, _: commit._replace(memory=renamed(commit.memory, "a label")))
     for name in "damaged", "torn", "stranger":
         shutil.copytree(root / "memory", root / name)
     damage_a_segment(root / "damaged")
-    (root / "torn" / "MANIFEST.000001").write_bytes(b"00000000\n" + HOSTILE.encode("utf-8", "surrogatepass"))
+    for commit in commit_files(root / "torn"):
+        commit.write_bytes(b"00000000\n" + HOSTILE.encode("utf-8", "surrogatepass"))
     (root / "memory" / HOSTILE).write_text("left over")
-    rewrite(root / "stranger", lambda manifest, _: manifest._replace(memory=renamed(manifest.memory, "Uniform")))
+    rewrite(root / "stranger", lambda commit, _: commit._replace(memory=renamed(commit.memory, "Uniform")))
     for name, changes in {"run": {"game": HOSTILE}, "recipe": {"recipe": HOSTILE}, "setting": {HOSTILE: 1}}.items():
         run = RunFolder.create(root / name, Settings("Pong")).path
         shutil.copytree(root / "memory", run / "memory")
@@ -56,7 +58,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def renamed(state: object, name: str) -> object:
-    """Return a manifest's ``state`` with every string that is ``name`` replaced."""
+    """Return a commit's ``state`` with every string that is ``name`` replaced."""
     if isinstance(state, dict):
         return {key: renamed(value, name) for key, value in state.items()}
     if isinstance(state, list):
@@ -76,7 +78,7 @@ CASES = {  # by command: its arguments, where {} is the folder
     "import dqn-replay": ["{}/logs --to {}/new", "{} --to {}/memory"],
     "import minari": ["{}/minari/data --to {}/new", "{}/memory --to {}/memory"],
     "export minari": ["{}/memory --to {}/data --dataset-id {}-v0", "{}/memory --to {}/m --dataset-id a-v0 --author {}"],
-    "bench": ["{}", "Pong --out {}/memory/MANIFEST.000001", "Pong --libraries {}"],
+    "bench": ["{}", "Pong --out {}/memory/COMMIT.000003", "Pong --libraries {}"],
 }
 
 

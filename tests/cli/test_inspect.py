@@ -20,6 +20,7 @@ from framestow.storage.files.manifest import write_manifest
 from oracles.hostile_folders import NO_FILES, Outside, bounded
 from oracles.newest_sampler import Newest
 from oracles.numbered_steps import numbered_memory, play_episode
+from oracles.store_files import commit_files, log_file
 
 
 def played_memory() -> ReplayMemory:
@@ -177,7 +178,7 @@ def test_the_memory_of_a_run_and_of_its_checkpoints_is_found(tmp_path):
         (Path.touch, "is not a folder: a saved memory is a folder; check the path"),
         (
             Path.mkdir,
-            "has no memory: it contains no MANIFEST file; give the folder of a memory, a run or a checkpoint",
+            "has no memory: it contains no COMMIT file; give the folder of a memory, a run or a checkpoint",
         ),
         (
             lambda folder: (folder.mkdir(), (folder / "settings.json").touch()),
@@ -210,14 +211,15 @@ def test_other_generations_and_files_left_by_a_crash_are_printed(tmp_path, monke
     memory.save("saved", keep_previous=True)
     play_episode(memory, 1, 3, env_id=0, terminated=True)
     memory.save("saved", keep_previous=True)
-    Path("saved/state.000003.npz").write_bytes(bytes(300))
+    left_over = log_file(Path("saved"), "frames", 9)
+    left_over.write_bytes(bytes(300))
 
     main(["inspect", "saved"])
 
     shown = " ".join(capsys.readouterr().out.split())
-    assert "replay memory, format version 1, generation 2, written" in shown
-    assert "other generations in this folder: 1" in shown
-    assert "300 B in state.000003.npz belong to no generation" in shown
+    assert "replay memory, format version 1, generation 5, written" in shown
+    assert "other generations in this folder: 3" in shown
+    assert f"300 B in {left_over.name} belong to no generation" in shown
 
 
 @pytest.fixture
@@ -277,7 +279,7 @@ def test_verify_reads_every_shard_of_a_distributed_run(run_of_shards, capsys):
     assert "all 3 transitions are whole" in shown
     assert "all 6 transitions are whole" in shown
 
-    damaged = max((run_of_shards / "memory" / "shard-1").glob("state.*.npz"))
+    damaged = commit_files(run_of_shards / "memory" / "shard-1")[-1]
     content = bytearray(damaged.read_bytes())
     content[100] ^= 1
     damaged.write_bytes(content)

@@ -12,9 +12,10 @@ import pytest
 from framestow.cli import main
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.format import Arrays, Manifest
+from framestow.replay.store.format import Arrays, Commit
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 from oracles.hostile_stores import rewrite
+from oracles.store_files import commit_files, log_file
 
 WHOLE, DAMAGED, REFUSED = 0, 1, 2
 
@@ -48,35 +49,42 @@ def test_a_whole_memory_needs_no_repair(saved, capsys):
 
 
 def test_each_damage_is_printed_with_file_offset_and_lost_transitions(saved, capsys):
-    flip(saved / "frames.000001.log", 200)
-    flip(saved / "steps.000001.log", 500)
-    flip(saved / "steps.000001.index", 40)
+    flip(log_file(saved, "frames"), 200)
+    flip(log_file(saved, "steps"), 500)
+    flip(log_file(saved, "steps", ending="index"), 40)
 
     assert DAMAGED == main(["verify", "run"])
 
     shown = capsys.readouterr().out
-    assert re.search(r"^  frames\.000001\.log, offset 64: block 0 of track 0 .* is damaged", shown, re.MULTILINE)
-    assert re.search(r"^  steps\.000001\.log, offset 64: .*\(1,024 transitions lost\)$", shown, re.MULTILINE)
-    assert re.search(r"^  steps\.000001\.index, offset 32: the entry .* is damaged", shown, re.MULTILINE)
+    assert re.search(r"^  frames-\w+\.000001\.log, offset 80: block 0 of track 0 .* is damaged", shown, re.MULTILINE)
+    assert re.search(r"^  steps-\w+\.000001\.log, offset 80: .*\(1,024 transitions lost\)$", shown, re.MULTILINE)
+    assert re.search(
+        r"^  steps-\w+\.000001\.index, offset 40: its entries are not those of steps-", shown, re.MULTILINE
+    )
     assert "damaged in 3 places: 1,076 transitions are whole, 1,024 are lost" in shown
     assert "to keep the whole ones, run: framestow repair run/memory" in shown
 
 
 def test_json_has_every_finding(saved, capsys):
-    flip(saved / "steps.000001.log", 500)
+    flip(log_file(saved, "steps"), 500)
 
     assert DAMAGED == main(["verify", "run", "--json"])
 
     content = json.loads(capsys.readouterr().out)
-    assert (False, 1_076, 1_024, [1]) == tuple(
+    assert (False, 1_076, 1_024, [3]) == tuple(
         content[name] for name in ("is_whole", "transitions", "lost", "generations")
     )
     (finding,) = content["findings"]
-    assert ("run/memory/steps.000001.log", 64, 1_024) == (finding["file"], finding["offset"], finding["transitions"])
+    assert (f"run/memory/{log_file(saved, 'steps').name}", 80, 1_024) == (
+        finding["file"],
+        finding["offset"],
+        finding["transitions"],
+    )
 
 
 def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
-    flip(saved / "steps.000001.log", 500)
+    flip(log_file(saved, "steps"), 500)
+    name = log_file(saved, "steps").name
     before = {path: path.read_bytes() for path in saved.iterdir()}
 
     assert DAMAGED == main(["repair", "run", "--dry-run"])
@@ -86,8 +94,8 @@ def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
     done = capsys.readouterr().out
 
     for line in (
-        "steps.000001.log: 1 block is dropped, and no generation names the file any more",
-        "generation 1 keeps 1,076 transitions and loses 1,024",
+        f"{name}: 1 block is dropped, and no generation names the file any more",
+        "generation 3 keeps 1,076 transitions and loses 1,024",
     ):
         assert line in dry
         assert line in done
@@ -102,7 +110,7 @@ def test_a_dry_run_prints_the_changes_that_a_repair_makes(saved, capsys):
 
 
 def test_a_memory_that_is_being_written_is_verified_and_not_repaired(saved, capsys):
-    flip(saved / "steps.000001.log", 500)
+    flip(log_file(saved, "steps"), 500)
     with WriterLock(saved / LOCK, "the memory", "stop it"):
         assert DAMAGED == main(["verify", "run"])
         assert REFUSED == main(["repair", "run"])
@@ -110,24 +118,22 @@ def test_a_memory_that_is_being_written_is_verified_and_not_repaired(saved, caps
     assert "is being written by process" in " ".join(capsys.readouterr().err.split())
 
 
-def test_logs_without_a_manifest_and_a_state_file_are_named(saved, capsys):
-    for path in [*saved.glob("MANIFEST.*"), *saved.glob("state.*")]:
+def test_logs_without_a_whole_commit_are_refused_and_stay(saved, capsys):
+    for path in commit_files(saved):
         path.unlink()
     before = {path: path.read_bytes() for path in saved.glob("*.000001.*")}
 
-    assert DAMAGED == main(["verify", "run"])
-    assert "frames.000001.index: no manifest and no state file says what memory it is of" in capsys.readouterr().out
-    assert REFUSED == main(["repair", "run"])
-    assert REFUSED == main(["inspect", "run"])
+    for command in ("verify", "repair", "inspect"):
+        assert REFUSED == main([command, "run"])
+        shown = " ".join(capsys.readouterr().err.split())
+        assert "run/memory: it has files of a memory and no whole COMMIT file, which alone says what they are" in shown
 
-    shown = " ".join(capsys.readouterr().err.split())
-    assert "so the settings of the memory are unknown; load an older save" in shown
-    assert "keep the intact data with `framestow repair run/memory`" in shown
     assert before == {path: path.read_bytes() for path in saved.glob("*.000001.*")}
 
 
 def test_a_repair_that_can_keep_nothing_names_another_way_out(saved, capsys):
-    rewrite(saved, _contradict)
+    for generation in (2, 3):
+        rewrite(saved, _contradict, generation)
     capsys.readouterr()
 
     assert REFUSED == main(["repair", "run"])
@@ -139,6 +145,6 @@ def test_a_repair_that_can_keep_nothing_names_another_way_out(saved, capsys):
     assert "framestow repair" not in capsys.readouterr().out
 
 
-def _contradict(manifest: Manifest, arrays: Arrays) -> Manifest:
-    settings = manifest.memory["settings"] | {"num_envs": 10**6, "capacity": 10**6, "labels": []}
-    return manifest._replace(memory=manifest.memory | {"settings": settings})
+def _contradict(commit: Commit, arrays: Arrays) -> Commit:
+    settings = commit.memory["settings"] | {"num_envs": 10**6, "capacity": 10**6, "labels": []}
+    return commit._replace(memory=commit.memory | {"settings": settings})

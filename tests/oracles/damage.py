@@ -6,6 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from oracles.store_files import log_file
+
 
 def flip_bit(path: Path, random: np.random.Generator) -> None:
     content = bytearray(path.read_bytes())
@@ -38,12 +40,12 @@ def remove(path: Path, _random: np.random.Generator) -> None:
 
 def damage_a_segment(folder: Path) -> None:
     """Change a byte in the middle of a store's frames."""
-    _change_middle(folder / "frames.000001.log")
+    _change_middle(log_file(folder, "frames"))
 
 
 def damage_a_block_of_steps(folder: Path) -> None:
     """Change a byte in the middle of a store's steps."""
-    _change_middle(folder / "steps.000001.log")
+    _change_middle(log_file(folder, "steps"))
 
 
 def _change_middle(log: Path) -> None:

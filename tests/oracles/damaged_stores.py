@@ -17,6 +17,7 @@ from framestow.replay.store.writer import StoreWriter
 from framestow.storage.files.block_format import ENTRY, FILE_HEADER_BYTES, INDEX
 from oracles.bordered_steps import append_with_borders
 from oracles.list_memory import ListMemory
+from oracles.store_files import commit_files
 
 NUM_BYTES = 12  # of a frame
 FILE_BYTES = 6_000  # so that each log has several files
@@ -70,7 +71,7 @@ class Kind:
     num_envs: int = 2
     seed: int = 0
     resumes_first: bool = False
-    """Whether a last generation resumes from the first one."""
+    """Whether a last generation resumes from the first one, and replaces those between."""
 
     @property
     def capacity(self) -> int:
@@ -116,13 +117,14 @@ class StoredRun:
             for num_steps in kind.steps:
                 self.play(memory, num_steps)
                 kept = set(writer.generations)
-                manifest = writer.commit(memory.inner.parts, kept=kept, is_pinned=True, is_closed=True)
-                self.numbers[manifest.generation] = set(numbers_of(memory))
+                commit = writer.commit(memory.inner.parts, kept=kept, is_pinned=True, is_closed=True)
+                self.numbers[commit.generation] = set(numbers_of(memory))
         if kind.resumes_first:
-            back = ReplayMemory.load(folder, generation=1)
+            back = ReplayMemory.load(folder, generation=min(self.numbers))
             self.close_episodes(back)
             self.play(back, kind.steps[-1])
-            self.numbers[back.save(folder, keep_previous=True)] = set(numbers_of(back))
+            first = min(self.numbers)
+            self.numbers = {first: self.numbers[first], back.save(folder, keep_previous=True): set(numbers_of(back))}
 
     def play(self, memory: ReplayMemory, num_steps: int) -> None:
         """Record random steps on all environments with short episodes; begin those that are closed in ``memory``."""
@@ -243,26 +245,27 @@ def both(*damages: Damage) -> Damage:
 
 
 def blocks_of(folder: Path, log: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
-    """Return the files and offsets of each block by environment and number, the newest copy last."""
+    """Return the files and offsets of each block by track and number, the newest copy last."""
     blocks: dict[tuple[int, int], list[tuple[str, int]]] = {}
-    for index in sorted(folder.glob(f"{log}.*.{INDEX}")):
+    for index in sorted(folder.glob(f"{log}-*.{INDEX}")):
         content = index.read_bytes()[FILE_HEADER_BYTES:]
-        for env_id, number, offset, *_ in np.frombuffer(content, ENTRY).tolist():
-            blocks.setdefault((env_id, number), []).append((index.with_suffix(".log").name, offset))
+        for entry in np.frombuffer(content, ENTRY):
+            key = int(entry["track"]), int(entry["number"])
+            blocks.setdefault(key, []).append((index.with_suffix(".log").name, int(entry["offset"])))
     return blocks
 
 
 def damages_of(folder: Path) -> dict[str, Damage]:
-    """Return every way to damage a store, by name."""
+    """Return every way to damage a store, by name; names do not contain the random id."""
     damages: dict[str, Damage] = {"nothing": lambda _folder: None}
     newest_blocks: dict[str, Damage] = {}
     for log in ("frames", "steps"):
-        for path in sorted(folder.glob(f"{log}.*.log")):
-            name, size = path.name, path.stat().st_size
-            damages[f"a byte missing at the end of {name}"] = cut_off(name, 1)
-            damages[f"half of {name} missing"] = cut_off(name, size // 2)
-            damages[f"{name} gone"] = remove(name)
-            damages[f"{name} empty"] = cut_off(name, size)
+        for path in sorted(folder.glob(f"{log}-*.log")):
+            name, size, label = path.name, path.stat().st_size, f"{log}.{path.name.partition('.')[2]}"
+            damages[f"a byte missing at the end of {label}"] = cut_off(name, 1)
+            damages[f"half of {label} missing"] = cut_off(name, size // 2)
+            damages[f"{label} gone"] = remove(name)
+            damages[f"{label} empty"] = cut_off(name, size)
         newest: dict[int, int] = {}
         for (env_id, number), blocks in blocks_of(folder, log).items():
             label = f"block {number} of environment {env_id} in {log} flipped"
@@ -270,26 +273,23 @@ def damages_of(folder: Path) -> dict[str, Damage]:
             if number >= newest.get(env_id, -1):
                 newest[env_id] = number
                 newest_blocks[f"newest of track {env_id} in {log} flipped"] = damages[label]
-        for path in sorted(folder.glob(f"{log}.*.index")):
-            damages[f"{path.name} gone"] = remove(path.name)
-    states = [path.name for path in sorted(folder.glob("state.*"))]
-    manifests = [path.name for path in sorted(folder.glob("MANIFEST.*"))]
+        for path in sorted(folder.glob(f"{log}-*.index")):
+            damages[f"{log}.{path.name.partition('.')[2]} gone"] = remove(path.name)
+    commits = [path.name for path in commit_files(folder)]
     of_small: dict[str, Damage] = {}
-    for name in [*states, *manifests]:
-        of_small[f"{name} flipped"] = flip(name, (folder / name).stat().st_size // 2)
-    of_small["newest state and manifest flipped"] = both(
-        *(of_small[f"{name[-1]} flipped"] for name in (states, manifests))
-    )
-    of_small["all states gone"] = both(*map(remove, states))
-    of_small["all manifests gone"] = both(*map(remove, manifests))
-    of_small["all manifests and the newest state gone"] = both(*map(remove, [*manifests, states[-1]]))
+    for name in commits:
+        of_small[f"front of {name} flipped"] = flip(name, 40)
+        of_small[f"state of {name} flipped"] = flip(name, (folder / name).stat().st_size - 40)
+    of_small["newest commit gone"] = remove(commits[-1])
+    of_small["newest commit cut"] = cut_off(commits[-1], 9)
+    of_small["all commits flipped"] = both(*(of_small[f"state of {name} flipped"] for name in commits))
+    of_small["all commits gone"] = both(*map(remove, commits))
     damages |= of_small
     ends = {name: one for name, one in damages.items() if "at the end of" in name}
     for (name, one), (other_name, other) in product(of_small.items(), (newest_blocks | ends).items()):
         damages[f"{name}, {other_name}"] = both(one, other)
     all_newest = both(*newest_blocks.values()) if newest_blocks else damages["nothing"]
     damages["newest of all tracks flipped"] = all_newest
-    damages["newest of all tracks flipped, all states gone"] = both(all_newest, of_small["all states gone"])
     return damages
 
 

@@ -11,21 +11,18 @@ import numpy as np
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.prioritized import Prioritized
-from framestow.replay.store.format import Arrays, Manifest, read_checked_manifest, read_state, write_state
-from framestow.replay.store.format import write_store_manifest as write_manifest
+from framestow.replay.store.format import Arrays, Commit, pack_arrays, rewrite_commit
+from oracles.store_files import read_commit
 
-Change = Callable[[Manifest, Arrays], Manifest]
+Change = Callable[[Commit, Arrays], Commit]
 
 
-def rewrite(folder: Path, change: Change) -> None:
-    """Replace manifest and state of the newest generation by what ``change`` makes of them, with valid checksums."""
-    generation = max(int(path.name.partition(".")[2]) for path in folder.glob("MANIFEST.*"))
-    manifest = read_checked_manifest(folder, generation)
-    arrays = {name: np.array(array) for name, array in read_state(folder, manifest).items() if name != "manifest"}
-    changed = change(manifest, arrays)
-    for name in manifest.state["name"], f"MANIFEST.{generation:06d}":
-        (folder / name).unlink()
-    write_manifest(folder, write_state(folder, manifest.state["name"], changed, arrays))
+def rewrite(folder: Path, change: Change, generation: int | None = None) -> None:
+    """Replace a generation, the newest by default, by what ``change`` makes of its commit and arrays, all sealed."""
+    commit, arrays = read_commit(folder, generation)
+    arrays = {name: np.array(array) for name, array in arrays.items()}
+    changed = change(commit, arrays)
+    rewrite_commit(folder, changed, pack_arrays(arrays))
 
 
 def store_black_frames(folder: Path, side: int = 8, num_steps: int = 3, **settings: Any) -> ReplayMemory:
@@ -42,12 +39,12 @@ def store_black_frames(folder: Path, side: int = 8, num_steps: int = 3, **settin
 
 
 def _set(**values: Any) -> Change:
-    """Change settings in the manifest alone."""
+    """Change settings in the commit alone."""
 
-    def change(manifest: Manifest, _arrays: Arrays) -> Manifest:
-        settings = manifest.memory["settings"] | values
-        length = values.get("frames_per_segment", manifest.frames_per_segment)
-        return manifest._replace(memory=manifest.memory | {"settings": settings}, frames_per_segment=length)
+    def change(commit: Commit, _arrays: Arrays) -> Commit:
+        settings = commit.memory["settings"] | values
+        length = values.get("frames_per_segment", commit.frames_per_segment)
+        return commit._replace(memory=commit.memory | {"settings": settings}, frames_per_segment=length)
 
     return change
 
@@ -55,12 +52,12 @@ def _set(**values: Any) -> Change:
 def _many_environments(number: int, **values: Any) -> Change:
     """Claim environments without frames, each with an entry in every array that has one for each."""
 
-    def change(manifest: Manifest, arrays: Arrays) -> Manifest:
+    def change(commit: Commit, arrays: Arrays) -> Commit:
         for name, array in arrays.items():
             if array.shape == (1,) and name.startswith(("steps.", "frames.")) and name not in OF_EPISODES:
                 fill = -1 if name == "steps.newest_positions" else 0
                 arrays[name] = np.append(array, np.full(number - 1, fill, array.dtype))
-        return _set(num_envs=number, **values)(manifest, arrays)
+        return _set(num_envs=number, **values)(commit, arrays)
 
     return change
 
@@ -68,7 +65,7 @@ def _many_environments(number: int, **values: Any) -> Change:
 def _empty_blocks(number: int, length: int) -> Change:
     """Claim sealed blocks of steps without a step."""
 
-    def change(manifest: Manifest, arrays: Arrays) -> Manifest:
+    def change(commit: Commit, arrays: Arrays) -> Commit:
         ascending = np.arange(number)
         for name, before in (
             ("numbers", ascending),
@@ -87,7 +84,7 @@ def _empty_blocks(number: int, length: int) -> Change:
         arrays["frames.next_positions"] += number * length
         for name in "steps.episode_starts", "steps.run_starts":
             arrays[name][:] = arrays["steps.newest_positions"]
-        return manifest
+        return commit
 
     return change
 

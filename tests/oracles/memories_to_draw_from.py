@@ -11,6 +11,7 @@ from framestow.errors import NothingToSampleError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.sampler import Sampler
 from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
+from oracles.store_files import log_file
 
 MakeSampler = Callable[[], Sampler]
 
@@ -117,7 +118,7 @@ def damaged(folder: Path, make_sampler: MakeSampler, num_changed: int) -> Replay
     with numbered_memory(1000, directory=folder, flush_every=None, frames_per_segment=16) as memory:
         for episode in range(60):
             play_episode(memory, episode, length=20, truncated=True)
-    log = folder / "frames.000001.log"
+    log = log_file(folder, "frames")
     content = np.fromfile(log, np.uint8)
     content[np.random.default_rng(4).choice(len(content), num_changed, replace=False)] ^= 1
     content.tofile(log)

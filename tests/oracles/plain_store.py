@@ -5,6 +5,7 @@ Slow, and obviously in order: a loaded memory must have these transitions, no ot
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import struct
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 
 from oracles.plain_codec import crc32c, unpack
 
-FILE_HEADER, BLOCK_HEADER = struct.Struct("<8sIQ8sI"), struct.Struct("<4sIQQII")
+FILE_HEADER, BLOCK_HEADER = struct.Struct("<8sI8sQ8sI"), struct.Struct("<4s8sIIQIII")
+ENTRY = struct.Struct("<IIQQII")
 SCALED_HEADER = RUNS_HEADER = struct.Struct("<I4sII")
 STEPS_A_BLOCK = 1024
 TERMINATED, TRUNCATED, TAKEN, BORDER = 1, 2, 4, 16
@@ -48,22 +50,27 @@ class PlainStore:
     """The newest generation of a store."""
 
     def __init__(self, folder: Path) -> None:
-        [*_, newest] = sorted(path for path in folder.glob("MANIFEST.*") if path.suffix[1:].isdigit())
-        checksum, _, body = newest.read_bytes().partition(b"\n")
-        if int(checksum, 16) != crc32c(body):
+        newest = max(path for path in folder.glob("COMMIT.*") if path.suffix[1:].isdigit())
+        content = newest.read_bytes()
+        of_front, num_bytes = (int(digits, 16) for digits in content[:18].split())
+        front, state = content[18 : 18 + num_bytes], content[18 + num_bytes : -4]
+        if of_front != crc32c(front) or int.from_bytes(content[-4:], "little") != crc32c(content[:-4]):
             raise BrokenStoreError(f"checksum of {newest}")
-        self.manifest = json.loads(body)
-        self.settings = self.manifest["memory"]["settings"]
-        state = folder / self.manifest["state"]["name"]
-        if crc32c(state.read_bytes()) != self.manifest["state"]["checksum"]:
-            raise BrokenStoreError(f"checksum of {state}")
-        self.state = dict(np.load(state))
+        self.commit = json.loads(front)
+        if len(state) != self.commit["state_bytes"]:
+            raise BrokenStoreError(f"size of {newest}")
+        self.settings = self.commit["memory"]["settings"]
+        self.state = dict(np.load(io.BytesIO(state)))
         self.arrays = list(arrays_of(self.settings["frame"]))
         # Of each array: axis, number of frames, and entries of each frame along the axis.
         self.stacks = self.settings["stacks"] or [[0, self.settings["stack"], None]] * len(self.arrays)
-        frames, steps = (dict(blocks(folder, name, self.manifest[name])) for name in ("frames", "steps"))
-        self._step_blocks = steps
-        self.segments = {key: frames[key] for key in self._sealed_segments()} | self._open_segments()
+        frames, steps = (dict(blocks(folder, name, self.commit)) for name in ("frames", "steps"))
+        versions = {(track, number): version for track, number, version in self.state["steps.versions"].tolist()}
+        for key, (version, _) in steps.items():
+            if version != versions.get(key, 0):
+                raise BrokenStoreError(f"version of the block {key}")
+        self._step_blocks = {key: payload for key, (_, payload) in steps.items()}
+        self.segments = {key: frames[key][1] for key in self._sealed_segments()} | self._open_segments()
         self._unpacked: dict[tuple[int, int], tuple[NDArray[Any], Runs]] = {}
 
     def steps(self) -> list[PlainStep]:
@@ -91,7 +98,7 @@ class PlainStore:
                 yield from ((env_id, number) for number in range(first, last + 1))
 
     def _open_segments(self) -> dict[tuple[int, int], bytes]:
-        length, rest, segments = self.manifest["frames_per_segment"], self.state["frames.open_segments"].tobytes(), {}
+        length, rest, segments = self.commit["frames_per_segment"], self.state["frames.open_segments"].tobytes(), {}
         sizes, positions = self.state["frames.open_sizes"].tolist(), self.state["frames.next_positions"].tolist()
         for env_id, (size, position) in enumerate(zip(sizes, positions, strict=True)):
             if size:
@@ -111,7 +118,7 @@ class PlainStore:
                 yield index, np.frombuffer(self._step_blocks[0, number], self.record)[row]
 
     def _steps_of_blocks(self) -> Iterator[tuple[int, Any]]:
-        length = self.manifest["frames_per_segment"]
+        length = self.commit["frames_per_segment"]
         loose = self._loose_records()
         for number, env_id, segment, num_steps, is_sealed in zip(
             *(self.state[f"blocks.{name}"].tolist() for name in BLOCK_FIELDS), strict=True
@@ -167,7 +174,7 @@ class PlainStore:
     def _observation(self, array: int, env_id: int, begin: int, last: int) -> NDArray[Any]:
         """Return what an array shows at position ``last``, of a run that begins at ``begin`` or before the stack."""
         axis, depth, entries = self.stacks[array] or (0, 1, None)
-        length, key = self.manifest["frames_per_segment"], array * self.settings["num_envs"] + env_id
+        length, key = self.commit["frames_per_segment"], array * self.settings["num_envs"] + env_id
         places = [divmod(position, length) for position in range(max(begin, last - depth + 1), last + 1)]
         frames = [self._segment(array, (key, number))[0][index] for number, index in places]
         num_padded = depth - len(frames)
@@ -197,7 +204,7 @@ BLOCK_FIELDS = ("numbers", "env_ids", "segments", "num_steps", "are_sealed")
 
 
 def arrays_of(frame: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """The arrays of an observation: of a dict in the order of the manifest."""
+    """The arrays of an observation: of a dict in the order of the commit."""
     if "dict" in frame:
         for part in frame["dict"].values():
             yield from arrays_of(part)
@@ -208,29 +215,32 @@ def arrays_of(frame: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield frame
 
 
-def blocks(folder: Path, name: str, log: dict[str, Any]) -> Iterator[tuple[tuple[int, int], bytes]]:
-    """Key and payload of every committed block of a log; of equal keys the last one counts."""
-    for file in log["files"]:
-        content = (folder / f"{name}.{file['number']:06d}.log").read_bytes()[: file["bytes"]]
-        magic, version, number, stored_name, checksum = FILE_HEADER.unpack_from(content)
-        written = (b"FSTOWLOG", 1, file["number"], name.encode())
-        if (magic, version, number, stored_name.rstrip(b"\0")) != written or checksum != crc32c(content[:28]):
+def blocks(folder: Path, name: str, commit: dict[str, Any]) -> Iterator[tuple[tuple[int, int], tuple[int, bytes]]]:
+    """Key, version and payload of every committed block of a log; of equal keys the last one counts."""
+    store = bytes.fromhex(commit["id"])
+    for file in commit[name]["files"]:
+        content = (folder / f"{name}-{commit['id']}.{file['number']:06d}.log").read_bytes()[: file["bytes"]]
+        magic, form, its_store, number, its_name, checksum = FILE_HEADER.unpack_from(content)
+        written = (b"FSTOWLOG", 1, store, file["number"], name.encode())
+        if (magic, form, its_store, number, its_name.rstrip(b"\0")) != written or checksum != crc32c(content[:36]):
             raise BrokenStoreError(f"header of file {file['number']} of {name}")
-        offset, num_blocks = FILE_HEADER.size, 0
+        offset, entries = FILE_HEADER.size, b""
         while offset < len(content):
             header = content[offset : offset + BLOCK_HEADER.size]
-            marker, env_id, block, size, of_payload, of_header = BLOCK_HEADER.unpack(header)
-            payload = content[offset + BLOCK_HEADER.size : offset + BLOCK_HEADER.size + size]
-            if marker != b"FBLK" or (of_payload, of_header) != (crc32c(payload), crc32c(header[:28])):
-                raise BrokenStoreError(f"block at {offset} of file {file['number']} of {name}")
-            yield (env_id, block), payload
-            offset, num_blocks = offset + BLOCK_HEADER.size + size, num_blocks + 1
-        if num_blocks != file["blocks"]:
-            raise BrokenStoreError(f"{num_blocks} blocks in file {file['number']} of {name}, not {file['blocks']}")
+            marker, its_store, track, version, block, size, of_payload, of_header = BLOCK_HEADER.unpack(header)
+            offset += BLOCK_HEADER.size
+            payload = content[offset : offset + size]
+            if (marker, its_store, of_payload, of_header) != (b"FBLK", store, crc32c(payload), crc32c(header[:36])):
+                raise BrokenStoreError(f"block before {offset} of file {file['number']} of {name}")
+            entries += ENTRY.pack(track, version, block, offset, size, of_payload)
+            yield (track, block), (version, payload)
+            offset += size
+        if (len(entries) // ENTRY.size, crc32c(entries)) != (file["blocks"], file["checksum"]):
+            raise BrokenStoreError(f"entries of file {file['number']} of {name}")
 
 
 def frames_of_segment(segment: bytes, spec: dict[str, Any]) -> NDArray[Any]:
-    """Return the frames of a segment without runs, ``(n, *shape)``; ``spec``: an array of the manifest."""
+    """Return the frames of a segment without runs, ``(n, *shape)``; ``spec``: an array of the settings."""
     shape, dtype = spec["shape"], np.dtype(spec["dtype"])
     frames = scaled_frames(segment, dtype, math.prod(shape)) if spec["is_scaled"] else unpack(segment)
     return np.ascontiguousarray(frames).view(dtype).reshape(-1, *shape)

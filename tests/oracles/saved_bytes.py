@@ -1,22 +1,22 @@
-"""The bytes of a saved memory, to compare two of them."""
+"""The content of a saved memory, to compare two of them."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-DIFFERS = ("commit",)  # a random name
+from framestow.replay.store.format import FRAMES, STEPS
+from framestow.storage.files.block_log_reader import BlockLogReader
+from oracles.store_files import read_commit
+
+COMPARED = "memory", "frames_per_segment", "num_transitions", "is_pinned", "is_closed"
 
 
 def saved_bytes(folder: Path) -> dict[str, object]:
-    """Return the bytes of each file by name; of manifests all fields except the random name of the commit."""
-    files = [file for file in sorted(folder.iterdir()) if file.is_file() and file.name != "LOCK"]
-    assert files, f"{folder} is empty"
-    return {
-        file.name: _manifest_fields(file) if file.name.startswith("MANIFEST") else file.read_bytes() for file in files
-    }
-
-
-def _manifest_fields(manifest: Path) -> dict[str, object]:
-    content = json.loads(manifest.read_bytes().partition(b"\n")[2])
-    return {name: value for name, value in content.items() if name not in DIFFERS}
+    """Return all blocks and arrays of the newest generation, and the fields that are not random."""
+    commit, arrays = read_commit(folder)
+    found: dict[str, object] = {name: getattr(commit, name) for name in COMPARED}
+    found |= {name: (array.dtype, array.shape, array.tobytes()) for name, array in arrays.items()}
+    for name in (FRAMES, STEPS):
+        with BlockLogReader.open(commit.place(folder, name), getattr(commit, name)) as log:
+            found[f"blocks of {name}"] = {key: log.read(key) for key in log}
+    return found

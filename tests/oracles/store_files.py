@@ -1,4 +1,4 @@
-"""Files of a store that its newest manifest does not account for."""
+"""The files of a store: its commits and logs by name, and files that none of its commits accounts for."""
 
 from __future__ import annotations
 
@@ -7,29 +7,46 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from framestow.replay.store import open_store
-from framestow.replay.store.format import FRAMES, STEPS, read_checked_manifest
-from framestow.storage.files.block_format import INDEX, LOG, file_name
-from framestow.storage.files.manifest import generations, manifest_path
+from framestow.replay.store.format import Arrays, Commit, FolderContents, StoredCommit, commit_path
+from framestow.storage.files.block_format import LOG, LogPlace
 from framestow.storage.files.writer_lock import LOCK
 
 
+def generations(folder: Path) -> list[int]:
+    """Return the generations that can be loaded, oldest first."""
+    return FolderContents(folder).generations
+
+
+def newest_commit(folder: Path) -> Commit:
+    """Return the newest whole commit."""
+    newest = FolderContents(folder).newest
+    assert newest is not None, f"{folder} has no commit"
+    return newest.whole()
+
+
+def read_commit(folder: Path, generation: int | None = None) -> tuple[Commit, Arrays]:
+    """Return a commit and the arrays of its state; the newest by default."""
+    stored = StoredCommit.read(folder, newest_commit(folder).generation if generation is None else generation)
+    return stored.whole(), stored.arrays()
+
+
+def commit_files(folder: Path) -> list[Path]:
+    """Return the commits, oldest first."""
+    return sorted(folder.glob("COMMIT.??????"))
+
+
+def log_file(folder: Path, name: str, number: int = 1, ending: str = LOG) -> Path:
+    """Return a file of a log of the newest commit."""
+    return LogPlace(folder, name, newest_commit(folder).id).path(number, ending)
+
+
 def unaccounted(folder: Path) -> set[str]:
-    """Return the names of files, and of overlong files, that no kept generation needs."""
-    newest = read_checked_manifest(folder, generations(folder)[-1])
-    ends = {LOCK: None}
-    for generation in (*newest.kept, newest.generation):
-        manifest = read_checked_manifest(folder, generation)
-        ends[manifest_path(folder, generation).name] = None
-        ends[manifest.state["name"]] = manifest.state["bytes"]
-        for name, log in ((FRAMES, manifest.frames), (STEPS, manifest.steps)):
-            for file in log["files"]:
-                ends[file_name(name, file["number"], LOG)] = file["bytes"]
-                ends[file_name(name, file["number"], INDEX)] = 32 + 32 * file["blocks"]
-    sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-    too_long = {
-        f"{name}, {size - ends[name]} bytes" for name, size in sizes.items() if ends.get(name) not in (None, size)
-    }
-    return (sizes.keys() - ends.keys()) | too_long
+    """Return the names of files that no commit that stays needs."""
+    contents = FolderContents(folder)
+    needed = {LOCK, *(commit_path(folder, number).name for number in contents.existing)}
+    for number in contents.existing:
+        needed |= contents.read(number).whole().file_ends().keys()
+    return set(contents.names) - needed
 
 
 @contextmanager

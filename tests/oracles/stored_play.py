@@ -35,8 +35,8 @@ def store_play(folder: Path, frame: FrameSpec | None = None, **settings) -> Stor
         writer.begin(None)
         for num_steps in (1_900, 700):
             play(memory, num_steps, random, len(memory.oracle.steps))
-            manifest = writer.commit(memory.inner.parts, kept=set(writer.generations), is_pinned=True)
-            windows[manifest.generation] = _windows(memory)
+            commit = writer.commit(memory.inner.parts, kept=set(writer.generations), is_pinned=True)
+            windows[commit.generation] = _windows(memory)
     return StoredPlay(_recorded(memory), windows, memory.inner.storage.frames_per_segment)
 
 

@@ -108,7 +108,7 @@ def test_damage_that_is_found_while_the_page_is_written_is_printed_and_shown(noi
 
     printed = capsys.readouterr().out
     [shown] = resources_of_page(tmp_path / "page.html")["memory"].values["damage"]
-    assert "frames.000001.log" in shown
+    assert ".000001.log" in shown
     assert f"warning: {shown}\n" in printed
     assert f"framestow verify {damaged}\n" in printed
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from framestow.distributed.replay import is_sharded, memory_folders, read_generation
 from framestow.errors import InvalidSettingsError
-from framestow.replay.store.format import STORE_FILE
+from framestow.replay.store.format import COMMIT_FILE, id_of
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import MOST_MANIFEST_BYTES
 
@@ -17,7 +17,6 @@ MEMORY, CHECKPOINTS, RUN_SETTINGS = "memory", "checkpoints", "settings.json"  # 
 AGENT = "agent.safetensors"  # in a checkpoint
 PICKLES = {".pkl", ".pickle"}  # files of drop-in buffers, saved by the calls of their libraries
 NAME_IT = "give that folder itself, or --follow-links where the command has it"  # the way out where a run has a link
-_MANIFEST = re.compile(r"MANIFEST\.\d{6,}")
 _CHECKPOINT = re.compile(r"step-\d{12}")
 
 
@@ -86,7 +85,7 @@ def _find(path: Path, follow_links: bool) -> SavedMemory:
     if is_run:
         raise InvalidSettingsError(f"{path} has no memory: the run has not saved a checkpoint yet; train it first")
     raise InvalidSettingsError(
-        f"{path} has no memory: it contains no MANIFEST file; give the folder of a memory, a run or a checkpoint"
+        f"{path} has no memory: it contains no COMMIT file; give the folder of a memory, a run or a checkpoint"
     )
 
 
@@ -105,8 +104,7 @@ def _memory_of_checkpoint(checkpoint: Path, follow_links: bool) -> SavedMemory:
 
 def _has_memory(folder: Path) -> bool:
     return folder.is_dir() and (
-        is_sharded(folder)
-        or any(_MANIFEST.fullmatch(file.name) or STORE_FILE.fullmatch(file.name) for file in folder.iterdir())
+        is_sharded(folder) or any(COMMIT_FILE.fullmatch(file.name) or id_of(file.name) for file in folder.iterdir())
     )
 
 

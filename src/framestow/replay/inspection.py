@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime
+import re
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -20,19 +21,21 @@ from framestow.errors import DamagedDataError
 from framestow.replay.episodes import EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
 from framestow.replay.store.format import (
+    COMMIT,
+    COMMIT_FILE,
     FRAMES,
     STEPS,
     VERSION,
     FolderContents,
-    read_checked_manifest,
+    commit_path,
+    id_of,
     read_while_written,
 )
 from framestow.replay.store.reader import StoredMemory
 from framestow.storage.files.block_format import INDEX
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import MANIFEST, manifest_path
 
-PARTS = {FRAMES: "frames", STEPS: "steps", "state": "state", MANIFEST: "manifests"}
+PARTS = {FRAMES: "frames", STEPS: "steps", COMMIT: "commits"}
 """Name of the part in reports, by the beginning of a file's name."""
 UNNAMED = "(not named)"  # label of a memory without labels
 
@@ -41,13 +44,13 @@ UNNAMED = "(not named)"  # label of a memory without labels
 class StoredFiles:
     """The files of a saved memory.
 
-    ``bytes_by_part`` counts the bytes of this generation and of the previous generations that are kept. ``left_over``
+    ``bytes_by_part`` counts the bytes of all generations, and of the commit before the newest. ``left_over``
     gives, per file, the bytes that belong to no generation: from a crash, or from a writer that is still adding them.
     """
 
     version: int
     generation: int
-    manifest: Path
+    commit: Path
     kept_generations: list[int]
     bytes_by_part: dict[str, int]
     left_over: dict[str, int]
@@ -57,29 +60,27 @@ def find_files(folder: Path, generation: int | None = None, files: FileSystem = 
     """Return the files of the memory in ``folder``: of the newest generation unless ``generation`` is given.
 
     Another process may write meanwhile. Raises ``FileNotFoundError`` if the folder holds no memory,
-    ``DamagedDataError`` for a damaged manifest and ``IncompatibleError`` for another version.
+    ``DamagedDataError`` for a damaged commit and ``IncompatibleError`` for another version.
     """
     return read_while_written(folder, partial(_read_files, folder, generation, files), files)
 
 
 def _read_files(folder: Path, generation: int | None, files: FileSystem, contents: FolderContents) -> StoredFiles:
-    newest, listed = read_checked_manifest(folder, contents.find_generation(), files), contents.manifests.generations
-    kept = [read_checked_manifest(folder, number, files) for number in newest.kept if number in listed]
-    sizes = _sizes(folder, files)
+    number = contents.find(generation).whole().generation
+    sizes = _sizes(folder, files, contents)
     ends: dict[str, int] = {}
-    for manifest in [*kept, newest]:
-        manifest_name = manifest_path(folder, manifest.generation).name
-        for name, end in {**manifest.file_ends(), manifest_name: sizes.get(manifest_name, 0)}.items():
-            ends[name] = max(end, ends.get(name, 0))
-    number = newest.generation if generation is None else generation
-    numbers = [manifest.generation for manifest in [*kept, newest]]
-    return StoredFiles(VERSION, number, manifest_path(folder, number), numbers, _by_part(ends), _beyond(ends, sizes))
+    for commit in (contents.read(one).whole() for one in contents.existing):
+        name = commit_path(folder, commit.generation).name
+        for file, end in {**commit.file_ends(), name: sizes.get(name, 0)}.items():
+            ends[file] = max(end, ends.get(file, 0))
+    path = commit_path(folder, number)
+    return StoredFiles(VERSION, number, path, contents.generations, _by_part(ends), _beyond(ends, sizes))
 
 
 def _by_part(ends: dict[str, int]) -> dict[str, int]:
     parts: dict[str, int] = {}
     for name, end in ends.items():
-        part = "indices" if name.endswith(f".{INDEX}") else PARTS[name.partition(".")[0]]
+        part = "indices" if name.endswith(f".{INDEX}") else PARTS[re.split("[.-]", name)[0]]
         parts[part] = parts.get(part, 0) + end
     return {part: parts[part] for part in (*PARTS.values(), "indices") if part in parts}
 
@@ -88,11 +89,11 @@ def _beyond(ends: dict[str, int], sizes: dict[str, int]) -> dict[str, int]:
     return {name: size - ends.get(name, 0) for name, size in sizes.items() if size > ends.get(name, 0)}
 
 
-def _sizes(folder: Path, files: FileSystem) -> dict[str, int]:
-    """Return the size of each file of the memory in ``folder``."""
+def _sizes(folder: Path, files: FileSystem, contents: FolderContents) -> dict[str, int]:
+    """Return the size of each file of a store in ``folder``."""
     sizes = {}
-    for name in files.names(folder):
-        if name.partition(".")[0] in PARTS:
+    for name in contents.names:
+        if id_of(name) or COMMIT_FILE.fullmatch(name):
             with suppress(FileNotFoundError, DamagedDataError):  # removed by a writer meanwhile, or no file
                 sizes[name] = files.size(folder / name)
     return sizes
@@ -269,7 +270,7 @@ def _read_inspection(folder: Path, generation: int | None) -> Inspection:
         version=files.version,
         generation=files.generation,
         kept_generations=files.kept_generations,
-        written=datetime.datetime.fromtimestamp(DISK.status(files.manifest).st_mtime).astimezone(),
+        written=datetime.datetime.fromtimestamp(DISK.status(files.commit).st_mtime).astimezone(),
         settings=settings,
         labels=inspect_labels(settings, steps),
         file_bytes=files.bytes_by_part,

@@ -703,7 +703,7 @@ class ReplayMemory(MemoryProperties, Closing):
                 if seed is not None:
                     memory.inner.parts.restart_draws(seed)
                 memory.inner.parts.evict_to_fit()
-                memory.inner.store_in(folder, stored.manifest.commit)
+                memory.inner.store_in(folder, stored.commit.name)
         return memory
 
     @classmethod
@@ -755,7 +755,8 @@ class ReplayMemory(MemoryProperties, Closing):
         make = partial(any_memory, sampler=sampler, threads=threads, on_damage=on_damage, seed=seed)
         is_read_only = truth_value("read_only", read_only)
         while True:
-            with StoredMemory.open(folder, generation) as stored:
+            skips_damage = on_damage == "skip"
+            with StoredMemory.open(folder, generation, skips_damage=skips_damage, falls_back=is_read_only) as stored:
                 memory = stored.build(make, in_files=True)
                 with memory.inner.parts.notified_sampler.release_on_error():
                     if not is_read_only:

@@ -161,7 +161,8 @@ class FrameStorage(FrameStore):
     ) -> None:
         """Append to ``track`` a full segment that is in a file, without reading it.
 
-        Its bytes are verified when a window needs them, also against ``checksum``, the CRC-32C of them all. Raises the errors of ``restore`` and ``move_to_file``, and
+        Its bytes are verified when a window needs them, also against ``checksum``, the CRC-32C of them all.
+        Raises the errors of ``restore`` and ``move_to_file``, and
         ``ValueError`` for a segment that is not full.
         """
         if num_frames != self.frames_per_segment:

@@ -2,7 +2,7 @@
 
 ::
 
-    memory/                         the memory's store (docs/saving.md); a checkpoint adds its new steps as a generation
+    memory/                         the memory's store (docs/saving.md); a checkpoint adds its new steps as a commit
     checkpoints/
         step-000000020000/          the newest checkpoint
             MANIFEST                a checksum of the file, then JSON: the size and checksum of each file, and the
@@ -101,10 +101,10 @@ def write_checkpoint(folder: Path, state: RunState[RunMemory]) -> Path:
         ) from error
     finally:
         _remove(partial)  # exists only after an error or a second Ctrl-C
-    for other in _named(folder, _NAME):
-        if other != path:
-            _remove(other)
-    state.memory.prune(memory_store(folder), generation)
+    for other in set(_named(folder, _NAME)) - {path}:
+        _remove(other)
+    with contextlib.suppress(OSError):  # the checkpoint is complete; the next one prunes again
+        state.memory.prune(memory_store(folder), generation)
     return path
 
 

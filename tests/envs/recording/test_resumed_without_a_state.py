@@ -14,6 +14,7 @@ from framestow.envs import Recorder, SerialVectorEnv, lost_episodes, make_atari
 from framestow.errors import IncompatibleError, InvalidStepError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.repair import repair_store
+from oracles.damaged_stores import blocks_of, flip
 from oracles.numbered_frames import NUM_ACTIONS, SHAPE, ListSink, NumberedEnv, frame_of
 from oracles.saved_bytes import saved_bytes
 
@@ -228,12 +229,16 @@ def test_one_environment_without_a_state_beside_one_with_it_loses_its_episode_al
 
 @pytest.mark.parametrize("mode", MODES)
 def test_every_episode_restarts_if_a_repaired_memory_lost_the_newest_frames(mode, tmp_path):
-    recorder = Recorder(SerialVectorEnv([lambda s=s: made(s) for s in range(2)], autoreset_mode=mode), memory_of())
+    sealed_after = ReplayMemory(
+        40, Box(0, 255, SHAPE, np.uint8), NUM_ACTIONS, stack=2, num_envs=2, frames_per_segment=3
+    )
+    recorder = Recorder(SerialVectorEnv([lambda s=s: made(s) for s in range(2)], autoreset_mode=mode), sealed_after)
     recorder.reset()
     stepped(recorder, 2)
     state = recorder.state_dict()
     recorder.memory.save(tmp_path)
-    (tmp_path / "state.000001.npz").write_bytes(b"damaged")
+    for ((name, offset),) in blocks_of(tmp_path, "frames").values():
+        flip(name, offset + 3)(tmp_path)
     repair_store(tmp_path)
 
     memory = ReplayMemory.load(tmp_path)

@@ -11,6 +11,7 @@ from framestow import ByAge, Mixture, Prioritized, ReplayMemory, Sampler, Unifor
 from framestow.errors import InvalidSettingsError
 from oracles.ctrl_c import ctrl_c_at_line
 from oracles.numbered_steps import SHAPE, FrameSpec, numbered_memory, play_episode
+from oracles.store_files import commit_files
 
 
 class Broken(Sampler):
@@ -185,8 +186,8 @@ def test_a_closed_memory_draws_until_another_takes_its_sampler(lives_in_a_folder
 def test_a_memory_that_cannot_be_built_or_read_releases_the_sampler(tmp_path):
     sampler = Prioritized(alpha=0)
     played(directory=tmp_path / "memory").close()
-    (damaged,) = (tmp_path / "memory").glob("state.*")
-    damaged.write_bytes(bytes(damaged.stat().st_size))
+    for damaged in commit_files(tmp_path / "memory"):
+        damaged.write_bytes(bytes(damaged.stat().st_size))
 
     failures = [
         lambda: played(sampler, flush_every=-1.0),

@@ -18,12 +18,14 @@ from framestow._core import checksum
 from framestow.errors import DamagedDataError, FramestowError, IncompatibleError, InvalidSettingsError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
-from framestow.replay.store.format import pack_arrays, unpack_arrays
+from framestow.replay.store.format import pack_arrays, rewrite_commit, unpack_arrays
+from framestow.storage.files.block_format import INDEX
+from oracles.store_files import commit_files, log_file, read_commit
 
 pytestmark = pytest.mark.slow  # more than two seconds
 
-MANIFEST, STATE = "MANIFEST.000001", "state.000001.npz"
-LOG_HEADER_BYTES = 32
+LOG_HEADER_BYTES = 40
+LOGS = "frames", "steps"
 GIB = 2**30
 
 
@@ -67,26 +69,39 @@ def flips(file: Path, most: int | None) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("most", [100, pytest.param(None, marks=pytest.mark.exhaustive)])
-@pytest.mark.parametrize("name", [MANIFEST, STATE, "frames.000001.log", "steps.000001.log"])
-def test_any_changed_byte_is_found_and_its_file_named(name, most, store):
-    for _ in flips(store / name, most):
-        with pytest.raises((DamagedDataError, IncompatibleError), match=re.escape(name)):
+@pytest.mark.parametrize("log", LOGS)
+def test_any_changed_byte_of_a_log_is_found_and_its_file_named(log, most, store):
+    path = log_file(store, log)
+    for _ in flips(path, most):
+        with pytest.raises((DamagedDataError, IncompatibleError), match=re.escape(path.name)):
             load_everything(store)
 
     load_everything(store)
 
 
-@pytest.mark.parametrize("name", ["frames.000001.index", "steps.000001.index"])
-def test_a_changed_byte_of_an_index_costs_nothing(name, store):
+@pytest.mark.parametrize("most", [100, pytest.param(None, marks=pytest.mark.exhaustive)])
+def test_a_changed_byte_of_the_newest_commit_costs_nothing_and_is_named(most, store):
+    commit = commit_files(store)[-1]
+    for _ in flips(commit, most):
+        with pytest.warns(RuntimeWarning, match=rf"{commit.name}: .*the same content, so nothing is missing"):
+            load_everything(store)
+        with pytest.raises(DamagedDataError, match=rf"{commit.name}: .*`framestow repair {store}`"):
+            ReplayMemory.load(store, generation=3)
+
+    load_everything(store)
+
+
+@pytest.mark.parametrize("log", LOGS)
+def test_a_changed_byte_of_an_index_costs_nothing(log, store):
     """The block headers replace the entries of a damaged index."""
-    for _ in flips(store / name, 20):
+    for _ in flips(log_file(store, log, ending=INDEX), 20):
         load_everything(store)
 
 
-@pytest.mark.parametrize("name", ["frames.000001.log", "steps.000001.log", STATE])
+@pytest.mark.parametrize("log", LOGS)
 @pytest.mark.parametrize("harm", ["cut short", "missing"])
-def test_a_truncated_or_missing_file_is_named(name, harm, store):
-    file = store / name
+def test_a_truncated_or_missing_log_is_named(log, harm, store):
+    file = log_file(store, log)
     if harm == "missing":
         file.unlink()
     else:
@@ -96,31 +111,34 @@ def test_a_truncated_or_missing_file_is_named(name, harm, store):
         load_everything(store)
 
 
-def change_manifest(folder: Path, change: Callable[[dict[str, Any]], object], name: str = MANIFEST) -> None:
-    """Rewrite the manifest with a correct checksum."""
-    manifest = folder / name
-    content = json.loads(manifest.read_bytes().partition(b"\n")[2])
-    change(content)
-    body = json.dumps(content).encode()
-    manifest.write_bytes(b"%08x\n" % checksum(body) + body)
+def change_front(folder: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Rewrite the front of the newest commit with correct checksums."""
+    commit = commit_files(folder)[-1]
+    content = commit.read_bytes()
+    start = 18 + int(content[9:17], 16)
+    fields = json.loads(content[18:start])
+    change(fields)
+    front = json.dumps(fields).encode()
+    content = b"%08x %08x\n" % (checksum(front), len(front)) + front + content[start:-4]
+    commit.write_bytes(content + checksum(content).to_bytes(4, "little"))
 
 
 def test_a_memory_of_a_later_version_is_refused(store):
-    change_manifest(store, lambda content: content.update(version=3))
+    change_front(store, lambda content: content.update(version=3))
 
     with pytest.raises(IncompatibleError, match="it is version 3"):
         ReplayMemory.load(store)
 
 
 def test_a_memory_with_an_unknown_stack_padding_is_refused(store):
-    change_manifest(store, lambda content: content["memory"]["settings"].update(stack_padding="mirror"))
+    change_front(store, lambda content: content["memory"]["settings"].update(stack_padding="mirror"))
 
     with pytest.raises(InvalidSettingsError, match="stack_padding is 'mirror': it must be one of"):
         ReplayMemory.load(store)
 
 
 def test_a_memory_with_segments_of_another_length_is_refused(store):
-    change_manifest(store, lambda content: content.update(frames_per_segment=content["frames_per_segment"] // 2))
+    change_front(store, lambda content: content.update(frames_per_segment=content["frames_per_segment"] // 2))
 
     with pytest.raises(IncompatibleError, match="load it with the version that saved it"):
         ReplayMemory.load(store)
@@ -172,39 +190,36 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.*is read in place of it:RuntimeWarning")
 @pytest.mark.parametrize("values", [[None, -1, 2**62], pytest.param(HOSTILE, marks=pytest.mark.exhaustive)])
-def test_a_manifest_with_any_value_in_any_field_loads_or_is_refused_by_name(values, store):
-    original = (store / MANIFEST).read_bytes()
-    content = json.loads(original.partition(b"\n")[2])
+def test_a_commit_with_any_value_in_any_field_loads_or_is_refused_by_name(values, store):
+    commit = commit_files(store)[-1]
+    original = commit.read_bytes()
+    content = json.loads(original[18 : 18 + int(original[9:17], 16)])
     refused = []
 
     with at_most(2 * GIB):
         for path in list(paths_in(content))[1:]:
             for value in values:
-                change_manifest(store, lambda changed, path=path, value=value: put(changed, path, value))
+                change_front(store, lambda changed, path=path, value=value: put(changed, path, value))
                 try:
                     load_everything(store)
                 except FramestowError as error:
                     refused.append((path, value, error))
-                (store / MANIFEST).write_bytes(original)
+                commit.write_bytes(original)
 
     assert 30 * len(values) < len(refused)
     assert [] == [one for one in refused if isinstance(one[-1], DamagedDataError) and str(store) not in str(one[-1])]
 
 
 def test_arrays_with_any_value_load_or_are_refused_by_name(store):
-    state = store / STATE
-    arrays = unpack_arrays(state.read_bytes(), STATE)
-    entry = {"name": STATE}
+    commit, arrays = read_commit(store)
     refused = []
 
     with at_most(2 * GIB):
         for name, array in arrays.items():
             for changed in hostile_arrays(array):
-                content = pack_arrays(arrays | {name: changed})
-                state.write_bytes(content)
-                entry |= {"bytes": len(content), "checksum": checksum(content)}
-                change_manifest(store, lambda manifest, entry=entry: manifest.update(state=entry))
+                rewrite_commit(store, commit, pack_arrays(arrays | {name: changed}))
                 try:
                     load_everything(store)
                 except FramestowError as error:

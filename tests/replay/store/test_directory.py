@@ -28,6 +28,7 @@ from oracles.damage import damage_a_segment
 from oracles.list_memory import ListMemory
 from oracles.patience import PATIENCE_S
 from oracles.recorded_play import SHAPE, play_on, recorded
+from oracles.store_files import log_file
 
 BY_HAND = {"flush_every": None}
 
@@ -73,20 +74,23 @@ os.kill(os.getpid(), signal.SIGKILL)
     memory.close()
 
 
-def test_bytes_after_the_last_flush_are_removed_with_a_warning(tmp_path):
+def test_a_log_with_bytes_after_the_last_commit_goes_on_in_a_new_file(tmp_path):
     memory, oracle = recorded(800, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
     memory.close()
-    log = tmp_path / "memory" / "frames.000001.log"
-    size = log.stat().st_size
+    log = log_file(tmp_path / "memory", "frames")
     with log.open("ab") as file:
         file.write(b"x" * 1234)
+    before = log.read_bytes()
 
-    with pytest.warns(RuntimeWarning, match=re.escape("later steps are lost, and 1,234 incomplete bytes are removed")):
-        memory, _ = recorded(0, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
-
-    assert size == log.stat().st_size
-    assert_memory_is_what_the_oracle_holds(memory, closed(oracle))
+    memory, _ = recorded(0, capacity=3000, directory=tmp_path / "memory", **BY_HAND)
+    oracle = closed(oracle)
+    assert_memory_is_what_the_oracle_holds(memory, oracle)
+    play_on(memory, oracle, 800, seed=4)
     memory.close()
+
+    assert before == log.read_bytes()
+    assert log_file(tmp_path / "memory", "frames", 2).exists()
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
 def test_a_reader_sees_the_flushed_generation_while_another_process_writes(tmp_path):
@@ -228,7 +232,7 @@ def test_sampling_a_damaged_segment_raises_with_file_and_offset(tmp_path):
     damage_a_segment(tmp_path / "memory")
     memory = ReplayMemory.open(tmp_path / "memory", seed=0)
 
-    with pytest.raises(DamagedSegmentError, match=r"frames\.000001\.log.*offset"):
+    with pytest.raises(DamagedSegmentError, match=r"frames-\w+\.000001\.log.*offset"):
         memory.get(memory.sampleable_indices())
     with pytest.raises(DamagedSegmentError):
         memory.sample(3000)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -16,13 +15,17 @@ import pytest
 from framestow.errors import DamagedDataError, DamagedSegmentError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.store.format import FolderContents
 from framestow.replay.store.repair import repair_store
+from framestow.storage.files.file_system import FileSystem, ReadFile
 from oracles.killed_child import killed_child
+from oracles.store_files import unaccounted
 from oracles.watched_disk import Operation, WatchedDisk, as_the_disk
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:.*was not closed:RuntimeWarning"),
+    pytest.mark.filterwarnings("ignore:.*is read in place of it; it has the same content:RuntimeWarning"),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
 ]
 
@@ -30,14 +33,21 @@ pytestmark = [
 NEW, RESUMED, SAVED, OPENED, LOADED = "new memory", "resumes", "saves", "opens", "loads"
 NOTHING = "no memory"
 REPAIR = "repair"
+LOST = "nothing can be read"
 WHEN_READ = "repair, when read"
 
 OLDER_STEPS, NEWEST_STEPS, OTHER_STEPS = 1_100, 2_200, 1_500
 FOREIGN = b"This file is not of framestow.\n" * 20
 
-MANIFEST, OLDER_MANIFEST, STATE = "MANIFEST.000002", "MANIFEST.000001", "state.000002.npz"
-FRAMES, STEPS = "frames.000001.log", "steps.000001.log"
+COMMIT, FIRST_COPY, OLDER_COMMIT = "COMMIT.000005", "COMMIT.000004", "COMMIT.000003"
+FRAMES, STEPS = "frames.000001.log", "steps.000001.log"  # the names of files without the id of their store
 INDICES = ("frames.000001.index", "steps.000001.index")
+
+
+def in_store(folder: Path, name: str) -> Path:
+    """Return a file of a store by its name without the id."""
+    log, _, rest = name.partition(".")
+    return next(folder.glob(f"{log}-*.{rest}"), folder / name)
 
 
 def new_memory(number: int, **settings) -> ReplayMemory:
@@ -70,11 +80,15 @@ class Stores(NamedTuple):
 
 
 class DyingDisk(WatchedDisk):
-    """Kills its process before a manifest gets its name, when all other files of the generation are written."""
+    """Kills its process before the second commit gets its name, when all other files of the generation are written."""
+
+    num_commits = 0
 
     def perform(self, operation: Operation, act: Callable) -> object:
         if operation.name == "replace":
-            os.kill(os.getpid(), signal.SIGKILL)
+            self.num_commits += 1  # the first one lists the id
+            if self.num_commits == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
         return act(operation)
 
 
@@ -123,7 +137,7 @@ def harmed(file: str, harm: str, store: str = "newest") -> Make:
 
     def make(stores: Stores, folder: Path) -> None:
         shutil.copytree(getattr(stores, store), folder)
-        path = folder / file
+        path = in_store(folder, file)
         if harm == "missing":
             path.unlink()
         elif harm == "damaged":
@@ -131,9 +145,9 @@ def harmed(file: str, harm: str, store: str = "newest") -> Make:
             content[min(200, len(content) // 2)] ^= 16
             path.write_bytes(content)
         elif harm == "another's":
-            shutil.copy(stores.other / file, path)
+            shutil.copy(in_store(stores.other, file), path)
         elif harm == "older":
-            shutil.copy(stores.older / file.replace("000002", "000001"), path)
+            shutil.copy(in_store(stores.older, file.replace(COMMIT, OLDER_COMMIT)), path)
         else:
             path.write_bytes({"empty": b"", "foreign": FOREIGN}[harm])
 
@@ -156,29 +170,23 @@ def with_more(added: Callable[[Stores], dict[str, bytes]], store: str | None = "
     return make
 
 
-def restored_manifest(stores: Stores, folder: Path) -> None:
-    """The manifest of the generation before, from a backup, instead of the newest one."""
-    shutil.copytree(stores.newest, folder)
-    (folder / MANIFEST).unlink()
-    shutil.copy(stores.older / OLDER_MANIFEST, folder)
-
-
 def copy_of(store: str) -> Make:
     return lambda stores, folder: (shutil.copytree(getattr(stores, store), folder), None)[1]
 
 
 def foreign_files(_stores: Stores) -> dict[str, bytes]:
-    names = "frames.000001.log.new frames.000004.log steps.000002.index state.000009.npz state.000002.repaired.npz"
-    manifests = "MANIFEST.000001 MANIFEST.000001.old MANIFEST.000003.new MANIFEST.000003.begun.2.2"
-    return dict.fromkeys((*names.split(), *manifests.split()), FOREIGN)
+    names = "frames.000001.log.new frames.000004.log state.000009.npz COMMIT.000009.new COMMIT.7 MANIFEST.000003"
+    return dict.fromkeys(names.split(), FOREIGN)
 
 
 def files_of_another(stores: Stores) -> dict[str, bytes]:
-    names = {"MANIFEST.000001": stores.other_before, "state.000001.npz": stores.other_before}
-    files = {name: (store / name).read_bytes() for name, store in names.items()}
-    files["state.000004.npz"] = (stores.other / "state.000002.npz").read_bytes()
-    files["frames.000003.log"] = (stores.other / FRAMES).read_bytes()
-    return files | {"steps.000002.log": (stores.other / STEPS).read_bytes()}
+    """An older commit of another memory, with all its files."""
+    logs = [path for path in stores.other_before.iterdir() if "-" in path.name]
+    return {path.name: path.read_bytes() for path in [*logs, stores.other_before / OLDER_COMMIT]}
+
+
+def logs_of(stores: Stores) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in stores.newest.iterdir() if "-" in path.name}
 
 
 HARMS = ("missing", "damaged", "empty", "foreign", "another's", "older")
@@ -200,31 +208,33 @@ TABLE = {
         [lambda _stores, _folder: None, lambda _stores, folder: folder.mkdir()], (NEW, SAVED, NOTHING, NOTHING)
     ),
     "whole": Row([copy_of("newest"), copy_of("both")], ALL_WELL),
-    "its manifest missing, damaged, empty, foreign or older": Row(
-        [*(harmed(MANIFEST, harm) for harm in HARMS if harm != "another's"), restored_manifest], REFUSED
+    "the newest commit missing": Row([harmed(COMMIT, "missing"), harmed(COMMIT, "missing", "both")], ALL_WELL),
+    "the newest commit damaged, empty or foreign": Row(
+        [harmed(COMMIT, harm, store) for harm in ("damaged", "empty", "foreign") for store in ("newest", "both")],
+        (REPAIR, REPAIR, OPENED, LOADED),
     ),
-    "its manifest another memory's": Row([harmed(MANIFEST, "another's")], UNREADABLE),
-    "its state file, or a log of steps, any of these": Row(
-        [harmed(file, harm) for file in (STATE, STEPS) for harm in HARMS], UNREADABLE
+    "the newest commit an older one under its name": Row([harmed(COMMIT, "older")], REFUSED),
+    "the newest commit another memory's": Row([harmed(COMMIT, "another's")], UNREADABLE),
+    "the commit before the newest missing": Row([harmed(FIRST_COPY, "missing")], ALL_WELL),
+    "the commit before the newest, or of an older, kept generation, damaged": Row(
+        [harmed(FIRST_COPY, "damaged"), harmed(OLDER_COMMIT, "damaged", "both")], (REPAIR, REPAIR, OPENED, LOADED)
     ),
+    "the commit of an older, kept generation missing": Row([harmed(OLDER_COMMIT, "missing", "both")], ALL_WELL),
+    "a log of steps, any of these": Row([harmed(STEPS, harm) for harm in HARMS], UNREADABLE),
     "a log of frames missing": Row([harmed(FRAMES, "missing")], UNREADABLE),
     "a log of frames damaged, empty, foreign, another's or older": Row(
         [harmed(FRAMES, harm) for harm in HARMS[1:]], (WHEN_READ, SAVED, WHEN_READ, REPAIR)
     ),
     "an index, any of these": Row([harmed(file, harm) for file in INDICES for harm in HARMS], ALL_WELL),
-    "the newest manifest missing or damaged, an older generation kept": Row(
-        [harmed(MANIFEST, harm, "both") for harm in ("missing", "damaged")], REFUSED
-    ),
-    "the manifest of an older, kept generation missing": Row([harmed(OLDER_MANIFEST, "missing", "both")], ALL_WELL),
-    "the manifest of an older, kept generation damaged": Row(
-        [harmed(OLDER_MANIFEST, "damaged", "both")], (REPAIR, REPAIR, OPENED, LOADED)
-    ),
-    "logs or state files, and no manifest": Row(
+    "logs, and no commit": Row(
         [
-            with_more(lambda _stores, name=name: {name: FOREIGN}, None)
-            for name in (FRAMES, INDICES[1], "state.000009.npz")
+            with_more(lambda stores, name=name: {in_store(stores.newest, name).name: FOREIGN}, None)
+            for name in (FRAMES, INDICES[1])
         ],
-        REFUSED,
+        (LOST,) * 4,
+    ),
+    "no whole commit": Row(
+        [with_more(lambda stores: {**logs_of(stores), COMMIT: FOREIGN, FIRST_COPY: b""}, None)], (LOST,) * 4
     ),
     "whole, with foreign files of such names": Row([with_more(foreign_files)], ALL_WELL, foreign_files),
     "whole, with files of another memory": Row([with_more(files_of_another)], ALL_WELL, files_of_another),
@@ -250,8 +260,9 @@ def outcome_of(call: str, folder: Path, third: ReplayMemory) -> str:
         assert "no framestow memory was saved in this folder" in str(error)  # noqa: PT017
         return NOTHING
     except DamagedDataError as error:
-        assert f"`framestow repair {folder}`" in str(error)  # noqa: PT017
-        return REPAIR
+        is_lost = "no whole COMMIT file" in str(error)
+        assert is_lost or f"`framestow repair {folder}`" in str(error)  # noqa: PT017
+        return LOST if is_lost else REPAIR
     with memory:
         try:
             found = rewards(memory)
@@ -293,53 +304,161 @@ def test_each_call_does_in_each_folder_what_the_table_says_and_removes_nothing_e
 @pytest.mark.parametrize("left", ["first_save_killed", "save_killed"])
 def test_what_a_killed_save_left_is_removed(left, call, stores, third, tmp_path):
     folder = Path(shutil.copytree(getattr(stores, left), tmp_path / "memory"))
-    usual = {} if left == "first_save_killed" else contents(stores.newest)
-    before = {name: content for name, content in contents(folder).items() if name not in usual}
-    assert len(before) > 3
+    before = unaccounted(folder)
+    assert 5 <= len(before)  # two logs with indices, and the commit
 
     outcome_of(call, folder, third)
 
-    assert not before.items() & contents(folder).items()
-    assert not [path for path in folder.iterdir() if ".begun" in path.name or path.suffix in (".old", ".new")]
+    assert not before & contents(folder).keys()
+    assert not unaccounted(folder)
 
 
 def test_killed_saves_leave_no_more_files_from_kill_to_kill(stores, third, tmp_path):
     folder = Path(shutil.copytree(stores.save_killed, tmp_path / "memory"))
-    num_files = len(contents(folder))
 
     for _ in range(3):
         save_killed(third, folder)
 
-    assert len(contents(folder)) <= num_files
+    third.save(folder)
+    assert not unaccounted(folder)
+
+
+def test_killed_saves_change_no_number_of_a_generation(stores, third, tmp_path):
+    folder = Path(shutil.copytree(stores.both, tmp_path / "memory"))
+
+    for _ in range(3):
+        save_killed(third, folder)
+
+    for number, steps in ((3, OLDER_STEPS), (5, NEWEST_STEPS)):
+        assert list(range(steps)) == rewards(ReplayMemory.load(folder, generation=number))
     assert list(range(NEWEST_STEPS)) == rewards(ReplayMemory.load(folder))
 
 
-@pytest.mark.parametrize("call", ["directory", "save", "open", "load"])
-def test_a_memory_that_lost_its_manifest_is_refused_and_repaired_whole(call, stores, third, tmp_path):
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_a_memory_that_lost_its_newest_commit_is_repaired_or_read_whole(harm, stores, third, tmp_path):
     folder = tmp_path / "memory"
-    harmed(MANIFEST, "missing")(stores, folder)
+    harmed(COMMIT, harm)(stores, folder)
 
-    assert REPAIR == outcome_of(call, folder, third)
     repair_store(folder)
 
     assert list(range(NEWEST_STEPS)) == rewards(ReplayMemory.load(folder))
+    if harm == "damaged":  # under its number too, which a checkpoint may name
+        assert list(range(NEWEST_STEPS)) == rewards(ReplayMemory.load(folder, generation=5))
+    third.save(folder)
+    assert rewards(third) == rewards(ReplayMemory.load(folder))
 
 
-def test_the_memory_that_was_saved_there_is_refused_without_its_manifest_too(tmp_path):
+@pytest.mark.parametrize(
+    ("offset", "had"), [(40, ""), (-40, ": it has 1,100 transitions, and the damaged one had 2,200")]
+)
+def test_a_flushed_commit_that_is_damaged_costs_one_flush_and_a_warning_says_so(offset, had, tmp_path):
+    with new_memory(0, directory=tmp_path / "memory") as memory:
+        record(memory, 0, range(OLDER_STEPS))
+        memory.flush()
+        record(memory, 0, range(OLDER_STEPS, NEWEST_STEPS))
+        memory.flush()
+        folder = Path(shutil.copytree(tmp_path / "memory", tmp_path / "copy"))
+    content = bytearray((folder / "COMMIT.000004").read_bytes())
+    content[offset] ^= 1
+    (folder / "COMMIT.000004").write_bytes(content)
+
+    loss = f"generation 3 is read in place of it; what came after generation 3 is missing{had}; keep"
+    with pytest.warns(RuntimeWarning, match=loss):
+        assert list(range(OLDER_STEPS)) == rewards(ReplayMemory.load(folder))
+    for call in (lambda: ReplayMemory.open(folder, read_only=False), lambda: ReplayMemory.load(folder, generation=4)):
+        with pytest.raises(DamagedDataError, match=f"COMMIT.000004: .*`framestow repair {folder}`"):
+            call()
+    repair_store(folder)
+    assert [3, 5] == FolderContents(folder).generations
+    for generation in (3, None):
+        assert list(range(OLDER_STEPS)) == rewards(ReplayMemory.load(folder, generation=generation))
+
+
+@pytest.mark.parametrize("error", [PermissionError, OSError])
+def test_a_disk_that_cannot_read_the_newest_commit_is_no_reason_to_take_an_older_one(error, stores, monkeypatch):
+    usual = FileSystem.open_to_read
+
+    def open_to_read(self: FileSystem, path: Path) -> ReadFile:
+        if path.name == COMMIT:
+            raise error(5, "it cannot be read", str(path))
+        return usual(self, path)
+
+    monkeypatch.setattr(FileSystem, "open_to_read", open_to_read)
+    with pytest.raises(error, match=COMMIT):
+        ReplayMemory.load(stores.newest)
+
+
+def test_a_backup_of_the_commits_is_read_and_a_writer_goes_on_without_touching_what_it_cannot_know(stores, tmp_path):
+    folder = Path(shutil.copytree(stores.newest, tmp_path / "memory"))
+    for name in (COMMIT, FIRST_COPY):
+        (folder / name).unlink()
+    shutil.copy(stores.older / OLDER_COMMIT, folder)
+    log = in_store(folder, FRAMES)
+    before = log.read_bytes()
+
+    memory = ReplayMemory.load(folder)
+    assert list(range(OLDER_STEPS)) == rewards(memory)
+    record(memory, 0, range(OLDER_STEPS, OLDER_STEPS + 700))
+    memory.save(folder)
+
+    assert before == log.read_bytes()
+    assert list(range(OLDER_STEPS + 700)) == rewards(ReplayMemory.load(folder))
+
+
+def test_the_memory_that_was_saved_there_writes_all_again_over_an_older_backup_and_over_a_copy_that_went_on(tmp_path):
     memory = new_memory(0)
     record(memory, 0, range(OLDER_STEPS))
-    memory.save(tmp_path)
-    (tmp_path / "MANIFEST.000001").unlink()
-    before = contents(tmp_path)
+    memory.save(tmp_path / "store")
+    backup = shutil.copytree(tmp_path / "store", tmp_path / "backup")
+    record(memory, 0, range(OLDER_STEPS, NEWEST_STEPS))
+    memory.save(tmp_path / "store")
+    went_on = ReplayMemory.load(backup)
+    record(went_on, 7, range(OLDER_STEPS, NEWEST_STEPS))  # other steps under the same numbers
+    copy = shutil.copytree(backup, tmp_path / "copy")
+    went_on.save(copy)
 
-    with pytest.raises(DamagedDataError, match=re.escape(f"with `framestow repair {tmp_path}`")):
-        memory.save(tmp_path)
+    for folder in (backup, copy):
+        shutil.rmtree(tmp_path / "store")
+        shutil.copytree(folder, tmp_path / "store")
+        memory.save(tmp_path / "store")
+        assert list(range(NEWEST_STEPS)) == rewards(ReplayMemory.load(tmp_path / "store"))
+        memory.save(tmp_path / "elsewhere")  # so that the next save finds another newest commit
+        assert not unaccounted(tmp_path / "store")
 
-    assert before == contents(tmp_path)
+
+@pytest.mark.parametrize("file", [FRAMES, STEPS, *INDICES])
+def test_files_of_a_copy_that_went_on_are_refused_or_harmless(file, tmp_path):
+    memory = new_memory(0)
+    record(memory, 0, range(OLDER_STEPS))
+    memory.save(tmp_path / "store")
+    copy = shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    went_on = ReplayMemory.load(copy)
+    for target, number, folder in ((memory, 0, tmp_path / "store"), (went_on, 7, copy)):
+        record(target, number, range(OLDER_STEPS, NEWEST_STEPS))
+        target.save(folder)
+
+    shutil.copy(in_store(copy, file), in_store(tmp_path / "store", file))
+
+    if file in INDICES:
+        assert list(range(NEWEST_STEPS)) == rewards(ReplayMemory.load(tmp_path / "store"))
+    for call in (ReplayMemory.load, ReplayMemory.open):
+        if file not in INDICES:
+            with pytest.raises((DamagedDataError, DamagedSegmentError), match=in_store(copy, file).name):
+                rewards(call(tmp_path / "store"))
+
+
+def test_a_copy_made_while_a_writer_goes_on_is_made_by_loading_and_saving_it(tmp_path):
+    with new_memory(0, directory=tmp_path / "store") as memory:
+        record(memory, 0, range(OLDER_STEPS))
+        memory.flush()
+        ReplayMemory.load(tmp_path / "store").save(tmp_path / "copy")
+        record(memory, 0, range(OLDER_STEPS, NEWEST_STEPS))
+
+    assert list(range(OLDER_STEPS)) == rewards(ReplayMemory.load(tmp_path / "copy"))
 
 
 def test_an_earlier_generation_is_named_when_its_number_is_missing(stores):
-    with pytest.raises(FileNotFoundError, match=r"there is no generation 7; give one of \[1, 2\]"):
+    with pytest.raises(FileNotFoundError, match=r"there is no generation 7; give one of \[3, 5\]"):
         ReplayMemory.load(stores.both, generation=7)
 
 
@@ -355,4 +474,6 @@ def test_a_skipped_block_of_steps_is_counted_and_its_file_is_logged(stores, tmp_
     assert 1_024 <= report.skipped_transitions
     assert f"{report.skipped_transitions:,} transitions are lost" in str(report)
     (line,) = caplog.messages
-    assert line.startswith(f"a damaged block of steps is skipped: {folder / STEPS}: block 0 of track 0 at offset 64")
+    assert line.startswith(
+        f"a damaged block of steps is skipped: {in_store(folder, STEPS)}: block 0 of track 0 at offset 80"
+    )

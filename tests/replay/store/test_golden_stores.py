@@ -38,6 +38,7 @@ from oracles import plain_codec
 from oracles.comparison import assert_batch_is_what_the_oracle_holds, assert_memory_is_what_the_oracle_holds
 from oracles.plain_reading import assert_a_plain_reader_finds_the_transitions_of
 from oracles.plain_store import PlainStore, runs_of_segment
+from oracles.store_files import commit_files
 
 GOLDEN = sorted(store for store in FORMATS.glob("*/*") if store.is_dir())
 
@@ -129,9 +130,12 @@ CALLS: dict[str, Callable] = {
 @pytest.mark.parametrize("call", CALLS)
 def test_a_store_of_another_format_is_refused_by_name_and_stays_as_it_is(tmp_path, call, version):
     folder = shutil.copytree(STORES / "packed_pixels", tmp_path / "memory")
-    manifest = folder / "MANIFEST.000001"
-    content = json.loads(manifest.read_bytes().partition(b"\n")[2]) | {"version": version}
-    manifest.write_bytes(b"%08x\n" % checksum(json.dumps(content).encode()) + json.dumps(content).encode())
+    commit = commit_files(folder)[-1]
+    content = commit.read_bytes()
+    front = content[18 : 18 + int(content[9:17], 16)]
+    other = json.dumps(json.loads(front) | {"version": version}).encode()
+    content = b"%08x %08x\n" % (checksum(other), len(other)) + other + content[18 + len(front) : -4]
+    commit.write_bytes(content + checksum(content).to_bytes(4, "little"))
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
 
     with pytest.raises(IncompatibleError, match=f"is version {version} .* reads version {VERSION}"):

@@ -16,7 +16,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.inspection import inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store import reader
-from framestow.replay.store.format import Arrays, Manifest
+from framestow.replay.store.format import Arrays, Commit
 from framestow.replay.store.loading_bytes import loading_bytes
 from framestow.replay.store.reader import StoredMemory
 from oracles.damaged_stores import Kind, StoredRun
@@ -220,11 +220,11 @@ def test_a_store_that_contradicts_itself_is_refused_or_every_read_works(retentio
         copy = shutil.copytree(tmp_path / "store", tmp_path / f"copy {number}")
         changed: list[str] = []
 
-        def change(manifest: Manifest, arrays: Arrays, changed: list[str] = changed) -> Manifest:
+        def change(commit: Commit, arrays: Arrays, changed: list[str] = changed) -> Commit:
             changed += random.choice(sorted(arrays), random.choice([1, 1, 2])).tolist()
             for name in changed:
                 arrays[name] = mutate(arrays[name], random)
-            return manifest
+            return commit
 
         rewrite(copy, change)
         try:

@@ -11,6 +11,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.inspection import find_files, inspect_memory
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import FileSystem
+from oracles.store_files import commit_files
 from oracles.stored_play import NUM_ENVS, play
 
 
@@ -29,16 +30,16 @@ def written(folder):
 
 
 class CommittingDisk(FileSystem):
-    """A disk on which a writer commits before each of the first manifests is read."""
+    """A disk on which a writer commits before each of the first commits is read."""
 
     def __init__(self, commit, num_commits):
         self.commit, self.num_commits = commit, num_commits
 
-    def read(self, path, *most):
-        if self.num_commits and path.name.startswith("MANIFEST."):
+    def open_to_read(self, path):
+        if self.num_commits and path.name.startswith("COMMIT."):
             self.num_commits -= 1
             self.commit()
-        return super().read(path, *most)
+        return super().open_to_read(path)
 
 
 @pytest.mark.parametrize("num_commits", [0, 1, 3])
@@ -53,15 +54,14 @@ def test_inspection_reads_a_generation_that_still_exists(num_commits, tmp_path):
     assert {} == inspected.left_over
 
 
-def test_a_missing_manifest_without_a_successor_is_an_error(tmp_path):
+def test_a_missing_commit_without_a_successor_is_an_error(tmp_path):
     written(tmp_path)
-    [manifest] = tmp_path.glob("MANIFEST.*")
 
     class Thief(FileSystem):
-        def read(self, path, *most):
+        def open_to_read(self, path):
             raise FileNotFoundError(path)
 
-    with pytest.raises(FileNotFoundError, match=manifest.name):
+    with pytest.raises(FileNotFoundError, match=commit_files(tmp_path)[-1].name):
         find_files(tmp_path, files=Thief())
 
 

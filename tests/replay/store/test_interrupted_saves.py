@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from framestow.replay.store.format import pack_arrays
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.ctrl_c import NumberedPoints, ctrl_c_at_line
 from oracles.recorded_play import play_on, recorded
+from oracles.store_files import commit_files, unaccounted
 
 EVERY = [83, pytest.param(5, marks=pytest.mark.exhaustive)]  # lines
 
@@ -43,9 +46,10 @@ def test_a_save_interrupted_at_any_line_can_be_repeated(lives_there, every, tmp_
     save()
     assert_memory_is_what_the_oracle_holds(memory, oracle)
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(folder), oracle)
-    names = {file.name.partition(".")[0] for file in folder.iterdir()}
-    assert {"LOCK", "MANIFEST", "state", "frames", "steps"} >= names
-    assert 1 == len(list(folder.glob("MANIFEST*"))) == len(list(folder.glob("state*")))
+    names = {re.split("[.-]", file.name)[0] for file in folder.iterdir()}
+    assert {"LOCK", "COMMIT", "frames", "steps"} >= names
+    assert not unaccounted(folder)
+    assert 2 == len(commit_files(folder))
     memory.close()
 
 

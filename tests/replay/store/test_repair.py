@@ -14,13 +14,15 @@ import pytest
 from framestow.errors import DamagedDataError, IncompatibleError
 from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
+from framestow.replay.store.format import FolderContents, StoredCommit, commit_path
 from framestow.replay.store.repair import repair_store
 from framestow.replay.store.verify import verify_store
+from framestow.storage.files.block_format import ENTRY, FILE_HEADER_BYTES, INDEX
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 from oracles.damage import damage_at_random, flip_bit
 from oracles.dead_disk import DeadDisk, Killed
 from oracles.failing_disk import FailingDisk
-from oracles.saved_bytes import saved_bytes
+from oracles.store_files import commit_files, generations, log_file, newest_commit
 from oracles.stored_play import NUM_ENVS, SHAPE, StoredPlay, assert_batch_is_what_was_recorded, play, store_play
 
 pytestmark = pytest.mark.slow  # more than two seconds
@@ -50,18 +52,21 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def damage_block(store: Path, log: str, file: int, entry: int) -> int:
     """Flip a bit in the payload of a block of a log; return its offset."""
-    index = (store / f"{log}.{file:06d}.index").read_bytes()
-    offset = int.from_bytes(index[32 * (entry + 1) + 12 : 32 * (entry + 1) + 20], "little")
-    path = store / f"{log}.{file:06d}.log"
+    offset = int(entries_of(store, log, file)[entry]["offset"])
+    path = log_file(store, log, file)
     content = bytearray(path.read_bytes())
     content[offset + 5] ^= 1
     path.write_bytes(content)
     return offset
 
 
+def entries_of(store: Path, log: str, file: int) -> np.ndarray:
+    return np.frombuffer(log_file(store, log, file, INDEX).read_bytes()[FILE_HEADER_BYTES:], ENTRY)
+
+
 def key_at(store: Path, log: str, file: int, number: int) -> tuple[int, int]:
-    entry = (store / f"{log}.{file:06d}.index").read_bytes()[32 * (number + 1) :]
-    return int.from_bytes(entry[:4], "little"), int.from_bytes(entry[4:12], "little")
+    entry = entries_of(store, log, file)[number]
+    return int(entry["track"]), int(entry["number"])
 
 
 def assert_all_is_what_was_recorded(folder: Path, stored: StoredPlay, generation: int | None = None) -> ReplayMemory:
@@ -85,7 +90,7 @@ def test_an_intact_store_needs_no_repair(store):
 
     verification, repair = verify_store(store), repair_store(store)
 
-    assert (True, [1, 2], 0) == (verification.is_intact, verification.generations, verification.lost)
+    assert (True, [2, 3], 0) == (verification.is_intact, verification.generations, verification.lost)
     assert verification.transitions == 6_000
     assert ([], None) == (repair.actions, repair.moved_to)
     assert before == contents(store)
@@ -94,15 +99,16 @@ def test_an_intact_store_needs_no_repair(store):
 def test_a_damaged_segment_costs_exactly_the_transitions_that_show_its_frames(store, stored):
     offset = damage_block(store, "frames", 2, 1)
     track, number = key_at(store, "frames", 2, 1)
+    damaged = log_file(store, "frames", 2)
 
     (finding,) = verify_store(store).findings
     repair = repair_store(store)
 
-    for generation in (1, 2):
+    for generation in (2, 3):
         memory = assert_all_is_what_was_recorded(store, stored, generation)
         assert without_frames(stored, generation, track, number) == set(memory.sampleable_indices().tolist())
-    assert (store / "frames.000002.log", offset) == (finding.file, finding.offset)
-    assert finding.transitions == 6_000 - len(without_frames(stored, 2, track, number))
+    assert (damaged, offset) == (finding.file, finding.offset)
+    assert finding.transitions == 6_000 - len(without_frames(stored, 3, track, number))
     assert f"block {number} of track {track} at offset {offset}" in finding.message
     assert [finding] == repair.found.findings
     assert verify_store(store).is_intact
@@ -113,15 +119,15 @@ def test_damaged_blocks_of_steps_cost_exactly_their_transitions(store, stored):
     offsets = [damage_block(store, "steps", *entry) for entry in entries]
     numbers = [key_at(store, "steps", *entry)[1] for entry in entries]
 
+    files = [log_file(store, "steps", file) for file, _ in entries]
     findings = verify_store(store).findings
     repair_store(store)
 
-    for generation in (1, 2):
+    for generation in (2, 3):
         memory = assert_all_is_what_was_recorded(store, stored, generation)
         indices = stored.windows[generation][0]
         assert indices[~np.isin(indices // STEPS_PER_BLOCK, numbers)].tolist() == memory.sampleable_indices().tolist()
-    files = [store / f"steps.{file:06d}.log" for file, _ in entries]
-    indices = stored.windows[2][0]
+    indices = stored.windows[3][0]
     costs = [int((indices // STEPS_PER_BLOCK == number).sum()) for number in numbers]
     is_sealed = [
         indices[0] <= number * STEPS_PER_BLOCK for number in numbers
@@ -133,109 +139,91 @@ def test_damaged_blocks_of_steps_cost_exactly_their_transitions(store, stored):
     assert verify_store(store).is_intact
 
 
-@pytest.mark.parametrize("name", ["frames.000001.index", "steps.000001.index"])
+@pytest.mark.parametrize("log", ["frames", "steps"])
 @pytest.mark.parametrize("is_removed", [False, True])
-def test_a_lost_index_costs_nothing(name, is_removed, store, stored):
-    before = contents(store)
+def test_a_lost_index_costs_nothing(log, is_removed, store, stored):
+    before, index = contents(store), log_file(store, log, ending=INDEX)
     if is_removed:
-        (store / name).unlink()
+        index.unlink()
     else:
-        flip_bit(store / name, np.random.default_rng(0))
+        flip_bit(index, np.random.default_rng(0))
 
     (finding,) = verify_store(store).findings
     repair = repair_store(store)
 
-    assert (store / name, 0) == (finding.file, finding.transitions)
-    assert f"{name} is rewritten from its log" in repair.actions
+    assert (index, 0) == (finding.file, finding.transitions)
+    assert f"{index.name} is rewritten from its log" in repair.actions
     assert before == contents(store)
     assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
 
 
-@pytest.mark.parametrize("is_removed", [False, True])
-def test_damaged_manifests_cost_nothing_if_the_state_files_are_intact(is_removed, store, stored):
-    before = saved_bytes(store)
-    for manifest in store.glob("MANIFEST.*"):
-        manifest.unlink() if is_removed else flip_bit(manifest, np.random.default_rng(1))
+def test_a_damaged_first_copy_of_a_save_is_moved_aside_and_costs_nothing(tmp_path, store, stored):
+    memory = ReplayMemory.load(store)
+    generation = memory.save(store, keep_previous=True)
+    first = commit_files(store)[-2]
+    flip_bit(first, np.random.default_rng(0))
 
-    verification = verify_store(store)
-    repair_store(store)
-
-    assert ["MANIFEST.000001", "MANIFEST.000002"] == sorted(finding.file.name for finding in verification.findings)
-    assert before == saved_bytes(store)
-    assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
-
-
-def test_a_lost_newest_manifest_is_rebuilt_beside_an_older_generation(store, stored):
-    before = saved_bytes(store)
-    (store / "MANIFEST.000002").unlink()
-
-    verification = verify_store(store)
-    repair_store(store)
-
-    assert ["MANIFEST.000002"] == [finding.file.name for finding in verification.findings]
-    assert (6_000, 0) == (verification.transitions, verification.lost)
-    assert before == saved_bytes(store)
-    assert 6_000 == len(assert_all_is_what_was_recorded(store, stored))
-
-
-@pytest.mark.parametrize("damage", [Path.unlink, lambda path: flip_bit(path, np.random.default_rng(0))])
-def test_verification_without_a_state_file_counts_what_a_repair_keeps(damage, store):
-    for state in store.glob("state.*"):
-        damage(state)
-
-    verification = verify_store(store)
-    repair_store(store)
-
-    assert 3_000 < verification.transitions < 6_000
-    assert 6_000 == verification.transitions + verification.lost
-    assert verification.transitions == len(ReplayMemory.load(store))
-
-
-def test_a_damaged_state_is_replaced_by_the_generation_before_under_a_new_number(store, stored):
-    flip_bit(store / "state.000002.npz", np.random.default_rng(0))
-
+    (finding,) = verify_store(store).findings
     repair = repair_store(store)
 
-    assert "generation 2 is dropped: its manifest or its state cannot be read" in repair.actions
-    memory = assert_all_is_what_was_recorded(store, stored)
-    assert stored.windows[1][0].tolist() == memory.sampleable_indices().tolist()
-    assert ["MANIFEST.000001", "MANIFEST.000003"] == sorted(path.name for path in store.glob("MANIFEST.*"))
-    assert {"MANIFEST.000002", "state.000002.npz"} <= {path.name for path in repair.moved_to.iterdir()}
-    with pytest.raises(FileNotFoundError):
-        ReplayMemory.load(store, generation=2)
+    assert (first, 0) == (finding.file, finding.transitions)
+    assert (repair.moved_to / first.name).exists()
+    assert 6_000 == len(assert_all_is_what_was_recorded(store, stored, generation))
 
 
-def test_without_state_files_complete_segments_are_rebuilt_from_the_logs(store, stored):
-    for state in store.glob("state.*"):
-        flip_bit(state, np.random.default_rng(0))
-    num_sealed = np.zeros(NUM_ENVS, np.int64)
-    for log in range(1, 1 + len(list(store.glob("frames.*.log")))):
-        for entry in range((store / f"frames.{log:06d}.index").stat().st_size // 32 - 1):
-            track, number = key_at(store, "frames", log, entry)
-            num_sealed[track] = max(num_sealed[track], number + 1)
+def test_a_damaged_second_copy_of_a_save_is_written_again_under_its_number(store, stored):
+    generation = ReplayMemory.load(store).save(store, keep_previous=True)
+    flip_bit(commit_files(store)[-1], np.random.default_rng(0))
 
-    repair_store(store)
+    (finding,) = verify_store(store).findings
+    repair = repair_store(store)
 
-    memory = assert_all_is_what_was_recorded(store, stored)
-    indices, tracks, _, lasts = stored.windows[2]
-    is_sealed = lasts < num_sealed[tracks] * stored.frames_per_segment
-    is_in_a_block = indices < indices[-1] // STEPS_PER_BLOCK * STEPS_PER_BLOCK
-    first = -(-indices[0] // STEPS_PER_BLOCK) * STEPS_PER_BLOCK
-    kept = indices[is_sealed & is_in_a_block & (indices >= first)]
-    assert kept.tolist() == memory.sampleable_indices().tolist()
-    assert len(kept) > 3_000
+    assert 0 == finding.transitions
+    assert f"COMMIT.{generation:06d} is rewritten from generation {generation - 1}, its first copy" in repair.actions
+    for number in (2, 3, generation, None):
+        assert 0 < len(assert_all_is_what_was_recorded(store, stored, number))
     assert verify_store(store).is_intact
 
 
-def test_without_manifests_and_state_files_nothing_is_changed(store):
-    for path in [*store.glob("MANIFEST.*"), *store.glob("state.*")]:
+def test_a_damaged_commit_is_replaced_by_the_one_before_under_a_number_above_it(store, stored):
+    flip_bit(commit_path(store, 3), np.random.default_rng(0))
+
+    repair = repair_store(store)
+
+    assert "generation 3 is dropped: its commit is damaged" in repair.actions
+    memory = assert_all_is_what_was_recorded(store, stored)
+    assert stored.windows[2][0].tolist() == memory.sampleable_indices().tolist()
+    assert [2, 4] == generations(store)
+    assert {"COMMIT.000003"} <= {path.name for path in repair.moved_to.iterdir()}
+    with pytest.raises(FileNotFoundError):
+        ReplayMemory.load(store, generation=3)
+
+
+def test_without_a_whole_commit_nothing_is_changed(store):
+    for path in commit_files(store):
         path.write_bytes(b"")
     before = contents(store)
 
-    with pytest.raises(DamagedDataError, match="the settings of the memory are unknown; load an older save"):
-        repair_store(store)
+    for call in (verify_store, repair_store, ReplayMemory.load, ReplayMemory.open):
+        with pytest.raises(DamagedDataError, match="no whole COMMIT file, which alone says what they are; nothing is"):
+            call(store)
 
     assert before == contents(store)
+
+
+def test_a_log_of_another_store_costs_its_blocks_and_is_moved_aside(store, stored, tmp_path):
+    other = tmp_path / "other"
+    store_play(other)
+    foreign = log_file(store, "frames", 2)
+    for ending in ("log", INDEX):
+        shutil.copy(log_file(other, "frames", 2, ending), log_file(store, "frames", 2, ending))
+
+    repair = repair_store(store)
+
+    assert f"{foreign.name} cannot be used, and no generation names it any more" in repair.actions
+    assert (repair.moved_to / foreign.name).exists()
+    assert 1_000 < len(assert_all_is_what_was_recorded(store, stored)) < 6_000
+    assert verify_store(store).is_intact
 
 
 def test_an_environment_without_its_newest_frames_continues_with_a_new_episode(store, stored):
@@ -259,9 +247,9 @@ def test_an_environment_without_its_newest_frames_continues_with_a_new_episode(s
 
 
 def damage_last_block_of(store: Path, track: int, number: int) -> None:
-    for index in store.glob("frames.*.index"):
+    for index in store.glob("frames-*.index"):
         file = int(index.name.split(".")[1])
-        for entry in range(index.stat().st_size // 32 - 1):
+        for entry in range(len(entries_of(store, "frames", file))):
             if key_at(store, "frames", file, entry) == (track, number):
                 damage_block(store, "frames", file, entry)
 
@@ -280,20 +268,10 @@ OTHER_MEMORIES = {
 
 
 @pytest.mark.parametrize("kind", OTHER_MEMORIES)
-def test_memories_of_every_kind_are_repaired_and_rebuilt_from_their_logs(kind, tmp_path):
-    stored = store_play(tmp_path / "whole", **OTHER_MEMORIES[kind])
-    damaged, rebuilt = (Path(shutil.copytree(tmp_path / "whole", tmp_path / name)) for name in ("damaged", "rebuilt"))
+def test_memories_of_every_kind_are_repaired(kind, tmp_path):
+    stored = store_play(tmp_path / "store", **OTHER_MEMORIES[kind])
 
-    damage_repair_and_resume(0, damaged, stored)
-    for state in rebuilt.glob("state.*"):
-        state.unlink()
-    repair_store(rebuilt)
-
-    assert verify_store(rebuilt).is_intact
-    memory = assert_all_is_what_was_recorded(rebuilt, stored)
-    assert len(memory) > 2_000
-    play(memory, 100, np.random.default_rng(0))
-    memory.inner.parts.check()
+    damage_repair_and_resume(0, tmp_path / "store", stored)
 
 
 @pytest.mark.exhaustive
@@ -318,18 +296,18 @@ def test_four_hundred_damaged_stores_equal_the_recording(first_seed, whole, tmp_
 def damage_repair_and_resume(seed: int, store: Path, stored: StoredPlay) -> None:
     random = np.random.default_rng(seed)
     damages = damage_at_random(store, random)
-    found = verify_store(store)
+    try:
+        found = verify_store(store)
+    except DamagedDataError:
+        assert all(StoredCommit.read(store, number).problem for number in FolderContents(store).numbers), damages
+        return
     before = contents(store)
-    dry = repair_store(store, dry_run=True) if found.generations else None
+    dry = repair_store(store, dry_run=True)
     assert before == contents(store), damages
 
-    try:
-        repair = repair_store(store)
-    except DamagedDataError:
-        assert not list(store.glob("state.*")) or not found.generations, damages
-        return
+    repair = repair_store(store)
 
-    assert dry is None or dry.actions == repair.actions
+    assert dry.actions == repair.actions
     assert found.is_intact or repair.moved_to.is_dir(), damages
     after = verify_store(store)
     assert (True, []) == (after.is_intact, after.findings), damages
@@ -357,18 +335,18 @@ def assert_repair_survives_a_kill_at(at: int, store: Path, stored: StoredPlay, e
 
 
 def damaged_in_every_way(whole: tuple[Path, StoredPlay], tmp_path: Path) -> tuple[Path, list[int]]:
-    """Return a store with damaged segments, steps, index and state, and the result of an undisturbed repair."""
+    """Return a store with damaged segments, steps, index and commit, and the result of an undisturbed repair."""
     damaged = Path(shutil.copytree(whole[0], tmp_path / "damaged"))
     damage_block(damaged, "frames", 2, 1)
     damage_block(damaged, "steps", 1, 0)
-    flip_bit(damaged / "frames.000004.index", np.random.default_rng(0))
-    flip_bit(damaged / "state.000002.npz", np.random.default_rng(0))
+    flip_bit(log_file(damaged, "frames", 4, INDEX), np.random.default_rng(0))
+    flip_bit(commit_path(damaged, 3), np.random.default_rng(0))
     repaired = Path(shutil.copytree(damaged, tmp_path / "repaired"))
     repair_store(repaired)
     return damaged, ReplayMemory.load(repaired).sampleable_indices().tolist()
 
 
-@pytest.mark.parametrize("at", [0, 7, 18, 33, 42])
+@pytest.mark.parametrize("at", [0, 7, 18, 26, 33])
 def test_a_killed_repair_leaves_a_store_that_can_be_repaired(at, whole, tmp_path):
     damaged, expected = damaged_in_every_way(whole, tmp_path)
 
@@ -385,7 +363,7 @@ def test_a_repair_can_be_killed_at_every_operation(whole, tmp_path):
         shutil.rmtree(store)
         if not was_killed:
             break
-    assert at > 40
+    assert at > 30
 
 
 @pytest.mark.parametrize("at", [2, 20])
@@ -426,9 +404,10 @@ def test_a_repair_refuses_a_store_that_is_being_written(store):
 
 
 def test_uncommitted_bytes_are_not_damage(store):
-    with (store / "frames.000001.log").open("ab") as file:
+    with log_file(store, "frames", 5).open("ab") as file:
         file.write(b"what a crash left")
-    (store / "state.000009.npz").write_bytes(b"half")
+    log_file(store, "frames", 9).write_bytes(b"half")
+    (store / f"COMMIT.000009.{newest_commit(store).id}.0123456789abcdef.new").write_bytes(b"half")
 
     assert verify_store(store).is_intact
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from framestow import Mixture, Prioritized, ReplayMemory, Uniform
-from framestow._core import checksum
 from framestow.errors import DamagedDataError, NothingToSampleError
-from framestow.replay.store.format import pack_arrays, unpack_arrays
+from framestow.replay.store.format import Arrays, Commit
 from framestow.replay.store.repair import repair_store
 from oracles.ctrl_c import ctrl_c_at_line
+from oracles.hostile_stores import rewrite
 from oracles.numbered_steps import numbered_frame, numbered_memory, play_episode
+from oracles.store_files import log_file
 
 
 def weights_of(memory: ReplayMemory) -> dict[int, float]:
@@ -151,27 +151,10 @@ def test_the_intact_transitions_of_a_damaged_store_keep_their_priorities(retenti
 
 
 def damage_frames(folder: Path) -> None:
-    log = folder / "frames.000001.log"
+    log = log_file(folder, "frames")
     content = np.fromfile(log, np.uint8)
     content[np.random.default_rng(4).choice(len(content), 40, replace=False)] ^= 1
     content.tofile(log)
-
-
-def test_a_state_rebuilt_from_the_logs_starts_with_equal_priorities(tmp_path):
-    folder = tmp_path / "memory"
-    memory = numbered_memory(5000, sampler=exact(), frames_per_segment=16)
-    for episode in range(120):
-        play_episode(memory, episode, length=20, truncated=True)
-    memory.update_priorities(memory.sampleable_indices(), memory.sampleable_indices() + 1.0)
-    memory.save(folder)
-    for state in folder.glob("state.*"):
-        state.unlink()
-
-    repair_store(folder)
-    repaired = ReplayMemory.load(folder)
-
-    assert len(repaired) > 1000
-    assert dict.fromkeys(repaired.sampleable_indices().tolist(), 1.0) == weights_of(repaired)
 
 
 @pytest.mark.parametrize(
@@ -197,14 +180,13 @@ def test_impossible_priorities_are_refused(name, value, tmp_path):
 
 
 def change_state(folder: Path, name: str, value: np.ndarray) -> None:
-    """Replace an array in the state file, with correct checksums."""
-    state, manifest = folder / "state.000001.npz", folder / "MANIFEST.000001"
-    content = pack_arrays(unpack_arrays(state.read_bytes(), "") | {name: value})
-    state.write_bytes(content)
-    fields = json.loads(manifest.read_bytes().partition(b"\n")[2])
-    fields["state"] |= {"bytes": len(content), "checksum": checksum(content)}
-    body = json.dumps(fields).encode()
-    manifest.write_bytes(b"%08x\n" % checksum(body) + body)
+    """Replace an array in the state, with correct checksums."""
+
+    def change(commit: Commit, arrays: Arrays) -> Commit:
+        arrays[name] = value
+        return commit
+
+    rewrite(folder, change)
 
 
 def test_ctrl_c_at_any_line_of_a_sample_or_an_update_loses_no_change():

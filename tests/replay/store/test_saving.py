@@ -16,11 +16,12 @@ from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.open_store import keep_only, start_over
-from framestow.storage.files.manifest import generations
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.dead_disk import DeadDisk, Killed
 from oracles.list_memory import ListMemory
 from oracles.recorded_play import SHAPE, play_on, recorded
+from oracles.saved_bytes import saved_bytes
+from oracles.store_files import commit_files, generations, unaccounted
 
 
 @pytest.mark.parametrize("stack_padding", STACK_PADDINGS)
@@ -37,10 +38,6 @@ def test_a_loaded_memory_equals_the_saved_one_and_resumes_there(storage, num_ste
     assert_memory_is_what_the_oracle_holds(loaded, oracle)
 
 
-def frames_log(folder: Path) -> bytes:
-    return (folder / "frames.000001.log").read_bytes()
-
-
 def test_a_loaded_memory_packs_later_frames_like_the_saved_one(tmp_path):
     memory, oracle = recorded(370, capacity=2000)
     memory.save(tmp_path / "memory")
@@ -50,7 +47,7 @@ def test_a_loaded_memory_packs_later_frames_like_the_saved_one(tmp_path):
         play_on(target, copy.deepcopy(oracle), 600, seed=4)
         target.save(tmp_path / f"after {number}")
 
-    assert frames_log(tmp_path / "after 0") == frames_log(tmp_path / "after 1")
+    assert saved_bytes(tmp_path / "after 0") == saved_bytes(tmp_path / "after 1")
 
 
 def names_in(folder: Path) -> list[str]:
@@ -63,7 +60,7 @@ def test_saving_again_replaces_the_generation_and_leaves_no_other_file(tmp_path)
         play_on(memory, oracle, 20, seed=step)
         memory.save(tmp_path / "memory")
 
-    assert ["LOCK", "MANIFEST.000003", "state.000003.npz"] == names_in(tmp_path / "memory")
+    assert ["COMMIT.000006", "COMMIT.000007", "LOCK"] == names_in(tmp_path / "memory")  # twice the same content
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
@@ -78,7 +75,7 @@ def test_saving_again_appends_only_new_data(through_a_load, tmp_path):
     play_on(memory, oracle, 500, seed=7)
     memory.save(tmp_path / "memory")
 
-    assert {"frames.000001.log", "steps.000001.log"} == first.keys()
+    assert ["frames", "steps"] == sorted(name.partition("-")[0] for name in first)
     for name, content in first.items():
         grown = (tmp_path / "memory" / name).read_bytes()
         assert content == grown[: len(content)]
@@ -111,10 +108,10 @@ def test_kept_generations_load_until_they_are_pruned(tmp_path):
     assert {number: list(steps) for number, steps in kept.items()} == {
         number: loaded.sampleable_indices().tolist() for number, loaded in found.items()
     }
-    memory.prune(tmp_path / "memory", 3)
-    assert ["MANIFEST.000003", "MANIFEST.000004"] == [name for name in names_in(tmp_path / "memory") if "MAN" in name]
-    with pytest.raises(FileNotFoundError, match=r"MANIFEST\.000002"):
-        ReplayMemory.load(tmp_path / "memory", generation=2)
+    memory.prune(tmp_path / "memory", 7)
+    assert [7, 9, 10] == generations(tmp_path / "memory")  # pruning is a commit
+    with pytest.raises(FileNotFoundError, match=r"COMMIT\.000005: there is no generation 5; give one of \[7, 9, 10\]"):
+        ReplayMemory.load(tmp_path / "memory", generation=5)
     assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path / "memory"), oracle)
 
 
@@ -122,7 +119,7 @@ def test_pruning_at_a_missing_generation_is_refused(tmp_path):
     memory, _ = recorded(10)
     memory.save(tmp_path / "memory")
 
-    with pytest.raises(FileNotFoundError, match=r"there is no generation 2, so nothing is removed; give one of \[1\]"):
+    with pytest.raises(FileNotFoundError, match=r"there is no generation 2, so nothing is removed; give one of \[3\]"):
         memory.prune(tmp_path / "memory", 2)
 
     assert 20 == len(ReplayMemory.load(tmp_path / "memory"))
@@ -131,17 +128,18 @@ def test_pruning_at_a_missing_generation_is_refused(tmp_path):
 def test_keep_only_removes_older_and_newer_generations(tmp_path):
     memory, oracle = recorded(700, capacity=5000)
     first = memory.save(tmp_path / "memory")
-    alone = names_in(tmp_path / "memory")
     later = copy.deepcopy(oracle)
     for _ in range(2):
         play_on(memory, later, 700, seed=11)
         memory.save(tmp_path / "memory", keep_previous=True)
 
-    with pytest.raises(FileNotFoundError, match=r"no generation 4, so nothing is removed; give one of \[1, 2, 3\]"):
+    with pytest.raises(FileNotFoundError, match=r"no generation 4, so nothing is removed; give one of \[3, 5, 7\]"):
         keep_only(tmp_path / "memory", 4)
     keep_only(tmp_path / "memory", first)
 
-    assert alone == names_in(tmp_path / "memory")
+    assert [first, 8] == generations(tmp_path / "memory")  # going back is a commit
+    assert ["COMMIT.000003", "COMMIT.000008"] == [path.name for path in commit_files(tmp_path / "memory")]
+    assert not unaccounted(tmp_path / "memory")
     loaded = ReplayMemory.load(tmp_path / "memory")
     play_on(loaded, oracle, 700, seed=12)
     loaded.save(tmp_path / "memory")

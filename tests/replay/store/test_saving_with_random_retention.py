@@ -9,6 +9,7 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.open_store import OpenStore
 from framestow.replay.store.writer import StoreWriter
+from oracles.store_files import log_file
 
 SHAPE = (8, 8)
 NUM_ENVS = 2
@@ -71,7 +72,7 @@ def test_logs_stay_small_with_random_eviction(tmp_path):
         for step in range(60):
             play(memory, 150, seed=step)
             writer.commit(memory.inner.parts, ())
-            sizes.append(sum(file.stat().st_size for file in (tmp_path / "memory").glob("frames.*.log")))
+            sizes.append(sum(file.stat().st_size for file in (tmp_path / "memory").glob("frames-*.log")))
 
     live = sum(
         len(memory.inner.storage.segment(track, number))
@@ -92,7 +93,7 @@ def test_segments_that_move_to_another_file_are_read_there(tmp_path, monkeypatch
         directory.flush()
 
     assert memory.report().disk_bytes > 40_000
-    assert len(list((tmp_path / "memory").glob("frames.*.log"))) < 12
-    assert not (tmp_path / "memory" / "frames.000001.log").exists()
+    assert len(list((tmp_path / "memory").glob("frames-*.log"))) < 12
+    assert not log_file(tmp_path / "memory", "frames").exists()
     assert_equal(memory, other)
     directory.close()

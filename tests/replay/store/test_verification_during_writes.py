@@ -41,34 +41,31 @@ def test_a_store_can_be_verified_while_a_writer_commits_without_pause(tmp_path):
 
 
 class CommittingDisk(FileSystem):
-    """A disk on which a writer commits before the state file, and then before some manifests, are read."""
+    """A disk on which a writer commits before some logs and commits are opened."""
 
-    def __init__(self, commit, num_manifests):
-        self.commit, self.num_manifests, self.is_begun = commit, num_manifests, False
+    def __init__(self, commit, kind, num_commits):
+        self.commit, self.kind, self.num_commits = commit, kind, num_commits
 
-    def read(self, path, *most):
-        if not self.is_begun and path.name.startswith("state."):
-            self.is_begun = True
+    def open_to_read(self, path):
+        if self.num_commits and path.name.startswith(self.kind):
+            self.num_commits -= 1
             self.commit()
-        elif self.is_begun and self.num_manifests and path.name.startswith("MANIFEST."):
-            self.num_manifests -= 1
-            self.commit()
-        return super().read(path, *most)
+        return super().open_to_read(path)
 
 
-@pytest.mark.parametrize("num_manifests", [0, 1, 2, 5])
-def test_a_generation_removed_by_a_writer_is_not_damage(tmp_path, num_manifests):
+@pytest.mark.parametrize("num_commits", [0, 1, 2, 5])
+@pytest.mark.parametrize("kind", ["COMMIT", "frames", "steps"])
+def test_a_generation_removed_by_a_writer_is_not_damage(tmp_path, kind, num_commits):
     memory = ReplayMemory(3_000, FrameSpec((4, 5)), 5, stack=3, num_envs=NUM_ENVS, seed=0)
     random = np.random.default_rng(0)
-    play(memory, 500, random)
+    play(memory, 1_500, random)
     memory.save(tmp_path)
 
     def commit():
-        play(memory, 20, random)
+        play(memory, 400, random)
         memory.save(tmp_path)
 
-    disk = CommittingDisk(commit, num_manifests)
+    disk = CommittingDisk(commit, kind, num_commits)
 
     assert [] == verify_store(tmp_path, files=disk).findings
-    assert disk.is_begun
-    assert 0 == disk.num_manifests
+    assert 0 == disk.num_commits

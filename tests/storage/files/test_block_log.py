@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,40 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from framestow.errors import DamagedDataError, InvalidSettingsError
-from framestow.storage.files.block_format import BLOCK_HEADER_BYTES, ENTRY_BYTES, BlockKey, LogState, unpack_keys
+from framestow.storage.files.block_format import (
+    BLOCK_HEADER_BYTES,
+    ENTRY_BYTES,
+    INDEX,
+    LOG,
+    BlockKey,
+    LogPlace,
+    LogState,
+    unpack_keys,
+)
 from framestow.storage.files.block_log import BlockLogWriter
 from framestow.storage.files.block_log_reader import BlockLogReader
 from oracles.ctrl_c import ctrl_c_at_line
-from oracles.log_workload import leftover_files
 from oracles.watched_disk import WatchedDisk
 
 DISK = WatchedDisk()  # it syncs nothing
+ID = "00c0ffee00c0ffee"
 BYTES_BESIDE_PAYLOAD = BLOCK_HEADER_BYTES + ENTRY_BYTES
 KEYS = st.builds(BlockKey, st.integers(0, 3), st.integers(0, 40))
+
+
+def place(folder: Path, store: str = ID) -> LogPlace:
+    return LogPlace(folder, "frames", store)
+
+
+def remove_unneeded(folder: Path, writer: BlockLogWriter, kept: list[LogState]) -> list[str]:
+    """Remove the files that no state of ``kept`` names, as a store does after a commit; return their names."""
+    numbers = {file["number"] for state in kept for file in state["files"]}
+    named = {place(folder).path(number, ending).name for number in numbers for ending in (LOG, INDEX)}
+    removed = sorted(set(os.listdir(folder)) - named)
+    for name in removed:
+        (folder / name).unlink()
+    writer.forget(removed)
+    return removed
 
 
 def payload_of(key: BlockKey, size: int = 50) -> bytes:
@@ -34,7 +59,7 @@ def payload_of(key: BlockKey, size: int = 50) -> bytes:
 
 
 def filled(folder: Path, num_blocks: int, *, file_bytes: int = 400) -> tuple[BlockLogWriter, dict[BlockKey, bytes]]:
-    writer = BlockLogWriter.open(folder, "frames", None, file_bytes=file_bytes, files=DISK)
+    writer = BlockLogWriter.open(place(folder), None, file_bytes=file_bytes, files=DISK)
     blocks = {BlockKey(n % 2, n): payload_of(BlockKey(n % 2, n)) for n in range(num_blocks)}
     for key, payload in blocks.items():
         writer.append(key, payload)
@@ -46,7 +71,7 @@ def drop_all_but(keys: Iterable[BlockKey], writer: BlockLogWriter) -> None:
 
 
 def read_all(folder: Path, state: LogState) -> dict[BlockKey, bytes]:
-    with BlockLogReader.open(folder, "frames", state) as reader:
+    with BlockLogReader.open(place(folder), state) as reader:
         assert list(reader.damages()) == []
         return {key: reader.read(key) for key in reader}
 
@@ -57,7 +82,6 @@ class RandomOperations(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = Path(tempfile.mkdtemp())
-        self.has_gone_back = False
 
     def teardown(self) -> None:
         self.writer.close()
@@ -66,7 +90,7 @@ class RandomOperations(RuleBasedStateMachine):
     @initialize(file_bytes=st.sampled_from([100, 500, 2000, 10**6]))
     def begin(self, file_bytes: int) -> None:
         self.file_bytes = file_bytes
-        self.writer = BlockLogWriter.open(self.folder, "frames", None, file_bytes=file_bytes, files=DISK)
+        self.writer = BlockLogWriter.open(place(self.folder), None, file_bytes=file_bytes, files=DISK)
         self.blocks: dict[BlockKey, bytes] = {}
         self.generations: list[tuple[LogState, dict[BlockKey, bytes]]] = []
         self.commit(keep_previous=False)
@@ -96,23 +120,20 @@ class RandomOperations(RuleBasedStateMachine):
     def commit(self, keep_previous: bool) -> None:
         state: LogState = json.loads(json.dumps(self.writer.sync()))
         self.generations = [*(self.generations if keep_previous else []), (state, dict(self.blocks))]
-        self.writer.remove_unneeded([state for state, _ in self.generations])
-        self.first_new = self.writer.next_file
+        remove_unneeded(self.folder, self.writer, [state for state, _ in self.generations])
         on_disk = sum(path.stat().st_size for path in self.folder.iterdir())
         assert on_disk >= sum(BYTES_BESIDE_PAYLOAD + len(payload) for payload in self.blocks.values())
-        if not keep_previous and not self.has_gone_back:  # skipped data stays until its file is removed
+        if not keep_previous:
             assert on_disk == self.writer.file_bytes
 
     @rule(back_to=st.integers(0, 2))
     def crash(self, back_to: int) -> None:
         """Resume from a kept generation; drop later appends."""
         self.writer.close()
-        self.has_gone_back |= back_to % len(self.generations) > 0
-        state, self.blocks = copy.deepcopy(self.generations[-1 - back_to % len(self.generations)])
-        kept = [state for state, _ in self.generations]
-        for name in leftover_files(os.listdir(self.folder), self.first_new, kept):
-            (self.folder / name).unlink()
-        self.writer = BlockLogWriter.open(self.folder, "frames", state, kept, file_bytes=self.file_bytes, files=DISK)
+        at = len(self.generations) - 1 - back_to % len(self.generations)
+        self.generations = self.generations[: at + 1]  # going back keeps none of those between
+        state, self.blocks = copy.deepcopy(self.generations[at])
+        self.writer = BlockLogWriter.open(place(self.folder), state, file_bytes=self.file_bytes, files=DISK)
         drop_all_but(self.blocks, self.writer)
 
     @rule()
@@ -128,40 +149,88 @@ RandomOperations.TestCase.settings = settings(max_examples=40, stateful_step_cou
 TestAnyCourse = RandomOperations.TestCase
 
 
-def test_uncommitted_bytes_of_a_crash_are_cut_off_and_listed(tmp_path: Path) -> None:
+def test_a_file_that_is_longer_than_its_commit_says_stays_and_the_log_goes_on_in_a_new_one(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 7)
-    state, first_new = writer.sync(), writer.next_file
+    state = writer.sync()
     for number in range(100, 120):
         writer.append(BlockKey(0, number), b"not committed")
     writer.close()
-    left_over = leftover_files(os.listdir(tmp_path), first_new, [state])
-    for name in left_over:
-        (tmp_path / name).unlink()
+    left = {path: path.read_bytes() for path in tmp_path.iterdir()}
 
-    with BlockLogWriter.open(tmp_path, "frames", state) as again:
-        assert {"frames.000003.log", "frames.000004.log", "frames.000004.index"} <= set(left_over)
-        assert {"frames.000002.log"} <= {path.name for path in again.left_over}
+    with BlockLogWriter.open(place(tmp_path), state) as again:
         assert sorted(blocks) == [*unpack_keys(again.table.rows().keys)]
-        assert again.file_bytes == sum(path.stat().st_size for path in tmp_path.iterdir())
-    assert blocks == read_all(tmp_path, state)
+        span = again.append(BlockKey(0, 100), b"next")
+        after = again.sync()
+
+    assert span.file not in left
+    assert left.items() <= {path: path.read_bytes() for path in tmp_path.iterdir()}.items()
+    assert blocks | {BlockKey(0, 100): b"next"} == read_all(tmp_path, after)
 
 
-def test_a_file_that_no_state_names_stays_and_its_number_is_not_used(tmp_path: Path) -> None:
+def test_a_number_that_any_file_of_the_store_has_is_not_used(tmp_path: Path) -> None:
     writer, _ = filled(tmp_path, 7)
     state = writer.sync()
     writer.close()
-    for name in ("frames.000004.log", "frames.000009.index"):
-        (tmp_path / name).write_bytes(b"of somebody else")
+    (tmp_path / f"frames-{ID}.000009.index").write_bytes(b"of somebody else")
+    (tmp_path / "frames-0123456789abcdef.000020.log").write_bytes(b"of another store")
 
-    with BlockLogWriter.open(tmp_path, "frames", state, file_bytes=100) as again:
-        span = again.append(BlockKey(0, 100), b"next")
-        drop_all_but([BlockKey(0, 100)], again)
-        again.remove_unneeded([again.sync()])
+    with BlockLogWriter.open(place(tmp_path), state, file_bytes=100) as again:
+        assert f"frames-{ID}.000010.log" == again.append(BlockKey(0, 100), b"next").file.name
+        (tmp_path / f"frames-{ID}.000011.index").write_bytes(b"made meanwhile")
+        with pytest.raises(FileExistsError, match=r"000011\.index"):
+            again.append(BlockKey(0, 101), b"next one")
+        assert f"frames-{ID}.000012.log" == again.append(BlockKey(0, 101), b"next one").file.name
 
-    assert "frames.000010.log" == span.file.name
-    assert {"frames.000004.log", "frames.000009.index", "frames.000010.log", "frames.000010.index"} == {
-        path.name for path in tmp_path.iterdir()
-    }
+    assert b"made meanwhile" == (tmp_path / f"frames-{ID}.000011.index").read_bytes()
+
+
+def test_a_log_of_another_store_or_of_a_copy_that_went_on_is_refused(tmp_path: Path) -> None:
+    ours, theirs, later = tmp_path / "ours", tmp_path / "theirs", tmp_path / "later"
+    for folder in (ours, theirs, later):
+        folder.mkdir()
+    writer, blocks = filled(ours, 3, file_bytes=10**6)
+    state = writer.sync()
+    writer.close()
+    for folder, store in ((theirs, "0123456789abcdef"), (later, ID)):
+        with BlockLogWriter.open(place(folder, store), None, files=DISK) as other:
+            for key, payload in blocks.items():
+                other.append(key, payload[::-1])  # blocks of the same keys and sizes
+            other.sync()
+    for folder, store in ((theirs, "0123456789abcdef"), (later, ID)):
+        for endings in ((LOG,), (INDEX,), (LOG, INDEX)):
+            mixed = shutil.copytree(ours, tmp_path / "mixed")
+            for ending in endings:
+                shutil.copy(place(folder, store).path(1, ending), place(mixed).path(1, ending))
+            found = blocks_or_errors(mixed, state, set(blocks))
+            if endings == (INDEX,):
+                assert blocks == found
+            else:
+                assert {"refused"} == set(found.values())
+            shutil.rmtree(mixed)
+
+
+def blocks_or_errors(folder: Path, state: LogState, keys: set[BlockKey]) -> dict[BlockKey, bytes | str]:
+    found: dict[BlockKey, bytes | str] = dict.fromkeys(keys, "refused")
+    try:
+        with BlockLogReader.open(place(folder), state) as reader:
+            for key in keys:
+                with suppress(DamagedDataError):
+                    found[key] = reader.read(key)
+    except DamagedDataError as error:
+        assert str(folder) in str(error)  # noqa: PT017
+    return found
+
+
+def test_a_block_of_another_version_is_damage(tmp_path: Path) -> None:
+    with BlockLogWriter.open(place(tmp_path), None) as writer:
+        writer.append(BlockKey(0, 0), b"first", 0)
+        writer.append(BlockKey(0, 0), b"changed", 1)
+        state = writer.sync()
+
+    with BlockLogReader.open(place(tmp_path), state) as reader:
+        assert b"changed" == reader.read(BlockKey(0, 0), 1)
+        with pytest.raises(DamagedDataError, match="has version 1, and the commit names version 0"):
+            reader.read(BlockKey(0, 0))
 
 
 def test_a_lost_index_is_rebuilt_from_the_headers_in_the_log(tmp_path: Path) -> None:
@@ -172,7 +241,7 @@ def test_a_lost_index_is_rebuilt_from_the_headers_in_the_log(tmp_path: Path) -> 
     for path in whole:
         path.unlink()
 
-    with BlockLogReader.open(tmp_path, "frames", state) as reader:
+    with BlockLogReader.open(place(tmp_path), state) as reader:
         assert blocks == {key: reader.read(key) for key in reader}
         assert sorted(whole) == sorted(damage.file for damage in list(reader.damages()))
         assert sorted(whole) == sorted(reader.repair_indices())
@@ -194,7 +263,7 @@ def test_every_flipped_or_missing_byte_is_found_and_never_read(tmp_path: Path) -
         whole = path.read_bytes()
         for offset, damaged in damaged_versions(whole):
             path.write_bytes(damaged)
-            with BlockLogReader.open(tmp_path, "frames", state) as reader:
+            with BlockLogReader.open(place(tmp_path), state) as reader:
                 damages = list(reader.damages())
                 assert {path} == {damage.file for damage in damages}
                 assert any(damage.offset - BLOCK_HEADER_BYTES <= offset for damage in damages)
@@ -202,7 +271,7 @@ def test_every_flipped_or_missing_byte_is_found_and_never_read(tmp_path: Path) -
                 for key in reader:
                     if key in lost:
                         with pytest.raises(
-                            DamagedDataError, match=rf"frames\.000001\.log: block {key.number} of track"
+                            DamagedDataError, match=rf"frames-\w+\.000001\.log: block {key.number} of track"
                         ):
                             reader.read(key)
                     else:
@@ -211,33 +280,31 @@ def test_every_flipped_or_missing_byte_is_found_and_never_read(tmp_path: Path) -
         path.write_bytes(whole)
 
 
-def test_with_index_and_log_damaged_the_blocks_that_either_names_are_kept(tmp_path: Path) -> None:
-    writer, blocks = filled(tmp_path, 6, file_bytes=10**6)
+def test_a_log_with_a_damaged_header_and_index_is_refused_as_a_whole(tmp_path: Path) -> None:
+    writer, _ = filled(tmp_path, 6, file_bytes=10**6)
     state = writer.sync()
     writer.close()
-    log, index = tmp_path / "frames.000001.log", tmp_path / "frames.000001.index"
-    in_log, in_index = bytearray(log.read_bytes()), bytearray(index.read_bytes())
-    in_log[32 + 2 * 82 + 5] ^= 1  # the header of the third block
-    in_index[32 + 2 * 32 + 5] ^= 1  # its entry
+    log = place(tmp_path).path(1, LOG)
+    in_log = bytearray(log.read_bytes())
+    in_log[40 + 2 * 90 + 5] ^= 1  # the header of the third block
     log.write_bytes(in_log)
-    index.write_bytes(in_index)
+    place(tmp_path).path(1, INDEX).unlink()
 
-    with BlockLogReader.open(tmp_path, "frames", state) as reader:
-        rest = {key: payload for key, payload in blocks.items() if key.number != 2}
-        assert rest == {key: reader.read(key) for key in reader}
-        gap = list(reader.damages())[-1]
-    assert (log, 32 + 2 * 82, None) == gap[:3]
+    with pytest.raises(DamagedDataError, match="its blocks are not those that the commit names"):
+        BlockLogReader.open(place(tmp_path), state)
+    with BlockLogReader.open(place(tmp_path), state, skips_damage=True) as reader:
+        assert ([], [log]) == (list(reader), [damage.file for damage in reader.unusable])
 
 
 def test_a_log_with_a_damaged_end_continues_in_a_new_file(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 3, file_bytes=10**6)
     state = writer.sync()
     writer.close()
-    next_files = {"frames.000001.index": "frames.000002.log", "frames.000001.log": "frames.000003.log"}
+    next_files = {f"frames-{ID}.000001.{ending}": f"frames-{ID}.00000{n}.log" for n, ending in ((2, INDEX), (3, LOG))}
     for damaged, next_file in next_files.items():
         whole = (tmp_path / damaged).read_bytes()
         (tmp_path / damaged).write_bytes(whole[:-1])
-        with BlockLogWriter.open(tmp_path, "frames", state) as again:
+        with BlockLogWriter.open(place(tmp_path), state) as again:
             span = again.append(BlockKey(0, 9), b"next")
         (tmp_path / damaged).write_bytes(whole)
 
@@ -260,11 +327,11 @@ def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path
     assert {BlockKey(0, 0)} == set(moved)
     assert writer.compact() == {}
     state = writer.sync()
-    writer.remove_unneeded([state])
+    remove_unneeded(tmp_path, writer, [state])
     writer.close()
 
     assert span.file.exists()
-    with BlockLogReader.open(tmp_path, "frames", state) as reader:
+    with BlockLogReader.open(place(tmp_path), state) as reader:
         assert blocks[BlockKey(0, 0)] == reader.read(BlockKey(0, 0))
         with pytest.raises(DamagedDataError, match="block 1 of track 1 at offset"):
             reader.read(BlockKey(1, 1))
@@ -274,7 +341,7 @@ def test_compaction_keeps_a_damaged_block_so_that_readers_find_it(tmp_path: Path
 def test_a_log_with_random_drops_stays_below_twice_the_needed_bytes(num_between: int, tmp_path: Path) -> None:
     random, blocks = np.random.default_rng(3), list(range(500))
     file_bytes = 4000
-    writer = BlockLogWriter.open(tmp_path, "frames", None, file_bytes=file_bytes, files=DISK)
+    writer = BlockLogWriter.open(place(tmp_path), None, file_bytes=file_bytes, files=DISK)
     for number in range(2500):
         if number >= 500:
             dropped = int(random.integers(len(blocks)))
@@ -283,7 +350,7 @@ def test_a_log_with_random_drops_stays_below_twice_the_needed_bytes(num_between:
         writer.append(BlockKey(0, number), payload_of(BlockKey(0, 0), 40))
         if number % num_between == 0:
             writer.compact()
-            writer.remove_unneeded([writer.sync()])
+            remove_unneeded(tmp_path, writer, [writer.sync()])
             needed_bytes = min(number + 1, len(blocks)) * (BYTES_BESIDE_PAYLOAD + 40)
             assert writer.file_bytes <= 2 * needed_bytes + 2 * file_bytes
 
@@ -293,11 +360,11 @@ def test_a_log_with_random_drops_stays_below_twice_the_needed_bytes(num_between:
 
 def test_a_reader_can_read_files_that_a_writer_removes(tmp_path: Path) -> None:
     writer, blocks = filled(tmp_path, 12)
-    with BlockLogReader.open(tmp_path, "frames", writer.sync()) as reader:
+    with BlockLogReader.open(place(tmp_path), writer.sync()) as reader:
         drop_all_but([], writer)
-        removed = writer.remove_unneeded([writer.sync()])
+        removed = remove_unneeded(tmp_path, writer, [writer.sync()])
 
-        assert len(removed) == 2
+        assert len(removed) == 4
         assert blocks == {key: reader.read(key) for key in reader}
     writer.close()
 
@@ -306,26 +373,12 @@ def test_a_missing_log_file_is_named(tmp_path: Path) -> None:
     writer, _ = filled(tmp_path, 12)
     state = writer.sync()
     writer.close()
-    (tmp_path / "frames.000001.log").unlink()
+    place(tmp_path).path(1, LOG).unlink()
 
-    with pytest.raises(DamagedDataError, match=r"frames\.000001\.log: the file is missing, and 4 blocks with it"):
-        BlockLogWriter.open(tmp_path, "frames", state)
-    with pytest.raises(FileNotFoundError, match=r"frames\.000001\.log"):
-        BlockLogReader.open(tmp_path, "frames", state)
-
-
-def test_a_log_reuses_no_file_number_of_another_log_with_its_name(tmp_path: Path) -> None:
-    writer, blocks = filled(tmp_path, 6)
-    state = writer.sync()
-    writer.close()
-
-    with BlockLogWriter.open(tmp_path, "frames", None, [state]) as other:
-        other.append(BlockKey(0, 0), b"first")
-        other_state = other.sync()
-        assert blocks == read_all(tmp_path, state)
-        other.remove_unneeded([other_state])
-
-    assert {"frames.000003.log", "frames.000003.index"} == {path.name for path in tmp_path.iterdir()}
+    with pytest.raises(DamagedDataError, match=r"frames-\w+\.000001\.log: the file is missing, and 4 blocks with it"):
+        BlockLogWriter.open(place(tmp_path), state)
+    with pytest.raises(FileNotFoundError, match=r"frames-\w+\.000001\.log"):
+        BlockLogReader.open(place(tmp_path), state)
 
 
 def test_out_of_bounds_keys_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -348,7 +401,7 @@ def test_a_log_stays_usable_after_a_ctrl_c_at_any_line(every: int, tmp_path: Pat
         line, was_interrupted = line + every, False
         folder = tmp_path / str(line)
         folder.mkdir()
-        writer = BlockLogWriter.open(folder, "frames", None, file_bytes=300, files=DISK)
+        writer = BlockLogWriter.open(place(folder), None, file_bytes=300, files=DISK)
         writer.append(BlockKey(0, 0), b"first")
         try:
             with ctrl_c_at_line(line, ("framestow/storage/files",)):
@@ -362,7 +415,7 @@ def test_a_log_stays_usable_after_a_ctrl_c_at_any_line(every: int, tmp_path: Pat
         assert {BlockKey(0, 0): b"first", **wanted} == read_all(folder, state)
         writer.drop(BlockKey(0, n) for n in range(9) if n != 2 + line % 4)
         state = writer.sync()
-        writer.remove_unneeded([state])
+        remove_unneeded(folder, writer, [state])
         assert payload_of(BlockKey(0, 2 + line % 4)) == read_all(folder, state)[BlockKey(0, 2 + line % 4)]
         writer.close()
     assert line > 200

@@ -13,7 +13,7 @@ def test_a_table_equals_a_dict_after_random_puts_and_drops() -> None:
     for step in range(20_000):
         key = BlockKey(int(random.integers(5)), int(random.integers(600)))
         if random.random() < 0.7:
-            row = Row(step % 7, step, step % 100)
+            row = Row(step % 7, step, step % 100, step % 3, step)
             table.put(key, row)
             oracle[key] = row
         else:

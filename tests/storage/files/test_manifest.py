@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from framestow.errors import DamagedDataError, IncompatibleError
-from framestow.storage.files.file_system import DISK
 from framestow.storage.files.manifest import (
-    Begun,
     ManifestNames,
-    begin_generation,
-    end_generation,
     generations,
     manifest_path,
     read_checked,
+    read_commit_file,
     read_manifest,
-    remove_superseded,
-    supersede_manifest,
     write_checked,
+    write_commit_file,
     write_manifest,
 )
-from oracles.log_workload import newest_manifest
 from oracles.power_loss import SURVIVALS, JournalledDisk, PlayedDisk
 
 KIND, VERSION = "framestow test", 2
+
+
+def newest_manifest(folder: Path, kind: str, version: int) -> dict[str, Any]:
+    """Read the manifest of the newest generation, or the one without a number."""
+    return read_manifest(folder, kind, version, generation=max(generations(folder), default=None))
 
 
 def test_the_newest_generation_is_current(tmp_path: Path) -> None:
@@ -105,37 +106,6 @@ def test_a_folder_without_a_manifest_is_refused_by_name(tmp_path: Path) -> None:
             newest_manifest(folder, KIND, VERSION)
 
 
-def test_a_begun_generation_announces_its_files_until_it_is_ended(tmp_path: Path) -> None:
-    write_manifest(tmp_path, KIND, VERSION, {}, generation=1)
-    begun = Begun(2, (5, 3))
-
-    begin_generation(tmp_path, begun)
-
-    assert ["MANIFEST.000001", "MANIFEST.000002.begun.5.3"] == DISK.names(tmp_path)
-    assert [begun] == ManifestNames.read(tmp_path).begun
-    assert (3, [1]) == (ManifestNames.read(tmp_path).next_generation, generations(tmp_path))
-    end_generation(tmp_path, begun)
-    assert ["MANIFEST.000001"] == DISK.names(tmp_path)
-
-
-def test_a_file_with_content_announces_nothing(tmp_path: Path) -> None:
-    (tmp_path / "MANIFEST.000002.begun.5.3").write_text("of somebody else")
-
-    assert [] == ManifestNames.read(tmp_path).begun
-
-
-def test_a_superseded_manifest_stays_readable_and_is_no_generation(tmp_path: Path) -> None:
-    for generation in (1, 2):
-        write_manifest(tmp_path, KIND, VERSION, {"value": generation}, generation=generation)
-
-    supersede_manifest(tmp_path, 1)
-
-    assert ([2], [1]) == (generations(tmp_path), ManifestNames.read(tmp_path).superseded)
-    assert 1 == read_manifest(tmp_path, KIND, VERSION, generation=1, is_superseded=True)["value"]
-    remove_superseded(tmp_path, 1)
-    assert ["MANIFEST.000002"] == DISK.names(tmp_path)
-
-
 def test_a_checked_file_is_read_or_refused_by_name(tmp_path: Path) -> None:
     entry = write_checked(tmp_path / "state", b"content")
 
@@ -147,3 +117,42 @@ def test_a_checked_file_is_read_or_refused_by_name(tmp_path: Path) -> None:
     (tmp_path / "state").unlink()
     with pytest.raises(DamagedDataError, match="state: the file cannot be read"):
         read_checked(tmp_path, entry)
+
+
+def commit_of(tmp_path: Path, payload: bytes = b"state" * 50) -> Path:
+    path = tmp_path / "COMMIT.000007"
+    fields = {"generation": 7, "state_bytes": len(payload), "value": 3}
+    write_commit_file(path, tmp_path / "COMMIT.000007.new", KIND, VERSION, fields, payload)
+    return path
+
+
+def test_a_commit_has_its_fields_and_its_payload(tmp_path: Path) -> None:
+    found = read_commit_file(commit_of(tmp_path), KIND, VERSION, 7, way_out="")
+
+    assert (3, b"state" * 50, "") == (found.fields["value"], found.payload, found.problem)
+    assert ["COMMIT.000007"] == [path.name for path in tmp_path.iterdir()]
+
+
+def test_every_changed_missing_or_added_byte_of_a_commit_is_found_and_its_front_is_read_if_whole(
+    tmp_path: Path,
+) -> None:
+    path = commit_of(tmp_path)
+    whole = path.read_bytes()
+    front = 18 + int(whole[9:17], 16)
+
+    changed = [
+        (offset, whole[:offset] + bytes([whole[offset] ^ 4]) + whole[offset + 1 :]) for offset in range(len(whole))
+    ]
+    cut = [(offset, whole[:offset]) for offset in range(len(whole))]
+    for offset, damaged in [*changed, *cut, (len(whole), whole + b"x")]:
+        path.write_bytes(damaged)
+        found = read_commit_file(path, KIND, VERSION, 7, way_out="")
+        assert (True, b"") == (bool(found.problem), found.payload), offset
+        assert (found.fields is None) == (offset < front), offset
+
+
+def test_a_commit_that_announces_more_than_it_has_is_read_no_further(tmp_path: Path) -> None:
+    path = tmp_path / "COMMIT.000007"
+    path.write_bytes(b"00000000 ffffffff\n{}")
+
+    assert "its checksum is wrong" == read_commit_file(path, KIND, VERSION, 7, way_out="").problem

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import torch
 
 from framestow.training.checkpoint import RunState, newest_checkpoint
+from oracles.store_files import unaccounted
 
 TRANSITIONS_AT_ONCE = 128
 # Random in every process, and unused by a run with a seed: the generators of an environment's spaces, its next seed,
@@ -74,16 +74,5 @@ def strangers(run: Path) -> list[str]:
 
 
 def _strangers_in_store(store: Path) -> list[Path]:
-    """Everything but the lock, one manifest, and the files that it names."""
-    if not store.is_dir():
-        return []
-    manifests = sorted(store.glob("MANIFEST.??????"))  # not one that was being written
-    belongs = {"LOCK"}
-    if manifests:
-        _, _, body = manifests[-1].read_bytes().partition(b"\n")
-        manifest = json.loads(body)
-        belongs |= {manifests[-1].name, manifest["state"]["name"]}
-        for log in ("frames", "steps"):
-            numbers = [file["number"] for file in manifest[log]["files"]]
-            belongs |= {f"{log}.{number:06d}.{kind}" for number in numbers for kind in ("log", "index")}
-    return [path for path in store.iterdir() if path.name not in belongs]
+    """Everything but the lock, the commits that stay, and the files that they name."""
+    return [store / name for name in sorted(unaccounted(store))] if store.is_dir() else []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -12,19 +11,14 @@ from framestow._core import TAKEN, StepBlocks
 from framestow.errors import DamagedDataError
 from framestow.replay.eviction import RandomRetention
 from framestow.replay.steps.step_store import (
-    EPISODE_KEYS,
     Arrays,
     Indices,
     ReadSteps,
-    SealedBlocks,
-    SegmentSpans,
-    Slots,
     StepKey,
     StepSettings,
     check_starts,
     check_windows,
     env_arrays,
-    rebuilt_envs,
     restore_env_arrays,
     restore_starts,
     runs_of,
@@ -57,6 +51,7 @@ class BlockSteps(StepBlocks):
         self.capacity, self.stack, self.segment_frames = steps.capacity, steps.stack, steps.segment_frames
         self.retention = retention
         self._record = steps.record
+        self.block_versions: dict[StepKey, int] = {}  # how often a sealed block was changed, of those that were
 
     def sampleable_runs(self) -> Indices:
         """Return all sampleable indices as runs of consecutive ones, ascending: first index and length of each."""
@@ -173,46 +168,6 @@ class BlockSteps(StepBlocks):
         num_lost = np.diff(np.searchsorted(arrays["steps.lost"], (first, first + self.segment_frames)))
         return int(arrays["blocks.num_steps"][row].sum()) - int(num_lost[0])
 
-    def rebuild_state(self, spans: SegmentSpans, whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
-        """Return arrays for ``restore`` from sealed blocks alone, as ``RingSteps.rebuild_state`` does.
-
-        Keeps the newest blocks that fit the capacity, under new numbers. ``whole``: segments of which every array is
-        stored, as (environment, number).
-
-        The sealed blocks do not say whether one had been evicted. A block that later steps may reference, such as the
-        newest of each environment, is stored in the state itself.
-        """
-        found: dict[StepKey, Slots] = {}
-        for env_id, number in filter(whole.__contains__, blocks.keys):
-            slots = np.frombuffer(blocks.read((env_id, number)) or b"", self._record)
-            found[env_id, number] = slots
-            if slots["flags"][-1] & TAKEN:  # its next frame is the first of the next segment
-                spans.add(env_id, number, number + 1)
-        newest = {(env_id, after - 1) for env_id, after in enumerate(spans.nexts.tolist()) if after}
-        chosen: list[tuple[StepKey, Slots]] = []
-        free, empty = self.capacity, np.zeros(self.segment_frames, self._record)  # of a block whose steps are lost
-        for key in sorted(found.keys() | newest, key=lambda key: (key[1], key[0]), reverse=True):
-            slots = found.get(key, empty)
-            free -= _num_taken(slots)
-            if free >= 0 or key in newest:
-                chosen.append((key, slots))
-        chosen.reverse()
-        env_ids, segments = np.array([key for key, _ in chosen], np.int64).reshape(-1, 2).T
-        is_sealed = self._are_sealed(segments, spans.nexts[env_ids] * self.segment_frames - 1)
-        in_state = [slots for (_, slots), sealed in zip(chosen, is_sealed, strict=True) if not sealed]
-        arrays = {name: array for name, array in self.state().items() if name not in EPISODE_KEYS}
-        return {
-            **arrays,
-            **rebuilt_envs(spans),
-            "blocks.numbers": np.arange(len(chosen)),
-            "blocks.env_ids": env_ids,
-            "blocks.segments": segments,
-            "blocks.num_steps": np.array([_num_taken(slots) for _, slots in chosen], np.int64),
-            "blocks.are_sealed": is_sealed,
-            "blocks.next_number": np.array([len(chosen)]),
-            **slots_to_arrays(np.concatenate([np.zeros(0, self._record), *in_state])),
-        }
-
     def _find_sealed_block(
         self, env_id: int, segment: int, num_steps: int, read_steps: ReadSteps
     ) -> npt.NDArray[Any] | None:
@@ -260,8 +215,3 @@ class BlockSteps(StepBlocks):
     def _are_sealed(self, segments: Any, newest_positions: Any) -> Any:
         """Return whether neither the newest observation nor a later transition references these segments."""
         return (segments + 1) * self.segment_frames <= newest_positions - self.stack + 1
-
-
-def _num_taken(slots: Slots) -> int:
-    """Return how many slots have a step."""
-    return int((slots["flags"] & TAKEN > 0).sum())

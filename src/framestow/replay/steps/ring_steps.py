@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-
 import numpy as np
 
 from framestow._core import StepRing
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.steps.step_store import (
-    EPISODE_KEYS,
     Arrays,
     Indices,
     ReadSteps,
-    SealedBlocks,
-    SegmentSpans,
     StepKey,
     StepSettings,
     check_starts,
     check_windows,
     env_arrays,
-    rebuilt_envs,
     restore_env_arrays,
     restore_starts,
     slots_from_arrays,
@@ -47,6 +41,7 @@ class RingSteps(StepRing):
 
     def __init__(self, steps: StepSettings) -> None:
         self.capacity, self.stack, self._record = steps.capacity, steps.stack, steps.record
+        self.block_versions: dict[StepKey, int] = {}  # how often a sealed block was changed, of those that were
         try:
             super().__init__(steps)
         except (MemoryError, OverflowError) as error:
@@ -134,24 +129,6 @@ class RingSteps(StepRing):
         """Return how many steps of a sealed block were sampleable when ``state`` returned ``arrays``."""
         first, before = _indices_of(key[1])[[0, -1]] + [0, 1]
         return STEPS_PER_BLOCK - int(np.diff(np.searchsorted(arrays["steps.lost"], (first, before)))[0])
-
-    def rebuild_state(self, spans: SegmentSpans, _whole: Collection[StepKey], blocks: SealedBlocks) -> Arrays:
-        """Return arrays for ``restore``, from sealed blocks alone; called on a new step store of the same settings.
-
-        The state is lost, and with it all steps that are in no sealed block. So every environment continues with a new
-        segment behind its newest step or frame, and all episodes are closed. Keeps the newest blocks that fit the
-        capacity; there is one order over all environments. Adds to ``spans`` the segments that their steps reference.
-        """
-        arrays = {name: array for name, array in self.state().items() if name not in EPISODE_KEYS}
-        numbers = [number for _, number in blocks.keys]
-        if not numbers:
-            return arrays | rebuilt_envs(spans)
-        after = max(numbers) + 1
-        first = max(min(numbers), after - self.capacity // STEPS_PER_BLOCK)
-        for number in filter(lambda number: number >= first, numbers):
-            spans.add_slots(np.frombuffer(blocks.read((0, number)) or b"", self._record))
-        span = np.array([first, after])
-        return arrays | {SPAN: span * STEPS_PER_BLOCK, "steps.blocks": span} | rebuilt_envs(spans)
 
     def _restore_blocks(self, numbers: range, all_lost: set[int], read_steps: ReadSteps) -> int:
         missing = [np.zeros(0, np.int64)]

@@ -8,9 +8,9 @@ step store saves all steps but the newest in *sealed blocks*. These never change
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -75,43 +75,7 @@ ENV_FIELDS = ("newest_positions", "episode_starts", "run_starts", "is_open", "un
 """Arrays with one entry per environment, in the order of ``StepStore.restore_envs``."""
 
 
-class SealedBlocks(NamedTuple):
-    """The sealed blocks of steps that a store has."""
-
-    keys: Sequence[StepKey]
-    """Their keys, by environment and number."""
-    read: ReadSteps
-
-
 POSITION_RANGE = 2**32  # slots store the low 32 bits of a position
-MAX_DISTANCE = 2**30  # frames between the newest and the oldest position of an environment
-
-
-class SegmentSpans:
-    """By environment, the numbers of its first segment and of the one after its last."""
-
-    def __init__(self, num_envs: int, segment_frames: int) -> None:
-        self.segment_frames = segment_frames
-        self.firsts = np.full(num_envs, -1, np.int64)  # -1 without a segment
-        self.nexts = np.zeros(num_envs, np.int64)
-
-    def add(self, env_id: int, first: int, last: int) -> None:
-        """Add the segments ``first`` to ``last`` of an environment."""
-        known = int(self.firsts[env_id])
-        self.firsts[env_id] = first if known < 0 else min(known, first)
-        self.nexts[env_id] = max(int(self.nexts[env_id]), last + 1)
-
-    def add_slots(self, slots: Slots) -> None:
-        """Add the segments from the first frame of these steps to the frame after the last."""
-        for env_id in np.unique(slots["env_id"]).tolist():
-            low_bits = slots["position"][slots["env_id"] == env_id].astype(np.int64)
-            next_position = int(self.nexts[env_id]) * self.segment_frames
-            positions = low_bits + (next_position - low_bits + POSITION_RANGE // 2) // POSITION_RANGE * POSITION_RANGE
-            # The slot of a lost step has a position farther back.
-            positions = positions[abs(positions - next_position) < MAX_DISTANCE]
-            if positions.size:
-                first, last = int(positions.min()), int(positions.max()) + 1
-                self.add(env_id, max(0, first) // self.segment_frames, last // self.segment_frames)
 
 
 def runs_of(indices: Indices) -> Indices:
@@ -247,13 +211,6 @@ def restore_env_arrays(steps: StepStore, arrays: Arrays) -> None:
             )
     dtypes = (np.bool_ if name == "is_open" else np.int64 for name in ENV_FIELDS)
     steps.restore_envs(*map(np.ascontiguousarray, saved.values(), dtypes))
-
-
-def rebuilt_envs(spans: SegmentSpans) -> Arrays:
-    """Return the arrays of environments that continue with a new segment behind ``spans``, all episodes closed."""
-    newest = spans.nexts * spans.segment_frames - 1
-    starts = np.maximum(newest, 0)
-    return {"steps.newest_positions": newest, "steps.episode_starts": starts, "steps.run_starts": starts}
 
 
 def starts_state(steps: StepStore) -> Arrays:

@@ -102,7 +102,7 @@ def find_step_problems(
     if has_all:
         env_ids, lasts = carried[:2]
         num_starts = starts.count(env_ids, newest[env_ids]) - starts.count(env_ids, lasts)
-        # A memory that is rebuilt from its logs has no open episode, and frames whose steps are lost.
+        # A repaired memory may have closed episodes, and frames whose steps are lost.
         for env_id in env_ids[steps.is_open[env_ids] & (num_starts != newest[env_ids] - lasts)]:
             yield f"environment {env_id}, frame {newest[env_id]}: the known starts of episodes do not fit it"
 

@@ -1,123 +1,153 @@
-"""The files of a store: their names, the fields of a manifest, and the arrays of a state file.
+"""The files of a store: their names, the fields of a commit, and the arrays of its state.
 
 ::
 
-    MANIFEST.000007            manifest of generation 7: settings, and how much of each file belongs to the generation
-    MANIFEST.000008.begun.5.3  generation 8 is being written; its new files are frames.000005, steps.000003 and above
-    MANIFEST.000006.old        manifest of a superseded generation, until its files are removed
-    frames.000001.log .index   sealed segments of frames, by (track, number of the segment)
-    steps.000001.log .index    sealed blocks of steps, by the step store's key
-    state.000007.npz           small, changing state: open segments, steps of incomplete blocks, a value for each track
-    LOCK                       locked by the one writer
+    COMMIT.000012                     generation 12: settings, how much of each log belongs to it, and its state
+    frames-<id>.000001.log .index     sealed segments of frames, by (track, number of the segment)
+    steps-<id>.000001.log .index      sealed blocks of steps, by the step store's key
+    COMMIT.000013.<id>.<random>.new   a commit being written
+    LOCK                              locked by the one writer
 
-A manifest is *lost* if the state file of its generation is there. A generation is *begun* while its writer creates
-files that no manifest names yet. ``FolderContents`` says which generations a folder has, also when one is lost.
+The id is random, and made with the store. A commit lists the ids whose files are the store's: its own, and those that
+it replaced. Only files with such an id are ever removed. The state is small and changes: open segments, steps of
+incomplete blocks, a value for each track.
+
+The commit with the highest number is the newest. A generation exists if its commit is the newest, or in ``kept`` of the
+newest. The commit ``before`` the newest stays too, and answers only if the newest is damaged.
 """
 
 from __future__ import annotations
 
 import io
-import json
 import math
 import re
 import secrets
+import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from framestow._core import checksum
-from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
-from framestow.storage.files.block_format import INDEX, LOG, LOG_FILE, LogState, file_name, index_bytes, repair_hint
-from framestow.storage.files.file_system import DISK, FileSystem, finished_name
-from framestow.storage.files.manifest import (
-    MANIFEST,
-    ManifestNames,
-    is_file_name,
-    manifest_path,
-    read_checked,
-    read_manifest,
-    write_checked,
-    write_manifest,
+from framestow.errors import DamagedDataError, FramestowError
+from framestow.storage.files.block_format import (
+    ID_DIGITS,
+    INDEX,
+    LOG,
+    LOG_FILE,
+    LogPlace,
+    LogState,
+    index_bytes,
+    repair_hint,
 )
+from framestow.storage.files.file_system import DISK, FileSystem, temporary_path
+from framestow.storage.files.manifest import read_commit_file, write_commit_file
 
-KIND: Final = "framestow memory"  # of the file; a manifest of another kind is refused
+KIND: Final = "framestow memory"  # of the file; a commit of another kind is refused
 VERSION: Final = 1  # of the format; another number is refused
-FRAMES, STEPS = "frames", "steps"  # names of the logs, and of their fields in a manifest
+FRAMES, STEPS = "frames", "steps"  # names of the logs, and of their fields in a commit
+COMMIT: Final = "COMMIT"
+COMMIT_FILE: Final = re.compile(rf"{COMMIT}\.(\d{{6,15}})")
+"""Its group is the number of the generation."""
+_BEGUN = re.compile(rf"{COMMIT}\.(\d{{6,15}})(?:\..*)?", re.DOTALL)
+_UNFINISHED = re.compile(rf"{COMMIT}\.\d{{6,}}\.([0-9a-f]{{{ID_DIGITS}}})\.[0-9a-f]{{16}}\.new")
 Arrays = dict[str, npt.NDArray[Any]]
 Read = TypeVar("Read")
 
+NO_FILES = LogState(files=[], next_file=1)
 
-class Manifest(NamedTuple):
-    """A manifest with checked fields."""
+
+class Commit(NamedTuple):
+    """The front of a commit, with checked fields. It describes one generation."""
 
     generation: int
-    commit: str
-    """Random name of the commit. It tells apart two memories that save to one folder."""
+    name: str
+    """Random; tells apart two commits of one number, of a store and a copy that went on."""
+    id: str
+    """The store: the id of all files that the commit names."""
+    ids: list[str]
+    """The ids whose files are the store's: its own, and those that it replaced."""
     memory: dict[str, Any]
     """Settings, sampler and generator, from ``MemoryParts.state``."""
     frames_per_segment: int
     num_transitions: int
     frames: LogState
     steps: LogState
-    state: dict[str, Any]
-    """Name, size and checksum of the state file."""
+    state_bytes: int
+    """Bytes of the state behind the front; 0 if nothing was saved yet."""
+    before: int
+    """Number of the commit that this one continues; it stays in case this one gets damaged. 0 for none."""
+    repeats: int
+    """Number of the commit with the same content that this one repeats; 0 for none."""
+    repeated_by: int
+    """Number of the commit that repeats this one at once, so that a damaged one costs nothing; 0 for none."""
     kept: list[int]
     """Older generations that later commits keep until ``prune``."""
     is_pinned: bool
     """Whether later commits keep this generation too."""
     is_closed: bool
     """Whether no later step is missing: the memory was closed with this commit, or saved to another folder."""
-    follows: list[str]
-    """Commits of the generations that were in the folder; those that are not in ``kept`` are superseded by this one."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was saved yet, or everything was removed."""
+        return not self.state_bytes
+
+    def place(self, folder: Path, name: str) -> LogPlace:
+        """Return the place of a log that the commit names."""
+        return LogPlace(folder, name, self.id)
 
     def file_ends(self) -> dict[str, int]:
-        """Return the names of all files that the manifest names, each with the bytes that belong to the generation."""
-        ends: dict[str, int] = {self.state["name"]: self.state["bytes"]}
+        """Return the names of all log files that the commit names, each with the bytes that belong to it."""
+        ends: dict[str, int] = {}
         for name, log in ((FRAMES, self.frames), (STEPS, self.steps)):
+            place = self.place(Path(), name)
             for file in log["files"]:
-                ends[file_name(name, file["number"], LOG)] = file["bytes"]
-                ends[file_name(name, file["number"], INDEX)] = index_bytes(file["blocks"])
+                ends[place.path(file["number"], LOG).name] = file["bytes"]
+                ends[place.path(file["number"], INDEX).name] = index_bytes(file["blocks"])
         return ends
 
 
-def named_files(manifests: Iterable[Manifest]) -> set[str]:
-    """Return the names of all files that any of ``manifests`` names."""
-    return {name for manifest in manifests for name in manifest.file_ends()}
-
-
-def write_store_manifest(folder: Path, manifest: Manifest, files: FileSystem = DISK) -> None:
-    """Write the manifest of a generation, as ``write_manifest`` does."""
-    content = manifest._asdict()
-    write_manifest(folder, KIND, VERSION, content, generation=content.pop("generation"), files=files)
-
-
-def read_checked_manifest(
-    folder: Path, generation: int, files: FileSystem = DISK, *, is_superseded: bool = False
-) -> Manifest:
-    """Read the manifest of a generation and check its fields; ``is_superseded`` reads one that was superseded.
-
-    Raises:
-        FileNotFoundError: the generation has no manifest.
-        DamagedDataError: the file is damaged or a field is invalid; the message names both.
-        IncompatibleError: another version wrote it.
-    """
-    way_out = repair_hint(folder)
-    content = read_manifest(
-        folder, KIND, VERSION, generation=generation, is_superseded=is_superseded, files=files, way_out=way_out
+def empty_commit(ids: list[str]) -> Commit:
+    """Return a commit that says that nothing was saved yet; the last of ``ids`` is the store's own."""
+    memory: dict[str, Any] = {"settings": {}}
+    return Commit(
+        0, "", ids[-1], ids, memory, 1, 0, NO_FILES, NO_FILES, 0, 0, 0, 0, [], is_pinned=False, is_closed=True
     )
-    return _manifest_of(content, str(manifest_path(folder, generation)), generation)
 
 
-def _manifest_of(content: Mapping[str, Any], file: str, generation: int) -> Manifest:
-    """Build a ``Manifest`` from the JSON of ``file``; raise ``DamagedDataError`` naming an invalid field."""
-    fields = {"follows": [], **content}  # may be missing: docs/store-format.md
-    check_fields(fields, MANIFEST_FIELDS, file)
-    return Manifest(generation=generation, **{name: fields[name] for name in MANIFEST_FIELDS})
+def new_id() -> str:
+    """Return a random id of a store."""
+    return secrets.token_hex(ID_DIGITS // 2)
+
+
+def commit_path(folder: Path, generation: int) -> Path:
+    """Return the path of a generation's commit.
+
+    >>> commit_path(Path("memory"), 12).name
+    'COMMIT.000012'
+    """
+    return folder / f"{COMMIT}.{generation:06d}"
+
+
+def write_commit(folder: Path, commit: Commit, state: bytes, files: FileSystem = DISK) -> Commit:
+    """Write a commit under the next free number; return it with that number and the size of its state."""
+    number = FolderContents(folder, files).next_number
+    repeated_by = number + 1 if commit.repeated_by else 0
+    return rewrite_commit(folder, commit._replace(generation=number, repeated_by=repeated_by), state, files)
+
+
+def rewrite_commit(folder: Path, commit: Commit, state: bytes, files: FileSystem = DISK) -> Commit:
+    """Write a commit under its own number, also in place of another one."""
+    commit = commit._replace(state_bytes=len(state))
+    path, fields = commit_path(folder, commit.generation), commit._asdict()
+    # The name says whose unfinished commit it is: the store's, whose id is listed before its first file.
+    new = temporary_path(path.with_name(f"{path.name}.{commit.id}"))
+    write_commit_file(path, new, KIND, VERSION, fields, state, files)
+    return commit
 
 
 class Rule(NamedTuple):
@@ -135,31 +165,36 @@ def _is_list_of(is_one: Callable[[Any], bool], value: Any) -> bool:
     return isinstance(value, list) and all(map(is_one, value))
 
 
-MOST = 2**62  # of any integer in a manifest
+MOST = 2**62  # of any integer in a commit
 COUNT = Rule(f"an integer from 0 to {MOST}", _is_count)
 NUMBER = Rule(f"an integer from 1 to {MOST}", lambda value: _is_count(value, 1))
 TEXT = Rule("a string", lambda value: isinstance(value, str))
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))
-FILE_NAME = Rule("the name of a file in the same folder", is_file_name)
 COUNTS = Rule("a list of integers >= 0", lambda value: _is_list_of(_is_count, value))
-TEXTS = Rule("a list of strings", lambda value: _is_list_of(lambda one: isinstance(one, str), value))
-LOG_FIELDS = {"files": [{"number": NUMBER, "bytes": COUNT, "blocks": COUNT}], "next_file": NUMBER}
-MANIFEST_FIELDS: dict[str, Any] = {
-    "commit": TEXT,
+_ID = re.compile(rf"[0-9a-f]{{{ID_DIGITS}}}")
+ID = Rule(f"{ID_DIGITS} hexadecimal digits", lambda value: isinstance(value, str) and bool(_ID.fullmatch(value)))
+IDS = Rule("a list of such ids", lambda value: _is_list_of(ID.holds, value))
+LOG_FIELDS = {"files": [{"number": NUMBER, "bytes": COUNT, "blocks": COUNT, "checksum": COUNT}], "next_file": NUMBER}
+COMMIT_FIELDS: dict[str, Any] = {
+    "name": TEXT,
+    "id": ID,
+    "ids": IDS,
     "memory": {"settings": {}},
     "frames_per_segment": NUMBER,
     "num_transitions": COUNT,
     "frames": LOG_FIELDS,
     "steps": LOG_FIELDS,
-    "state": {"name": FILE_NAME, "bytes": COUNT, "checksum": COUNT},
+    "state_bytes": COUNT,
+    "before": COUNT,
+    "repeats": COUNT,
+    "repeated_by": COUNT,
     "kept": COUNTS,
     "is_pinned": FLAG,
     "is_closed": FLAG,
-    "follows": TEXTS,
 }
 """A rule for each field. A dict is the rule of an object with these fields, a list that of a list of such objects.
 
-Every field is required. A new one has a default in ``_manifest_of``, which stores without it get.
+Every field is required. A new one has a default in ``StoredCommit.read``, which stores without it get.
 """
 
 
@@ -168,10 +203,10 @@ def check_fields(values: Any, rules: Mapping[str, Any], file: str, path: str = "
 
     ``path`` is the dotted name of the object in the file.
 
-    >>> check_fields({"frames": {"bytes": -1}}, {"frames": {"bytes": COUNT}}, "MANIFEST.000001")
+    >>> check_fields({"frames": {"bytes": -1}}, {"frames": {"bytes": COUNT}}, "COMMIT.000001")
     Traceback (most recent call last):
     ...
-    framestow.errors.DamagedDataError: MANIFEST.000001: frames.bytes is -1: it must be an integer from 0 to ...
+    framestow.errors.DamagedDataError: COMMIT.000001: frames.bytes is -1: it must be an integer from 0 to ...
     """
     if not isinstance(values, dict):
         raise _invalid_field(file, path or "it", values, "an object with named fields")
@@ -198,72 +233,20 @@ def _invalid_field(file: str, where: str, value: Any, rule: str) -> DamagedDataE
     return DamagedDataError(f"{file}: {where} is {shown}: it must be {rule}; {repair_hint(Path(file).parent)}")
 
 
-def convert_settings(folder: Path, manifest: Manifest, convert: Callable[[dict[str, Any]], Read]) -> Read:
+def convert_settings(folder: Path, commit: Commit, convert: Callable[[dict[str, Any]], Read]) -> Read:
     """Return ``convert`` of the saved settings, such as ``MemorySettings.from_state``.
 
     Raises:
-        DamagedDataError: a setting is invalid; the message names the manifest.
+        DamagedDataError: a setting is invalid; the message names the commit.
         InvalidSettingsError: this version does not know a value.
     """
     try:
-        return convert(manifest.memory["settings"])
+        return convert(commit.memory["settings"])
     except FramestowError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        file = manifest_path(folder, manifest.generation)
+        file = commit_path(folder, commit.generation)
         raise DamagedDataError(f"{file}: settings are damaged ({error}); {repair_hint(folder)}") from error
-
-
-# Its group is the number of the generation.
-STATE_FILE = re.compile(r"state\.(\d{6,})(?:\.repaired)?\.npz")
-MOST_STATE_BYTES = 2**32  # of a state file whose manifest is lost
-STORE_FILE = re.compile(rf"({FRAMES}|{STEPS})\.\d+\.({LOG}|{INDEX})|{STATE_FILE.pattern}")
-"""Logs, their indices, and state files."""
-# Array with the manifest's JSON, without the entry of the state file and without the name of the commit.
-MANIFEST_ARRAY = "manifest"
-
-
-def state_name(generation: int, *, is_repaired: bool = False) -> str:
-    """Return the name of a generation's state file. A repaired one has another name, so that both can exist.
-
-    >>> state_name(7), state_name(7, is_repaired=True)
-    ('state.000007.npz', 'state.000007.repaired.npz')
-    """
-    return f"state.{generation:06d}{'.repaired' if is_repaired else ''}.npz"
-
-
-def write_state(folder: Path, name: str, manifest: Manifest, arrays: Arrays, files: FileSystem = DISK) -> Manifest:
-    """Write and sync the state file ``name``; return ``manifest`` with the entry of that file."""
-    fields = manifest._asdict()
-    # The file's own entry is not known yet. The commit's name is random, and equal memories have equal state files.
-    del fields["state"], fields["commit"]
-    content = pack_arrays(arrays | {MANIFEST_ARRAY: np.frombuffer(json.dumps(fields).encode(), np.uint8)})
-    return manifest._replace(state=write_checked(folder / name, content, files))
-
-
-def read_state(folder: Path, manifest: Manifest, files: FileSystem = DISK) -> Arrays:
-    """Return the arrays of the state file that a manifest names; raise ``DamagedDataError`` if it is damaged."""
-    content = read_checked(folder, manifest.state, files, way_out=repair_hint(folder))
-    return unpack_arrays(content, str(folder / manifest.state["name"]))
-
-
-def manifest_in_state(folder: Path, generation: int, files: FileSystem = DISK) -> Manifest | None:
-    """Rebuild a generation's manifest from its state file, under a new commit name.
-
-    Returns ``None`` if the state file is damaged or missing.
-    """
-    for is_repaired in (False, True):
-        name = state_name(generation, is_repaired=is_repaired)
-        path = str(folder / name)
-        try:
-            content = files.read(folder / name, MOST_STATE_BYTES)
-            fields = json.loads(unpack_arrays(content, path)[MANIFEST_ARRAY].tobytes())
-            entry = {"name": name, "bytes": len(content), "checksum": checksum(content)}
-            if fields["generation"] == generation:
-                return _manifest_of(fields | {"state": entry, "commit": secrets.token_hex(16)}, path, generation)
-        except (OSError, LookupError, TypeError, ValueError):
-            continue
-    return None
 
 
 def pack_arrays(arrays: Arrays) -> bytes:
@@ -317,116 +300,165 @@ def unpack_arrays(stored: bytes, name: str) -> Arrays:
         ) from error
 
 
+class StoredCommit(NamedTuple):
+    """A commit as it was read: its front and its state, as far as they are whole."""
+
+    path: Path
+    commit: Commit | None
+    """``None`` if the front is damaged."""
+    state: bytes
+    problem: str
+    """What is wrong; empty for a whole commit."""
+
+    @classmethod
+    def read(cls, folder: Path, generation: int, files: FileSystem = DISK) -> StoredCommit:
+        """Read a commit.
+
+        Raises:
+            FileNotFoundError: there is none.
+            OSError: the disk cannot read it.
+            DamagedDataError: it is no file, or its checksums are right and a field is invalid.
+            IncompatibleError: another version wrote it.
+        """
+        path = commit_path(folder, generation)
+        fields, state, problem = read_commit_file(path, KIND, VERSION, generation, files, way_out=repair_hint(folder))
+        if fields is None:
+            return cls(path, None, b"", problem)
+        check_fields(fields, COMMIT_FIELDS, str(path))
+        return cls(
+            path, Commit(generation=generation, **{name: fields[name] for name in COMMIT_FIELDS}), state, problem
+        )
+
+    def whole(self) -> Commit:
+        """Return the commit; raise ``DamagedDataError`` if it is damaged."""
+        if self.problem or self.commit is None:
+            raise DamagedDataError(f"{self.path}: {self.problem}; {repair_hint(self.path.parent)}")
+        return self.commit
+
+    def arrays(self) -> Arrays:
+        """Return the arrays of the state of a whole commit."""
+        return unpack_arrays(self.state, str(self.path))
+
+
 class FolderContents:
-    """The files in the folder of a store, by their generations, from one listing."""
+    """The commits and logs in the folder of a store, from one listing. Each commit is read once, when it is needed."""
 
     def __init__(self, folder: Path, files: FileSystem = DISK) -> None:
-        self._folder, self._disk = folder, files
+        self.folder, self._disk = folder, files
         self.names = files.names(folder)
-        self.manifests = ManifestNames.of(self.names, folder, files)
-        self._states = sorted(int(match[1]) for match in map(STATE_FILE.fullmatch, self.names) if match)
-        self._log_files = [match for match in map(LOG_FILE.fullmatch, self.names) if match]
+        self.numbers = sorted(int(match[1]) for match in map(COMMIT_FILE.fullmatch, self.names) if match)
+        """Numbers of all commits, ascending, whether their generations exist or not."""
+        self._read: dict[int, StoredCommit] = {}
 
     @property
-    def free_generation(self) -> int:
-        """A number above every generation and every state file."""
-        return max(self.manifests.next_generation, 1 + max(self._states, default=0))
+    def next_number(self) -> int:
+        """A number above every commit, and every one that was begun."""
+        return 1 + max((int(match[1]) for match in map(_BEGUN.fullmatch, self.names) if match), default=0)
 
-    def list_states(self) -> list[int]:
-        """Return the generations that have a state file, ascending, except one that is being written."""
-        return sorted(set(self._states) - {one.generation for one in self.manifests.begun})
+    def read(self, number: int) -> StoredCommit:
+        """Read a commit, as ``StoredCommit.read``."""
+        if number not in self._read:
+            self._read[number] = StoredCommit.read(self.folder, number, self._disk)
+        return self._read[number]
 
-    @property
-    def newest_generation(self) -> int | None:
-        """The newest generation, or ``None`` if no memory was saved here.
+    @cached_property
+    def newest(self) -> StoredCommit | None:
+        """The newest whole commit; ``None`` if there is none, and no file of a store.
 
         Raises:
-            DamagedDataError: files of a memory are there and the manifest that names them is missing.
+            DamagedDataError: no commit is whole, and files of a store are there.
         """
-        folder, newest = self._folder, max(self.manifests.generations, default=None)
-        if newest is None:
-            unnamed = self.list_unnamed()
-            if unnamed:
-                raise DamagedDataError(
-                    f"{folder}: {unnamed[0]} is there, and no MANIFEST: a manifest names the files of a memory; "
-                    f"{repair_hint(folder)}, or give another folder"
-                )
-            return None
-        lost = max(self.list_lost(), default=0)
-        if lost > newest:
+        numbers = self.numbers[::-1]
+        while numbers:
+            found = self.read(numbers[0])
+            if not found.problem:
+                return found
+            # Its front may say which commit it continues; otherwise that is the one before it.
+            before = (found.commit and found.commit.before) or numbers[0]
+            numbers = [number for number in numbers[1:] if number <= before]
+        if self.numbers or any(map(LOG_FILE.fullmatch, self.names)):
             raise DamagedDataError(
-                f"{manifest_path(folder, lost)}: the file is missing: it names the newest generation of the memory; "
-                f"{repair_hint(folder)}"
+                f"{self.folder}: it has files of a memory and no whole {COMMIT} file, which alone says what they are; "
+                "nothing is changed; load an older save, or give another folder"
             )
-        return newest
+        return None
 
-    def find_generation(self, wanted: int | None = None) -> int:
-        """Return ``wanted``, or the newest generation if it is ``None``.
+    @property
+    def generations(self) -> list[int]:
+        """Numbers of the generations that can be asked for, oldest first."""
+        if self.newest is None or self.newest.whole().is_empty:
+            return []
+        newest = self.newest.whole()
+        return [*(number for number in newest.kept if number in self.numbers), newest.generation]
+
+    @property
+    def existing(self) -> list[int]:
+        """Numbers of the commits that stay: those of the generations, and the one before the newest."""
+        if self.newest is None:
+            return []
+        newest = self.newest.whole()
+        stay = {newest.generation, newest.before, *newest.kept}
+        return [number for number in self.numbers if number in stay]
+
+    def find(self, wanted: int | None = None, *, falls_back: bool = True) -> StoredCommit:
+        """Return the commit of generation ``wanted``, which is whole; ``None``: of the newest one.
+
+        If the newest is damaged, this warns and returns the one before it, unless ``falls_back`` is off. A wanted one
+        is never replaced by another.
 
         Raises:
-            FileNotFoundError: it is not there.
-            DamagedDataError: the newest manifest is missing, as ``newest_generation`` says.
-            IncompatibleError: the folder has a manifest of another kind.
+            FileNotFoundError: nothing was saved there, or the generation does not exist.
+            DamagedDataError: the commit is damaged, or all are.
         """
-        numbers = self.manifests.generations
-        if wanted is not None and wanted in numbers:
-            return wanted
-        newest = self.newest_generation
-        if newest is None:
-            read_manifest(self._folder, KIND, VERSION, files=self._disk)  # raises: none is there, or of another kind
-        if wanted is None and newest is not None:
-            return newest
-        path = manifest_path(self._folder, wanted)
-        raise FileNotFoundError(f"{path}: there is no generation {wanted}; give one of {numbers}")
+        newest = self.newest.whole() if self.newest else None
+        number = 0 if newest is None else newest.generation
+        damaged = max((one for one in self.numbers if one > number), default=None)
+        if wanted is not None and wanted in self.numbers and (wanted in self.generations or wanted > number):
+            self.read(wanted).whole()
+            return self.read(wanted)
+        if damaged is not None and (not self.generations or not falls_back):
+            self.read(damaged).whole()
+        if newest is None or not self.generations:
+            raise FileNotFoundError(
+                f"{self.folder}: no {KIND} was saved in this folder; give the folder that it was saved to"
+            )
+        if wanted is not None:
+            raise FileNotFoundError(
+                f"{commit_path(self.folder, wanted)}: there is no generation {wanted}; give one of {self.generations}"
+            )
+        if damaged is not None:
+            warnings.warn(self._describe_loss(damaged, newest), RuntimeWarning, stacklevel=2)
+        return self.read(number)
 
-    def list_unnamed(self) -> list[str]:
-        """Return the logs and states of a folder without a manifest.
+    def left_over(self, ids: Iterable[str], commits: Iterable[Commit]) -> list[str]:
+        """Return the files of these ids that none of ``commits`` names: logs, indices and unfinished commits."""
+        named, owned = {name for commit in commits for name in commit.file_ends()}, set(ids)
+        return [name for name in self.names if name not in named and id_of(name) in owned]
 
-        Files of an unfinished first save are left out. So are those that superseded manifests name: a writer was killed
-        while it removed every generation.
-        """
-        names = set(filter(STORE_FILE.fullmatch, self.names)) - self.list_leftovers(())
-        for number in self.manifests.superseded:
-            with suppress(DamagedDataError, IncompatibleError):
-                manifest = read_checked_manifest(self._folder, number, self._disk, is_superseded=True)
-                names -= manifest.file_ends().keys()
-        return sorted(names)
-
-    def list_leftovers(self, manifests: Iterable[Manifest]) -> set[str]:
-        """Return the files that dead writers left: of begun generations, those that none of ``manifests`` names."""
-        found = {name for name in self.names if _is_of_store(finished_name(name))}
-        for begun in self.manifests.begun:
-            first_files = dict(zip((FRAMES, STEPS), begun.first_files, strict=False))
-            found |= {match[0] for match in self._log_files if int(match[2]) >= first_files.get(match[1], math.inf)}
-            found.add(state_name(begun.generation))
-        return (found - named_files(manifests)) & set(self.names) if found else found
-
-    def list_lost(self) -> list[int]:
-        """Return the generations without a manifest whose state file is whole, ascending.
-
-        Beside manifests, a state file counts only if its memory was saved after or beside one of theirs: files of
-        another memory, of an unfinished save, and of a superseded generation are none.
-        """
-        numbers = self.manifests.generations
-        candidates = set(self.list_states()) - set(numbers) - set(self.manifests.superseded)
-        known: list[Manifest] = []
-        for number in numbers if candidates else ():
-            with suppress(DamagedDataError, IncompatibleError, FileNotFoundError):
-                known.append(read_checked_manifest(self._folder, number, self._disk))
-        lost = []
-        for number in sorted(candidates):
-            manifest = manifest_in_state(self._folder, number, self._disk)
-            if manifest is not None and (not numbers or any(_are_of_one_memory(manifest, other) for other in known)):
-                lost.append(number)
-        return lost
+    def _describe_loss(self, number: int, instead: Commit) -> str:
+        damaged = self.read(number)
+        loss = f"what came after generation {instead.generation} is missing"
+        if instead.repeated_by == number or (damaged.commit and damaged.commit.repeats == instead.generation):
+            loss = "it has the same content, so nothing is missing"
+        elif damaged.commit is not None:
+            loss += f": it has {instead.num_transitions:,} transitions, and the damaged one had "
+            loss += f"{damaged.commit.num_transitions:,}"
+        return (
+            f"{damaged.path}: {damaged.problem}: generation {instead.generation} is read in place of it; {loss}; "
+            f"{repair_hint(self.folder)}"
+        )
 
 
-def _is_of_store(name: str | None) -> bool:
-    return name is not None and bool(STORE_FILE.fullmatch(name) or name.startswith(f"{MANIFEST}."))
+def id_of(name: str) -> str | None:
+    """Return the id in the name of a log, an index or an unfinished commit; ``None`` for other names.
 
-
-def _are_of_one_memory(manifest: Manifest, other: Manifest) -> bool:
-    return other.commit in manifest.follows or manifest.generation in other.kept
+    >>> id_of("frames-00c0ffee00c0ffee.000001.log"), id_of("COMMIT.000012")
+    ('00c0ffee00c0ffee', None)
+    """
+    if log := LOG_FILE.fullmatch(name):
+        return log[2] if log[1] in (FRAMES, STEPS) else None
+    unfinished = _UNFINISHED.fullmatch(name)
+    return unfinished[1] if unfinished else None
 
 
 def read_while_written(folder: Path, read: Callable[[FolderContents], Read], files: FileSystem = DISK) -> Read:

@@ -20,7 +20,7 @@ from framestow.errors import ClosedMemoryError, IncompatibleError
 from framestow.replay.byte_amounts import MIB
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.store.format import Manifest
+from framestow.replay.store.format import Commit
 from framestow.replay.store.reader import StoredMemory
 from framestow.replay.store.writer import StoreWriter
 from framestow.storage.files.block_log import FILE_BYTES
@@ -52,6 +52,8 @@ class OpenStore:
         self._process = os.getpid()  # a forked child must not write
         self._background: BackgroundFlush | None = None  # None without flush_every
         self._flushed: Any = None  # change marker at the beginning of the last flush
+        # Commits of a flush. Under a budget a second one of the same content lets the old files go at once.
+        self._times = 1 if parts.settings.max_bytes is None else 2
         self.is_open = True
         self._num_steps = 0  # calls of make_room, which looks at the unflushed bytes now and then
 
@@ -65,7 +67,7 @@ class OpenStore:
         with store._lock_folder() as writer:
             if writer.newest is None:
                 writer.begin(None)
-                writer.commit(parts, ())
+                store._write(writer, set())
             else:
                 store._continue_from(writer, None)
                 parts.steps.close_episodes()
@@ -113,7 +115,7 @@ class OpenStore:
         """Write everything that was appended before; return the generation."""
         with self._begin_writer() as writer:
             self._parts.raise_refusal()
-            return self._write(writer, writer.pinned)
+            return self._write(writer, writer.pinned, times=self._times)
 
     def save(self, keep_previous: bool) -> int:
         """Write the data that the folder lacks; return the generation.
@@ -121,13 +123,15 @@ class OpenStore:
         With ``keep_previous``, later commits keep this generation and the older ones until ``prune``.
         """
         with self._begin_writer() as writer:
-            kept = set(writer.generations) if keep_previous else set()
-            return self._write(writer, kept, is_pinned=keep_previous, is_closed=self._writer is None)
+            kept = writer.earlier if keep_previous else set()
+            return self._write(writer, kept, is_pinned=keep_previous, is_closed=self._writer is None, times=2)
 
     def prune(self, generation: int) -> None:
         """Remove the generations before ``generation`` and the files that only they need."""
         with self._begin_writer() as writer:
-            writer.prune_before(generation)
+            before, commit = writer.prune_before(generation)
+            if self._commit == before.name:
+                self._commit = commit.name
 
     def close(self) -> None:
         """Flush and unlock the folder that the memory lives in, even if the flush fails.
@@ -144,7 +148,7 @@ class OpenStore:
                 ClosedMemoryError(f"memory {self.path} is closed: it stores no steps; open it again"), for_good=True
             )
             try:
-                self._write(self._writer, self._writer.pinned, is_closed=True)
+                self._write(self._writer, self._writer.pinned, is_closed=True, times=2)
             finally:
                 self._writer.close()
 
@@ -180,22 +184,33 @@ class OpenStore:
 
         ``None`` means the newest one, and warns of lost steps if the memory was not closed.
         """
-        with StoredMemory.open(self.path, generation) as stored:
+        skips_damage = self._parts.damage.are_skipped
+        with StoredMemory.open(self.path, generation, skips_damage=skips_damage) as stored:
             _check_settings(self._parts.settings, stored.settings, self.path)
             stored.check_room(self._parts.settings.max_bytes, in_files=True)
             stored.fill(self._parts, in_files=True)
-        base = writer.with_commit(stored.manifest.commit)
+            is_whole = not stored.is_partial
+        # With a log that cannot be used nothing can be continued: the next commit writes everything that is left.
+        base = writer.with_commit(stored.commit.name) if is_whole else None
         writer.begin(base)
-        if base is not None and generation is None:
-            _warn_of_crash(writer, base)
+        if generation is None:
+            _warn_of_crash(self.path, stored.commit)
 
-    def _write(self, writer: StoreWriter, kept: set[int], *, is_pinned: bool = False, is_closed: bool = False) -> int:
+    def _write(
+        self,
+        writer: StoreWriter,
+        kept: set[int],
+        *,
+        is_pinned: bool = False,
+        is_closed: bool = False,
+        times: int = 1,
+    ) -> int:
         before = None if self._writer is None else self._change_marker()
-        manifest = writer.commit(self._parts, kept, is_pinned=is_pinned, is_closed=is_closed)
-        self._commit, self._flushed = manifest.commit, before
+        commit = writer.commit(self._parts, kept, is_pinned=is_pinned, is_closed=is_closed, times=times)
+        self._commit, self._flushed = commit.name, before
         if self._writer is not None:
             self._move_to_files(self._writer)
-        return manifest.generation
+        return commit.generation
 
     def _move_to_files(self, writer: StoreWriter) -> None:
         """Release the RAM of segments that are on the disk now.
@@ -207,7 +222,7 @@ class OpenStore:
             with self._parts.lock:
                 for key in filter(lambda key: storage.supports_files(key.track), keys[:SEGMENTS_PER_LOCK]):
                     with suppress(LookupError):  # evicted from the memory or the store meanwhile
-                        file, offset, size = writer.find(key)
+                        file, offset, size, _ = writer.find(key)
                         storage.move_to_file(*key, file, offset, size)
             del keys[:SEGMENTS_PER_LOCK]
 
@@ -218,7 +233,7 @@ class OpenStore:
         """Flush, unless the memory is closed or ``is_done`` once no other call writes."""
         with self._one_at_a_time:
             if self.is_open and self._writer is not None and not is_done():
-                self._write(self._writer, self._writer.pinned)
+                self._write(self._writer, self._writer.pinned, times=self._times)
 
     def _change_marker(self) -> Any:
         """Return a value that differs after any change of the memory."""
@@ -314,7 +329,7 @@ def start_over(path: str | PathLike[str], *, keeps_pinned: bool, files: FileSyst
 
     Raises:
         IncompatibleError: ``keeps_pinned``, and a generation was saved with ``keep_previous``, as checkpoints do.
-        DamagedDataError: a manifest is damaged or missing, so nothing is removed.
+        DamagedDataError: a commit is damaged or missing, so nothing is removed.
     """
     with StoreWriter(Path(path).resolve(), files=files) as writer:
         newest = writer.newest
@@ -340,14 +355,12 @@ def _check_settings(asked: MemorySettings, stored: MemorySettings, folder: Path)
             )
 
 
-def _warn_of_crash(writer: StoreWriter, base: Manifest) -> None:
+def _warn_of_crash(folder: Path, commit: Commit) -> None:
     """Warn if the memory was not closed: say which data is lost."""
-    if base.is_closed and not writer.left_over:
-        return
-    cut = f", and {sum(writer.left_over.values()):,} incomplete bytes are removed" if writer.left_over else ""
-    warnings.warn(
-        f"memory {writer.folder} was not closed: it resumes from its last flush, with {base.num_transitions:,} "
-        f"transitions (generation {base.generation}); later steps are lost{cut}; close it, or use `with`, next time",
-        RuntimeWarning,
-        stacklevel=5,
-    )
+    if not commit.is_closed:
+        warnings.warn(
+            f"memory {folder} was not closed: it resumes from its last flush, with {commit.num_transitions:,} "
+            f"transitions (generation {commit.generation}); later steps are lost; close it, or use `with`, next time",
+            RuntimeWarning,
+            stacklevel=5,
+        )

@@ -24,11 +24,10 @@ from framestow.replay.store.format import (
     FRAMES,
     STEPS,
     Arrays,
+    Commit,
     FolderContents,
-    Manifest,
+    commit_path,
     convert_settings,
-    read_checked_manifest,
-    read_state,
     read_while_written,
 )
 from framestow.replay.store.loading_bytes import count_steps, loading_bytes
@@ -38,13 +37,13 @@ from framestow.replay.store.snapshot import (
     OPEN_SIZES,
     RUN_COUNTS,
     SEGMENT_RUNS,
+    VERSIONS,
     iterate_sealed_segments,
     open_segments,
 )
 from framestow.storage.files.block_format import BlockKey, repair_hint
 from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations, manifest_path
 from framestow.storage.frame_storage import FrameStorage
 
 MAX_NUMBER = 2**40  # of a segment; limit of a log
@@ -63,41 +62,64 @@ class StoredMemory(Closing):
     def __init__(
         self,
         folder: Path,
-        manifest: Manifest,
+        commit: Commit,
         arrays: Arrays,
         frames: BlockLogReader,
         steps: BlockLogReader,
         num_frame_blocks: int,
     ) -> None:
         # The blocks of the two logs; their files are open until ``close``.
-        self.manifest, self.frames, self.steps = manifest, frames, steps
+        self.commit, self.frames, self.steps = commit, frames, steps
         self.arrays = arrays
-        """Arrays of the state file, which may name at most ``num_frame_blocks`` segments."""
+        """Arrays of the state, which may name at most ``num_frame_blocks`` segments."""
         self._num_frame_blocks = num_frame_blocks
-        # The folder, and the manifest's path, for messages.
-        self._folder, self._file = folder, str(manifest_path(folder, manifest.generation))
+        # The folder, and the commit's path, for messages.
+        self._folder, self._file = folder, str(commit_path(folder, commit.generation))
 
     @classmethod
-    def open(cls, folder: Path, generation: int | None = None, files: FileSystem = DISK) -> StoredMemory:
+    def open(
+        cls,
+        folder: Path,
+        generation: int | None = None,
+        files: FileSystem = DISK,
+        *,
+        skips_damage: bool = False,
+        falls_back: bool = True,
+    ) -> StoredMemory:
         """Open a generation, the newest if ``None``; also while another process writes.
+
+        If the newest commit is damaged, this warns and opens the one before, unless ``falls_back`` is off, as for a
+        writer. ``skips_damage`` leaves out all blocks of
+        a log file that is missing, or not the one that the commit names.
 
         Raises:
             FileNotFoundError: the folder has no store or no such generation.
             DamagedDataError: a file is damaged; the message names it.
             IncompatibleError: another version wrote the store.
         """
-        return read_while_written(folder, partial(cls._open, folder, generation, files), files)
+        return read_while_written(folder, partial(cls._open, generation, files, skips_damage, falls_back), files)
 
     @classmethod
-    def _open(cls, folder: Path, generation: int | None, files: FileSystem, contents: FolderContents) -> StoredMemory:
-        manifest = read_checked_manifest(folder, contents.find_generation(generation), files)
-        arrays = read_state(folder, manifest, files)
+    def _open(
+        cls,
+        generation: int | None,
+        files: FileSystem,
+        skips_damage: bool,
+        falls_back: bool,
+        contents: FolderContents,
+    ) -> StoredMemory:
+        folder, found = contents.folder, contents.find(generation, falls_back=falls_back)
+        commit = found.whole()
+        arrays = found.arrays()
         with ExitStack() as on_error:
-            frames = _open_log(folder, FRAMES, manifest, files)
+            frames = _open_log(folder, FRAMES, commit, files, skips_damage)
             on_error.callback(frames.close)
-            steps = _open_log(folder, STEPS, manifest, files)
+            steps = _open_log(folder, STEPS, commit, files, skips_damage)
             on_error.callback(steps.close)
-            stored = cls(folder, manifest, arrays, frames, steps, len(frames))
+            if (frames.unusable or steps.unusable) and contents.names != files.names(folder):
+                raise FileNotFoundError("a writer removed a file meanwhile")  # `read_while_written` reads again
+            num_frame_blocks = sum(file["blocks"] for file in commit.frames["files"])  # damaged or not
+            stored = cls(folder, commit, arrays, frames, steps, num_frame_blocks)
             stored.check_arrays()
             stored.check_settings()
             on_error.pop_all()
@@ -109,7 +131,7 @@ class StoredMemory(Closing):
         Raises:
             IncompatibleError: this machine has too little memory for it, with ``in_files`` as in ``fill``.
         """
-        arguments = convert_settings(self._folder, self.manifest, MemorySettings.arguments_of)
+        arguments = convert_settings(self._folder, self.commit, MemorySettings.arguments_of)
         if max_bytes is not None:
             arguments["max_bytes"] = max_bytes
         budget = arguments.get("max_bytes")
@@ -138,7 +160,7 @@ class StoredMemory(Closing):
     @cached_property
     def settings(self) -> MemorySettings:
         """Settings of the memory; raises as ``convert_settings``."""
-        return convert_settings(self._folder, self.manifest, MemorySettings.from_state)
+        return convert_settings(self._folder, self.commit, MemorySettings.from_state)
 
     def fill(self, parts: MemoryParts, *, in_files: bool = False) -> None:
         """Restore the stored data into the parts of a new memory that was built with ``settings``.
@@ -151,8 +173,9 @@ class StoredMemory(Closing):
             IncompatibleError: this machine has too little memory.
         """
         with self._naming_contradictions():
+            parts.steps.block_versions = self.block_versions
             parts.damage.num_transitions += parts.steps.restore(self.arrays, partial(self._read_steps, parts))
-            parts.restore(self.manifest.memory, self.arrays)
+            parts.restore(self.commit.memory, self.arrays)
             damaged = list(self._fill_sealed(parts, in_files))
             self._fill_open(parts)
             if parts.damage.are_skipped:
@@ -164,14 +187,28 @@ class StoredMemory(Closing):
         """Return the stored steps without their frames; raise as ``fill`` does. Nothing is allocated for frames."""
         with self._naming_contradictions():
             steps = self.make_step_store()
-            steps.restore(self.arrays, lambda key: self.steps.read(BlockKey(*key)))
+            steps.restore(self.arrays, self.read_block)
             check_steps(steps, self.settings)
         return steps
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether a log file cannot be used."""
+        return bool(self.frames.unusable or self.steps.unusable)
+
+    @cached_property
+    def block_versions(self) -> dict[StepKey, int]:
+        """Versions of the sealed blocks of steps that were changed."""
+        return {(track, number): version for track, number, version in self.arrays[VERSIONS].tolist()}
+
+    def read_block(self, key: StepKey) -> bytes:
+        """Return a sealed block of steps in the version of this generation; raises as ``BlockLogReader.read``."""
+        return self.steps.read(BlockKey(*key), self.block_versions.get((key[0], key[1]), 0))
 
     def make_step_store(self) -> AnySteps:
         """Return an empty store for these steps alone, however large the memory's capacity is."""
         capacity = max(count_steps(self.settings, self.arrays), 1)
-        return make_step_store(self.settings, self.manifest.frames_per_segment, capacity=capacity)
+        return make_step_store(self.settings, self.commit.frames_per_segment, capacity=capacity)
 
     @contextmanager
     def _naming_contradictions(self) -> Iterator[None]:
@@ -197,7 +234,7 @@ class StoredMemory(Closing):
         try:
             self.fill(parts, in_files=True)
         except FileNotFoundError:
-            if self.manifest.generation in generations(self._folder):
+            if commit_path(self._folder, self.commit.generation).name in DISK.names(self._folder):
                 raise
             return False
         why = f"memory {self._folder} is open read-only: it stores no steps; open it with read_only=False"
@@ -211,7 +248,7 @@ class StoredMemory(Closing):
 
     def _read_steps(self, parts: MemoryParts, key: StepKey) -> bytes | None:
         try:
-            return self.steps.read(BlockKey(*key))
+            return self.read_block(key)
         except (KeyError, DamagedDataError) as error:
             parts.damage.skip_steps(error)
             return None
@@ -226,8 +263,8 @@ class StoredMemory(Closing):
                 continue
             try:
                 if in_files and storage.supports_files(key.track):
-                    file, offset, size = self.frames.find(key)
-                    storage.restore_in_file(key.track, key.number, file, offset, size, num_frames)
+                    file, offset, size, of_payload = self.frames.find(key)
+                    storage.restore_in_file(key.track, key.number, file, offset, size, num_frames, of_payload)
                 else:
                     storage.restore(key.track, key.number, self.frames.read(key))
                     for other, start, stop in parts.evict_to_fit():
@@ -261,7 +298,7 @@ class StoredMemory(Closing):
                 raise ValueError(f"track {track} continues at {next_position}, not {storage.next_position(track)}")
 
     def check_settings(self) -> None:
-        """Raise ``DamagedDataError`` unless the state file has the tracks of a memory with the settings.
+        """Raise ``DamagedDataError`` unless the state has the tracks of a memory with the settings.
 
         Raises:
             IncompatibleError: this version divides tracks into segments of another length.
@@ -270,9 +307,9 @@ class StoredMemory(Closing):
         if num_tracks != len(self.settings.tracks.all):
             expected = len(self.settings.tracks.all)
             raise self._inconsistency(f"it has {num_tracks} tracks of frames and the memory {expected}")
-        if length != self.manifest.frames_per_segment:
+        if length != self.commit.frames_per_segment:
             raise IncompatibleError(
-                f"{self._file}: its segments have {self.manifest.frames_per_segment} frames and those of this version "
+                f"{self._file}: its segments have {self.commit.frames_per_segment} frames and those of this version "
                 f"{length}; load it with the version that saved it"
             )
 
@@ -282,12 +319,15 @@ class StoredMemory(Closing):
         So a damaged or hostile store cannot make the memory larger than its files, and filling it ends.
         """
         tracks = self.arrays.get(NEXT_POSITIONS, _EMPTY).shape[:1]
-        self._check_integers(NEXT_POSITIONS, tracks, MAX_NUMBER * self.manifest.frames_per_segment)
+        self._check_integers(NEXT_POSITIONS, tracks, MAX_NUMBER * self.commit.frames_per_segment)
         num_bytes = self.arrays.get(OPEN_SEGMENTS, _EMPTY).nbytes
         sizes = self._check_integers(OPEN_SIZES, tracks, num_bytes)
         num_runs = len(self.arrays.get(SEGMENT_RUNS, _EMPTY))
         counts = self._check_integers(RUN_COUNTS, tracks, num_runs)
         runs = self._check_integers(SEGMENT_RUNS, (num_runs, 2), MAX_NUMBER)
+        num_versions = sum(file["blocks"] for file in self.commit.steps["files"])
+        if len(self._check_integers(VERSIONS, (len(self.arrays.get(VERSIONS, _EMPTY)), 3), MAX_NUMBER)) > num_versions:
+            raise self._inconsistency(f"it has more versions of blocks than the {num_versions} blocks")
         lengths = runs[:, 1] - runs[:, 0] + 1
         if int(sizes.sum()) != num_bytes or int(counts.sum()) != num_runs:
             raise self._inconsistency("its arrays do not match its tracks")
@@ -323,16 +363,16 @@ def read_frames_per_segment(folder: Path) -> int | None:
     """Return the frames per segment of the memory in ``folder``; ``None`` if there is none."""
 
     def read(contents: FolderContents) -> int | None:
-        number = max(contents.manifests.generations, default=None)
-        return None if number is None else read_checked_manifest(folder, number).frames_per_segment
+        newest = contents.newest.whole() if contents.newest else None
+        return newest.frames_per_segment if newest and not newest.is_empty else None
 
     return read_while_written(folder, read)
 
 
-def _open_log(folder: Path, name: str, manifest: Manifest, files: FileSystem) -> BlockLogReader:
+def _open_log(folder: Path, name: str, commit: Commit, files: FileSystem, skips_damage: bool) -> BlockLogReader:
     try:
-        return BlockLogReader.open(folder, name, getattr(manifest, name), files)
+        return BlockLogReader.open(commit.place(folder, name), getattr(commit, name), files, skips_damage=skips_damage)
     except FileNotFoundError as error:
         raise DamagedDataError(
-            f"{error.filename}: the file is missing, and the newest manifest names it; {repair_hint(folder)}"
+            f"{error.filename}: the file is missing, and generation {commit.generation} names it; {repair_hint(folder)}"
         ) from error

@@ -1,24 +1,23 @@
-"""Repair a damaged store: open what is intact, write it beside the damaged files, and swap the two.
+"""Repair a damaged store within its folder: write what is intact under a new id, and move the rest aside.
 
-``repair_store`` verifies the store, loads each generation without its damaged blocks as ``on_damage="skip"`` does, and
-writes it to new files. The order of the disk operations keeps every crash harmless: new files first, then the
-manifests, then the damaged files are moved aside.
+``repair_store`` verifies the store, and loads each generation without its damaged blocks, as ``on_damage="skip"`` does.
+It writes each under its own number, oldest first, into logs of a new id, then a commit above all that repeats the
+newest one. A commit lists the new id first, as for any writer. So a killed repair changes no generation but those that
+it has finished, and can be repeated.
 """
 
 from __future__ import annotations
 
 import datetime
 import itertools
-import secrets
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from framestow.errors import DamagedDataError
-from framestow.interface import Closing
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.samplers.notified_sampler import SAMPLERS
@@ -26,26 +25,18 @@ from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.steps.step_store import restore_env_arrays
 from framestow.replay.store.consistency import find_step_problems
 from framestow.replay.store.format import (
-    FRAMES,
-    STEPS,
-    STORE_FILE,
-    Manifest,
-    named_files,
-    state_name,
-    write_state,
-    write_store_manifest,
+    Commit,
+    FolderContents,
+    commit_path,
+    pack_arrays,
 )
-from framestow.replay.store.snapshot import sealed_segments, sealed_steps, update_logs
-from framestow.replay.store.verify import (
-    Progress,
-    Verification,
-    VerifiedGeneration,
-    VerifiedStore,
-)
-from framestow.storage.files.block_format import LOG, BlockKey, BlockSpan, repair_hint, unpack_keys
+from framestow.replay.store.snapshot import PackedKeys, sealed_segments, sealed_steps
+from framestow.replay.store.verify import Progress, Verification, VerifiedGeneration, VerifiedStore
+from framestow.replay.store.writer import StoreWriter
+from framestow.storage.files.block_format import LOG, repair_hint, unpack_keys
 from framestow.storage.files.block_log import BlockLogWriter
+from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem, write_durably
-from framestow.storage.files.manifest import ManifestNames, generations, manifest_path
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 
 NO_REPAIR = "a repair cannot mend it; load an older save"
@@ -72,9 +63,9 @@ def repair_store(
     """Keep the intact data of a damaged store: drop damaged blocks, rewrite lost indices, drop unreadable generations.
 
     Generations that stay keep their numbers, so checkpoints can still refer to them. If blocks are damaged, the repair
-    writes all generations to new files, so it needs as much free disk as the store has bytes. Then it replaces each
-    manifest atomically. A crash leaves a store that can be repaired again. Files that are taken out are moved into
-    ``damaged-<time>/``. With ``dry_run`` nothing is changed and no lock is taken.
+    writes all generations to new files, so it needs as much free disk as the store has bytes. A crash leaves a store
+    that can be repaired again. Files that are taken out are moved into ``damaged-<time>/``. With ``dry_run`` nothing is
+    changed and no lock is taken.
 
     Raises:
         IncompatibleError: another process writes there, or another version wrote the store.
@@ -83,17 +74,18 @@ def repair_store(
     """
     with ExitStack() as stack:
         stack.enter_context(_naming_another_way_out(folder))
+        lock = None
         if not dry_run:
-            stack.enter_context(WriterLock(folder / LOCK, f"memory {folder}", "stop that one, then repair"))
+            lock = stack.enter_context(WriterLock(folder / LOCK, f"memory {folder}", "stop that one, then repair"))
         store = stack.enter_context(VerifiedStore(folder, files, progress))
         found = store.summarize()
         if found.is_intact:
             return RepairResult(found, [], None)
         repair = _Repair(store, files)
         actions = list(repair.actions())
-        if dry_run:
+        if lock is None:
             return RepairResult(found, actions, None)
-        repair.carry_out()
+        repair.carry_out(lock)
         return RepairResult(found, actions, repair.moved_to)
 
 
@@ -117,11 +109,6 @@ class _Repair:
         # Generations that cannot be loaded from their intact data, and why.
         self._unloadable: dict[int, str] = {}
         self._generations = self._list_loadable()
-        # Whether no state file is intact, so that the newest generation is rebuilt from the logs.
-        self._is_rebuilt = not self._generations
-        if self._is_rebuilt:
-            store.salvage()
-            self._generations = self._list_loadable()
         if not self._generations:
             reasons = "; ".join(f"generation {number}: {why}" for number, why in self._unloadable.items())
             raise DamagedDataError(
@@ -139,18 +126,16 @@ class _Repair:
             for path in log.damaged_indices
             if path.with_suffix(f".{LOG}") not in self._damaged_files
         ]
-        # Whether the generations are written to new files; otherwise only indices and manifests are rewritten.
-        self._is_copied = bool(
-            self._is_rebuilt
-            or self._damaged_files
-            or any(one.verified.lost_steps or one.verified.lost_segments for one in self._generations)
+        # Whether the generations are written to new files; otherwise only indices and commits are rewritten.
+        self._is_copied = bool(self._damaged_files) or any(
+            one.verified.lost_steps or one.verified.lost_segments for one in self._generations
         )
-        kept = {one.number for one in self._generations}
-        numbers = generations(self._folder, files)
-        # Numbers of the generations that the repaired store has no more. ``carry_out`` moves their manifests away.
-        self._dropped = [number for number in numbers if number not in kept]
-        # Whether a dropped generation is newer than all that stay: then the newest that stays gets a number above it.
-        self._needs_new_number = bool(self._dropped) and max(self._dropped) > max(kept)
+        numbers = {one.number for one in self._generations}
+        # Damaged commits whose content another one has, and generations that the repaired store has no more.
+        self._restored = {number: other for number, other in store.damaged.items() if other in numbers}
+        self._dropped = sorted({*store.damaged, *self._unloadable} - {*self._restored})
+        # A generation that repeats another one needs no second copy.
+        self._generations = [one for one in self._generations if one.commit.repeats not in numbers]
 
     def actions(self) -> Iterator[str]:
         """Yield the planned actions as sentences."""
@@ -158,22 +143,19 @@ class _Repair:
             for path in log.damaged_files:
                 num_lost = len({damage.key for damage in log.damages if damage.file == path and damage.key})
                 left_out = "1 block is" if num_lost == 1 else f"{num_lost:,} blocks are"
-                if path in log.missing:
-                    why = "no file" if path.name in self._names else "missing"
-                    yield f"{path.name} is {why}, and no generation names it any more"
+                if path in log.unusable:
+                    yield f"{path.name} cannot be used, and no generation names it any more"
                 else:
                     yield f"{path.name}: {left_out} dropped, and no generation names the file any more"
         for path in self._indices:
             yield f"{path.name} is rewritten from its log"
+        for number, other in self._restored.items():
+            yield f"{commit_path(self._folder, number).name} is rewritten from generation {other}, its first copy"
         for number in self._dropped:
-            why = "its manifest or its state cannot be read"
+            why = "its commit is damaged"
             if number in self._unloadable:
                 why = f"its intact data cannot be loaded ({self._unloadable[number]})"
             yield f"generation {number} is dropped: {why}"
-        for number in self._store.recovered:
-            yield f"{manifest_path(self._folder, number).name} is rewritten from its state file"
-        if self._is_rebuilt:
-            yield "no state file is intact: complete segments and blocks of steps are kept from the logs"
         if self._is_copied:
             size = format_bytes(self._store.num_bytes)
             yield f"the intact data is copied into new files: this needs up to {size} of free disk"
@@ -183,28 +165,25 @@ class _Repair:
                 numbers = ", ".join(map(str, one.envs_cut_short))
                 yield f"generation {one.number}: environments {numbers} lose their newest frames; their episodes end"
 
-    def carry_out(self) -> None:
-        """Write the new files, then swap; after a crash each manifest is either unchanged or repaired."""
-        repaired = self._write_copies() if self._is_copied else [one.manifest for one in self._generations]
+    def carry_out(self, lock: WriterLock) -> None:
+        """Write the new files, then move aside what no generation needs; after a crash this can be repeated."""
         self._disk.make_folder(self.moved_to)
         if not self._is_copied:
             for index in self._indices:
                 self._preserve(index)
             for log in self._store.logs.values():
                 log.repair_indices()
-        for before, manifest in zip(self._generations, repaired, strict=True):
-            if manifest is not before.manifest or before.number in self._store.recovered:
-                self._preserve(manifest_path(self._folder, before.number))
-                write_store_manifest(self._folder, manifest, self._disk)
-        if self._needs_new_number:
-            repaired = self._renumber(repaired)
-        for number in self._dropped:
-            self._move(manifest_path(self._folder, number))
-        self._disk.sync_folder(self._folder)  # removes manifests before the files that they name
-        named = named_files(repaired)
-        for name in self._names:
-            if STORE_FILE.fullmatch(name) and name not in named:
-                self._move(self._folder / name)
+        if self._is_copied or self._store.findings:  # of the logs, or of commits
+            damaged = self._store.damaged
+            with StoreWriter(self._folder, files=self._disk, lock=lock, ignored=damaged) as writer:
+                if self._is_copied:
+                    self._write_copies(writer)
+                for number, other in self._restored.items():
+                    self._preserve(commit_path(self._folder, number))
+                    writer.rewrite(*writer.repeat(other, generation=number))
+                kept = [one.number for one in self._generations]
+                commit, state = writer.repeat(kept[-1], kept=[*kept, *self._restored])
+                self._move_unneeded(writer.write(commit, state))
         self._disk.sync_folder(self.moved_to)
         self._disk.sync_folder(self._folder)
 
@@ -217,54 +196,41 @@ class _Repair:
                 loadable.append(RepairedGeneration(verified, len(parts.steps), cut_short))
             except DamagedDataError as error:
                 why = str(error).removesuffix(f"; {repair_hint(self._folder)}")
-                self._unloadable[verified.stored.manifest.generation] = why
+                self._unloadable[verified.stored.commit.generation] = why
         return loadable
 
-    def _write_copies(self) -> list[Manifest]:
-        """Write each generation to new files; return their manifests. After an error, remove the new files."""
-        with ExitStack() as on_error:
-            on_error.callback(self._remove_new_files)
-            with _NewLogs(self._folder, self._disk) as logs:
-                repaired = [self._write_copy(one, logs) for one in self._generations]
-            on_error.pop_all()
-        return repaired
+    def _write_copies(self, writer: StoreWriter) -> None:
+        """Write each generation under its own number into logs of a new id, or of several."""
+        store = ""  # the id of the generation before
+        for one in self._generations:
+            parts, _ = load_intact(one.verified)
+            if one.commit.id != store or not _may_share(writer, one.verified, parts):
+                writer.begin(None)
+            store = one.commit.id
+            commit, snapshot = writer.append(parts)
+            # The sampler stays as it was saved: it may be one that is not installed here.
+            arrays = {name: array for name, array in snapshot.arrays.items() if not name.startswith("sampler.")}
+            arrays |= {name: array for name, array in one.verified.stored.arrays.items() if name.startswith("sampler.")}
+            self._preserve(commit_path(self._folder, one.number))
+            writer.rewrite(
+                commit._replace(
+                    generation=one.number,
+                    memory=one.commit.memory,
+                    kept=[number for number in one.commit.kept if number not in self._dropped],
+                    is_pinned=one.commit.is_pinned,
+                    is_closed=one.commit.is_closed,
+                ),
+                pack_arrays(arrays),
+            )
 
-    def _write_copy(self, generation: RepairedGeneration, logs: _NewLogs) -> Manifest:
-        before, stored = generation.manifest, generation.verified.stored
-        parts, _ = load_intact(generation.verified)
-        frames, steps = logs.of(generation.verified, parts)
-        snapshot, _ = update_logs((frames, steps), parts)
-        logs.record_written()
-        manifest = before._replace(
-            commit=secrets.token_hex(16),  # a memory of the old commit must not continue from the repaired one
-            num_transitions=snapshot.num_transitions,
-            frames=frames.sync(),
-            steps=steps.sync(),
-            kept=[number for number in before.kept if number not in self._dropped],
-        )
-        # The sampler stays as it was saved: it may be one that is not installed here.
-        of_sampler = {name: array for name, array in stored.arrays.items() if name.startswith("sampler.")}
-        arrays = {name: array for name, array in snapshot.arrays.items() if not name.startswith("sampler.")}
-        name = state_name(before.generation, is_repaired=before.state["name"] == state_name(before.generation))
-        return write_state(self._folder, name, manifest, arrays | of_sampler, self._disk)
-
-    def _remove_new_files(self) -> None:
-        with suppress(OSError):
-            for name in set(filter(STORE_FILE.fullmatch, self._disk.names(self._folder))) - set(self._names):
-                self._disk.remove(self._folder / name)
-
-    def _renumber(self, manifests: list[Manifest]) -> list[Manifest]:
-        """Give the newest generation a number above all dropped ones, so that no reader confuses them."""
-        number = ManifestNames.read(self._folder, self._disk).next_generation
-        pinned = [manifest for manifest in manifests if manifest.is_pinned]
-        self._dropped += [manifest.generation for manifest in manifests if not manifest.is_pinned]
-        kept = [manifest.generation for manifest in pinned]
-        newest = manifests[-1]._replace(generation=number, commit=secrets.token_hex(16), kept=kept, is_pinned=False)
-        write_store_manifest(self._folder, newest, self._disk)
-        return [*pinned, newest]
-
-    def _move(self, path: Path) -> None:
-        self._disk.replace(path, self.moved_to / path.name)
+    def _move_unneeded(self, newest: Commit) -> None:
+        """Move the commits that do not exist any more, and all files of the store that no other one names."""
+        contents = FolderContents(self._folder, self._disk)
+        stay = {newest.generation, *newest.kept}
+        commits = [commit_path(self._folder, number).name for number in contents.numbers if number not in stay]
+        left_over = contents.left_over(newest.ids, [contents.read(number).whole() for number in sorted(stay)])
+        for name in [*commits, *left_over]:
+            self._disk.replace(self._folder / name, self.moved_to / name)
 
     def _preserve(self, path: Path) -> None:
         """Copy a file that is about to be replaced. Move what is no file, such as a link, or far too large for one."""
@@ -272,9 +238,29 @@ class _Repair:
             try:
                 content = self._disk.read(path)
             except DamagedDataError:
-                self._move(path)
+                self._disk.replace(path, self.moved_to / path.name)
             else:
                 write_durably(self.moved_to / path.name, content, self._disk)
+
+
+def _may_share(writer: StoreWriter, verified: VerifiedGeneration, parts: MemoryParts) -> bool:
+    """Return whether a generation has the blocks of the same keys that the logs have from those before it.
+
+    One whose newest frames were lost may have a blank frame where a later one has the true one.
+    """
+
+    def are_equal(log: BlockLogWriter, blocks: BlockLogReader, keys: PackedKeys) -> bool:
+        return all(
+            key in blocks and (blocks.version(key), blocks.find(key).checksum) == (row.version, row.checksum)
+            for key in unpack_keys(keys)
+            if (row := log.table.get(key)) is not None
+        )
+
+    frames, steps = writer.logs
+    of_frames, of_steps = verified.stored.frames, verified.stored.steps
+    return are_equal(frames, of_frames, sealed_segments(parts)) and are_equal(
+        steps, of_steps, sealed_steps(parts.steps)
+    )
 
 
 def _new_path(path: Path, names: list[str]) -> Path:
@@ -297,19 +283,19 @@ class RepairedGeneration:
     """Environments whose open episodes end, because their newest frames are lost."""
 
     @property
-    def manifest(self) -> Manifest:
-        """The manifest before the repair."""
-        return self.verified.stored.manifest
+    def commit(self) -> Commit:
+        """The commit before the repair."""
+        return self.verified.stored.commit
 
     @property
     def number(self) -> int:
         """Its number."""
-        return self.manifest.generation
+        return self.commit.generation
 
     @property
     def num_lost(self) -> int:
         """Transitions that it has lost since it was written."""
-        return self.manifest.num_transitions - self.num_transitions
+        return self.commit.num_transitions - self.num_transitions
 
 
 def load_intact(verified: VerifiedGeneration) -> tuple[MemoryParts, list[int]]:
@@ -324,7 +310,7 @@ def load_intact(verified: VerifiedGeneration) -> tuple[MemoryParts, list[int]]:
         IncompatibleError: this machine has too little memory to load it.
     """
     stored, settings = verified.stored, verified.stored.settings
-    sampler = None if stored.manifest.memory["sampler"]["kind"] in SAMPLERS else Uniform()
+    sampler = None if stored.commit.memory["sampler"]["kind"] in SAMPLERS else Uniform()
     parts = stored.build(lambda **_: MemoryParts(settings, sampler, on_damage="skip"), in_files=True)
     parts.damage.are_logged = False  # the repair reports them
     stored.fill(parts, in_files=True)
@@ -345,54 +331,3 @@ def load_intact(verified: VerifiedGeneration) -> tuple[MemoryParts, list[int]]:
     if problems:
         raise DamagedDataError("; ".join(problems))
     return parts, cut_short
-
-
-class _NewLogs(Closing):
-    """The logs of the repaired store. Generations share a series of files unless its blocks would mislead one of them.
-
-    A generation must not name blocks that were written after it: a memory that resumes from it would take them for its
-    own of the same number. Neither may it name a block of the same number with other content.
-    """
-
-    def __init__(self, folder: Path, files: FileSystem) -> None:
-        self._folder, self._disk = folder, files
-        self._logs: list[BlockLogWriter] = []  # of frames and of steps
-        # By log, the blocks of the series, and where each was in the damaged store; None if nowhere.
-        self._written: list[dict[BlockKey, BlockSpan | None]] = []
-        self._current: list[dict[BlockKey, BlockSpan | None]] = []  # of the generation that is being written
-
-    def of(self, verified: VerifiedGeneration, parts: MemoryParts) -> tuple[BlockLogWriter, BlockLogWriter]:
-        """Return the logs that a generation may share, or new ones."""
-        sealed = sealed_segments(parts), sealed_steps(parts.steps)
-        blocks = verified.stored.frames, verified.stored.steps
-        self._current = [
-            {key: of_log.find(key) if key in of_log else None for key in unpack_keys(keys)}
-            for keys, of_log in zip(sealed, blocks, strict=True)
-        ]
-        if not self._logs or not all(map(_may_share, self._written, self._current)):
-            self.close()
-            self._logs = [BlockLogWriter.open(self._folder, name, None, files=self._disk) for name in (FRAMES, STEPS)]
-            self._written = [{}, {}]
-        frames, steps = self._logs
-        return frames, steps
-
-    def record_written(self) -> None:
-        """Count the blocks of the last generation to the series."""
-        for written, current in zip(self._written, self._current, strict=True):
-            written.update(current)
-
-    def close(self) -> None:
-        """Close the files."""
-        for log in self._logs:
-            log.close()
-
-
-def _may_share(written: dict[BlockKey, BlockSpan | None], current: dict[BlockKey, BlockSpan | None]) -> bool:
-    """Return whether a generation with the ``current`` blocks may name all written ones too."""
-    newest: dict[int, int] = {}
-    for key in current:
-        newest[key.track] = max(key.number, newest.get(key.track, -1))
-    return all(
-        span is not None and current[key] == span if key in current else key.number < newest.get(key.track, -1)
-        for key, span in written.items()
-    )

@@ -6,9 +6,10 @@ segments of frames and sealed blocks of steps never change, and the logs store t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from threading import RLock
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +18,17 @@ import numpy.typing as npt
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.steps.step_stores import AnySteps
 from framestow.replay.store.format import Arrays
-from framestow.storage.files.block_format import BlockKey, pack_keys, split_keys, unpack_keys
+from framestow.storage.files.block_format import BlockKey, pack_key, pack_keys, split_keys, unpack_keys
 from framestow.storage.files.block_log import BlockLogWriter
 
 FEW_BLOCKS = 32  # may be copied while the memory waits
 MAX_ROUNDS = 16  # a memory that seals blocks faster than the disk writes waits after these
 PackedKeys = npt.NDArray[np.int64]  # of blocks, ascending (``pack_keys``)
+NO_VERSIONS: Mapping[tuple[int, int], int] = MappingProxyType({})
 
-# Names of arrays in the state file; they are part of the format.
+# Names of arrays in the state of a commit; they are part of the format.
 OPEN_SEGMENTS, OPEN_SIZES = "frames.open_segments", "frames.open_sizes"
+VERSIONS = "steps.versions"
 NEXT_POSITIONS, SEGMENT_RUNS, RUN_COUNTS = "frames.next_positions", "frames.runs", "frames.run_counts"
 
 
@@ -42,6 +45,7 @@ class Snapshot(NamedTuple):
         frames.open_segments    the open segments, concatenated
         frames.runs             sealed segments, as runs of consecutive numbers (``segment_runs``)
         frames.run_counts       number of runs of each track
+        steps.versions          track, number and version of the sealed blocks of steps that were changed (version > 0)
     """
     num_transitions: int
 
@@ -50,7 +54,8 @@ def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts)
     """Append a memory's new blocks to the logs; return a snapshot, and the segments of frames that were appended."""
     storage, steps = parts.storage, parts.steps
     frames = BlockCopier(logs[0], parts.lock, partial(sealed_segments, parts), storage.segment)
-    blocks = BlockCopier(logs[1], parts.lock, partial(sealed_steps, steps), lambda *key: steps.step_block(key))
+    copy_steps = lambda *key: steps.step_block(key)  # noqa: E731
+    blocks = BlockCopier(logs[1], parts.lock, partial(sealed_steps, steps), copy_steps, steps.block_versions)
     copiers = frames, blocks
     for copier in copiers:
         copier.append_sealed()
@@ -58,7 +63,7 @@ def update_logs(logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts)
         parts.check_segments()
         for copier in copiers:
             copier.copy_rest()
-        snapshot = take_snapshot(parts, frames.stored)
+        snapshot = take_snapshot(parts, frames.stored, blocks.stored)
     for copier in copiers:
         copier.append_rest()
     return snapshot, frames.appended
@@ -79,8 +84,9 @@ def sealed_steps(steps: AnySteps) -> PackedKeys:
 class BlockCopier:
     """Copies the sealed blocks of a memory that a log lacks, in three calls; ``appended`` lists them.
 
-    ``list_keys`` returns the packed keys of the stored blocks, which never change and are sealed in ascending order in
-    each track. ``copy`` returns the bytes of a block; it raises ``IndexError`` if the block was evicted.
+    ``list_keys`` returns the packed keys of the stored blocks, which are sealed in ascending order in each track.
+    ``copy`` returns the bytes of a block; it raises ``IndexError`` if the block was evicted. ``versions`` has the
+    blocks that were changed after they were sealed: another version is another block.
 
     ``append_sealed`` locks the memory for one block at a time. ``copy_rest``, with the lock held, copies the few blocks
     that were sealed meanwhile. ``append_rest`` needs no lock.
@@ -92,9 +98,10 @@ class BlockCopier:
         lock: RLock,
         list_keys: Callable[[], PackedKeys],
         copy: Callable[[int, int], bytes],
+        versions: Mapping[tuple[int, int], int] = NO_VERSIONS,
     ) -> None:
-        self._log, self._lock, self._list_keys, self._copy = log, lock, list_keys, copy
-        self._known = log.table.rows().keys  # blocks that the log has, or that were listed before
+        self._log, self._lock, self._list_keys, self._copy, self._versions = log, lock, list_keys, copy, versions
+        self._known = self._list_known()  # blocks that the log has in their version, or that were listed before
         self._rest: list[tuple[BlockKey, bytes]] = []  # blocks copied under the lock, to be appended without it
         self.stored = self._known[:0]  # all blocks that the memory had at the snapshot
         self.appended: list[BlockKey] = []  # what this save wrote, in the order of the log
@@ -124,8 +131,16 @@ class BlockCopier:
         self._log.drop(unpack_keys(np.setdiff1d(self._log.table.rows().keys, self.stored, assume_unique=True)))
 
     def _append(self, key: BlockKey, block: bytes) -> None:
-        self._log.append(key, block)
+        self._log.append(key, block, self._versions.get(key, 0))
         self.appended.append(key)
+
+    def _list_known(self) -> PackedKeys:
+        rows = self._log.table.rows()
+        wanted = np.zeros(len(rows.keys), np.uint32)
+        for key, version in self._versions.items():
+            wanted[rows.keys == pack_key(BlockKey(*key))] = version
+        known: PackedKeys = rows.keys[rows.versions == wanted]
+        return known
 
     def _list_missing(self) -> list[BlockKey]:
         """List the stored blocks; return those that are neither in the log nor were listed before."""
@@ -137,8 +152,8 @@ class BlockCopier:
         return list(unpack_keys(missing))
 
 
-def take_snapshot(parts: MemoryParts, sealed: PackedKeys) -> Snapshot:
-    """Copy the small state of a memory with these sealed segments. The caller holds ``parts.lock``."""
+def take_snapshot(parts: MemoryParts, sealed: PackedKeys, sealed_blocks: PackedKeys) -> Snapshot:
+    """Copy the small state of a memory with these sealed segments and blocks of steps. Hold ``parts.lock``."""
     storage, length = parts.storage, parts.storage.frames_per_segment
     positions = [storage.next_position(track) for track in parts.settings.tracks.all]
     open_segments = [
@@ -148,6 +163,12 @@ def take_snapshot(parts: MemoryParts, sealed: PackedKeys) -> Snapshot:
     memory, sampler_arrays = parts.state()
     step_arrays = {name: np.array(array) for name, array in parts.steps.state().items()}
     arrays = step_arrays | frame_arrays(positions, open_segments, sealed) | sampler_arrays
+    versions = [
+        (*key, version)
+        for key, version in parts.steps.block_versions.items()
+        if pack_key(BlockKey(*key)) in sealed_blocks
+    ]
+    arrays[VERSIONS] = np.array(versions, np.int64).reshape(-1, 3)
     return Snapshot(memory, arrays, len(parts.steps))
 
 
@@ -185,7 +206,7 @@ def open_segments(arrays: Arrays) -> list[tuple[int, npt.NDArray[np.uint8]]]:
 
 
 def iterate_sealed_segments(arrays: Arrays) -> Iterator[BlockKey]:
-    """Yield the sealed segments that a state file names, by track of frames and number.
+    """Yield the sealed segments that a state names, by track of frames and number.
 
     >>> from framestow.storage.files.block_format import pack_keys
     >>> arrays = frame_arrays([100, 80], [b"a", b""], pack_keys([0, 0, 1], np.array([3, 4, 9])))

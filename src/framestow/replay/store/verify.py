@@ -1,12 +1,13 @@
-"""Verify a store: manifests, state files, every byte of the logs, and each generation by itself.
+"""Verify a store: commits, every byte of the logs, the content of every block, and each generation by itself.
 
-``verify_store`` returns a ``Verification``. ``VerifiedStore`` has all findings and the generations that can still be
-read, which a repair keeps. ``VerifiedGeneration`` has the steps of one generation without those whose frames are lost.
+``verify_store`` returns a ``Verification``. ``VerifiedStore`` has all findings, and the generations that can still be
+read, which a repair keeps. ``VerifiedLog`` covers all generations together. ``SegmentCheck`` and ``StepsCheck`` check
+one block. ``VerifiedGeneration`` has the steps of one generation without those whose frames are lost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,42 +22,33 @@ from framestow.process import free_memory
 from framestow.replay.byte_amounts import format_bytes
 from framestow.replay.episodes import EpisodeRuns
 from framestow.replay.memory_settings import MemorySettings
-from framestow.replay.steps.step_store import SealedBlocks, SegmentSpans, StepKey
-from framestow.replay.steps.step_stores import make_step_store
+from framestow.replay.step_fields import ALL_FLAGS, slot_record
+from framestow.replay.steps.step_store import StepKey
 from framestow.replay.store.consistency import find_step_problems
 from framestow.replay.store.format import (
     FRAMES,
     KIND,
     STEPS,
     Arrays,
+    Commit,
     FolderContents,
-    Manifest,
+    commit_path,
     convert_settings,
-    manifest_in_state,
-    named_files,
-    read_checked_manifest,
-    read_state,
     read_while_written,
 )
 from framestow.replay.store.loading_bytes import BLOCK_BYTES, steps_bytes
 from framestow.replay.store.reader import BEFORE_ALL_POSITIONS, StoredMemory
-from framestow.replay.store.snapshot import (
-    NEXT_POSITIONS,
-    OPEN_SIZES,
-    frame_arrays,
-    iterate_sealed_segments,
-    open_segments,
-)
-from framestow.replay.store.verify_log import SegmentCheck, StepsCheck, VerifiedLog, segment_work_space
-from framestow.storage.files.block_format import BlockKey, pack_keys
+from framestow.replay.store.snapshot import NEXT_POSITIONS, OPEN_SIZES, iterate_sealed_segments, open_segments
+from framestow.storage.files.block_format import BlockKey, Damage, FileState, LogPlace, LogState
+from framestow.storage.files.block_log_reader import BlockLogReader
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import generations, manifest_path
-
-MAX_TRACKS_REBUILT = 2**16  # without a state file, which has some bytes for each
+from framestow.storage.frame_storage import FrameStorage
 
 Numbers = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
 """Called with the number of bytes read so far and the total."""
+# Returns the problem of a block with a correct checksum, or None.
+BlockCheck = Callable[[BlockKey, bytes], "str | None"]
 
 
 class Finding(NamedTuple):
@@ -82,12 +74,11 @@ class Verification:
 
     folder: Path
     generations: list[int]
-    """Generations with an intact manifest."""
+    """Generations with a whole commit."""
     num_bytes: int  # of all committed files
-    num_blocks: int  # of both logs
+    num_blocks: int  # of all logs
     transitions: int
-    """Transitions of the newest readable generation that can still be read; without a state file, those that a repair
-    rebuilds from the logs."""
+    """Transitions of the newest readable generation that can still be read."""
     lost: int
     """Transitions of that generation that cannot be read any more."""
     findings: list[Finding]
@@ -111,30 +102,27 @@ def verify_store(
 
     Raises:
         FileNotFoundError: the folder contains no store.
+        DamagedDataError: no commit is whole.
         IncompatibleError: another version wrote the store, or this machine has too little memory.
     """
     with VerifiedStore(folder, files, progress, announce) as store:
-        verification = store.summarize()
-    numbers = generations(folder, files)
-    if not numbers or numbers == store.numbers_at_start:
+        verification, names = store.summarize(), store.names_at_start
+    if files.names(folder) == names:
         return verification
-    # A concurrent writer removed files that its generations no longer need: that is not damage.
-    if not verification.generations:
-        return verify_store(folder, progress, files, announce)
 
+    # A concurrent writer removed files that its generations no longer need: that is not damage.
     def list_needed(contents: FolderContents) -> set[str]:
-        return named_files(read_checked_manifest(folder, number, files) for number in contents.manifests.generations)
+        return {name for number in contents.existing for name in contents.read(number).whole().file_ends()}
 
     there = read_while_written(folder, list_needed, files) | set(files.names(folder))
-    findings = [one for one in verification.findings if one.file.name in there]
-    return replace(verification, findings=findings)
+    return replace(verification, findings=[one for one in verification.findings if one.file.name in there])
 
 
 class VerifiedStore(Closing):
     """All findings of a store, and the generations that a repair can keep. Close it after use.
 
-    ``manifests`` are the intact manifests of generations that stay, oldest first. ``generations`` are those of them
-    with an intact state file.
+    ``commits`` are the whole ones of generations that stay, oldest first. ``generations`` are those of them whose state
+    is consistent.
     """
 
     def __init__(
@@ -146,62 +134,69 @@ class VerifiedStore(Closing):
     ) -> None:
         self.folder, self._disk, self._progress = folder, files, progress
         self.findings: list[Finding] = []
-        self.recovered: list[int] = []
-        """Generations whose damaged manifests were rebuilt from their state files."""
-        self.manifests = self._read_manifests()
         self.generations: list[VerifiedGeneration] = []
-        self.logs: dict[str, VerifiedLog] = {}  # by name
+        self.logs: dict[tuple[str, str], VerifiedLog] = {}  # by id of the store and name
         # Bytes of all committed files, and for ``progress`` the bytes done and to do. A log's bytes count twice.
         self.num_bytes = self._done = self._to_do = 0
-        if self.manifests:
-            with ExitStack() as on_error:
-                on_error.callback(self.close)
-                self._verify(announce)
-                on_error.pop_all()
+        self.damaged: dict[int, int] = {}
+        """Numbers of damaged commits, each with that of a whole one of the same content, or 0."""
+        with ExitStack() as on_error:
+            on_error.callback(self.close)
+            # All files are opened first: a concurrent writer may remove files, but open files stay readable.
+            states = read_while_written(folder, self._open, files)
+            self._verify(states, announce)
+            on_error.pop_all()
 
-    def _verify(self, announce: Callable[[int], None]) -> None:
-        # Open all files first: a concurrent writer may remove files, but open files stay readable.
-        states = list(map(self._read_state, self.manifests))
-        for name in (FRAMES, STEPS):
-            of_log = {manifest.generation: getattr(manifest, name) for manifest in self.manifests}
-            self.logs[name] = VerifiedLog(self.folder, name, of_log, self._disk)
-        num_bytes, free = self._work_space(states), free_memory()
-        announce(num_bytes)
-        if num_bytes > free:
-            raise IncompatibleError(
-                f"{self.folder}: verifying it takes {format_bytes(num_bytes)} of memory, and {format_bytes(free)} are "
-                "free; verify it on a larger machine"
-            )
-        self._verify_logs()
-        for manifest, arrays in zip(self.manifests, states, strict=True):
-            if arrays is not None:
-                self._verify_generation(manifest, arrays)
-        self._progress(self._to_do, self._to_do)
-
-    def salvage(self) -> None:
-        """Rebuild the newest generation from its manifest and the logs, if no generation can be read.
-
-        Raises:
-            DamagedDataError: every manifest is lost too, so that the settings of the memory are unknown.
-        """
-        if not self.manifests:
-            raise DamagedDataError(
-                f"{self.folder}: every manifest and every state file is damaged or missing, so the settings of the "
-                "memory are unknown; load an older save"
-            )
-        try:
-            self._add_generation(self._rebuild(self.manifests[-1]))
-        except DamagedDataError as error:
-            raise DamagedDataError(
-                f"{self.folder}: no generation can be rebuilt from the logs ({error}); load an older save"
-            ) from error
+    def _open(self, contents: FolderContents) -> dict[int, Arrays]:
+        """Read all commits and open the logs; return the states of the generations."""
+        self.close()
+        self.names_at_start, self.findings, self.damaged = contents.names, [], {}
+        if contents.newest is None:
+            raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
+        newest = contents.newest.whole()
+        existing = [contents.read(number) for number in contents.existing]
+        whole = [one.whole() for one in existing if not one.problem]
+        self.commits = [one for one in whole if one.generation in contents.generations]
+        repeated = {one.repeated_by: one.generation for one in self.commits}
+        for number in contents.numbers:
+            found = contents.read(number)
+            if found.problem:
+                self.damaged[number] = repeated.get(number, 0)
+                cost = 0 if self.damaged[number] or number < newest.generation else None
+                self.findings.append(Finding(found.path, None, f"{found.path}: {found.problem}", cost))
+        if newest.generation == contents.numbers[-1]:
+            for number in set(newest.kept) - set(contents.numbers):
+                path = commit_path(self.folder, number)
+                self.findings.append(Finding(path, None, f"{path}: the file is missing", 0))
+        if not self.commits and not self.damaged:
+            raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
+        for id_of_store in dict.fromkeys(one.id for one in whole if not one.is_empty):
+            of_store = [one for one in whole if one.id == id_of_store]
+            for name in (FRAMES, STEPS):
+                of_log = {one.generation: getattr(one, name) for one in of_store}
+                place = LogPlace(self.folder, name, id_of_store)
+                self.logs[id_of_store, name] = VerifiedLog(place, of_log, self._disk)
+        missing = [damage for log in self.logs.values() for damage in log.damages]
+        if missing and contents.names != self._disk.names(self.folder):
+            raise FileNotFoundError("a writer removed a file meanwhile")  # `read_while_written` reads again
+        in_logs = sum(log.num_bytes for log in self.logs.values())
+        self.num_bytes = in_logs + sum(one.state_bytes for one in self.commits)
+        self._to_do = 2 * in_logs  # one pass over the bytes, one over the blocks
+        states = {}
+        for commit in list(self.commits):
+            try:
+                states[commit.generation] = contents.read(commit.generation).arrays()
+            except DamagedDataError as error:
+                self.findings.append(Finding(commit_path(self.folder, commit.generation), None, str(error), None))
+                self.commits.remove(commit)
+        return states
 
     def summarize(self) -> Verification:
-        """Return the findings, and the transitions of the newest generation that can be read or rebuilt."""
-        newest = self.generations[-1] if self.generations else self._rebuild_newest()
+        """Return the findings, and the transitions of the newest generation that can be read."""
+        newest = self.generations[-1] if self.generations else None
         return Verification(
             folder=self.folder,
-            generations=[manifest.generation for manifest in self.manifests],
+            generations=[commit.generation for commit in self.commits],
             num_bytes=self.num_bytes,
             num_blocks=sum(log.num_blocks for log in self.logs.values()),
             transitions=len(newest.steps) if newest else 0,
@@ -213,89 +208,55 @@ class VerifiedStore(Closing):
         """Close the files."""
         for log in self.logs.values():
             log.close()
+        self.logs.clear()
 
-    def _read_manifests(self) -> list[Manifest]:
-        """Return the newest intact manifest and the older ones that it keeps. Ignore leftovers of a crash."""
-        contents = FolderContents(self.folder, self._disk)
-        self.numbers_at_start = contents.manifests.generations
-        numbers = sorted({*self.numbers_at_start, *contents.list_lost()})
-        numbers = numbers or contents.list_states()
-        if not numbers:
-            unnamed = contents.list_unnamed()
-            if not unnamed:
-                raise FileNotFoundError(f"{self.folder}: no {KIND} was saved in this folder; give the folder of one")
-            path = self.folder / unnamed[0]
-            message = f"{path}: no manifest and no state file says what memory it is of; load an older save"
-            self.findings.append(Finding(path, None, message, None))
-        newest: Manifest | None = None
-        kept: list[Manifest] = []
-        for number in reversed(numbers):
-            if newest is not None and newest.generation == numbers[-1] and number not in newest.kept:
-                continue
-            manifest = self._read_manifest(number)
-            if manifest and (newest is None or manifest.is_pinned or number in newest.kept):
-                newest = newest or manifest
-                kept.append(manifest)
-        return kept[::-1]
+    def _verify(self, states: dict[int, Arrays], announce: Callable[[int], None]) -> None:
+        settings = {one.id: convert_settings(self.folder, one, MemorySettings.from_state) for one in self.commits}
+        num_bytes, free = self._work_space(settings, states), free_memory()
+        announce(num_bytes)
+        if num_bytes > free:
+            raise IncompatibleError(
+                f"{self.folder}: verifying it takes {format_bytes(num_bytes)} of memory, and {format_bytes(free)} are "
+                "free; verify it on a larger machine"
+            )
+        lengths = {one.id: one.frames_per_segment for one in self.commits}
+        for (store, name), log in self.logs.items():
+            if store in settings:
+                of_frames = name == FRAMES
+                check = SegmentCheck(settings[store], lengths[store]) if of_frames else StepsCheck(settings[store])
+                log.verify(check, self._advance)
+        for commit in self.commits:
+            self._verify_generation(commit, states[commit.generation])
+        self._progress(self._to_do, self._to_do)
 
-    def _read_manifest(self, number: int) -> Manifest | None:
-        """Return the manifest of a generation, rebuilt from its state file if damaged; ``None`` if both are lost."""
-        try:
-            return read_checked_manifest(self.folder, number, self._disk)
-        except (DamagedDataError, FileNotFoundError) as error:
-            recovered = manifest_in_state(self.folder, number, self._disk)
-            cost = None if recovered is None else 0
-            self.findings.append(Finding(manifest_path(self.folder, number), None, str(error), cost))
-            self.recovered += [number] if recovered else []
-            return recovered
-
-    def _read_state(self, manifest: Manifest) -> Arrays | None:
-        """Return the arrays of a state file; ``None`` if it is damaged, which becomes a finding."""
-        try:
-            return read_state(self.folder, manifest, self._disk)
-        except DamagedDataError as error:
-            self.findings.append(Finding(self.folder / manifest.state["name"], None, str(error), None))
-            return None
-
-    def _work_space(self, states: list[Arrays | None]) -> int:
+    def _work_space(self, settings: dict[str, MemorySettings], states: dict[int, Arrays]) -> int:
         """Return the most bytes of memory that verifying takes, from the sizes in the files and the settings."""
-        settings = convert_settings(self.folder, self.manifests[-1], MemorySettings.from_state)
-        num_bytes = segment_work_space(settings) + 3 * max(log.largest_block for log in self.logs.values())
+        num_bytes = 3 * max((log.largest_block for log in self.logs.values()), default=0)
         num_bytes += BLOCK_BYTES * sum(log.num_blocks for log in self.logs.values())
-        for arrays in filter(None, states):
-            num_bytes += 3 * sum(array.nbytes for array in arrays.values()) + 2 * steps_bytes(settings, arrays)
+        num_bytes += max(map(segment_work_space, settings.values()), default=0)
+        for commit in self.commits:
+            arrays = states[commit.generation]
+            num_bytes += 3 * sum(array.nbytes for array in arrays.values())
+            num_bytes += 2 * steps_bytes(settings[commit.id], arrays)
         return num_bytes
-
-    def _verify_logs(self) -> None:
-        newest = self.manifests[-1]
-        settings = convert_settings(self.folder, newest, MemorySettings.from_state)
-        in_logs = sum(log.num_bytes for log in self.logs.values())
-        self.num_bytes = in_logs + sum(manifest.state["bytes"] for manifest in self.manifests)
-        self._to_do = 2 * in_logs  # one pass over the bytes, one over the blocks
-        self.logs[FRAMES].verify(SegmentCheck(settings, newest.frames_per_segment), self._advance)
-        self.logs[STEPS].verify(StepsCheck(settings), self._advance)
 
     def _advance(self, num_bytes: int) -> None:
         self._done += num_bytes
         self._progress(self._done, self._to_do)
 
-    def _verify_generation(self, manifest: Manifest, arrays: Arrays) -> None:
-        stored = self._stored(manifest, arrays)
+    def _verify_generation(self, commit: Commit, arrays: Arrays) -> None:
+        frames, steps = (self.logs[commit.id, name].blocks[commit.generation] for name in (FRAMES, STEPS))
+        num_frame_blocks = sum(file["blocks"] for file in commit.frames["files"])  # intact or not
+        stored = StoredMemory(self.folder, commit, arrays, frames, steps, num_frame_blocks)
+        path = commit_path(self.folder, commit.generation)
         try:
             stored.check_arrays()
             stored.check_settings()
-            self._add_generation(VerifiedGeneration(stored))
+            generation = VerifiedGeneration(stored)
         except DamagedDataError as error:
-            self.findings.append(Finding(self.folder / manifest.state["name"], None, str(error), None))
-
-    def _stored(self, manifest: Manifest, arrays: Arrays) -> StoredMemory:
-        frames, steps = (self.logs[name].blocks[manifest.generation] for name in (FRAMES, STEPS))
-        num_frame_blocks = sum(file["blocks"] for file in manifest.frames["files"])  # intact or not
-        return StoredMemory(self.folder, manifest, arrays, frames, steps, num_frame_blocks)
-
-    def _add_generation(self, generation: VerifiedGeneration) -> None:
+            self.findings.append(Finding(path, None, str(error), None))
+            return
         self.generations.append(generation)
-        path = self.folder / generation.stored.manifest.state["name"]
         problems = [*generation.problems, *self._find_unexplained(generation)]
         self.findings += [Finding(path, None, f"{path}: {problem}", None) for problem in problems]
 
@@ -303,52 +264,15 @@ class VerifiedStore(Closing):
         """Yield blocks that a generation needs and its log lacks, although no known damage explains it."""
         for name, lost in ((FRAMES, generation.lost_segments), (STEPS, generation.lost_steps)):
             for key in lost:
-                if not self.logs[name].explains_loss(key):
+                if not self.logs[generation.stored.commit.id, name].explains_loss(key):
                     yield f"block {key.number} of track {key.track} is missing in the log of {name}"
-
-    def _rebuild_newest(self) -> VerifiedGeneration | None:
-        """Return what ``salvage`` would add; ``None`` if it would raise."""
-        try:
-            return self._rebuild(self.manifests[-1]) if self.manifests else None
-        except DamagedDataError:
-            return None
-
-    def _rebuild(self, manifest: Manifest) -> VerifiedGeneration:
-        """Return a generation whose state is rebuilt from the logs.
-
-        Lost with the state are open segments, steps of incomplete blocks and open episodes. Missing segments that steps
-        may reference are named too; ``VerifiedGeneration`` removes those steps.
-        """
-        settings = convert_settings(self.folder, manifest, MemorySettings.from_state)
-        tracks, steps = settings.tracks, self.logs[STEPS].blocks[manifest.generation]
-        if len(tracks.all) > MAX_TRACKS_REBUILT:
-            raise DamagedDataError(
-                f"its settings have {len(tracks.all):,} tracks of frames: at most {MAX_TRACKS_REBUILT:,} are rebuilt "
-                "without a state file; load an older save"
-            )
-        found, whole = set(self.logs[FRAMES].blocks[manifest.generation]), set[StepKey]()
-        spans = SegmentSpans(settings.num_envs, manifest.frames_per_segment)
-        for track, number in found:
-            env_id = tracks.env_of(track)
-            spans.add(env_id, number, number)
-            if all((other, number) in found for other in tracks.of_env(env_id)):
-                whole.add((env_id, number))
-        step_store = make_step_store(settings, manifest.frames_per_segment)
-        blocks = SealedBlocks(list(steps), lambda key: steps.read(BlockKey(*key)))
-        arrays = step_store.rebuild_state(spans, whole, blocks)
-        firsts = np.where(spans.firsts < 0, spans.nexts, spans.firsts)
-        bounds = [(firsts[env_id], spans.nexts[env_id]) for env_id in map(tracks.env_of, tracks.all)]
-        keys = [pack_keys(track, np.arange(*of_env)) for track, of_env in enumerate(bounds)]
-        positions = np.tile(spans.nexts * manifest.frames_per_segment, tracks.num_arrays)
-        arrays |= frame_arrays(positions, [b""] * len(tracks.all), np.concatenate(keys))
-        return VerifiedGeneration(self._stored(manifest, arrays))
 
 
 def _findings_of(log: VerifiedLog, newest: VerifiedGeneration | None) -> list[Finding]:
     """Return the damage of a log, each with the transitions of the newest generation that it costs."""
     costs: dict[BlockKey, int] = {}
-    if newest is not None:
-        costs = newest.lost_segments if log.name == FRAMES else newest.lost_steps
+    if newest is not None and newest.stored.commit.id == log.place.id:
+        costs = newest.lost_segments if log.place.name == FRAMES else newest.lost_steps
     known = {damage.key for damage in log.damages}
     unassigned = sum(cost for key, cost in costs.items() if key not in known)
     num_without_block = sum(damage.key is None and not damage.is_in_index for damage in log.damages)
@@ -363,6 +287,162 @@ def _findings_of(log: VerifiedLog, newest: VerifiedGeneration | None) -> list[Fi
             cost = unassigned if num_without_block == 1 else None
         findings.append(Finding(damage.file, damage.offset, damage.message, cost))
     return findings
+
+
+class VerifiedLog(Closing):
+    """The files of one log that any commit names, each up to its last committed byte. Close it after use."""
+
+    def __init__(self, place: LogPlace, states: Mapping[int, LogState], files: FileSystem = DISK) -> None:
+        """Open the files, which a concurrent writer may then remove; ``states`` are those of all commits."""
+        self.place = place
+        largest: dict[int, FileState] = {}
+        for file in (file for state in states.values() for file in state["files"]):
+            largest[file["number"]] = max(file, largest.get(file["number"], file), key=lambda one: one["bytes"])
+        self.num_bytes = sum(file["bytes"] for file in largest.values())
+        """Bytes of the files that the commits name."""
+        union = LogState(files=[largest[number] for number in sorted(largest)], next_file=1)
+        self._reader = BlockLogReader.open(place, union, files, skips_damage=True)
+        self.damages = list(self._reader.unusable)
+        """All damage, once ``verify`` was called."""
+        self.blocks = {
+            generation: BlockLogReader.open(place, state, files, skips_damage=True)
+            for generation, state in states.items()
+        }
+        """By commit, the blocks that it names; after ``verify`` the intact ones."""
+
+    def verify(self, check: BlockCheck, progress: Callable[[int], None]) -> None:
+        """Verify every byte, then check every intact block with ``check``; take the damaged ones out of ``blocks``."""
+        self.damages = list(self._reader.damages(progress))
+        bad = {(damage.file, damage.offset): damage.key for damage in self.damages if damage.key is not None}
+        for key in self._reader:
+            file, offset, size, _ = self._reader.find(key)
+            if (file, offset) not in bad:
+                problem = check(key, self._reader.read(key, self._reader.version(key)))
+                if problem:
+                    message = f"{file}: block {key.number} of track {key.track} at offset {offset}: {problem}"
+                    self.damages.append(Damage(file, offset, key, message))
+                    bad[file, offset] = key
+            progress(size)
+        for blocks in self.blocks.values():
+            for place, key in bad.items():
+                if key in blocks and blocks.find(key)[:2] == place:
+                    is_copied = self._reader.find(key)[:2] not in bad and blocks.take(key, self._reader)
+                    if not is_copied:
+                        blocks.drop(key)
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of blocks, without copies of the same key."""
+        return len(self._reader)
+
+    @property
+    def largest_block(self) -> int:
+        """Bytes of the largest block, as it is stored."""
+        return max((self._reader.find(key).size for key in self._reader), default=0)
+
+    @property
+    def unusable(self) -> set[Path]:
+        """Log files that are missing, or not those that the commits name."""
+        return {damage.file for damage in self._reader.unusable}
+
+    @property
+    def damaged_files(self) -> list[Path]:
+        """Log files with a damaged byte, and those that cannot be used."""
+        return sorted({damage.file for damage in self.damages if not damage.is_in_index})
+
+    @property
+    def damaged_indices(self) -> list[Path]:
+        """Indices that differ from their log."""
+        return sorted({damage.file for damage in self.damages if damage.is_in_index})
+
+    def explains_loss(self, key: BlockKey) -> bool:
+        """Whether known damage explains a missing block: its own, or bytes whose blocks are unknown."""
+        return any(damage.key == key or (damage.key is None and not damage.is_in_index) for damage in self.damages)
+
+    def repair_indices(self) -> list[Path]:
+        """Rewrite damaged and lost indices; return them. Only the writer may call it."""
+        return self._reader.repair_indices()
+
+    def close(self) -> None:
+        """Close the files. Closing again does nothing."""
+        for reader in (self._reader, *self.blocks.values()):
+            reader.close()
+
+
+UNPACKED_BYTES = 8 * 2**20  # of frames, unpacked at a time
+PACKER_FRAMES = 6  # working memory of a storage, in frames
+
+
+def segment_work_space(settings: MemorySettings) -> int:
+    """Return the bytes of memory that ``SegmentCheck`` takes besides the segment."""
+    num_frames = max(1, UNPACKED_BYTES // settings.frame.nbytes)
+    largest = max(frame.nbytes for frame in settings.frame.frame_specs)
+    return num_frames * settings.frame.nbytes + PACKER_FRAMES * largest
+
+
+class SegmentCheck:
+    """Unpack every frame of a segment, of any storage; return the first problem."""
+
+    def __init__(self, settings: MemorySettings, frames_per_segment: int) -> None:
+        self._settings, self._frames_per_segment = settings, frames_per_segment
+        frames_at_once = max(1, min(UNPACKED_BYTES // settings.frame.nbytes, frames_per_segment))
+        # A buffer for each array of an observation, reused for every segment: ``(1, frames_at_once, *frame)``.
+        self._unpacked = [frame.empty(1, frames_at_once) for frame in settings.frame.frame_specs]
+
+    def __call__(self, key: BlockKey, segment: bytes) -> str | None:
+        """Check a sealed segment; return its problem, or ``None``."""
+        first = key.number * self._frames_per_segment
+        return self.problem(key, segment, range(first, first + self._frames_per_segment))
+
+    def problem(self, key: BlockKey, segment: bytes, positions: range) -> str | None:
+        """Return the problem of a segment that must have the frames ``positions``, or ``None``."""
+        settings = self._settings
+        if key.track not in settings.tracks.all:
+            return f"the memory has {len(settings.tracks.all)} tracks of frames"
+        array = settings.tracks.array_of(key.track)
+        frame, unpacked = settings.frame.frame_specs[array], self._unpacked[array]
+        # A new storage for each segment: a segment must not depend on others.
+        depths = [settings.layout.depths[array]]
+        storage = FrameStorage(frame, 1, frames_per_segment=self._frames_per_segment, depths=depths)
+        try:
+            storage.restore(0, key.number, segment)
+            if (found := storage.stored_positions(0)) != positions:
+                return f"it has frames {found.start} to {found.stop - 1}, not {positions.start} to {positions.stop - 1}"
+            length = unpacked.shape[1]
+            for start in range(positions.start, positions.stop, length):
+                count = min(length, positions.stop - start)
+                window = unpacked[:, :count]
+                last = np.array([start + count - 1])
+                storage.windows(np.zeros(1, np.int32), last, np.array([count], np.int32), window)
+        except (DamagedDataError, ValueError, IndexError) as error:
+            return str(error)
+        return None
+
+
+class StepsCheck:
+    """Check the fields of each step of a block; return the first problem."""
+
+    def __init__(self, settings: MemorySettings) -> None:
+        self._settings = settings
+        self._record = slot_record(settings.num_envs, settings.action, settings.extras)
+
+    def __call__(self, _key: BlockKey, block: bytes) -> str | None:
+        """Check a block of steps; return its problem, or ``None``."""
+        settings = self._settings
+        if len(block) % self._record.itemsize:
+            return f"its {len(block)} bytes are not a multiple of {self._record.itemsize}, the bytes of a step"
+        steps = np.frombuffer(block, self._record)
+        for name, is_wrong in {
+            "env_id": steps["env_id"] >= settings.num_envs,
+            "reward": ~np.isfinite(steps["reward"]),
+            "history": steps["history"] >= settings.stack,
+            "flags": steps["flags"] > ALL_FLAGS,
+            "action": settings.action.are_outside(steps["action"]).reshape(len(steps), -1).any(1),
+        }.items():
+            if is_wrong.any():
+                row = int(np.flatnonzero(is_wrong)[0])
+                return f"step {row} has the invalid {name} {steps[name][row]}"
+        return None
 
 
 class VerifiedGeneration:
@@ -402,7 +482,7 @@ class VerifiedGeneration:
     @property
     def lost(self) -> int:
         """Number of transitions that were sampleable when it was written and are not now."""
-        return self.stored.manifest.num_transitions - len(self.steps)
+        return self.stored.commit.num_transitions - len(self.steps)
 
     def list_envs_cut_short(self) -> list[int]:
         """Return the environments whose newest observation lacks a frame."""
@@ -415,15 +495,14 @@ class VerifiedGeneration:
         ]
 
     def _read_steps(self, key: StepKey) -> bytes | None:
-        block = BlockKey(*key)
         try:
-            return self.stored.steps.read(block)
-        except KeyError:
-            self.lost_steps[block] = self.steps.num_sampleable_in(key, self.stored.arrays)
+            return self.stored.read_block(key)
+        except (KeyError, DamagedDataError):
+            self.lost_steps[BlockKey(*key)] = self.steps.num_sampleable_in(key, self.stored.arrays)
             return None
 
     def _remove_lost_segments(self) -> None:
-        length, env_of = self.stored.manifest.frames_per_segment, self.stored.settings.tracks.env_of
+        length, env_of = self.stored.commit.frames_per_segment, self.stored.settings.tracks.env_of
         firsts = self.stored.arrays[NEXT_POSITIONS] // length
         for key in iterate_sealed_segments(self.stored.arrays):
             firsts[key.track] = min(firsts[key.track], key.number)
@@ -437,8 +516,8 @@ class VerifiedGeneration:
             self.steps.lose(env_of(track), BEFORE_ALL_POSITIONS, first)
 
     def _find_open_segment_problems(self) -> Iterator[str]:
-        """Yield the problems of the open segments, which the state file contains."""
-        length = self.stored.manifest.frames_per_segment
+        """Yield the problems of the open segments, which the state contains."""
+        length = self.stored.commit.frames_per_segment
         check = SegmentCheck(self.stored.settings, length)
         for track, (stop, segment) in enumerate(open_segments(self.stored.arrays)):
             key = BlockKey(track, stop // length)
@@ -463,7 +542,7 @@ class StoredFrames:
 
     def __init__(self, generation: VerifiedGeneration) -> None:
         arrays, settings = generation.stored.arrays, generation.stored.settings
-        self._length, self._tracks = generation.stored.manifest.frames_per_segment, settings.tracks
+        self._length, self._tracks = generation.stored.commit.frames_per_segment, settings.tracks
         # By track, the position that its next frame gets: frames from there on are not stored.
         self._next_positions = arrays[NEXT_POSITIONS]
         # By track, the numbers of its segments, sealed and open, ascending.

@@ -1,38 +1,34 @@
-"""``StoreWriter``: the one writer of a folder. It appends new blocks to the logs and commits them with a manifest."""
+"""``StoreWriter``: the one writer of a folder. It appends new blocks to the logs and names them in a commit."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
-from framestow.errors import DamagedDataError, FramestowError, IncompatibleError
+from framestow.errors import FramestowError
 from framestow.interface import Closing
 from framestow.replay.memory_parts import MemoryParts
 from framestow.replay.store.format import (
     FRAMES,
     STEPS,
+    Commit,
     FolderContents,
-    Manifest,
-    named_files,
-    read_checked_manifest,
-    state_name,
-    write_state,
-    write_store_manifest,
+    StoredCommit,
+    commit_path,
+    empty_commit,
+    id_of,
+    new_id,
+    pack_arrays,
+    rewrite_commit,
+    write_commit,
 )
-from framestow.replay.store.snapshot import update_logs
-from framestow.storage.files.block_format import BlockKey, BlockSpan, unpack_keys
+from framestow.replay.store.snapshot import Snapshot, update_logs
+from framestow.storage.files.block_format import BlockKey, BlockSpan, LogPlace, unpack_keys
 from framestow.storage.files.block_log import FILE_BYTES, BlockLogWriter
 from framestow.storage.files.file_system import DISK, FileSystem
-from framestow.storage.files.manifest import (
-    Begun,
-    begin_generation,
-    end_generation,
-    generations,
-    remove_superseded,
-    supersede_manifest,
-)
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 
 
@@ -43,151 +39,165 @@ class StoreWriter(Closing):
 
         1. sealed blocks   one by one: copy under the memory's lock, append without it, until few are missing
         2. snapshot        under the lock: copy the small state, and the few blocks that were sealed meanwhile
-        3. commit          append those blocks, sync the logs, write state file and manifest, remove unneeded files
+        3. commit          append those blocks, sync the logs, write the commit, remove unneeded files
 
-    A block that is evicted between 1 and 2 is written, but no manifest names it. After an interruption at any line, the
+    A block that is evicted between 1 and 2 is written, but no commit names it. After an interruption at any line, the
     next commit starts from the files on the disk and ignores its earlier state in RAM.
 
-    A writer removes only files that it created, files that a dead writer announced, and files of a superseded
-    generation. Before phase 1 it announces the numbers of its new files. After phase 3 it first renames the manifests
-    of superseded generations, then removes the files that only they name, then these manifests and the announcement.
+    Whoever writes everything begins a new id. Before its first file, a commit lists the id: it repeats the newest
+    commit of the folder, or says that nothing was saved yet. So a killed save changes nothing, and the next writer
+    knows its files. Removed are only files of a listed id that no existing commit names.
 
     Raises:
-        DamagedDataError: a manifest of the folder is damaged or missing; the message names it.
-        IncompatibleError: another process writes to the folder, or another version wrote a manifest.
+        DamagedDataError: a commit of the folder is damaged, or its logs have none; the message names it.
+        IncompatibleError: another process writes to the folder, or another version wrote a commit.
     """
 
-    def __init__(self, folder: Path, *, file_bytes: int = FILE_BYTES, files: FileSystem = DISK) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        file_bytes: int = FILE_BYTES,
+        files: FileSystem = DISK,
+        lock: WriterLock | None = None,
+        ignored: Collection[int] = (),
+    ) -> None:
+        """Lock the folder, unless a repair has its ``lock`` already and ignores the damaged commits ``ignored``."""
         files.make_folder(folder)
         self.folder = folder
-        self._file_bytes, self._disk = file_bytes, files
-        self._lock = WriterLock(folder / LOCK, f"memory {folder}", "close that one, or give another folder")
-        self._base: Manifest | None = None  # generation that the logs continue from
-        self._next_generation = 1  # number of the next commit
-        self._attempt = ""  # name of the last commit that was started
+        self._file_bytes, self._disk, self._ignored = file_bytes, files, ignored
+        self._lock = lock or WriterLock(folder / LOCK, f"memory {folder}", "close that one, or give another folder")
+        self._commits: dict[int, Commit] = {}  # all commits in the folder, by number
+        self._last: Commit | None = None  # the newest one, which may be empty
+        self._base: Commit | None = None  # generation that the logs continue from
+        self._id, self._is_listed = "", False  # of the files that it writes, and whether a commit lists it
+        self._attempts: set[str] = set()  # names of the commits that were started since the last success
         self._logs: tuple[BlockLogWriter, BlockLogWriter] | None = None  # of frames and of steps; None after a failure
-        self.generations: dict[int, Manifest] = {}
-        """Manifests by number: the newest one, and the older ones that it keeps."""
-        self._superseded: dict[int, Manifest] = {}  # manifests whose files are to be removed
-        self._strangers: list[Manifest] = []  # manifests of another memory, whose files stay
-        self.left_over: dict[Path, int] = {}
-        """Files with uncommitted data of a crash, and the bytes that were removed from each."""
         self.moved: list[BlockKey] = []
         """Segments of frames that are at a new offset in the files. ``OpenStore`` clears the list."""
         with ExitStack() as on_error:
             on_error.callback(self._lock.close)
-            self._contents = self._read_generations()  # of the folder before ``begin``
+            self._read_commits()
             on_error.pop_all()
 
-    def _read_generations(self) -> FolderContents:
-        """Read the manifests of the folder, and return its contents."""
+    def _read_commits(self) -> None:
+        """Read the commits of the folder; each must be whole."""
         contents = FolderContents(self.folder, self._disk)
-        newest_number = contents.newest_generation
-        self._next_generation = contents.free_generation
-        numbers, self.generations, self._superseded = contents.manifests.generations, {}, {}
-        self._strangers = []
-        if newest_number is not None:
-            newest = read_checked_manifest(self.folder, newest_number, self._disk)
-            kept = [number for number in newest.kept if number in numbers]  # the others were pruned
-            self.generations = {number: read_checked_manifest(self.folder, number, self._disk) for number in kept}
-            self.generations[newest.generation] = newest
-            for number in set(numbers) - set(self.generations):
-                with suppress(DamagedDataError, IncompatibleError):
-                    older = read_checked_manifest(self.folder, number, self._disk)
-                    if older.commit in newest.follows:
-                        self._superseded[number] = older
-                    else:
-                        self._strangers.append(older)
-        for number in contents.manifests.superseded:
-            with suppress(DamagedDataError, IncompatibleError):
-                self._superseded[number] = read_checked_manifest(self.folder, number, self._disk, is_superseded=True)
-        return contents
+        self._last = contents.newest.whole() if contents.newest else None  # raises for files without a whole commit
+        self._commits = {
+            number: contents.read(number).whole() for number in contents.numbers if number not in self._ignored
+        }
 
     @property
-    def newest(self) -> Manifest | None:
-        """Manifest of the newest generation, or ``None``."""
-        return self.generations[max(self.generations)] if self.generations else None
+    def generations(self) -> dict[int, Commit]:
+        """Commits by number: the newest one, and the older ones that it keeps."""
+        if self._last is None or self._last.is_empty:
+            return {}
+        numbers = [*self._last.kept, self._last.generation]
+        return {number: self._commits[number] for number in numbers if number in self._commits}
+
+    @property
+    def newest(self) -> Commit | None:
+        """The newest generation, or ``None``."""
+        return None if self._last is None or self._last.is_empty else self._last
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the logs and of the newest state file."""
-        state = 0 if self._base is None else int(self._base.state["bytes"])
-        return state + sum(log.file_bytes for log in self._logs or ())
+        """Bytes of the logs, of the newest commit and of the one before it."""
+        logs = sum(log.file_bytes for log in self._logs or ())
+        if self._last is None:
+            return logs
+        before = self._commits.get(self._last.before)
+        return logs + self._last.state_bytes + (before.state_bytes if before else 0)
 
     @property
     def pinned(self) -> set[int]:
         """Generations that later commits keep by default."""
         if self._base is None:
             return set()
-        return {*self._base.kept, *([self._base.generation] if self._base.is_pinned else [])}
+        stays = self._base.is_pinned or self._base is not self._last  # a memory that went back keeps where it began
+        return {*self._base.kept, *([self._base.generation] if stays else [])}
 
-    def with_commit(self, *commits: str) -> Manifest | None:
-        """Return the newest generation that one of ``commits`` wrote, or ``None`` if it was removed."""
-        made = [number for number, manifest in self.generations.items() if manifest.commit in commits]
-        return self.generations[max(made)] if made else None
+    @property
+    def earlier(self) -> set[int]:
+        """Generations that a save beside earlier ones keeps: those that its memory continues, or all of another's."""
+        stay = {number for number, one in self.generations.items() if one.repeats not in self.generations}
+        return stay if self._base is None else {number for number in stay if number <= self._base.generation}
 
-    def begin(self, base: Manifest | None) -> None:
+    def with_commit(self, *names: str) -> Commit | None:
+        """Return the newest generation that one of the commits ``names`` wrote, or ``None`` if it was removed."""
+        made = [number for number, commit in self.generations.items() if commit.name in names]
+        return self._commits[max(made)] if made else None
+
+    def begin(self, base: Commit | None) -> None:
         """Continue from generation ``base``, which has the memory's data of then; ``None``: write everything."""
-        self._base = base
-        for path in map(self.folder.joinpath, sorted(self._contents.list_leftovers(self._list_staying()))):
-            self.left_over[path] = self._disk.size(path)
-            self._disk.remove(path)
-        others = [one for one in (*self._list_staying(), *self._superseded.values()) if one is not base]
+        for log in self._logs or ():
+            log.close()
+        self._logs, self._base = None, base
+        self._id, self._is_listed = (new_id(), False) if base is None else (base.id, True)
         with ExitStack() as on_error:
             logs = []
             for name in (FRAMES, STEPS):
                 state = None if base is None else getattr(base, name)
-                of_others = [getattr(other, name) for other in others]
-                log = BlockLogWriter.open(
-                    self.folder, name, state, of_others, file_bytes=self._file_bytes, files=self._disk
-                )
+                place = LogPlace(self.folder, name, self._id)
+                log = BlockLogWriter.open(place, state, file_bytes=self._file_bytes, files=self._disk)
                 on_error.callback(log.close)
                 logs.append(log)
-                self.left_over |= log.left_over
             self._logs = logs[0], logs[1]
             on_error.pop_all()
 
     def commit(
-        self, parts: MemoryParts, kept: Collection[int], *, is_pinned: bool = False, is_closed: bool = False
-    ) -> Manifest:
-        """Write and sync a generation, and return its manifest. Of the older ones, keep the numbers in ``kept``.
+        self,
+        parts: MemoryParts,
+        kept: Collection[int],
+        *,
+        is_pinned: bool = False,
+        is_closed: bool = False,
+        times: int = 1,
+    ) -> Commit:
+        """Write and sync a generation, and return its commit. Of the older ones, keep the numbers in ``kept``.
+
+        ``times=2`` writes two commits of the same content. Then a damaged one costs nothing, and no file of the
+        generation before stays.
 
         Raises:
-            OSError: the disk refused. The newest generation is the previous one; it may be this one if only the last
-                sync failed.
+            OSError: the disk refused. The newest generation is the previous one; it may be this one if only the second
+                commit or the last sync failed.
         """
         logs, self._logs = self._open_logs(), None  # set again after success
         with ExitStack() as on_error:
             on_error.callback(self._free_disk)
             for log in logs:
                 on_error.callback(log.close)
-            manifest = self._commit(logs, parts, set(kept), is_pinned, is_closed)
+            commit = self._commit(logs, parts, set(kept), is_pinned, is_closed, times)
             on_error.pop_all()
         self._logs = logs
-        return manifest
-
-    def _free_disk(self) -> None:
-        """Remove what a failed commit left, in case the disk is full."""
-        with suppress(OSError, FramestowError):
-            self._remove_unneeded(self._open_logs())
+        return commit
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a sealed segment is; raise ``KeyError`` if the store lacks it."""
         return self._open_logs()[0].find(key)
 
-    def prune_before(self, generation: int) -> None:
+    def prune_before(self, generation: int) -> tuple[Commit, Commit]:
         """Remove the generations before ``generation`` and the files that only they need.
+
+        Returns the newest commit until now, and the new one with the same content.
 
         Raises:
             FileNotFoundError: there is no such generation.
         """
-        logs = self._open_logs()
         self._check_exists(generation)
-        self._supersede(number for number in self.generations if number < generation)
-        self._remove_unneeded(logs)
+        before = self._last
+        assert before is not None, "the generation exists"
+        kept = [number for number in self.generations if number >= generation]
+        commit = self.write(*self.repeat(before.generation, kept=kept))
+        if self._base is before:
+            self._base = commit
+        self._remove_unneeded(self._logs or ())
+        return before, commit
 
     def keep_only(self, generation: int | None) -> None:
-        """Continue from ``generation``, instead of ``begin``, and remove all others, newer ones too.
+        """Go back to ``generation``, instead of ``begin``, and remove all others, newer ones too.
 
         ``None`` removes every generation.
 
@@ -196,9 +206,43 @@ class StoreWriter(Closing):
         """
         if generation is not None:
             self._check_exists(generation)
-        self._supersede(number for number in self.generations if number != generation)
-        self.begin(None if generation is None else self.generations[generation])
-        self._remove_unneeded(self._open_logs())
+            if list(self.generations) != [generation]:
+                self.write(*self.repeat(generation, kept=[generation]))
+        elif self._last is not None:
+            self.write(empty_commit(self._list_ids(self._last.id)), b"")
+        self._remove_unneeded()
+
+    # What a repair calls too
+
+    @property
+    def logs(self) -> tuple[BlockLogWriter, BlockLogWriter]:
+        """The logs of frames and of steps."""
+        return self._open_logs()
+
+    def append(self, parts: MemoryParts) -> tuple[Commit, Snapshot]:
+        """Append and sync the blocks that the logs lack; return a commit that names them, and its snapshot."""
+        return self._append(self.logs, parts)[:2]
+
+    def repeat(self, number: int, own_id: str = "", **changes: Any) -> tuple[Commit, bytes]:
+        """Return a commit with the content of another one, and its state."""
+        stored = StoredCommit.read(self.folder, number, self._disk)
+        commit = stored.whole()
+        ids = self._list_ids(*dict.fromkeys([commit.id, own_id or commit.id]))
+        again = commit._replace(ids=ids, before=number, repeats=number, repeated_by=0, is_pinned=False)
+        return again._replace(**changes), stored.state
+
+    def write(self, commit: Commit, state: bytes) -> Commit:
+        """Write a commit under a number above all others; remove nothing."""
+        commit = commit._replace(name=secrets.token_hex(8))
+        self._attempts.add(commit.name)
+        commit = write_commit(self.folder, commit, state, self._disk)
+        self._commits[commit.generation] = self._last = commit
+        return commit
+
+    def rewrite(self, commit: Commit, state: bytes) -> None:
+        """Write a commit in place of the one of its number, under a new name: no memory continues the former one."""
+        commit = rewrite_commit(self.folder, commit._replace(name=secrets.token_hex(8)), state, self._disk)
+        self._commits[commit.generation] = commit
 
     def close(self) -> None:
         """Close the files and unlock the folder. Closing again does nothing."""
@@ -214,25 +258,20 @@ class StoreWriter(Closing):
                 f"{sorted(self.generations)}"
             )
 
-    def _supersede(self, numbers: Iterable[int]) -> None:
-        """Keep these generations no longer."""
-        dropped = set(numbers)
-        self._superseded |= {number: self.generations[number] for number in dropped}
-        self.generations = {number: one for number, one in self.generations.items() if number not in dropped}
-
-    def _list_staying(self) -> list[Manifest]:
-        """Return the manifests whose files stay."""
-        return [*self.generations.values(), *self._strangers]
-
     def _open_logs(self) -> tuple[BlockLogWriter, BlockLogWriter]:
         """Return the logs. After a failure, reopen them as of the last commit that reached the disk."""
         if self._logs is None:
-            self._contents = self._read_generations()
-            self.begin(self.with_commit(self._attempt, self._base.commit if self._base else ""))
+            self._read_commits()
+            self.begin(self.with_commit(*self._attempts, self._base.name if self._base else ""))
             assert self._logs is not None
             self.moved = list(unpack_keys(self._logs[0].table.rows().keys))
         assert self._logs is not None
         return self._logs
+
+    def _free_disk(self) -> None:
+        """Remove what a failed commit left, in case the disk is full."""
+        with suppress(OSError, FramestowError):
+            self._remove_unneeded(self._open_logs())
 
     def _commit(
         self,
@@ -241,59 +280,79 @@ class StoreWriter(Closing):
         kept: set[int],
         is_pinned: bool,
         is_closed: bool,
-    ) -> Manifest:
+        times: int,
+    ) -> Commit:
+        kept &= set(self.generations)
+        commit, snapshot, new = self._append(logs, parts)
+        commit = commit._replace(
+            before=0 if self._base is None else self._base.generation,
+            repeated_by=times - 1,
+            kept=sorted(kept),
+            is_pinned=is_pinned,
+            is_closed=is_closed,
+        )
+        state = pack_arrays(snapshot.arrays)
+        commit = self.write(commit, state)
+        if times > 1:
+            first = commit.generation
+            commit = self.write(commit._replace(before=first, repeats=first, repeated_by=0), state)
+        self._base, self._attempts = commit, set()
+        self.moved += new
+        self._remove_unneeded(logs)
+        return commit
+
+    def _append(
+        self, logs: tuple[BlockLogWriter, BlockLogWriter], parts: MemoryParts
+    ) -> tuple[Commit, Snapshot, list[BlockKey]]:
+        """Append the blocks that the logs lack; return a commit that names them, its snapshot, and moved segments."""
+        if not self._is_listed:
+            self._list_own_id()
         frames, steps = logs
-        generation, self._attempt = self._next_generation, secrets.token_hex(16)
-        self._next_generation += 1  # a failed one is not used again: its rename may reach the disk
-        begin_generation(self.folder, Begun(generation, (frames.next_file, steps.next_file)), self._disk)
         snapshot, new = update_logs(logs, parts)
         new += frames.compact()
         steps.compact()
-        manifest = Manifest(
-            generation=generation,
-            commit=self._attempt,
+        commit = empty_commit(self._list_ids(self._id))._replace(
             memory=snapshot.memory,
             frames_per_segment=parts.storage.frames_per_segment,
             num_transitions=snapshot.num_transitions,
             frames=frames.sync(),
             steps=steps.sync(),
-            state={},
-            kept=sorted(kept & set(self.generations)),
-            is_pinned=is_pinned,
-            is_closed=is_closed,
-            follows=[one.commit for one in (*self.generations.values(), *self._superseded.values())],
         )
-        manifest = write_state(self.folder, state_name(generation), manifest, snapshot.arrays, self._disk)
-        write_store_manifest(self.folder, manifest, self._disk)
-        self._base = manifest
-        self._supersede(self.generations.keys() - set(manifest.kept))
-        self.generations[generation] = manifest
-        self.moved += new
-        self._remove_unneeded(logs)
-        return manifest
+        return commit, snapshot, new
 
-    def _remove_unneeded(self, logs: tuple[BlockLogWriter, BlockLogWriter]) -> None:
-        """Remove files that no kept generation needs; retry refused removals at the next commit.
+    def _list_own_id(self) -> None:
+        """Commit that files of the own id are the store's, and change nothing else."""
+        if self.newest is None:
+            self.write(empty_commit(self._list_ids(self._id)), b"")
+        else:
+            kept = [number for number, one in self.generations.items() if one.repeats not in self.generations]
+            self.write(*self.repeat(self.newest.generation, self._id, kept=kept))
+        self._is_listed = True
 
-        After a crash between two lines, the manifests and announcements that are left still name the files to remove.
-        """
-        manifests = self._list_staying()
+    def _list_ids(self, *own: str) -> list[str]:
+        """Return the ids whose files are the store's, ``own`` ones last. An id without files leaves the list."""
+        found = {id_of(name) for name in self._disk.names(self.folder)} | {one.id for one in self._commits.values()}
+        found.discard(None)
+        # Without a commit, only first saves that were killed in their first commit can have left files.
+        listed = sorted(filter(None, found)) if self._last is None else self._last.ids
+        return [*(one for one in listed if one in found and one not in own), *own]
+
+    def _remove_unneeded(self, logs: Collection[BlockLogWriter] = ()) -> None:
+        """Remove the commits and files that no existing commit needs; retry refused removals at the next commit."""
+        last = self._last
+        if last is None:
+            return
         with suppress(OSError):
-            there = set(generations(self.folder, self._disk)) if self._superseded else set()
-            for number in there & set(self._superseded):
-                supersede_manifest(self.folder, number, self._disk)
-            self._disk.sync_folder(self.folder)  # before the files that these manifests name are removed
-            needed = named_files(manifests)
-            for state in {manifest.state["name"] for manifest in self._superseded.values()} - needed:
-                self._disk.remove(self.folder / state)
-            for name, log in zip((FRAMES, STEPS), logs, strict=True):
-                log.remove_unneeded([getattr(manifest, name) for manifest in manifests])
-            self._disk.sync_folder(self.folder)  # before nothing names the removed files any more
+            existing = {last.generation, last.before, *last.kept}
+            for number in [number for number, one in self._commits.items() if one.id in last.ids]:
+                if number not in existing and self._disk.remove(commit_path(self.folder, number)):
+                    del self._commits[number]
+            self._disk.sync_folder(self.folder)  # before the files that these commits name are removed
+            stay = [commit for number, commit in self._commits.items() if number in existing]
             contents = FolderContents(self.folder, self._disk)
-            for number, manifest in list(self._superseded.items()):
-                if not (manifest.file_ends().keys() - needed) & set(contents.names):
-                    remove_superseded(self.folder, number, self._disk)
-                    del self._superseded[number]
-            if not contents.list_leftovers(manifests):
-                for begun in contents.manifests.begun:
-                    end_generation(self.folder, begun, self._disk)
+            names = contents.left_over(last.ids, stay)
+            removed = {name for name in names if self._disk.remove(self.folder / name)}
+            for log in logs:
+                log.forget(removed)
+            if removed:
+                self._disk.sync_folder(self.folder)

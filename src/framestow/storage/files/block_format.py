@@ -2,24 +2,26 @@
 
 ::
 
-    frames.000001.log                              frames.000001.index
+    frames-0f3a….000001.log                        frames-0f3a….000001.index
     ┌───────────────────────────────────────┐      ┌───────────────────────────────────────┐
-    │ file header, 32 bytes                 │      │ file header, 32 bytes                 │
+    │ file header, 40 bytes                 │      │ file header, 40 bytes                 │
     ├───────────────────────────────────────┤      ├───────────────────────────────────────┤
-    │ block header, 32 bytes                │      │ entry, 32 bytes                       │
+    │ block header, 40 bytes                │      │ entry, 32 bytes                       │
     │ payload                               │      │ entry                                 │
     ├───────────────────────────────────────┤      │ …                                     │
     │ block header                          │      └───────────────────────────────────────┘
     │ payload …                             │
     └───────────────────────────────────────┘
 
-    file header    8 magic · 4 version · 8 number of the file · 8 name of the log · 4 checksum of these
-    block header   4 marker · 4 track · 8 number · 8 bytes of the payload · 4 checksum of the payload · 4 of these
-    index entry    4 track · 8 number · 8 offset of the payload · 8 bytes of the payload · 4 checksum of these
+    file header    8 magic · 4 version · 8 id of the store · 8 number of the file · 8 name of the log
+                   · 4 checksum of these
+    block header   4 marker · 8 id of the store · 4 track · 4 version of the block · 8 number · 4 bytes of the payload
+                   · 4 checksum of the payload · 4 checksum of these
+    index entry    4 track · 4 version · 8 number · 8 offset of the payload · 4 bytes of it · 4 checksum of it
 
-The blocks of a log file have no gaps between them, so the entries of an index must tile it: a lost, doubled or moved
-entry is detected. The index only repeats the log. With it, opening a log reads 32 bytes for each block, without
-seeking.
+The blocks of a log file have no gaps between them. An index only repeats the headers of its log. With it, opening a log
+reads 32 bytes for each block, without seeking. A commit has a checksum over the entries of each file (``FileState``).
+So the log and the index of another store, or of a copy that went on, are found, whatever their own checksums are.
 """
 
 from __future__ import annotations
@@ -38,19 +40,22 @@ from framestow.errors import DamagedDataError, IncompatibleError, InvalidSetting
 
 FORMAT_VERSION: Final = 1  # of logs and indices; a file of another version is refused
 LOG, INDEX = "log", "index"  # endings of the names of files
-FILE_HEADER_BYTES: Final = 32
-BLOCK_HEADER_BYTES: Final = 32
+FILE_HEADER_BYTES: Final = 40
+BLOCK_HEADER_BYTES: Final = 40
 ENTRY_BYTES: Final = 32
+ID_DIGITS: Final = 16  # hexadecimal digits of a store's id
 
 _MAGIC = {LOG: b"FSTOWLOG", INDEX: b"FSTOWIDX"}
 _BLOCK_MARKER = b"FBLK"  # at the beginning of every block header
-# The four structures, each without its own checksum, which ``_CHECKSUM`` appends.
-_FILE_HEADER = struct.Struct("<8sIQ8s")
-_BLOCK_HEADER = struct.Struct("<4sIQQI")
-_ENTRY = struct.Struct("<IQQQ")
+# The headers without their own checksum, which ``_CHECKSUM`` appends.
+_FILE_HEADER = struct.Struct("<8sI8sQ8s")
+_BLOCK_HEADER = struct.Struct("<4s8sIIQII")
+_ENTRY = struct.Struct("<IIQQII")
 _CHECKSUM = struct.Struct("<I")
 
-ENTRY: Final = np.dtype([("track", "<u4"), ("number", "<u8"), ("offset", "<u8"), ("size", "<u8"), ("checksum", "<u4")])
+ENTRY: Final = np.dtype(
+    [("track", "<u4"), ("version", "<u4"), ("number", "<u8"), ("offset", "<u8"), ("size", "<u4"), ("checksum", "<u4")]
+)
 """An index entry as a NumPy record, without padding."""
 
 Entries = npt.NDArray[np.void]  # of ENTRY
@@ -73,11 +78,12 @@ class BlockKey(NamedTuple):
 
 
 class BlockSpan(NamedTuple):
-    """Where the payload of a block is: ``size`` bytes from ``offset`` in ``file``."""
+    """Where the payload of a block is: ``size`` bytes from ``offset`` in ``file``, and their checksum."""
 
     file: Path
     offset: int
     size: int
+    checksum: int
 
 
 class Damage(NamedTuple):
@@ -102,10 +108,11 @@ class FileState(TypedDict):
     number: int
     bytes: int  # from the beginning of the file; what stands behind is not committed
     blocks: int  # in these bytes
+    checksum: int  # of the index entries of these blocks
 
 
 class LogState(TypedDict):
-    """State of a log in a manifest: its files, and how much of each is committed."""
+    """State of a log in a commit: its files, and how much of each is committed."""
 
     files: list[FileState]
     next_file: int  # number of the next file; numbers are never reused
@@ -115,21 +122,66 @@ class BlockHeader(NamedTuple):
     """Header of a block, with its own checksum verified."""
 
     key: BlockKey
+    version: int
     size: int
     payload_checksum: int  # CRC-32C; not verified yet
 
 
-def file_name(name: str, number: int, ending: str) -> str:
-    """Return the name of a file of the log ``name``.
-
-    >>> file_name("frames", 7, LOG)
-    'frames.000007.log'
-    """
-    return f"{name}.{number:06d}.{ending}"
+LOG_FILE: Final = re.compile(rf"(\w+)-([0-9a-f]{{{ID_DIGITS}}})\.(\d{{6,15}})\.(?:{LOG}|{INDEX})")
+"""Pattern of ``LogPlace.path``; its groups are the name of the log, the id of the store and the number of the file."""
 
 
-LOG_FILE: Final = re.compile(rf"(\w+)\.(\d{{6,}})\.(?:{LOG}|{INDEX})")
-"""Pattern of ``file_name``; its groups are the name of the log and the number of the file."""
+class LogPlace(NamedTuple):
+    """Where the files of a log are, and what its headers say: the name of the log and the id of its store."""
+
+    folder: Path
+    name: str
+    id: str
+
+    def path(self, number: int, ending: str) -> Path:
+        """Return the path of a file of the log.
+
+        >>> LogPlace(Path("memory"), "frames", "00c0ffee00c0ffee").path(7, LOG).name
+        'frames-00c0ffee00c0ffee.000007.log'
+        """
+        return self.folder / f"{self.name}-{self.id}.{number:06d}.{ending}"
+
+    def pack_file_header(self, number: int, ending: str) -> bytes:
+        """Return the header of a file; the name of the log has at most 8 letters."""
+        name = self.name.encode("ascii")
+        return _with_checksum(_FILE_HEADER.pack(_MAGIC[ending], FORMAT_VERSION, bytes.fromhex(self.id), number, name))
+
+    def check_file_header(self, header: bytes, number: int, ending: str) -> None:
+        """Raise ``DamagedDataError`` unless ``header`` is the file's, ``IncompatibleError`` for another version."""
+        path, way_out = self.path(number, ending), repair_hint(self.folder)
+        if not _is_intact(header, FILE_HEADER_BYTES) or header[:8] != _MAGIC[ending]:
+            raise DamagedDataError(f"{path}: its header, at offset 0, is damaged; {way_out}")
+        if (version := _FILE_HEADER.unpack_from(header)[1]) != FORMAT_VERSION:
+            raise IncompatibleError(
+                f"{path}: it is version {version} of a log of blocks and this framestow reads version "
+                f"{FORMAT_VERSION}; use the version of framestow that wrote it"
+            )
+        if header != self.pack_file_header(number, ending):
+            raise DamagedDataError(f"{path}: its header, at offset 0, belongs to another file; {way_out}")
+
+    def pack_block_header(self, header: BlockHeader) -> bytes:
+        """Return the bytes of a block's header."""
+        fields = (_BLOCK_MARKER, bytes.fromhex(self.id), header.key.track, header.version, header.key.number)
+        return _with_checksum(_BLOCK_HEADER.pack(*fields, header.size, header.payload_checksum))
+
+    def unpack_block_header(self, header: bytes) -> BlockHeader | None:
+        """Read a block header; return ``None`` if it is damaged, or of another store.
+
+        >>> place = LogPlace(Path("memory"), "frames", "00c0ffee00c0ffee")
+        >>> place.unpack_block_header(place.pack_block_header(BlockHeader(BlockKey(1, 2), 0, 3, 17)))
+        BlockHeader(key=BlockKey(track=1, number=2), version=0, size=3, payload_checksum=17)
+        """
+        if not _is_intact(header, BLOCK_HEADER_BYTES):
+            return None
+        marker, store, track, version, number, size, payload_checksum = _BLOCK_HEADER.unpack_from(header)
+        if marker != _BLOCK_MARKER or store.hex() != self.id:
+            return None
+        return BlockHeader(BlockKey(track, number), version, size, payload_checksum)
 
 
 def index_bytes(num_blocks: int) -> int:
@@ -137,53 +189,11 @@ def index_bytes(num_blocks: int) -> int:
     return FILE_HEADER_BYTES + num_blocks * ENTRY_BYTES
 
 
-def pack_file_header(name: str, number: int, ending: str) -> bytes:
-    """Return the header of a file; ``name`` has at most 8 letters."""
-    return _with_checksum(_FILE_HEADER.pack(_MAGIC[ending], FORMAT_VERSION, number, name.encode("ascii")))
-
-
-def check_file_header(path: Path, header: bytes, name: str, number: int, ending: str) -> None:
-    """Raise ``DamagedDataError`` unless ``header`` belongs to ``path``, ``IncompatibleError`` for another version."""
-    if not _is_intact(header, FILE_HEADER_BYTES) or header[:8] != _MAGIC[ending]:
-        raise DamagedDataError(f"{path}: its header, at offset 0, is damaged; {repair_hint(path.parent)}")
-    _, version, stored_number, stored_name = _FILE_HEADER.unpack_from(header)
-    if version != FORMAT_VERSION:
-        raise IncompatibleError(
-            f"{path}: it is version {version} of a log of blocks and this framestow reads version {FORMAT_VERSION}; "
-            "use the version of framestow that wrote it"
-        )
-    if (stored_number, stored_name.rstrip(b"\0")) != (number, name.encode("ascii")):
-        raise DamagedDataError(f"{path}: its header, at offset 0, belongs to another file; {repair_hint(path.parent)}")
-
-
-def pack_block_header(key: BlockKey, payload: bytes) -> bytes:
-    """Return the header for a block with this payload."""
-    return _with_checksum(_BLOCK_HEADER.pack(_BLOCK_MARKER, *key, len(payload), checksum(payload)))
-
-
-def unpack_block_header(header: bytes) -> BlockHeader | None:
-    """Read a block header; return ``None`` if it is damaged.
-
-    >>> unpack_block_header(pack_block_header(BlockKey(1, 2), b"abc"))[:2]
-    (BlockKey(track=1, number=2), 3)
-    """
-    if not _is_intact(header, BLOCK_HEADER_BYTES):
-        return None
-    marker, track, number, size, payload_checksum = _BLOCK_HEADER.unpack_from(header)
-    return BlockHeader(BlockKey(track, number), size, payload_checksum) if marker == _BLOCK_MARKER else None
-
-
-def pack_entry(key: BlockKey, offset: int, size: int) -> bytes:
-    """Return the index entry of a block."""
-    return _with_checksum(_ENTRY.pack(*key, offset, size))
-
-
-def are_intact(entries: Entries) -> npt.NDArray[np.bool_]:
-    """Return which index entries are intact."""
-    stored = entries.tobytes()
-    ends = range(_ENTRY.size, len(stored), ENTRY_BYTES)
-    checksums = [checksum(stored[end - _ENTRY.size : end]) for end in ends]
-    return np.asarray(entries["checksum"] == np.array(checksums, np.uint32))
+def pack_entry(header: BlockHeader, offset: int) -> bytes:
+    """Return the index entry of a block whose payload is at ``offset``."""
+    return _ENTRY.pack(
+        header.key.track, header.version, header.key.number, offset, header.size, header.payload_checksum
+    )
 
 
 def _with_checksum(fields: bytes) -> bytes:
@@ -202,11 +212,13 @@ _NOWHERE = -1  # file of a row that was dropped, until the next sort removes it
 
 
 class Row(NamedTuple):
-    """Where a block is: number of the file, offset and size of the payload."""
+    """Where a block is: number of the file, offset and size of the payload; and its version and checksum."""
 
     file: int
     offset: int
     size: int
+    version: int = 0
+    checksum: int = 0
 
 
 class Rows(NamedTuple):
@@ -216,21 +228,18 @@ class Rows(NamedTuple):
     files: npt.NDArray[np.int32]  # number of the file; _NOWHERE for a dropped row
     offsets: npt.NDArray[np.int64]
     sizes: npt.NDArray[np.uint32]
+    versions: npt.NDArray[np.uint32]
+    checksums: npt.NDArray[np.uint32]
 
     def select(self, chosen: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Rows:
-        return Rows(self.keys[chosen], self.files[chosen], self.offsets[chosen], self.sizes[chosen])
+        return Rows._make(column[chosen] for column in self)
 
     def row(self, index: int) -> Row:
-        return Row(self.files.item(index), self.offsets.item(index), self.sizes.item(index))
+        return Row(*(column.item(index) for column in self[1:]))
 
     def join(self, other: Rows) -> Rows:
         """Return both, sorted, without dropped rows; of equal keys keep the last one of ``other``."""
-        both = Rows(
-            np.concatenate([self.keys, other.keys]),
-            np.concatenate([self.files, other.files]),
-            np.concatenate([self.offsets, other.offsets]),
-            np.concatenate([self.sizes, other.sizes]),
-        )
+        both = Rows._make(np.concatenate([self[column], other[column]]) for column in range(len(self)))
         both = both.select(np.argsort(both.keys, kind="stable"))
         is_last = np.append(both.keys[1:] != both.keys[:-1], True)[: len(both.keys)]
         return both.select(is_last & (both.files != _NOWHERE))
@@ -279,8 +288,9 @@ class BlockTable:
         entries = np.concatenate([np.empty(0, ENTRY), *entries_by_file.values()])
         counts = [len(of_file) for of_file in entries_by_file.values()]
         files = np.repeat(np.array(list(entries_by_file), np.int32), counts)
-        keys = (entries["track"].astype(np.int64) << _NUMBER_BITS) | entries["number"].astype(np.int64)
-        added = Rows(keys, files, entries["offset"].astype(np.int64), entries["size"].astype(np.uint32))
+        keys = pack_keys(entries["track"], entries["number"].astype(np.int64))
+        of_entries = (entries[name].astype(dtype) for name, dtype in _ENTRY_COLUMNS)
+        added = Rows._make([keys, files, *of_entries])
         self._sorted = self.rows().join(added)
 
     def drop(self, key: BlockKey) -> None:
@@ -348,9 +358,13 @@ def unpack_keys(packed: npt.NDArray[np.int64]) -> Iterator[BlockKey]:
     return map(BlockKey, (packed >> _NUMBER_BITS).tolist(), (packed & (_MAX_NUMBER - 1)).tolist())
 
 
-def _columns(rows: list[tuple[int, int, int, int]]) -> Rows:
-    keys, files, offsets, sizes = np.array(rows, np.int64).reshape(-1, 4).T
-    return Rows(keys, files.astype(np.int32), offsets, sizes.astype(np.uint32))
+_ENTRY_COLUMNS = ("offset", np.int64), ("size", np.uint32), ("version", np.uint32), ("checksum", np.uint32)
+
+
+def _columns(rows: list[tuple[int, int, int, int, int, int]]) -> Rows:
+    keys, files, offsets, sizes, versions, checksums = np.array(rows, np.int64).reshape(-1, 6).T
+    small = (column.astype(np.uint32) for column in (sizes, versions, checksums))
+    return Rows._make([keys, files.astype(np.int32), offsets, *small])
 
 
 _NO_ROWS = _columns([])

@@ -1,18 +1,19 @@
-"""Write a log of blocks: append-only files of limited size, removed once nothing in them is needed.
+"""Write a log of blocks: append-only files of limited size.
 
-``BlockLogWriter`` appends, drops, compacts and removes. ``LogTail`` is the one file that grows.
+``BlockLogWriter`` appends, drops and compacts; its caller removes files that nothing needs. ``LogTail`` is the one file
+that grows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from framestow._core import checksum
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.interface import Closing
 from framestow.storage.files.block_format import (
@@ -22,16 +23,17 @@ from framestow.storage.files.block_format import (
     INDEX,
     LOG,
     LOG_FILE,
+    BlockHeader,
     BlockKey,
     BlockSpan,
     BlockTable,
+    Entries,
+    FileState,
+    LogPlace,
     LogState,
     Row,
-    file_name,
     index_bytes,
-    pack_block_header,
     pack_entry,
-    pack_file_header,
     pack_key,
     repair_hint,
 )
@@ -48,89 +50,76 @@ class FileEnd(NamedTuple):
     bytes: int  # of the log file, with its header
     blocks: int  # in the file, needed or not
 
-    @property
-    def index_bytes(self) -> int:
-        """Bytes of an index with this number of blocks."""
-        return index_bytes(self.blocks)
-
 
 NO_BLOCKS = FileEnd(FILE_HEADER_BYTES, 0)  # of a file that has only its header
 
 
 @dataclass
 class LogFile:
-    """A log file: its end, and its end on the disk."""
+    """A log file: its end, and what of it is on the disk."""
 
     number: int
     end: FileEnd = NO_BLOCKS  # after everything appended, synced or not
-    synced: FileEnd | None = None  # None: nothing is synced
+    synced: FileState | None = None  # None: nothing is synced
     is_sound: bool = True  # False: it has a damaged block, so it is not compacted
+    bytes_behind: int = 0  # of the file, behind what a commit names: a killed writer left them
 
     @property
     def bytes(self) -> int:
         """Bytes of the file and its index."""
-        return self.end.bytes + self.end.index_bytes
+        return self.end.bytes + index_bytes(self.end.blocks) + self.bytes_behind
 
 
 class BlockLogWriter(Closing):
-    """Appends blocks, drops unneeded ones, and removes files; for one thread at a time.
+    """Appends blocks and drops unneeded ones; for one thread at a time.
 
-    A commit has five steps: announce ``next_file`` with ``begin_generation``, append the new blocks, ``sync``,
-    write a manifest with the returned state, and call ``remove_unneeded`` with that state and those of the kept
-    generations. A crash before the manifest leaves the log as the last manifest names it, beside files with the
-    announced numbers and above that no manifest names. Of two blocks with one key the later one counts.
+    A commit has four steps: append the new blocks, ``sync``, write a commit with the returned state, and remove the
+    files that no commit names. A crash before the commit leaves the log as the last one names it, beside files that
+    no commit names. Of two blocks with one key the later one counts.
 
-    The log removes files that it created, and files that a state named when it was opened. Other files of its name
-    stay, and it creates none with their numbers.
+    The log appends to files that it created, and to the last file of ``state`` if nothing stands behind its end.
     """
 
-    def __init__(self, folder: Path, name: str, file_bytes: int, files: FileSystem) -> None:
-        if not 0 < len(name) <= _NAME_LETTERS:
-            raise InvalidSettingsError(f"log {name!r}: a name must have 1 to {_NAME_LETTERS} letters; give another one")
-        self._folder, self._name, self._file_bytes, self._disk = folder, name, file_bytes, files
-        matches = filter(None, map(LOG_FILE.fullmatch, files.names(folder)))
-        self.next_file = 1 + max((int(match[2]) for match in matches if match[1] == name), default=0)
+    def __init__(self, place: LogPlace, file_bytes: int, files: FileSystem) -> None:
+        if not 0 < len(place.name) <= _NAME_LETTERS:
+            raise InvalidSettingsError(
+                f"log {place.name!r}: a name must have 1 to {_NAME_LETTERS} letters; give another one"
+            )
+        self._place, self._file_bytes, self._disk = place, file_bytes, files
+        matches = filter(None, map(LOG_FILE.fullmatch, files.names(place.folder)))
+        numbers = [int(match[3]) for match in matches if match.group(1, 2) == (place.name, place.id)]
+        self.next_file = 1 + max(numbers, default=0)
         """Number of the next file that it creates, above that of every file in the folder; it never decreases."""
         self.table = BlockTable()
         """Where each needed block is; dropped blocks are not in it."""
         self._files: dict[int, LogFile] = {}  # by number, ascending: files that the log reads or appends to
         self._tail: LogTail | None = None  # file that grows; None: the next append creates one
         self._unsynced: dict[BlockKey, Row | None] = {}  # new since the last sync, with its row before
-        self._ends_at_open: dict[int, FileEnd] = {}  # of each file, in the states at the opening
-        self.left_over: dict[Path, int] = {}
-        """Files from which ``open`` cut off uncommitted data of a crash, and the number of bytes."""
 
     @classmethod
     def open(
         cls,
-        folder: Path,
-        name: str,
+        place: LogPlace,
         state: LogState | None,
-        others: Iterable[LogState] = (),
         *,
         file_bytes: int = FILE_BYTES,
         files: FileSystem = DISK,
     ) -> BlockLogWriter:
-        """Continue the log of ``state``, from a manifest in an existing folder; ``None`` begins an empty log.
+        """Continue the log of ``state``, from a commit; ``None`` begins an empty log.
 
-        ``others`` are the states of the other generations. Their files stay until ``remove_unneeded`` gets no state
-        that names them. Every block of ``state`` is needed until ``drop``. What stands behind the named bytes of a
-        file remains from a crash: it is cut off and listed in ``left_over``. Other damage is found when it is read.
-        A file with several names stays as it is, and the log goes on in a new file.
+        Every block of ``state`` is needed until ``drop``. Damage is found when a block is read. A file that is longer
+        than ``state`` says, or that has several names, stays as it is; the log goes on in a new file.
 
         Raises:
-            DamagedDataError: a log file is missing, or no file.
+            DamagedDataError: a log file is missing, no file, or of another store.
         """
-        writer = cls(folder, name, file_bytes, files)
-        states = [*([] if state is None else [state]), *others]
-        writer._ends_at_open = ends = find_committed(states)
-        writer.next_file = max([writer.next_file, *(one["next_file"] for one in states)])
+        writer = cls(place, file_bytes, files)
         if state is not None:
-            writer._cut_left_over(ends)
-            is_intact = writer._load_files(state)
+            writer.next_file = max(writer.next_file, state["next_file"])
+            entries, is_whole = writer._load_files(state)
             last = next(reversed(writer._files.values()), None)
-            if last is not None and is_intact[last.number] and ends[last.number] == last.end and writer._is_ours(last):
-                writer._tail = LogTail.reopen(folder, name, last, files)
+            if last is not None and is_whole[last.number] and writer._is_ours(last):
+                writer._tail = LogTail.reopen(place, last, entries[last.number], files)
         return writer
 
     @property
@@ -142,10 +131,12 @@ class BlockLogWriter(Closing):
         """Return where a block is, readable after a sync; raise ``KeyError`` if it does not exist."""
         row = self.table.get(key)
         if row is None:
-            raise KeyError(f"block {key.number} of track {key.track}: {self._folder} has none in {self._name!r}")
+            raise KeyError(
+                f"block {key.number} of track {key.track}: {self._place.folder} has none in {self._place.name!r}"
+            )
         return self._span_of(row)
 
-    def append(self, key: BlockKey, payload: bytes) -> BlockSpan:
+    def append(self, key: BlockKey, payload: bytes, version: int = 0) -> BlockSpan:
         """Append a block to the page cache; ``sync`` writes it to the disk.
 
         After an ``OSError`` (a full disk) the block is not in the log, and the caller can try again. A block that does
@@ -159,29 +150,23 @@ class BlockLogWriter(Closing):
         tail = self._tail
         if tail is None or not tail.fits(len(payload), self._file_bytes):
             tail = self._next_tail()
-        row = tail.append(key, payload)
+        row = tail.append(key, payload, version)
         self._unsynced.setdefault(key, self.table.get(key))  # first, as a Ctrl-C may come between the two
         self.table.put(key, row)
         return self._span_of(row)
 
     def sync(self) -> LogState:
-        """Write every block to the disk; return the state of the log for a manifest.
+        """Write every block to the disk; return the state of the log for a commit.
 
         After an ``OSError`` of a write, all blocks stay in the log and wait for the next sync. After an error of the
         sync itself the content on the disk is unknown, so the log drops the blocks appended since the last sync. The
-        names of new files are durable once the folder is synced, which ``write_manifest`` does.
+        names of new files are durable once the folder is synced, which a commit does.
         """
-        if self._tail is not None and self._tail.file.synced != self._tail.file.end:
+        if self._tail is not None and not self._tail.is_synced:
             self._sync_tail(self._tail)
         needed = self._needed_bytes()
-        return {
-            "files": [
-                {"number": number, "bytes": file.synced.bytes, "blocks": file.synced.blocks}
-                for number, file in self._files.items()
-                if file.synced is not None and number in needed
-            ],
-            "next_file": self.next_file,
-        }
+        files = [file.synced for number, file in self._files.items() if file.synced is not None and number in needed]
+        return {"files": files, "next_file": self.next_file}
 
     def drop(self, keys: Iterable[BlockKey]) -> None:
         """Mark these blocks as unneeded; unknown keys are ignored."""
@@ -192,40 +177,27 @@ class BlockLogWriter(Closing):
     def compact(self) -> dict[BlockKey, BlockSpan]:
         """Copy the needed blocks of sparse files to the end, until half of all bytes are needed.
 
-        Returns the new spans, which count from the next commit on; its ``remove_unneeded`` removes the old files.
-        Each copied byte frees more than one byte, so copying takes at most as long as appending. A damaged block stays,
-        and so does its file, so that its reader finds the damage.
+        Returns the new spans, which count from the next commit on. Each copied byte frees more than one byte, so
+        copying takes at most as long as appending. A damaged block stays, and so does its file, so that its reader
+        finds the damage.
         """
         moved = {}
         while (file := self._find_sparsest()) is not None:
-            with self._disk.open_to_read(self._path(file.number, LOG)) as log:
+            with self._disk.open_to_read(self._place.path(file.number, LOG)) as log:
                 for key, row in self.table.in_file(file.number):
                     try:
-                        payload = read_block(log, key, row)
+                        payload = read_block(self._place, log, key, row)
                     except DamagedDataError:
                         file.is_sound = False
                     else:
-                        moved[key] = self.append(key, payload)
+                        moved[key] = self.append(key, payload, row.version)
         return moved
 
-    def remove_unneeded(self, kept: Iterable[LogState]) -> list[Path]:
-        """Remove the files of this log that no state of ``kept`` names; return the removed log files.
-
-        ``kept`` are the states of all kept manifests, including the newest one. If this log continued an older state,
-        the ends of files that only newer, removed states named are cut off. On Windows a file in use stays until the
-        next call.
-        """
-        ends, removed = find_committed(kept), []
-        unnamed = (self._files.keys() | self._ends_at_open.keys()) - ends.keys()
-        if unnamed:
-            unnamed -= self._needed_bytes().keys()
-        for number in sorted(unnamed):
-            if all(self._disk.remove(self._path(number, ending)) for ending in (INDEX, LOG)):
-                self._files.pop(number, None)
-                self._ends_at_open.pop(number, None)
-                removed.append(self._path(number, LOG))
-        self._cut_unnamed(ends)
-        return removed
+    def forget(self, names: Collection[str]) -> None:
+        """Forget the files with these names: the caller has removed them."""
+        for number in list(self._files):
+            if self._place.path(number, LOG).name in names:
+                del self._files[number]
 
     def close(self) -> None:
         """Close the files without a sync. Closing again does nothing."""
@@ -239,7 +211,7 @@ class BlockLogWriter(Closing):
             self.close()
         number = self.next_file
         self.next_file += 1
-        tail = LogTail.create(self._folder, self._name, number, self._disk)
+        tail = LogTail.create(self._place, number, self._disk)
         self._files[number] = tail.file
         self._tail = tail
         return tail
@@ -265,53 +237,33 @@ class BlockLogWriter(Closing):
         if tail.file.synced is None:
             del self._files[tail.file.number]
 
-    def _load_files(self, state: LogState) -> dict[int, bool]:
-        """Load the files of ``state``; return for each whether the log may append to it."""
-        entries, is_intact = {}, {}
+    def _load_files(self, state: LogState) -> tuple[dict[int, Entries], dict[int, bool]]:
+        """Load the files of ``state``; return their entries, and for each whether it ends where ``state`` says."""
+        entries, is_whole = {}, {}
         for file in state["files"]:
             number, end = file["number"], FileEnd(file["bytes"], file["blocks"])
             try:
-                with self._disk.open_to_read(self._path(number, LOG)) as log:
-                    entries[number], damage = find_entries(self._folder, self._name, file, log, self._disk)
-                    is_intact[number] = damage is None and log.size == end.bytes
+                with self._disk.open_to_read(self._place.path(number, LOG)) as log:
+                    entries[number], damage = find_entries(self._place, file, log, self._disk)
+                    behind = log.size - end.bytes
             except FileNotFoundError as error:
                 raise DamagedDataError(
                     f"{error.filename}: the file is missing, and {end.blocks} blocks with it; "
-                    f"{repair_hint(self._folder)}"
+                    f"{repair_hint(self._place.folder)}"
                 ) from error
-            self._files[number] = LogFile(number, end, end)
+            if damage is not None and not damage.is_in_index:
+                raise DamagedDataError(damage.message)
+            self._files[number] = LogFile(number, end, file, bytes_behind=max(0, behind))
+            is_whole[number] = damage is None and not behind
         self.table.put_files(entries)
-        return is_intact
-
-    def _cut_left_over(self, ends: dict[int, FileEnd]) -> None:
-        """Cut off everything behind these ends."""
-        for number, end in ends.items():
-            for ending, committed in ((LOG, end.bytes), (INDEX, end.index_bytes)):
-                path = self._path(number, ending)
-                if num_bytes := self._cut(path, committed):
-                    self.left_over[path] = num_bytes
-
-    def _cut_unnamed(self, ends: dict[int, FileEnd]) -> None:
-        """Cut off data that was named when the log was opened, and that neither ``ends`` nor this log name now."""
-        for number, end_at_open in list(self._ends_at_open.items()):
-            file = self._files.get(number)
-            end = max(ends.get(number, NO_BLOCKS), NO_BLOCKS if file is None else file.end)
-            if number in ends and end < end_at_open:
-                self._cut(self._path(number, LOG), end.bytes)
-                self._cut(self._path(number, INDEX), end.index_bytes)
-                self._ends_at_open[number] = end
-
-    def _cut(self, path: Path, end: int) -> int:
-        """Cut off what stands behind ``end`` and return its bytes; leave a file that has several names."""
-        with suppress(FileNotFoundError, DamagedDataError):  # `_load_files` names such a log; an index is rebuilt
-            if (size := self._disk.size(path)) > end and self._disk.has_one_name(path):
-                self._disk.open_at(path, end).close()
-                return size - end
-        return 0
+        return entries, is_whole
 
     def _is_ours(self, file: LogFile) -> bool:
-        """Return whether nothing else, such as a backup by ``cp -al``, has this file too."""
-        return all(self._disk.has_one_name(self._path(file.number, ending)) for ending in (LOG, INDEX))
+        """Return whether the index ends where the log does, and nothing else, such as a backup, has the files too."""
+        index = self._place.path(file.number, INDEX)
+        return self._disk.size(index) == index_bytes(file.end.blocks) and all(
+            self._disk.has_one_name(self._place.path(file.number, ending)) for ending in (LOG, INDEX)
+        )
 
     def _needed_bytes(self) -> dict[int, int]:
         """Return the bytes of needed blocks of each file that has any, and of the one that grows.
@@ -334,81 +286,81 @@ class BlockLogWriter(Closing):
         return min(sparse, key=lambda file: needed[file.number] / file.bytes, default=None)
 
     def _span_of(self, row: Row) -> BlockSpan:
-        return BlockSpan(self._path(row.file, LOG), row.offset, row.size)
-
-    def _path(self, number: int, ending: str) -> Path:
-        return self._folder / file_name(self._name, number, ending)
-
-
-def find_committed(states: Iterable[LogState]) -> dict[int, FileEnd]:
-    """Return the largest end of each file in any of the states."""
-    ends: dict[int, FileEnd] = {}
-    for state in states:
-        for file in state["files"]:
-            end = FileEnd(file["bytes"], file["blocks"])
-            ends[file["number"]] = max(end, ends.get(file["number"], end))
-    return ends
+        return BlockSpan(self._place.path(row.file, LOG), row.offset, row.size, row.checksum)
 
 
 class LogTail:
     """The log file that grows, and its index, to which each sync adds the new entries."""
 
-    def __init__(self, file: LogFile, log: AppendFile, index: AppendFile) -> None:
+    def __init__(self, place: LogPlace, file: LogFile, log: AppendFile, index: AppendFile, entries: bytes) -> None:
         # The log shares this object with ``BlockLogWriter``; only ``append``, ``sync`` and ``abandon`` change its ends.
         self.file = file
-        self._log, self._index = log, index
-        self._entries = bytearray()  # index entries since the last sync
+        self._place, self._log, self._index = place, log, index
+        self._entries = bytearray(entries)  # of all blocks in the file
 
     @classmethod
-    def create(cls, folder: Path, name: str, number: int, files: FileSystem) -> LogTail:
-        """Create a file and its index; after an error remove both."""
+    def create(cls, place: LogPlace, number: int, files: FileSystem) -> LogTail:
+        """Create a file and its index; after an error remove both.
+
+        Raises:
+            FileExistsError: another file has one of the names.
+        """
         with ExitStack() as undo:
             opened = {}
             for ending in (LOG, INDEX):
-                path = folder / file_name(name, number, ending)
+                path = place.path(number, ending)
+                opened[ending] = files.create_new(path)
                 undo.callback(remove_if_possible, path, files)
-                opened[ending] = files.create(path)
                 undo.callback(opened[ending].close)
-                opened[ending].append(pack_file_header(name, number, ending))
+                opened[ending].append(place.pack_file_header(number, ending))
             undo.pop_all()
-        return cls(LogFile(number), opened[LOG], opened[INDEX])
+        return cls(place, LogFile(number), opened[LOG], opened[INDEX], b"")
 
     @classmethod
-    def reopen(cls, folder: Path, name: str, file: LogFile, files: FileSystem) -> LogTail:
+    def reopen(cls, place: LogPlace, file: LogFile, entries: Entries, files: FileSystem) -> LogTail:
         """Continue a file at the end that ``file`` has."""
         with ExitStack() as undo:
-            log = files.open_at(folder / file_name(name, file.number, LOG), file.end.bytes)
+            log = files.open_at(place.path(file.number, LOG), file.end.bytes)
             undo.callback(log.close)
-            index = files.open_at(folder / file_name(name, file.number, INDEX), file.end.index_bytes)
+            index = files.open_at(place.path(file.number, INDEX), index_bytes(file.end.blocks))
             undo.pop_all()
-        return cls(file, log, index)
+        return cls(place, file, log, index, entries.tobytes())
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything appended is on the disk."""
+        synced = self.file.synced
+        return synced is not None and (synced["bytes"], synced["blocks"]) == self.file.end
 
     def fits(self, payload_bytes: int, file_bytes: int) -> bool:
         """Return whether a block fits into a file of at most ``file_bytes``; the first block always does."""
         end = self.file.end
         return not end.blocks or end.bytes + BLOCK_HEADER_BYTES + payload_bytes <= file_bytes
 
-    def append(self, key: BlockKey, payload: bytes) -> Row:
+    def append(self, key: BlockKey, payload: bytes, version: int) -> Row:
         """Append a block and return its row; after an error nothing of it remains."""
         self._roll_back()
         end = self.file.end
-        row = Row(self.file.number, end.bytes + BLOCK_HEADER_BYTES, len(payload))
-        self._log.append(pack_block_header(key, payload) + payload)
-        self._entries += pack_entry(key, row.offset, row.size)
-        self.file.end = FileEnd(row.offset + row.size, end.blocks + 1)
-        return row
+        header = BlockHeader(key, version, len(payload), checksum(payload))
+        offset = end.bytes + BLOCK_HEADER_BYTES
+        self._log.append(self._place.pack_block_header(header) + payload)
+        self._entries += pack_entry(header, offset)
+        self.file.end = FileEnd(offset + header.size, end.blocks + 1)
+        return Row(self.file.number, offset, header.size, version, header.payload_checksum)
 
     def write_index(self) -> None:
         """Write the index entries since the last sync. Call it again after an error."""
         self._roll_back()
-        self._index.append(bytes(self._entries))
+        self._index.append(bytes(self._entries[self._index.size - FILE_HEADER_BYTES :]))
 
     def sync(self) -> None:
         """Sync both files. After an error abandon this tail: its content on the disk is unknown."""
         self._log.sync()
         self._index.sync()
-        self.file.synced = self.file.end
-        self._entries.clear()
+        end = self.file.end
+        self.file.synced = FileState(
+            number=self.file.number, bytes=end.bytes, blocks=end.blocks, checksum=checksum(bytes(self._entries))
+        )
 
     def abandon(self, files: FileSystem) -> None:
         """Close both files, and try to remove everything that was never synced."""
@@ -419,10 +371,10 @@ class LogTail:
                 remove_if_possible(file.path, files)
             return
         with suppress(OSError):
-            self._log.cut(synced.bytes)
-            self._index.cut(synced.index_bytes)
+            self._log.cut(synced["bytes"])
+            self._index.cut(index_bytes(synced["blocks"]))
         self.close()
-        self.file.end = synced
+        self.file.end = FileEnd(synced["bytes"], synced["blocks"])
 
     def close(self) -> None:
         """Close both files. Closing again does nothing."""
@@ -431,7 +383,7 @@ class LogTail:
 
     def _roll_back(self) -> None:
         """Return to the last complete append, if an error or a Ctrl-C interrupted one."""
-        synced = self.file.synced or NO_BLOCKS
+        synced = self.file.synced
         self._log.size = self.file.end.bytes
-        self._index.size = synced.index_bytes
-        del self._entries[(self.file.end.blocks - synced.blocks) * ENTRY_BYTES :]
+        self._index.size = index_bytes(synced["blocks"] if synced else 0)
+        del self._entries[self.file.end.blocks * ENTRY_BYTES :]

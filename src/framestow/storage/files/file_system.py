@@ -146,6 +146,10 @@ class FileSystem:
             self.remove(path)
         return self._open(path, 0, "xb")
 
+    def create_new(self, path: Path) -> AppendFile:
+        """Create an empty file exclusively; raise ``FileExistsError`` if anything has that name."""
+        return self._open(path, 0, "xb")
+
     def open_at(self, path: Path, size: int) -> AppendFile:
         """Open an existing file to append after its first ``size`` bytes; the rest is cut off.
 
@@ -318,13 +322,16 @@ def write_durably(path: Path, content: bytes, files: FileSystem = DISK) -> None:
         raise
 
 
-def write_atomically(path: Path, content: bytes, files: FileSystem = DISK, *, is_durable: bool = True) -> None:
+def write_atomically(
+    path: Path, content: bytes, files: FileSystem = DISK, *, is_durable: bool = True, new: Path | None = None
+) -> None:
     """Write the file ``path``, which a reader sees whole: the former content or this one.
 
-    If it is durable, the other names in the folder are so before it. If only the last sync of the folder fails, the
+    ``new`` is its name while it is written. If it is durable, the other names in the folder are so before it. If
+    only the last sync of the folder fails, the
     file exists, but a loss of power may remove it.
     """
-    new = temporary_path(path)
+    new = new or temporary_path(path)
     try:
         with files.create(new) as file:
             file.append(content)

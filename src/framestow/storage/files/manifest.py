@@ -1,23 +1,23 @@
-"""Manifests: the files of a folder that belong together, and the checksums of their content.
+"""Manifests and commits: files that name what belongs together, with checksums of their content.
 
 ::
 
-    MANIFEST                       of a folder that is written once
-    MANIFEST.000007                of generation 7 of a folder that is written repeatedly; the newest one is current
-    MANIFEST….0f3a….new            a manifest being written; nobody can guess its name
-    MANIFEST.000008.begun.5.3      empty: a writer began generation 8, and creates files with these numbers and above
-    MANIFEST.000006.old            of a superseded generation, while its files are removed
+    MANIFEST                 of a folder that is written once
+    MANIFEST.000007          of generation 7 of a folder that is written repeatedly; the newest one is current
+    COMMIT.000012            a manifest with a payload: the state that it names is in the same file
+    ….0123456789abcdef.new   one being written; nobody can guess its name
 
-A manifest is a line with the CRC-32C of the rest in hexadecimal, then JSON: format, version, generation, content. It is
-written under another name, synced and renamed, so readers find the old or the new one, complete. The files that it
-names must be durable before: the writers sync the content, ``write_manifest`` syncs the names.
+A manifest is a line with the CRC-32C of the rest in hexadecimal, then JSON: format, version, generation, content. A
+commit has the bytes of the JSON in that line too. Behind the JSON it has the payload, of ``state_bytes``, and 4 bytes
+with the CRC-32C of everything before. Either is written under another name, synced and renamed, so readers find the old
+or the new one, complete. The files that it names must be durable before: the writers sync the content, and
+``write_atomically`` the names.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
@@ -27,10 +27,8 @@ from framestow.storage.files.file_system import DISK, FileSystem, write_atomical
 
 MANIFEST = "MANIFEST"
 MOST_MANIFEST_BYTES = 8 * 2**20  # it names some 100,000 files of 64 MiB
-_OLD = ".old"  # ending of a superseded manifest
-# Groups: the number of the generation and the ending; of the ending, the number of the first new file of each log.
-_NUMBERED = re.compile(rf"{MANIFEST}\.(\d{{6,}})(.*)", re.DOTALL)
-_BEGUN = re.compile(r"\.begun((?:\.\d+)*)")
+_NUMBERED = re.compile(rf"{MANIFEST}\.(\d{{6,}})(.*)", re.DOTALL)  # groups: the number of the generation, the ending
+_COMMIT_LINE_BYTES, _LAST_BYTES = 18, 4  # of a commit: its first line, and its last checksum
 LOAD_AN_OLDER_SAVE = "load an older save"
 
 
@@ -62,7 +60,7 @@ def read_checked(
 def is_file_name(value: Any) -> TypeGuard[str]:
     """Return whether a value is the name of a file in the same folder, without a path.
 
-    >>> is_file_name("state.000007.npz"), is_file_name("../state"), is_file_name("C:state"), is_file_name(7)
+    >>> is_file_name("state.npz"), is_file_name("../state"), is_file_name("C:state"), is_file_name(7)
     (True, False, False, False)
     """
     return isinstance(value, str) and value not in ("", ".", "..") and not set(value) & set("/\\:\0")
@@ -77,56 +75,21 @@ def manifest_path(folder: Path, generation: int | None = None) -> Path:
     return folder / (MANIFEST if generation is None else f"{MANIFEST}.{generation:06d}")
 
 
-class Begun(NamedTuple):
-    """A generation that a writer began, and for each log the number of the first file that it may create.
-
-    The name of an empty file says it, so that it is written whole or not at all. Every file with such a number that no
-    manifest names was written by this writer.
-    """
-
-    generation: int
-    first_files: tuple[int, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """Name of the empty file.
-
-        >>> Begun(8, (5, 3)).name
-        'MANIFEST.000008.begun.5.3'
-        """
-        return ".".join([f"{MANIFEST}.{self.generation:06d}.begun", *map(str, self.first_files)])
-
-
 class ManifestNames(NamedTuple):
-    """The generations of a folder by their files, all from one listing."""
+    """The generations of a folder by their manifests, from one listing."""
 
     generations: list[int]
     """Generations with a manifest, oldest first."""
-    superseded: list[int]
-    """Generations whose manifest ``supersede_manifest`` renamed, oldest first."""
-    begun: list[Begun]
-    """Announced generations that were not ended: one is being written, or its writer died."""
     next_generation: int
     """A number above every generation that was started. Failed ones count too: their rename may be on the disk."""
 
     @classmethod
     def read(cls, folder: Path, files: FileSystem = DISK) -> ManifestNames:
         """List the manifests in ``folder``."""
-        return cls.of(files.names(folder), folder, files)
-
-    @classmethod
-    def of(cls, names: list[str], folder: Path, files: FileSystem = DISK) -> ManifestNames:
-        """Return the manifests among ``names``, the names in ``folder``."""
-        numbers: dict[str, list[int]] = {}  # of generations, by the ending of their manifest
-        begun = []
-        for number, ending in (match.groups() for match in map(_NUMBERED.fullmatch, names) if match):
-            numbers.setdefault(ending, []).append(int(number))
-            if first_files := _BEGUN.fullmatch(ending):
-                with suppress(FileNotFoundError):  # a concurrent writer has ended it
-                    if files.size(folder / f"{MANIFEST}.{number}{ending}") == 0:
-                        begun.append(Begun(int(number), tuple(map(int, first_files[1].split(".")[1:]))))
-        highest = max(map(max, numbers.values()), default=0)
-        return cls(sorted(numbers.get("", [])), sorted(numbers.get(_OLD, [])), begun, highest + 1)
+        found = [(int(match[1]), match[2]) for match in map(_NUMBERED.fullmatch, files.names(folder)) if match]
+        return cls(
+            sorted(number for number, ending in found if not ending), 1 + max((one[0] for one in found), default=0)
+        )
 
 
 def generations(folder: Path, files: FileSystem = DISK) -> list[int]:
@@ -159,13 +122,10 @@ def read_manifest(
     version: int,
     *,
     generation: int | None = None,
-    is_superseded: bool = False,
     files: FileSystem = DISK,
     way_out: str = LOAD_AN_OLDER_SAVE,
 ) -> dict[str, Any]:
-    """Read the manifest of ``folder``, or of one generation; ``is_superseded`` reads what ``supersede_manifest`` kept.
-
-    ``way_out`` ends the message about a damaged manifest.
+    """Read the manifest of ``folder``, or of one generation. ``way_out`` ends the message about a damaged one.
 
     Raises:
         FileNotFoundError: there is no manifest.
@@ -173,8 +133,6 @@ def read_manifest(
         IncompatibleError: it has another format or version.
     """
     path = manifest_path(folder, generation)
-    if is_superseded:
-        path = path.with_name(path.name + _OLD)
     try:
         stored_checksum, _, body = files.read(path, MOST_MANIFEST_BYTES).partition(b"\n")
     except (FileNotFoundError, NotADirectoryError) as error:
@@ -183,41 +141,79 @@ def read_manifest(
         ) from error
     if stored_checksum != b"%08x" % checksum(body):
         raise DamagedDataError(f"{path}: its checksum is wrong; {way_out}")
+    return _unpack(path, body, kind, version, generation, way_out)
+
+
+class CommitFile(NamedTuple):
+    """What a commit's file has, as far as its checksums are right."""
+
+    fields: dict[str, Any] | None
+    """The JSON; ``None`` if its checksum is wrong."""
+    payload: bytes
+    problem: str
+    """What a message says of a wrong checksum or length; empty for a whole commit."""
+
+
+def write_commit_file(
+    path: Path, new: Path, kind: str, version: int, fields: dict[str, Any], payload: bytes, files: FileSystem = DISK
+) -> None:
+    """Write a commit atomically and durably, under the name ``new`` at first.
+
+    ``fields`` have its ``generation``, and the bytes of the payload as ``state_bytes``.
+    """
+    body = json.dumps({"format": kind, "version": version, **fields}).encode()
+    content = b"%08x %08x\n" % (checksum(body), len(body)) + body + payload
+    write_atomically(path, content + checksum(content).to_bytes(_LAST_BYTES, "little"), files, new=new)
+
+
+def read_commit_file(
+    path: Path, kind: str, version: int, generation: int, files: FileSystem = DISK, *, way_out: str
+) -> CommitFile:
+    """Read a commit; not more than it announces.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: the disk cannot read it.
+        DamagedDataError: it is no file, or its checksums are right and its fields are not.
+        IncompatibleError: it has another format or version.
+    """
+    with files.open_to_read(path) as file:
+        line = file.read_at(0, _COMMIT_LINE_BYTES)
+        try:
+            num_bytes = int(line[9:17], 16)
+        except ValueError:
+            num_bytes = 0
+        body = file.read_at(len(line), min(num_bytes, MOST_MANIFEST_BYTES))
+        if line != b"%08x %08x\n" % (checksum(body), len(body)):
+            return CommitFile(None, b"", "its checksum is wrong")
+        fields = _unpack(path, body, kind, version, generation, way_out)
+        state_bytes, start = fields.get("state_bytes"), len(line) + len(body)
+        size = file.size - start - _LAST_BYTES
+        if type(state_bytes) is not int:
+            raise DamagedDataError(f"{path}: state_bytes is {state_bytes!r}: it must be an integer; {way_out}")
+        if size != state_bytes:
+            return CommitFile(fields, b"", f"it has a state of {size:,} bytes, not {state_bytes:,}")
+        rest = file.read_at(start, size + _LAST_BYTES)
+    payload, last = rest[:-_LAST_BYTES], rest[-_LAST_BYTES:]
+    if checksum(line + body + payload).to_bytes(_LAST_BYTES, "little") != last:
+        return CommitFile(fields, b"", "the checksum of its state is wrong")
+    return CommitFile(fields, payload, "")
+
+
+def _unpack(path: Path, body: bytes, kind: str, version: int, generation: int | None, way_out: str) -> dict[str, Any]:
+    """Return the JSON of a manifest or a commit with a right checksum."""
     try:
-        manifest: dict[str, Any] = json.loads(body)
-        found = manifest["format"], manifest["version"]
+        fields: dict[str, Any] = json.loads(body)
+        found = fields["format"], fields["version"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise DamagedDataError(f"{path}: the file is not a valid manifest ({error}); {way_out}") from error
     if found != (kind, version):
         raise IncompatibleError(
-            f"{path}: it is version {manifest['version']} of a {manifest['format']!r} and this framestow reads "
+            f"{path}: it is version {fields['version']} of a {fields['format']!r} and this framestow reads "
             f"version {version} of a {kind!r}; use the version of framestow that wrote it"
         )
-    if manifest.get("generation") != generation:
+    if fields.get("generation") != generation:
         raise DamagedDataError(
-            f"{path}: the file is the manifest of generation {manifest.get('generation')} under another name; {way_out}"
+            f"{path}: the file is the manifest of generation {fields.get('generation')} under another name; {way_out}"
         )
-    return manifest
-
-
-def supersede_manifest(folder: Path, generation: int, files: FileSystem = DISK) -> None:
-    """Take a generation out of the folder. Its manifest gets another name, and still names the files to remove."""
-    path = manifest_path(folder, generation)
-    files.replace(path, path.with_name(path.name + _OLD))
-
-
-def remove_superseded(folder: Path, generation: int, files: FileSystem = DISK) -> None:
-    """Remove a superseded manifest. Remove the files that only it names before, and sync the folder."""
-    path = manifest_path(folder, generation)
-    files.remove(path.with_name(path.name + _OLD))
-
-
-def begin_generation(folder: Path, begun: Begun, files: FileSystem = DISK) -> None:
-    """Announce durably which files a writer creates. Call it before it creates the first one."""
-    files.create(folder / begun.name).close()
-    files.sync_folder(folder)
-
-
-def end_generation(folder: Path, begun: Begun, files: FileSystem = DISK) -> None:
-    """Withdraw the announcement of a generation. Its leftover files must be gone from the disk, or named."""
-    files.remove(folder / begun.name)
+    return fields

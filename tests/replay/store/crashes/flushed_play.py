@@ -29,7 +29,7 @@ def first_flush(folder: Path) -> FixedPlay:
     play = FixedPlay(0)
     with as_the_disk(WatchedDisk()), memory_in_folder(folder) as memory:
         play.record(memory, 0, FLUSHED_AT[0])
-    assert len(list(folder.glob("frames.*.log"))) > 1, "no log has rolled"
+    assert len(list(folder.glob("frames-*.log"))) > 1, "no log has rolled"
     play.reopen(FLUSHED_AT[0])
     play.extend(FLUSHED_AT[-1])
     return play

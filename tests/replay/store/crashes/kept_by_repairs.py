@@ -22,8 +22,8 @@ import numpy as np
 from framestow.errors import DamagedDataError
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.store.repair import repair_store
-from framestow.storage.files.manifest import generations
 from oracles.damaged_stores import StoredRun, damages_of
+from oracles.store_files import generations
 from replay.store.crashes.test_repairs_that_load import KINDS
 
 NUM_DAMAGES = 500

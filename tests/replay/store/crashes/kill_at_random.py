@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 
 from framestow.replay.memory import ReplayMemory
-from framestow.storage.files.manifest import generations
 from oracles.fixed_play import NUM_ENVS, FixedPlay
 from oracles.killed_child import killed_child
-from oracles.store_files import log_files_of, unaccounted
+from oracles.store_files import generations, log_files_of, unaccounted
 from replay.store.crashes.flushed_play import CAPACITY, LOG_BYTES, memory_in_folder
 
 LONGEST_LIFE_S = 0.4

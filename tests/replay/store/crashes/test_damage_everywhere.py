@@ -12,13 +12,11 @@ import pytest
 from framestow.errors import DamagedDataError, NothingToSampleError
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.block_format import FILE_HEADER_BYTES
-from framestow.storage.files.writer_lock import LOCK
 from oracles.fixed_play import NUM_ENVS, FixedPlay, memory_of_play
 
 STEPS, CAPACITY = 520, 1100  # for each track a sealed segment and a sealed block of steps, and some more
-EVERY_THIRD = pytest.param(
-    3, marks=pytest.mark.exhaustive
-)  # tests/storage/files tries every byte of logs and manifests
+pytestmark = pytest.mark.filterwarnings("ignore:.*is read in place of it; it has the same:RuntimeWarning")
+EVERY_THIRD = pytest.param(3, marks=pytest.mark.exhaustive)  # tests/storage/files tries every byte of logs and commits
 
 
 @pytest.mark.parametrize("every", [1597, EVERY_THIRD])
@@ -38,18 +36,20 @@ def test_damage_to_a_saved_memory_is_found_or_harmless(every: int, tmp_path: Pat
                 outcomes["found"] += 1
             else:
                 assert STEPS == play.check_newest(loaded)
-                is_read = path.name != LOCK and path.suffix != ".index"
-                assert not is_read or (path.suffix == ".log" and offset < FILE_HEADER_BYTES), f"{path}, {offset}"
+                is_read = path.suffix == ".log" and offset >= FILE_HEADER_BYTES
+                assert not is_read, f"{path}, {offset}"  # two commits have the same content
                 outcomes["harmless"] += 1
         path.write_bytes(whole)
         path.unlink()
-        if path.name != LOCK and path.suffix != ".index":
-            with pytest.raises((DamagedDataError, FileNotFoundError), match="memory"):
+        if path.suffix == ".log":
+            with pytest.raises(DamagedDataError, match="memory"):
                 ReplayMemory.load(folder)
+        else:
+            assert STEPS == play.check_newest(ReplayMemory.load(folder))
         path.write_bytes(whole)
     for outcome, number in outcomes.items():
         record_property(f"changed and cut off bytes that were {outcome}", number)
-    assert outcomes["found"] > outcomes["harmless"] > 0
+    assert min(outcomes["found"], outcomes["harmless"]) > 0
 
 
 @pytest.mark.parametrize("every", [1597, EVERY_THIRD])
@@ -80,7 +80,7 @@ def test_damage_to_a_memory_in_its_folder_is_found_or_skipped(every: int, tmp_pa
     for outcome, number in outcomes.items():
         record_property(f"changed and cut off bytes that were {outcome}", number)
     record_property("transitions that were kept then", num_kept)
-    assert outcomes["found"] > outcomes["found, and all else was kept"] > 0
+    assert outcomes["found"] >= outcomes["found, and all else was kept"] > 0
 
 
 def numbers_or_error(play: FixedPlay, folder: Path, on_damage: str) -> list[int] | DamagedDataError:
