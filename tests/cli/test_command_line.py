@@ -240,7 +240,9 @@ def test_the_examples_of_a_help_are_arguments_that_the_command_takes(
     assert {example: main(example.split()) for example in examples} == dict.fromkeys(examples, 7)
 
 
-@pytest.mark.parametrize(("group", "formats"), [("import", ["dqn-replay", "minari"]), ("export", ["minari"])])
+@pytest.mark.parametrize(
+    ("group", "formats"), [("import", ["dqn-replay", "minari", "arrays"]), ("export", ["minari", "arrays"])]
+)
 def test_a_group_of_commands_lists_them(group: str, formats: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([group, "--help"]) == 0
     shown = capsys.readouterr().out

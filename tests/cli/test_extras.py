@@ -17,7 +17,7 @@ from oracles.small_plays import SmallPlay
 
 CLI = ("tyro", "rich")
 TRAIN = ("torch", "gymnasium", "ale_py", "cv2", "tensorboard", "psutil", "imageio_ffmpeg", "PIL", "matplotlib")
-OTHERS = (*TRAIN, "minari")
+OTHERS = ("h5py", *TRAIN, "minari")
 RUN_WITHOUT = """
 import contextlib, io, json, sys
 class Absent:
@@ -46,6 +46,8 @@ NEEDED = {  # arguments with which each command comes to what it needs
     "import dqn-replay": ["logs", "--to", "imported"],
     "import minari": ["memory", "--to", "imported"],
     "export minari": ["memory", "--to", "data", "--dataset-id", "a/b-v0"],
+    "import arrays": ["steps.hdf5", "--to", "imported"],
+    "export arrays": ["memory", "--to", "new.hdf5"],
     "bench": ["Pong"],
 }
 
@@ -67,6 +69,7 @@ def needs(command: str, extra: str) -> str:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     SmallPlay(((5, "terminated"), (5, "cut"))).recorded().memory.save(tmp_path / "memory")
+    (tmp_path / "steps.hdf5").touch()
     return tmp_path
 
 

@@ -9,6 +9,7 @@ import re
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.table import Table
 from rich.text import Text
@@ -52,6 +53,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (run / "settings.json").write_text(json.dumps(document))
     (root / "minari" / "data").mkdir(parents=True)
     (root / "minari" / "data" / "metadata.json").write_text(json.dumps({"dataset_id": HOSTILE, "data_format": HOSTILE}))
+    np.savez(root / "steps.npz", observations=np.zeros((3, 2)), **{HOSTILE.rstrip("\udcff"): np.zeros(3)})
+    (root / "steps.hdf5").write_text(HOSTILE, errors="replace")
     (root / "logs").mkdir()
     (root / "logs" / f"$store$_{HOSTILE}_ckpt.0.gz").write_bytes(b"")
     return root
@@ -78,6 +81,8 @@ CASES = {  # by command: its arguments, where {} is the folder
     "import dqn-replay": ["{}/logs --to {}/new", "{} --to {}/memory"],
     "import minari": ["{}/minari/data --to {}/new", "{}/memory --to {}/memory"],
     "export minari": ["{}/memory --to {}/data --dataset-id {}-v0", "{}/memory --to {}/m --dataset-id a-v0 --author {}"],
+    "import arrays": ["{}/steps.npz --to {}/new", "{}/steps.hdf5 --to {}/new", "{} --to {}/memory"],
+    "export arrays": ["{}/memory --to {}/steps.npz", "{}/damaged --to {}/new.npz", "{}/stranger --to {}.{}"],
     "bench": ["{}", "Pong --out {}/memory/COMMIT.000003", "Pong --libraries {}"],
 }
 
