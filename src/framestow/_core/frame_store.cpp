@@ -524,8 +524,7 @@ void FrameStore::move_to_file(std::int64_t env_id, std::int64_t number, const st
 }
 
 void FrameStore::restore_in_file(std::int64_t env_id, std::int64_t number, const std::string& path,
-                                 std::uint64_t offset, std::size_t size,
-                                 std::optional<std::uint32_t> of_all_bytes) {
+                                 std::uint64_t offset, std::size_t size, std::optional<std::uint32_t> of_all_bytes) {
     EnvFrames& env = env_at(env_id);
     const std::lock_guard<FairGate> writing(gate_);
     check_follows(env, env_id, number);

@@ -72,9 +72,10 @@ struct FilePlace {
     std::uint64_t offset = 0;
     std::size_t size = 0;
     std::optional<std::uint32_t> checksum;  // of the segment, if known
-    std::optional<std::uint32_t> of_all_bytes;  // checksum of all bytes, as a store names it; replaces the segment's own
-    SegmentCounts counts{};                 // known with the checksum
-    std::size_t charged_size = 0;           // what FrameStore::charged_size() gives
+    std::optional<std::uint32_t>
+        of_all_bytes;              // checksum of all bytes, as a store names it; replaces the segment's own
+    SegmentCounts counts{};        // known with the checksum
+    std::size_t charged_size = 0;  // what FrameStore::charged_size() gives
 };
 
 // Where the bytes of a sealed segment lie. A plain value that owns nothing.
