@@ -37,7 +37,7 @@ class ReplayEnsemble:
     >>> members = [ReplayMemory(100, FrameSpec((2, 2)), 4, stack=4, seed=seed) for seed in range(2)]
     >>> for memory in members:
     ...     memory.begin(np.zeros((1, 2, 2), np.uint8))
-    ...     memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
+    ...     indices = memory.append([3], [0.5], [False], [False], np.ones((1, 2, 2), np.uint8))
     >>> demonstrations, online = members
     >>> ensemble = ReplayEnsemble([demonstrations, online], [0.5, 0.5])
     >>> ensemble.sample(5).memory.tolist(), ensemble.sample(5).memory.tolist()
