@@ -43,7 +43,7 @@ LD_PRELOAD="$preloaded" ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktra
     "$environment/bin/python" -m pytest -q -m 'not slow' -p no:cacheprovider -p no:faulthandler -n 2 --dist worksteal \
     --hypothesis-profile=sanitized \
     --deselect tests/replay/test_memory_report.py::test_nbytes_is_within_two_percent_of_the_resident_memory \
-    --deselect tests/replay/steps/test_slot_pages.py::test_a_large_ring_takes_only_the_memory_of_its_stored_slots \
+    --deselect tests/replay/steps/test_slot_pages.py::test_a_large_ring_takes_only_the_memory_of_its_stored_steps \
     --ignore tests/storage/files --ignore tests/replay/store --ignore tests/replay/test_interrupted_calls.py \
     --ignore tests/replay/eviction/test_budget.py --ignore tests/storage/test_incompressible_frames.py \
     --ignore tests/replay/test_label_inspection.py --ignore tests/replay/episodes/test_stored_episodes.py \
