@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import itertools
 import json
@@ -283,3 +284,12 @@ def test_every_make_target_that_a_page_names_is_in_the_makefile():
     made = set(re.findall(r"^([a-z-]+):", text_of(ROOT / "Makefile"), re.MULTILINE))
 
     assert named - made == set()
+
+
+def test_every_name_of_the_page_of_types_is_where_the_page_says():
+    names = re.findall(r"^::: (\S+)$", text_of(ROOT / "docs" / "api" / "types.md"), re.MULTILINE)
+
+    assert len(names) > 30
+    for name in names:
+        module, _, attribute = name.rpartition(".")
+        assert hasattr(importlib.import_module(module), attribute), name
