@@ -312,6 +312,9 @@ class Priorities:
     @property
     def nbytes(self) -> int: ...
 
+class BufferInUse:
+    pass
+
 class OutputPool:
     def __init__(self, max_buffers: int = 8, max_bytes: int = 150994944) -> None: ...
 

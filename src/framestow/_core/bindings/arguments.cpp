@@ -26,6 +26,12 @@ nb::object new_array(nb::handle shape, nb::handle dtype, void*& bytes) {
     return array;
 }
 
+AnyArray array_over(nb::handle shape, nb::handle dtype, nb::handle memory) {
+    const nb::object& ndarray =
+        kept<nb::object>([] { return nb::object(nb::module_::import_("numpy").attr("ndarray")); });
+    return nb::steal<AnyArray>(ndarray(shape, dtype, memory).release());
+}
+
 nb::object numpy_dtype(nb::handle dtype_like) {
     return kept<nb::object>([] { return nb::object(nb::module_::import_("numpy").attr("dtype")); })(dtype_like);
 }

@@ -1,18 +1,17 @@
 // Binding of OutputPool: the buffers that batches are unpacked into.
 //
 // New memory for each batch costs more than unpacking, because the operating system zeroes every page. An array of the
-// pool refers to its buffer through a capsule. All its views do too: views of views, torch.from_numpy, memoryviews and
-// DLPack. When the last of them goes, the capsule gives the buffer back, in any thread.
+// pool is built over a BufferInUse, which its views refer to also: views of views, torch.from_numpy, memoryviews and
+// DLPack. When the last of them goes, the buffer returns to the pool, in any thread.
 #include <algorithm>
-#include <array>
 #include <cstdint>
 #include <iterator>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <new>
-#include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "../pages.hpp"
 #include "arguments.hpp"
@@ -23,7 +22,6 @@ namespace {
 
 constexpr std::align_val_t kAlignment{64};                 // XLA requires it of memory that it uses without a copy
 constexpr std::size_t kLeastPaged = std::size_t{1} << 20;  // buffers of so many bytes have pages of their own
-constexpr std::size_t kMaxAxes = 32;
 
 // Memory with arbitrary contents.
 class Buffer {
@@ -34,7 +32,11 @@ public:
                      ? static_cast<std::uint8_t*>(::operator new(std::max<std::size_t>(size, 1), kAlignment))
                      : take_pages(round_to_pages(size))) {}
     Buffer(Buffer&& other) noexcept : size_(other.size_), bytes_(std::exchange(other.bytes_, nullptr)) {}
-    Buffer& operator=(Buffer&&) = delete;
+    Buffer& operator=(Buffer&& other) noexcept {
+        std::swap(size_, other.size_);
+        std::swap(bytes_, other.bytes_);
+        return *this;
+    }
     ~Buffer() {
         if (bytes_ != nullptr && size_ < kLeastPaged) {
             ::operator delete(bytes_, kAlignment);
@@ -51,40 +53,46 @@ private:
     std::uint8_t* bytes_;
 };
 
-// The buffers that are kept, lent or idle.
+class Buffers;
+
+// A buffer that an array refers to. Python reads and writes its bytes through the buffer protocol.
+struct BufferInUse {
+    BufferInUse(Buffer used, std::shared_ptr<Buffers> keeper) : buffer(std::move(used)), pool(std::move(keeper)) {}
+    BufferInUse(BufferInUse&&) = default;
+    ~BufferInUse();
+
+    Buffer buffer;
+    std::shared_ptr<Buffers> pool;  // that it returns to; null if none keeps it
+};
+
+// The buffers that are kept, in use or idle.
 class Buffers {
 public:
     Buffers(std::size_t max_buffers, std::size_t max_bytes) : max_buffers_(max_buffers), max_bytes_(max_bytes) {}
 
-    struct Lent {
-        std::shared_ptr<Buffers> pool;
-        Buffer buffer;
-        bool is_kept;
-
-        ~Lent() {
-            if (is_kept) {
-                const std::lock_guard<std::mutex> changing(pool->mutex_);
-                pool->idle_.push_back(std::move(buffer));
-            }
-        }
-    };
-
     // Returns the idle buffer of that size that came back last, which caches may hold, or a new one, which is kept if
-    // it fits beside those that are lent.
-    static std::unique_ptr<Lent> lend(const std::shared_ptr<Buffers>& pool, std::size_t size) {
+    // it fits beside those in use.
+    static BufferInUse take(const std::shared_ptr<Buffers>& pool, std::size_t size) {
         const std::lock_guard<std::mutex> changing(pool->mutex_);
-        const auto found = std::find_if(pool->idle_.rbegin(), pool->idle_.rend(),
-                                        [&](const Buffer& buffer) { return buffer.size() == size; });
-        if (found != pool->idle_.rend()) {
-            std::unique_ptr<Lent> lent(new Lent{pool, std::move(*found), true});
-            pool->idle_.erase(std::next(found).base());
-            return lent;
+        std::vector<Buffer>& idle = pool->idle_;
+        const auto found =
+            std::find_if(idle.rbegin(), idle.rend(), [&](const Buffer& buffer) { return buffer.size() == size; });
+        if (found != idle.rend()) {
+            BufferInUse taken(std::move(*found), pool);
+            idle.erase(std::next(found).base());
+            return taken;
         }
         const bool is_kept = pool->make_room(size);
-        std::unique_ptr<Lent> lent(new Lent{pool, Buffer(size), is_kept});
+        idle.reserve(pool->num_kept_ + 1);
+        BufferInUse taken(Buffer(size), is_kept ? pool : nullptr);
         pool->num_kept_ += is_kept ? 1 : 0;
         pool->kept_bytes_ += is_kept ? size : 0;
-        return lent;
+        return taken;
+    }
+
+    void put_back(Buffer buffer) {
+        const std::lock_guard<std::mutex> changing(mutex_);
+        idle_.push_back(std::move(buffer));  // `take` has reserved its place
     }
 
     std::size_t nbytes() const {
@@ -106,16 +114,29 @@ private:
             }
             --num_kept_;
             kept_bytes_ -= idle_.front().size();
-            idle_.pop_front();
+            idle_.erase(idle_.begin());
         }
         return true;
     }
 
     mutable std::mutex mutex_;
     std::size_t max_buffers_, max_bytes_;
-    std::size_t num_kept_ = 0, kept_bytes_ = 0;  // lent or idle
-    std::list<Buffer> idle_;
+    std::size_t num_kept_ = 0, kept_bytes_ = 0;  // in use or idle
+    std::vector<Buffer> idle_;                   // the one that came back last is the last
 };
+
+BufferInUse::~BufferInUse() {
+    if (pool != nullptr) {
+        pool->put_back(std::move(buffer));
+    }
+}
+
+int get_buffer(PyObject* self, Py_buffer* view, int flags) {
+    const Buffer& buffer = nb::inst_ptr<BufferInUse>(self)->buffer;
+    return PyBuffer_FillInfo(view, self, buffer.bytes(), static_cast<Py_ssize_t>(buffer.size()), 0, flags);
+}
+
+PyType_Slot kBufferSlots[] = {{Py_bf_getbuffer, reinterpret_cast<void*>(&get_buffer)}, {0, nullptr}};
 
 class OutputPool {
 public:
@@ -125,40 +146,37 @@ public:
     Buffers& buffers() const { return *buffers_; }
 
     // Returns an aligned array of that shape and dtype, with arbitrary contents.
-    AnyArray take(const nb::typed<nb::tuple, int, nb::ellipsis>& shape, nb::handle dtype_like) const {
-        const nb::object dtype = numpy_dtype(dtype_like);
-        const nb::object kind_text = dtype.attr("kind");
-        const std::string kind = nb::cast<const char*>(kind_text);
-        const auto item_bytes = nb::cast<std::size_t>(dtype.attr("itemsize"));
-        std::array<std::size_t, kMaxAxes> sides{};
-        if (shape.size() > kMaxAxes || std::string("biuf").find(kind) == std::string::npos) {
-            refuse("shape and dtype", "do not fit: they must have at most 32 axes, and booleans or numbers");
+    AnyArray take(const nb::typed<nb::tuple, int, nb::ellipsis>& shape, nb::handle dtype_like) {
+        if (!dtype_like.is(dtype_)) {
+            dtype_ = checked_dtype(dtype_like);
+            item_bytes_ = nb::cast<std::size_t>(dtype_.attr("itemsize"));
         }
-        std::size_t size = item_bytes;
-        for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-            sides[axis] = nb::cast<std::size_t>(shape[axis]);
-            size *= sides[axis];
+        std::size_t size = item_bytes_;
+        for (const nb::handle side : shape) {
+            size *= nb::cast<std::size_t>(side);
         }
-        std::unique_ptr<Buffers::Lent> lent = Buffers::lend(buffers_, size);
-        std::uint8_t* const bytes = lent->buffer.bytes();
-        const nb::capsule owner(lent.release(),
-                                [](void* owned) noexcept { delete static_cast<Buffers::Lent*>(owned); });
-        const auto code = kind == "u"   ? nb::dlpack::dtype_code::UInt
-                          : kind == "i" ? nb::dlpack::dtype_code::Int
-                          : kind == "f" ? nb::dlpack::dtype_code::Float
-                                        : nb::dlpack::dtype_code::Bool;
-        const nb::dlpack::dtype of_items{static_cast<std::uint8_t>(code), static_cast<std::uint8_t>(8 * item_bytes), 1};
-        const nb::ndarray<nb::numpy> array(bytes, shape.size(), sides.data(), owner, nullptr, of_items);
-        return nb::steal<AnyArray>(nb::cast(array).release());
+        return array_over(shape, dtype_, nb::cast(Buffers::take(buffers_, size)));
     }
 
 private:
-    std::shared_ptr<Buffers> buffers_;  // alive as long as an array is
+    static nb::object checked_dtype(nb::handle dtype_like) {
+        nb::object dtype = numpy_dtype(dtype_like);
+        const nb::object kind = dtype.attr("kind");
+        if (std::string_view("biuf").find(nb::cast<const char*>(kind)) == std::string_view::npos) {
+            refuse("dtype", "does not fit: it must be of booleans or numbers");
+        }
+        return dtype;
+    }
+
+    std::shared_ptr<Buffers> buffers_;  // alive as long as an array of one that is kept
+    nb::object dtype_;                  // of the last array: reading its attributes takes longer than all else
+    std::size_t item_bytes_ = 0;
 };
 
 }  // namespace
 
 void bind_output_pool(nb::module_& module) {
+    nb::class_<BufferInUse>(module, "BufferInUse", nb::type_slots(kBufferSlots));
     // max_bytes: four batches of 1,024 windows of five Atari frames, for a loader.
     nb::class_<OutputPool>(module, "OutputPool")
         .def(nb::init<std::size_t, std::size_t>(), nb::arg("max_buffers") = 8,
