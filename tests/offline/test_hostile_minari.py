@@ -80,6 +80,14 @@ def bytes_from_nothing(group: h5py.Group, name: str, _: Path) -> None:
     group.create_dataset(name, (10**10,), "f8", chunks=(100,))
 
 
+def filtered(group: h5py.Group, name: str, _: Path) -> None:
+    group.create_dataset(name, data=np.zeros(3), fletcher32=True)
+
+
+def large_chunks(group: h5py.Group, name: str, _: Path) -> None:
+    group.create_dataset(name, data=np.zeros(3), maxshape=(None,), chunks=(2**24,), compression="gzip")
+
+
 def values(data: object) -> Put:
     return lambda group, name, _: group.create_dataset(name, data=data)
 
@@ -99,6 +107,8 @@ HOSTILE_EPISODES = {
     "virtual dataset": ("rewards", virtual),
     "bytes from nothing": ("rewards", bytes_from_nothing),
     "bytes from nothing in infos": ("infos/lives", bytes_from_nothing),
+    "another filter": ("rewards", filtered),
+    "chunks of 128 MiB": ("rewards", large_chunks),
     "larger pictures": ("observations", pictures((8000, 8000), "JPEG")),
     "PostScript": ("observations", pictures(SHAPE, "EPS")),
     "no pictures": ("observations", values(np.zeros((4, 30), np.uint8))),

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from framestow.errors import DamagedDataError, InvalidSettingsError
 from framestow.frames.frame_spec import MAX_FRAME_BYTES, MAX_ITEM_BYTES
 from framestow.interface import missing_extra, printable
-from framestow.offline.transfer import MOST_INFLATION
+from framestow.offline.transfer import MOST_INFLATION, reason
 
 Array = npt.NDArray[Any]
 
@@ -33,6 +33,38 @@ HEADERS: dict[tuple[int, int], Any] = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
+
+
+def load_h5py() -> Any:
+    """Import h5py; raise ``MissingExtraError`` if it is not installed."""
+    try:
+        import h5py  # type: ignore[import-untyped]  # noqa: PLC0415 -- it comes with an extra
+    except ModuleNotFoundError as missing:
+        raise missing_extra("an HDF5 file", missing.name, "offline") from missing
+    return h5py
+
+
+def linked(group: Any, name: str) -> Any:
+    """Return ``group[name]`` of an HDF5 file; raise ``ValueError`` for a link, which may lead to another file."""
+    if not isinstance(group.get(name, getlink=True), load_h5py().HardLink):
+        raise ValueError(f"{name!r} is a link")
+    return group[name]
+
+
+def check_dataset(dataset: Any) -> None:
+    """Raise ``ValueError`` unless an HDF5 dataset is in its file, and its bytes can be."""
+    h5py = load_h5py()
+    made = dataset.id.get_create_plist()
+    filters = {made.get_filter(number)[0] for number in range(made.get_nfilters())}
+    if dataset.is_virtual or dataset.external:
+        raise ValueError(f"{dataset.name!r} is stored in other files")
+    if filters - {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_LZF}:
+        raise ValueError(f"{dataset.name!r} has the filters {sorted(filters)}, and not only gzip, lzf and shuffle")
+    if math.prod(dataset.chunks or ()) * dataset.dtype.itemsize > MOST_CHUNK_BYTES:
+        raise ValueError(f"{dataset.name!r} has chunks of {dataset.chunks}, of more than {MOST_CHUNK_BYTES:,} bytes")
+    stored = dataset.id.get_storage_size()
+    if dataset.size and dataset.nbytes > MOST_INFLATION * stored:
+        raise ValueError(f"{dataset.name!r} has {dataset.nbytes:,} bytes, of {stored:,} in the file")
 
 
 @dataclass
@@ -109,26 +141,13 @@ class ArrayFile:
             raise _damaged(self.path, name, error) from error
 
     def _dataset(self, name: str) -> Column:
-        h5py = _load_h5py()
-        link = self._source.get(name, getlink=True) if name in self.names else None
-        if not isinstance(link, h5py.HardLink):
-            raise ValueError("there is no such array" if link is None else "it is a link")
-        dataset = self._source[name]
-        if not isinstance(dataset, h5py.Dataset):
+        if name not in self.names:
+            raise ValueError("there is no such array")
+        dataset = linked(self._source, name)
+        if not isinstance(dataset, load_h5py().Dataset):
             raise ValueError("it is a group")
-        made = dataset.id.get_create_plist()
-        filters = {made.get_filter(number)[0] for number in range(made.get_nfilters())}
-        if made.get_layout() not in (h5py.h5d.CONTIGUOUS, h5py.h5d.CHUNKED) or dataset.external:
-            raise ValueError("it is stored in other files, or in an unusual layout")
-        if filters - {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE, h5py.h5z.FILTER_LZF}:
-            raise ValueError(f"it has the filters {sorted(filters)}, and not only gzip, lzf and shuffle")
-        column = Column(name, dataset.shape, dataset.dtype, self.path, dataset)
-        if math.prod(dataset.chunks or ()) * dataset.dtype.itemsize > MOST_CHUNK_BYTES:
-            raise ValueError(f"it has chunks of {dataset.chunks}, of more than {MOST_CHUNK_BYTES:,} bytes")
-        stored = dataset.id.get_storage_size()
-        if dataset.nbytes > MOST_INFLATION * stored:
-            raise ValueError(f"it has {dataset.nbytes:,} bytes, of {stored:,} in the file")
-        return column
+        check_dataset(dataset)
+        return Column(name, dataset.shape, dataset.dtype, self.path, dataset)
 
     def _member(self, name: str) -> Column:
         if name not in self.names:
@@ -166,7 +185,7 @@ def open_arrays(path: Path) -> Iterator[ArrayFile]:
             members = frozenset(name[: -len(".npy")] for name in archive.namelist() if name.endswith(".npy"))
             yield ArrayFile(path, archive, members)
         return
-    with _opened(path, partial(_load_h5py().File, path, "r", rdcc_nbytes=MOST_CHUNK_BYTES)) as file:
+    with _opened(path, partial(load_h5py().File, path, "r", rdcc_nbytes=MOST_CHUNK_BYTES)) as file:
         yield ArrayFile(path, file, frozenset(file))
 
 
@@ -179,7 +198,7 @@ def _opened(path: Path, open_it: Callable[[], Any]) -> Any:
 
 def _damaged(path: Path, name: str, error: Exception) -> DamagedDataError:
     what = f"{path}: {printable(name)}" if name else str(path)
-    return DamagedDataError(f"{what}: it cannot be read: {printable(str(error))}; make the file again")
+    return DamagedDataError(f"{what}: it cannot be read: {reason(error)}; make the file again")
 
 
 Write: TypeAlias = Callable[[str, tuple[int, ...], Any, Iterable[Array]], None]
@@ -189,7 +208,7 @@ Write: TypeAlias = Callable[[str, tuple[int, ...], Any, Iterable[Array]], None]
 @contextmanager
 def new_hdf5(path: Path) -> Iterator[Write]:
     """Create an HDF5 file; raise ``MissingExtraError`` if h5py is not installed."""
-    h5py = _load_h5py()
+    h5py = load_h5py()
     with h5py.File(path, "x") as file:
 
         def write(name: str, shape: tuple[int, ...], dtype: Any, pieces: Iterable[Array]) -> None:
@@ -222,11 +241,3 @@ def new_npz(path: Path) -> Iterator[Write]:
                     member.write(np.ascontiguousarray(piece).data)
 
         yield write
-
-
-def _load_h5py() -> Any:
-    try:
-        import h5py  # type: ignore[import-untyped]  # noqa: PLC0415 -- it comes with an extra
-    except ModuleNotFoundError as missing:
-        raise missing_extra("an HDF5 file", missing.name, "offline") from missing
-    return h5py

@@ -32,7 +32,16 @@ from framestow.frames.frame_spec import FrameSpec
 from framestow.frames.observation_spec import map_arrays
 from framestow.interface import clause, one_line, plural, printable
 from framestow.offline.array_files import PIECE_BYTES, ArrayFile, Column, Write, new_hdf5, new_npz, open_arrays
-from framestow.offline.transfer import Progress, Transferred, check_transfer, fill_path, no_progress
+from framestow.offline.transfer import (
+    MOST_NAMED,
+    SKIP_BAD,
+    Progress,
+    Transferred,
+    check_transfer,
+    fill_path,
+    no_progress,
+    note_bad,
+)
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
@@ -44,12 +53,13 @@ LAYOUTS: tuple[Layout, ...] = get_args(Layout)
 FLAT = ("observations", "actions", "rewards", "terminals")  # what a file with a row for each step must have
 NEXT, TIMEOUTS, EPISODE_ENDS = "next_observations", "timeouts", "episode_terminals"
 MOST_ACTIONS = 2**31
-MOST_NAMED = 10  # episodes that were left out, or names of a file
 STEPS_PER_PROGRESS = 256
 FLAGS_AT_ONCE = 2**20
-# Reasons in ``Transferred.left_out``.
-NO_SUCCESSOR = "last steps of episodes, whose next observation is not in the file"
-BAD = "episodes that cannot be imported"
+NO_SUCCESSOR = "last steps of episodes, whose next observation is not in the file"  # in ``Transferred.left_out``
+NO_ENDS = (
+    "the file has neither timeouts nor next_observations: where an episode ran out of time, the first observation of "
+    "the next one is taken for its last"
+)
 
 Array = npt.NDArray[Any]
 
@@ -232,28 +242,30 @@ class ArrayData:
                     largest = max(largest, _check(columns, episode, first, num_actions or MOST_ACTIONS, skip_bad))
                 except (DamagedDataError, InvalidStepError) as error:
                     if not skip_bad:
-                        way_out = "or leave such episodes out: skip_bad=True, --skip-bad"
-                        raise type(error)(f"{path}: episode {episode.number}: {error}; {way_out}") from error
+                        raise type(error)(f"{path}: episode {episode.number}: {error}; {SKIP_BAD}") from error
                     bad[episode.number] = error
                     continue
                 good.append(episode)
                 num_steps += columns.num_steps(episode)
                 num_left_out += episode.stop - episode.start - columns.num_steps(episode)
                 array_bytes += columns.nbytes(episode)
-            notes = list(_notes(file, bad))
+            has_ends = "terminals" not in file.names or {NEXT, TIMEOUTS, EPISODE_ENDS} & file.names
         if first is None or not num_steps:
             raise InvalidSettingsError(
                 f"{path}: no step can be imported: {next(iter(bad.values()), NO_SUCCESSOR)}; give another file"
             )
-        left_out = {NO_SUCCESSOR: num_left_out, BAD: len(bad)}
+        found = Transferred(notes=[] if has_ends else [NO_ENDS])
+        if num_left_out:
+            found.left_out[NO_SUCCESSOR] = num_left_out
+        note_bad(found, bad)
         return cls(
             path=path,
             observation_space=first.space,
             action_space=first.action_spec(num_actions or largest + 1),
             num_steps=num_steps,
             array_bytes=array_bytes,
-            notes=tuple(notes),
-            left_out={reason: count for reason, count in left_out.items() if count},
+            notes=tuple(found.notes),
+            left_out=found.left_out,
             _episodes=tuple(good),
         )
 
@@ -354,17 +366,6 @@ def _check(columns: _Columns, episode: _Episode, first: _Columns, num_actions: i
     for column in (*columns.observations, *columns.next_observations) if reads_all else ():
         deque(column.pieces(episode.start, episode.stop), maxlen=0)
     return largest
-
-
-def _notes(file: ArrayFile, bad: dict[int, FramestowError]) -> Iterator[str]:
-    if "terminals" in file.names and not {NEXT, TIMEOUTS, EPISODE_ENDS} & file.names:
-        yield (
-            "the file has neither timeouts nor next_observations: where an episode ran out of time, the first "
-            "observation of the next one is taken for its last"
-        )
-    if bad:
-        numbers = ", ".join(map(str, list(bad)[:MOST_NAMED])) + (", …" if len(bad) > MOST_NAMED else "")
-        yield f"episodes that were left out: {numbers}. The first: {next(iter(bad.values()))}"
 
 
 def export_arrays(

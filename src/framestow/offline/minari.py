@@ -26,13 +26,14 @@ from framestow.frames.stacking import STACK_PADDINGS, StackPadding, pad_window
 from framestow.interface import clause, one_line, plural
 from framestow.offline.minari_files import MinariFiles, load_minari, open_files
 from framestow.offline.transfer import (
+    SKIP_BAD,
     Progress,
     Transferred,
     begins_padded,
     check_transfer,
-    count_left_out,
     fill_path,
     no_progress,
+    note_bad,
 )
 from framestow.replay.action_spec import ActionSpec
 from framestow.replay.episodes import StoredEpisode
@@ -50,7 +51,6 @@ HAS_BEGINNING, HAS_END = "framestow_has_beginning", "framestow_has_end"  # metad
 
 
 COLUMNS = ("actions", "rewards", "terminations", "truncations")
-MOST_NAMED = 10  # of the episodes that were left out
 
 
 class _Episode(NamedTuple):
@@ -188,8 +188,7 @@ class MinariData:
                 episode = self._read(number)
             except (DamagedDataError, InvalidSettingsError, InvalidStepError) as error:
                 if not self.skip_bad:
-                    raise type(error)(f"{error}; or leave such episodes out: skip_bad=True, --skip-bad") from error
-                count_left_out(transferred, "episodes that cannot be imported")
+                    raise type(error)(f"{error}; {SKIP_BAD}") from error
                 bad[number] = error
                 continue
             num_split += _append(memory, episode, transferred)
@@ -197,9 +196,7 @@ class MinariData:
             progress(done, total)
         if num_split:
             transferred.notes.append(f"split because they continued after an end flag: {num_split:,} of the episodes")
-        if bad:
-            numbers = ", ".join(map(str, list(bad)[:MOST_NAMED])) + (", …" if len(bad) > MOST_NAMED else "")
-            transferred.notes.append(f"episodes that were left out: {numbers}. The first: {next(iter(bad.values()))}")
+        note_bad(transferred, bad)
         return transferred
 
     def _check_memory(self, memory: ReplayMemory) -> None:

@@ -22,7 +22,8 @@ from framestow.checks import folder_path
 from framestow.errors import DamagedDataError, InvalidSettingsError, MissingExtraError
 from framestow.frames.frame_spec import MAX_FRAME_BYTES, MAX_ITEM_BYTES
 from framestow.interface import missing_extra
-from framestow.offline.transfer import MOST_INFLATION
+from framestow.offline.array_files import check_dataset, linked, load_h5py
+from framestow.offline.transfer import MOST_INFLATION, reason
 from framestow.storage.files.file_system import DISK
 
 METADATA = "metadata.json"
@@ -70,23 +71,19 @@ class MinariFiles:
             [metadata] = self.storage.get_episode_metadata([number])
         except Exception as error:  # of many kinds, by what is damaged
             raise DamagedDataError(
-                f"{self.id}: episode {number}: Minari cannot read it: {_one_line(error)}; download the dataset again"
+                f"{self.id}: episode {number}: Minari cannot read it: {reason(error)}; download the dataset again"
             ) from error
         return data, metadata
 
     def _check_episode(self, name: str) -> None:
         """Raise ``ValueError`` unless all of an episode is in its file, with arrays that the file can hold."""
-        import h5py  # type: ignore[import-untyped]  # noqa: PLC0415 -- Minari needs it for this format
-
-        with h5py.File(self.folder / "main_data.hdf5", "r") as file:
+        with load_h5py().File(self.folder / "main_data.hdf5", "r") as file:
             num_bytes = 0
-            for parts, dataset in enumerate(_datasets(h5py, file, name, 0)):
-                stored = dataset.id.get_storage_size()
-                if dataset.is_virtual or dataset.external:
-                    raise ValueError(f"{dataset.name!r} is stored in other files")
+            for parts, dataset in enumerate(_datasets(file, name, 0)):
+                check_dataset(dataset)
                 num_bytes += math.prod(dataset.shape or ()) * dataset.dtype.itemsize
-                if num_bytes > MAX_EPISODE_BYTES or (dataset.size and dataset.nbytes > MOST_INFLATION * stored):
-                    raise ValueError(f"{dataset.name!r} has {dataset.nbytes:,} bytes, of {stored:,} in the file")
+                if num_bytes > MAX_EPISODE_BYTES:
+                    raise ValueError(f"{dataset.name!r} has {dataset.nbytes:,} bytes")
                 if parts >= MAX_PARTS:
                     raise ValueError(f"it has more than {MAX_PARTS:,} parts")
             for part, space in (
@@ -151,7 +148,7 @@ def open_files(dataset: str | Path) -> MinariFiles:
     except ImportError as missing:
         raise MissingExtraError(f"{dataset}: Minari lacks a package ({missing}); install that package") from missing
     except Exception as error:  # of many kinds, by what is damaged
-        raise DamagedDataError(f"{dataset}: Minari cannot read it: {_one_line(error)}; download it again") from error
+        raise DamagedDataError(f"{dataset}: Minari cannot read it: {reason(error)}; download it again") from error
 
 
 def _folder_of(path: Path) -> Path | None:
@@ -171,16 +168,15 @@ def _checked_bytes(folder: Path) -> int:
     return num_bytes
 
 
-def _datasets(h5py: Any, group: Any, name: str, depth: int) -> Iterator[Any]:
-    """Yield all datasets below ``group[name]``; raise ``ValueError`` for a link, which may lead to another file."""
-    if not isinstance(group.get(name, getlink=True), h5py.HardLink):
-        raise ValueError(f"{name!r} is a link")
-    found = group[name]
+def _datasets(group: Any, name: str, depth: int) -> Iterator[Any]:
+    """Yield all datasets below ``group[name]``; raise ``ValueError`` for a link."""
+    h5py = load_h5py()
+    found = linked(group, name)
     if isinstance(found, h5py.Dataset):
         yield found
     elif depth < MAX_DEPTH and isinstance(found, h5py.Group):
         for each in found:
-            yield from _datasets(h5py, found, each, depth + 1)
+            yield from _datasets(found, each, depth + 1)
     else:
         raise ValueError(f"{name!r} is {MAX_DEPTH} groups deep, or neither a group nor a dataset")
 
@@ -221,8 +217,3 @@ def _checked_count(count: Any, most: int) -> int:
     if type(count) is not int or not 0 <= count <= most:
         raise ValueError(f"it has {count!r} episodes or steps, where its files can hold up to {most:,}")
     return count
-
-
-def _one_line(error: Exception) -> str:
-    """Return what an error says of data, with control characters as escapes."""
-    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in str(error) or type(error).__name__)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,14 +13,19 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from framestow.checks import check_callable, folder_path
-from framestow.errors import InvalidSettingsError
+from framestow.errors import FramestowError, InvalidSettingsError
 from framestow.frames.observation_spec import equal_rows
+from framestow.interface import printable
 from framestow.replay.episodes import StoredEpisode
 from framestow.replay.memory import ReplayMemory
 from framestow.storage.files.file_system import DISK
 from framestow.storage.files.writer_lock import LOCK, WriterLock
 
 MOST_INFLATION = 1032  # bytes of which deflate makes one, at most
+MOST_NAMED = 10  # of the episodes that were left out
+
+BAD_EPISODES = "episodes that cannot be imported"  # in ``Transferred.left_out``
+SKIP_BAD = "or leave such episodes out: skip_bad=True, --skip-bad"
 
 Progress: TypeAlias = Callable[[int, int], None]
 """Called with the number of bytes done and in total, several times a second."""
@@ -75,6 +80,19 @@ class Transferred:
 def count_left_out(transferred: Transferred, reason: str) -> None:
     """Count one more step that was skipped for ``reason``."""
     transferred.left_out[reason] = transferred.left_out.get(reason, 0) + 1
+
+
+def note_bad(transferred: Transferred, bad: Mapping[int, FramestowError]) -> None:
+    """Count the episodes that cannot be imported, and name them in a note; ``bad`` has the error of each number."""
+    if bad:
+        transferred.left_out[BAD_EPISODES] = len(bad)
+        numbers = ", ".join(map(str, list(bad)[:MOST_NAMED])) + (", …" if len(bad) > MOST_NAMED else "")
+        transferred.notes.append(f"episodes that were left out: {numbers}. The first: {next(iter(bad.values()))}")
+
+
+def reason(error: Exception) -> str:
+    """Return what an error says of a file, or its class if it says nothing, as printable text."""
+    return printable(str(error) or type(error).__name__)
 
 
 @contextmanager
