@@ -90,8 +90,7 @@ class ImportDqnReplay:
 
     def run(self, console: Console) -> int:
         """Import the dataset, print the sizes before and after, and return the exit code."""
-        from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
-        from framestow.offline.dqn_replay import DqnReplay  # noqa: PLC0415
+        from framestow.offline.dqn_replay import DqnReplay  # noqa: PLC0415 -- slow import
 
         check_output("to", self.to, is_folder=True)
         if self.blank_slots is not None:
@@ -104,22 +103,9 @@ class ImportDqnReplay:
             f"checkpoints {numbers}: {replay.num_slots:,} slots, {replay.padding} blank slots before each episode, "
             f"{replay.num_actions} actions",
         )
-
-        def make_memory(folder: Path) -> ReplayMemory:
-            return ReplayMemory(
-                max(1, replay.num_slots) if self.capacity is None else self.capacity,
-                replay.frame,
-                replay.num_actions,
-                stack=self.stack,
-                stack_padding=self.stack_padding,
-                discount=self.discount,
-                seed=self.seed,
-                label=self.game,
-                directory=folder,
-                flush_every=None,
-            )
-
-        return _import(console, "DQN Replay", replay, make_memory, self.to)
+        settings = {"stack": self.stack, "stack_padding": self.stack_padding, "label": self.game}
+        spaces = replay.frame, replay.num_actions
+        return _import(console, self, "DQN Replay", replay, max(1, replay.num_slots), *spaces, **settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,8 +149,6 @@ class ImportMinari:
 
     def run(self, console: Console) -> int:
         """Import the dataset, print the sizes before and after, and return the exit code."""
-        from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
-
         check_output("to", self.to, is_folder=True)
         with ProgressDisplay(console, "opening the dataset"):
             from framestow.offline.minari import MinariData  # noqa: PLC0415 -- slow import
@@ -173,22 +157,9 @@ class ImportMinari:
                 self.dataset, self.stacked_on, self.stack_padding, self.leave_out, skip_bad=self.skip_bad
             )
         depth = 1 if data.stacks is None else data.stacks.depth
-
-        def make_memory(folder: Path) -> ReplayMemory:
-            return ReplayMemory(
-                data.num_steps if self.capacity is None else self.capacity,
-                data.frame,
-                data.action,
-                stack=depth if self.stack is None else self.stack,
-                stack_padding=data.stack_padding,
-                discount=self.discount,
-                seed=self.seed,
-                label=data.name,
-                directory=folder,
-                flush_every=None,
-            )
-
-        return _import(console, "Minari", data, make_memory, self.to)
+        stack = depth if self.stack is None else self.stack
+        settings = {"stack": stack, "stack_padding": data.stack_padding, "label": data.name}
+        return _import(console, self, "Minari", data, data.num_steps, data.frame, data.action, **settings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,33 +198,37 @@ class ImportArrays:
 
     def run(self, console: Console) -> int:
         """Import the file, print the sizes before and after, and return the exit code."""
-        from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
-        from framestow.offline.arrays import ArrayData  # noqa: PLC0415
+        from framestow.offline.arrays import ArrayData  # noqa: PLC0415 -- slow import
 
         check_output("to", self.to, is_folder=True)
         with ProgressDisplay(console, "checking the file"):
             data = ArrayData.open(self.file, self.num_actions, skip_bad=self.skip_bad)
-
-        def make_memory(folder: Path) -> ReplayMemory:
-            return ReplayMemory(
-                data.num_steps if self.capacity is None else self.capacity,
-                data.observation_space,
-                data.action_space,
-                discount=self.discount,
-                seed=self.seed,
-                label=self.file.name if self.label is None else self.label,
-                directory=folder,
-                flush_every=None,
-            )
-
-        return _import(console, "arrays", data, make_memory, self.to)
+        label = self.file.name if self.label is None else self.label
+        spaces = data.observation_space, data.action_space
+        return _import(console, self, "arrays", data, data.num_steps, *spaces, label=label)
 
 
-def _import(console: Console, name: str, source: Source, make_memory: Callable[[Path], ReplayMemory], to: Path) -> int:
-    from framestow.offline.transfer import bytes_of, fill_path  # noqa: PLC0415 -- slow import
+def _import(
+    console: Console,
+    options: ImportDqnReplay | ImportMinari | ImportArrays,
+    name: str,
+    source: Source,
+    num_steps: int,
+    observation_space: Any,
+    action_space: Any,
+    **settings: Any,
+) -> int:
+    """Import ``source`` into a new store, print the sizes before and after, and return the exit code."""
+    from framestow import ReplayMemory  # noqa: PLC0415 -- slow import
+    from framestow.offline.transfer import bytes_of, fill_path  # noqa: PLC0415
 
     start = time.monotonic()
-    with fill_path(to) as folder, make_memory(folder) as memory:
+    capacity = num_steps if options.capacity is None else options.capacity
+    settings |= {"discount": options.discount, "seed": options.seed, "flush_every": None}
+    with (
+        fill_path(options.to) as folder,
+        ReplayMemory(capacity, observation_space, action_space, directory=folder, **settings) as memory,
+    ):
         with ProgressDisplay(console, "importing", "bytes") as show:
             transferred = source.import_into(memory, _flushing(memory, show))
         if not transferred.transitions:
@@ -269,9 +244,9 @@ def _import(console: Console, name: str, source: Source, make_memory: Callable[[
     show_bytes(
         console,
         (name, source.file_bytes, source.array_bytes),
-        ("framestow", bytes_of(to), memory.nbytes),
+        ("framestow", bytes_of(options.to), memory.nbytes),
     )
-    print_line(console, f"written to {to}")
+    print_line(console, f"written to {options.to}")
     return 0
 
 
