@@ -1,4 +1,4 @@
-"""Learn from demonstrations and from one's own play, half a batch of each (Ball et al. 2023, RLPD).
+"""Learn from demonstrations and from online play, half a batch of each (Ball et al. 2023, RLPD).
 
 python examples/demonstrations.py --steps 5000
 
@@ -40,7 +40,7 @@ def play(memory: ReplayMemory, steps: int, choose) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--demonstrations", default="demonstrations", help="folder; played if it does not exist")
-    parser.add_argument("--steps", type=int, default=5_000, help="steps of the demonstrations, and of one's own play")
+    parser.add_argument("--steps", type=int, default=5_000, help="steps of the demonstrations, and of online play")
     options = parser.parse_args()
     torch.manual_seed(0)
     random = np.random.default_rng(0)
@@ -82,7 +82,7 @@ def main() -> None:
     play(online, options.steps, act_and_learn)
     batches.close()
     rewards = [sum(episode.rewards.sum() for episode in memory.episodes()) for memory in (demonstrations, online)]
-    print(f"rewards: {rewards[0]:.0f} in the demonstrations, {rewards[1]:.0f} in one's own play")
+    print(f"rewards: {rewards[0]:.0f} in the demonstrations, {rewards[1]:.0f} in online play")
     print(f"rows of the batches: {counts.tolist()}")
 
 

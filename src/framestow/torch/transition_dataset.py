@@ -128,7 +128,7 @@ class TransitionDataset(IterableDataset[LoadedBatch]):
         except FileNotFoundError as error:
             raise IncompatibleError(
                 f"{self.store}: generation {self.generation} was replaced: an epoch over all transitions needs a store "
-                "that nobody writes to; leave each_once out, or make the dataset anew"
+                "that nobody writes to; leave each_once out, or make the dataset again"
             ) from error
         with memory:
             indices = memory.sampleable_indices()
