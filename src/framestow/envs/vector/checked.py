@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple
@@ -49,7 +50,7 @@ class MadeEnvs(NamedTuple):
     render_mode: str | None
 
 
-class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
+class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]], ABC):
     """A vector environment that checks the arguments of a call before any environment moves.
 
     A subclass makes the environments and calls ``_begin`` with what they have in common. It says how environments are
@@ -168,29 +169,29 @@ class CheckedVectorEnv(VectorEnv[Any, Any, npt.NDArray[Any]]):
     def _require_not_stepping(self) -> None:
         self._require_working()
 
+    @abstractmethod
     def _reset_envs(
         self, seeds: dict[int, int | None], options: dict[str, Any] | None
     ) -> tuple[Any, list[dict[str, Any]]]:
         """Reset the environments of ``seeds``; return the observations of all, and the infos of those."""
-        raise NotImplementedError
 
     def _same_for_each(self, *arguments: Any) -> dict[int, tuple[Any, ...]]:
         return dict.fromkeys(range(self.num_envs), arguments)
 
+    @abstractmethod
     def _apply(self, operation: Callable[..., Any], doing: str, arguments: Mapping[int, tuple[Any, ...]]) -> list[Any]:
         """Call ``operation``, a function of a module, with each environment of ``arguments`` and its arguments.
 
         Returns the results in this order. ``doing`` names the operation in an error of an environment.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def _last_observations(self) -> list[Any]:
         """Return the last observation of each environment; ``None`` before its first reset."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _restore_observations(self, observations: Sequence[Any]) -> None:
         """Continue from the observations that ``_last_observations`` returned."""
-        raise NotImplementedError
 
 
 class EpisodeStates:
