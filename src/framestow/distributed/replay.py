@@ -272,7 +272,6 @@ class ShardedReplay(StepCalls, Closing):
     ) -> PendingRows:
         """Ask the shards for sequences, and leave waiting for the answers to a loader's thread."""
         shape = SequenceShape(length, overlap, burn_in, borders)
-        shape.check()
         return self.group.draw(check_batch_size(batch_size), shape)
 
     def update_priorities(self, indices: npt.ArrayLike, priorities: npt.ArrayLike) -> None:

@@ -179,7 +179,6 @@ def sequence_draw_function(memory: Any, batch_size: int, shape: SequenceShape) -
     """Return a function that draws sequences ahead; raise ``InvalidSettingsError`` for arguments that cannot work."""
     draw_function(memory)
     batch_size = check_batch_size(batch_size)
-    shape.check()
     draw: Any = partial(memory.draw_sequences_ahead, overlap=shape.overlap, burn_in=shape.burn_in)
     return partial(draw, batch_size, shape.length, borders=shape.borders)
 

@@ -146,7 +146,7 @@ class ReplayEnsemble:
     ) -> PendingRowsOfMembers:
         """Draw now as ``sample_sequences`` does, and leave the unpacking to another thread."""
         batch_size = check_batch_size(batch_size)
-        SequenceShape(length, overlap, burn_in, borders).check()
+        SequenceShape(length, overlap, burn_in, borders)  # raises before a member draws
         choice: dict[str, Any] = {"overlap": overlap, "burn_in": burn_in, "borders": borders}
         return self._draw(batch_size, lambda member, count: member.draw_sequences_ahead(count, length, **choice))
 

@@ -446,7 +446,6 @@ class ReplayMemory(MemoryProperties, Closing):
         """
         batch_size = check_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
-        shape.check()
         return self.inner.sequences.sample(batch_size, shape)
 
     def sample_episodes(self, batch_size: int) -> SequenceBatch:
@@ -877,7 +876,6 @@ class ReplayMemory(MemoryProperties, Closing):
         """Draw now as ``sample_sequences`` does, and leave the unpacking to another thread (``draw_ahead``)."""
         batch_size = check_batch_size(batch_size)
         shape = SequenceShape(length, overlap, burn_in, borders)
-        shape.check()
         return self.inner.sequences.draw_ahead(batch_size, shape)
 
     def check_extras(

@@ -29,15 +29,17 @@ ROUNDS = 64  # tries before the starts that fit are counted; a millisecond
 
 @dataclass(frozen=True)
 class SequenceShape:
-    """Length and position of sequences, as in ``ReplayMemory.sample_sequences``."""
+    """Length and position of sequences, as in ``ReplayMemory.sample_sequences``.
+
+    Raises ``InvalidSettingsError`` where the values do not fit together.
+    """
 
     length: int
     overlap: int | None
     burn_in: int
     borders: Borders
 
-    def check(self) -> None:
-        """Raise ``InvalidSettingsError`` for values that cannot work."""
+    def __post_init__(self) -> None:
         longest = f"a sequence has 1 to {LONGEST:_} steps; for whole episodes of any length, call sample_episodes"
         length = whole_number("length", self.length, 1, LONGEST, rule=longest)
         if self.overlap is not None:
