@@ -37,7 +37,7 @@ from framestow.frames.observation_spec import FRAMES, Frames, ObservationSpec, a
 from framestow.interface import clause
 from framestow.replay.memory_settings import MemorySettings
 
-EnvIds = npt.NDArray[np.int32]
+CheckedEnvIds = npt.NDArray[np.int32]
 LARGEST_REWARD = np.finfo(np.float32).max
 
 
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
 def check_begin(
     settings: MemorySettings, planner: Planner, frames: Any, env_ids: Any, are_whole: bool = False
-) -> tuple[Sequence[Any], EnvIds, bool]:
+) -> tuple[Sequence[Any], CheckedEnvIds, bool]:
     """Return the arguments of ``Planner.plan_begin`` in the form that it takes; raise ``InvalidStepError``."""
     checked = check_env_ids(env_ids, planner.num_envs)
     return _check_parts(settings, frames, len(checked), are_whole, "observation"), checked, are_whole
@@ -104,7 +104,7 @@ def check_values(settings: MemorySettings, step: Step) -> Step:
     )
 
 
-def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, num_envs: int) -> EnvIds:
+def check_env_ids(env_ids: Sequence[int] | npt.NDArray[Any] | None, num_envs: int) -> CheckedEnvIds:
     """Return environment numbers as ``int32``; ``None`` means all. Raise if one is unknown or repeated."""
     if env_ids is None:
         return np.arange(num_envs, dtype=np.int32)
@@ -190,7 +190,7 @@ def check_flags(name: str, flags: npt.ArrayLike, num_steps: int) -> npt.NDArray[
     return np.ascontiguousarray(array)
 
 
-def check_episodes_are_open(is_open: npt.NDArray[np.bool_], env_ids: EnvIds) -> None:
+def check_episodes_are_open(is_open: npt.NDArray[np.bool_], env_ids: CheckedEnvIds) -> None:
     """Raise ``InvalidStepError`` if one of ``env_ids`` has no open episode."""
     closed = env_ids[~is_open[env_ids]]
     if closed.size:

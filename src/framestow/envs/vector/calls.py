@@ -67,7 +67,11 @@ class EnvSpaces(NamedTuple):
     action_space: gymnasium.Space[Any]
 
 
-def check_factories(env_fns: Any) -> list[Callable[[], Any]]:
+EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
+"""Makes one environment."""
+
+
+def check_factories(env_fns: Any) -> list[EnvFactory]:
     """Return ``env_fns`` as a list; raise ``InvalidSettingsError`` unless it has functions, one at least."""
     if isinstance(env_fns, (str, bytes)) or not isinstance(env_fns, Iterable):
         raise InvalidSettingsError(

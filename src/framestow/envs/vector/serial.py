@@ -14,6 +14,7 @@ from gymnasium.vector.utils import concatenate, create_empty_array
 
 from framestow.checks import check_seed
 from framestow.envs.vector.calls import (
+    EnvFactory,
     EnvSpaces,
     VectorStep,
     batch_spaces,
@@ -24,8 +25,6 @@ from framestow.envs.vector.calls import (
 from framestow.envs.vector.checked import CheckedVectorEnv, MadeEnvs
 from framestow.envs.vector.one_env import AutoresetName, StepOutcome, find_mode, step_env
 from framestow.errors import EnvironmentFailedError
-
-EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 
 
 class SerialVectorEnv(CheckedVectorEnv):

@@ -5,16 +5,14 @@ from __future__ import annotations
 import pickle
 import socket
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import cloudpickle
-import gymnasium
 
+from framestow.envs.vector.calls import EnvFactory
 from framestow.errors import InvalidSettingsError
-
-EnvFactory = Callable[[], gymnasium.Env[Any, Any]]
 
 
 class Factories:

@@ -20,9 +20,9 @@ from gymnasium.vector import AutoresetMode
 
 from framestow.checks import one_of, real_number, whole_number
 from framestow.envs.interrupts import DeferredInterrupts
-from framestow.envs.vector.calls import EnvSpaces, batch_spaces, check_equal_spaces
+from framestow.envs.vector.calls import EnvFactory, EnvSpaces, batch_spaces, check_equal_spaces
 from framestow.envs.vector.checked import MadeEnvs
-from framestow.envs.workers.messages import Command, EnvFactory, EnvFailure, Factories, pickle_value
+from framestow.envs.workers.messages import Command, EnvFailure, Factories, pickle_value
 from framestow.envs.workers.shared_arrays import SharedArrays, SharedBlock, count_shared_bytes
 from framestow.envs.workers.worker import Request, Worker
 from framestow.envs.workers.worker_process import EnvHost

@@ -17,6 +17,7 @@ from gymnasium.vector import AutoresetMode
 from framestow.checks import check_seed, truth_value
 from framestow.envs.vector.calls import (
     ClosedError,
+    EnvFactory,
     NoStepPendingError,
     StepPendingError,
     VectorStep,
@@ -26,7 +27,7 @@ from framestow.envs.vector.calls import (
 )
 from framestow.envs.vector.checked import CheckedVectorEnv
 from framestow.envs.vector.one_env import AutoresetName, find_mode
-from framestow.envs.workers.messages import Command, EnvFactory, Steps, pickle_value
+from framestow.envs.workers.messages import Command, Steps, pickle_value
 from framestow.envs.workers.pool import (
     OnWorkerLost,
     StartMethod,
