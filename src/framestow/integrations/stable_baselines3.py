@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import copy
 import warnings
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -334,8 +335,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         self._current_ep_start = np.zeros(self.n_envs, np.int64)
 
     def _get_real_samples(self, batch_indices: Array, env_indices: Array, env: Any = None) -> DictReplayBufferSamples:
-        batch = self._batch_of(batch_indices, env_indices)
-        return self._hindsight_samples(batch, batch.observation, batch.next_observation, batch.reward, env)
+        return self._samples_of(self._steps.transitions(self._indices(batch_indices, env_indices)), env)
 
     def _get_virtual_samples(
         self, batch_indices: Array, env_indices: Array, env: Any = None
@@ -344,7 +344,7 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
             raise InvalidSettingsError(
                 "env is None: the environment's compute_reward computes the rewards; call set_env(env)"
             )
-        batch = self._batch_of(batch_indices, env_indices)
+        batch = self._steps.transitions(self._indices(batch_indices, env_indices))
         goals = self._sample_goals(batch_indices, env_indices)
         observation: Any = batch.observation
         next_observation: Any = batch.next_observation
@@ -352,23 +352,13 @@ class HerReplayBuffer(her_replay_buffer.HerReplayBuffer, DictReplayBuffer):  # t
         if self.copy_info_dict:
             infos = copy.deepcopy(self.infos[batch_indices, env_indices])
         (rewards,) = self.env.env_method("compute_reward", next_observation["achieved_goal"], goals, infos, indices=[0])
-        return self._hindsight_samples(
+        virtual: Batch = replace(
             batch,
-            {**observation, "desired_goal": goals},
-            {**next_observation, "desired_goal": goals.copy()},
-            rewards.astype(np.float32),
-            env,
+            observation={**observation, "desired_goal": goals},
+            next_observation={**next_observation, "desired_goal": goals.copy()},
+            reward=rewards.astype(np.float32),
         )
-
-    def _batch_of(self, rows: Array, environments: Array) -> Batch:
-        return self._steps.transitions(self._indices(rows, environments))
-
-    def _hindsight_samples(
-        self, batch: Batch, observation: Any, next_observation: Any, rewards: Array, env: Any
-    ) -> DictReplayBufferSamples:
-        dones = batch.terminated.astype(np.float32).reshape(-1, 1)
-        rewards = self._normalize_reward(rewards.reshape(-1, 1), env)
-        return self._samples(observation, batch.action, next_observation, dones, rewards, env)
+        return self._samples_of(virtual, env)
 
     def truncate_last_trajectory(self) -> None:
         """End all open episodes: they become sampleable, and the next step of each environment starts a new one."""
