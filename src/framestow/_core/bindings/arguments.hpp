@@ -195,28 +195,6 @@ void check_frames(const Array& array, const char* name, std::initializer_list<st
     }
 }
 
-// How each frame of a step continues or begins a run, from arguments that stay borrowed: `paddings`, uint8 with a
-// RunPadding for each frame, and `lead_ins`, (frames, num_lead_ins, *frame), where only the rows of runs with lead-ins
-// are read. Only the first axis of `lead_ins` may have gaps, so a part of larger observations is taken as it is.
-class RunStarts {
-public:
-    RunStarts() = default;
-    ~RunStarts();
-    RunStarts(const RunStarts&) = delete;
-    RunStarts& operator=(const RunStarts&) = delete;
-
-    void read(nb::handle paddings, nb::handle lead_ins, std::size_t num_frames, std::size_t num_lead_ins,
-              std::size_t frame_bytes);
-
-    // Returns one for each frame, or null without paddings.
-    const RunStart* starts() const { return starts_.empty() ? nullptr : starts_.data(); }
-
-private:
-    std::vector<RunStart> starts_;
-    Py_buffer lead_ins_{};
-    bool is_borrowed_ = false;
-};
-
 StackPadding padding_named(std::string_view name);
 
 std::size_t first_axis(const ReadArray& array, const char* name);

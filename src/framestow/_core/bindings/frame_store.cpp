@@ -18,6 +18,137 @@
 namespace framestow {
 namespace {
 
+// How each frame of a step continues or begins a run, from arguments that stay borrowed: `paddings`, uint8 with a
+// RunPadding for each frame, and `lead_ins`, (frames, num_lead_ins, *frame), where only the rows of runs with lead-ins
+// are read. Only the first axis of `lead_ins` may have gaps, so a part of larger observations is taken as it is.
+class RunStarts {
+public:
+    RunStarts() = default;
+    ~RunStarts();
+    RunStarts(const RunStarts&) = delete;
+    RunStarts& operator=(const RunStarts&) = delete;
+
+    void read(nb::handle paddings, nb::handle lead_ins, std::size_t num_frames, std::size_t num_lead_ins,
+              std::size_t frame_bytes);
+
+    // Returns one for each frame, or null without paddings.
+    const RunStart* starts() const { return starts_.empty() ? nullptr : starts_.data(); }
+
+private:
+    std::vector<RunStart> starts_;
+    Py_buffer lead_ins_{};
+    bool is_borrowed_ = false;
+};
+
+// Whether each row is `num_lead_ins` frames without a gap.
+bool has_whole_rows(const Py_buffer& view, std::size_t num_rows, std::size_t num_lead_ins, std::size_t frame_bytes) {
+    if (view.ndim < 2 || static_cast<std::size_t>(view.shape[0]) != num_rows ||
+        static_cast<std::size_t>(view.shape[1]) != num_lead_ins) {
+        return false;
+    }
+    Py_ssize_t expected = view.itemsize;
+    for (int axis = view.ndim; --axis > 0;) {
+        if (view.shape[axis] != 1 && view.strides[axis] != expected) {
+            return false;
+        }
+        expected *= view.shape[axis];
+    }
+    return static_cast<std::size_t>(expected) == num_lead_ins * frame_bytes;
+}
+
+RunStarts::~RunStarts() {
+    if (is_borrowed_) {
+        PyBuffer_Release(&lead_ins_);
+    }
+}
+
+void RunStarts::read(nb::handle paddings, nb::handle lead_ins, std::size_t num_frames, std::size_t num_lead_ins,
+                     std::size_t frame_bytes) {
+    if (paddings.is_none()) {
+        return;
+    }
+    const auto column = as_column<std::uint8_t>(paddings, "paddings");
+    if (column.size != num_frames) {
+        refuse("paddings", "has " + std::to_string(column.size) + " entries: it must have one for each of " +
+                               std::to_string(num_frames) + " frames");
+    }
+    bool has_lead_ins = false;
+    starts_.resize(num_frames);
+    for (std::size_t row = 0; row < num_frames; ++row) {
+        starts_[row].padding = static_cast<RunPadding>(column.values[row]);
+        if (starts_[row].padding > RunPadding::kUsual) {
+            refuse("paddings", "has the entry " + std::to_string(column.values[row]) + ": entries must be 0 to 3");
+        }
+        has_lead_ins = has_lead_ins || starts_[row].padding == RunPadding::kLeadIns;
+    }
+    if (!has_lead_ins || num_lead_ins == 0) {
+        return;
+    }
+    if (PyObject_GetBuffer(lead_ins.ptr(), &lead_ins_, PyBUF_FORMAT | PyBUF_STRIDES) == 0) {
+        is_borrowed_ = true;
+    } else {
+        PyErr_Clear();
+    }
+    if (!is_borrowed_ || !has_whole_rows(lead_ins_, num_frames, num_lead_ins, frame_bytes)) {
+        refuse("lead_ins", "does not fit: it must be an array (" + std::to_string(num_frames) + ", " +
+                               std::to_string(num_lead_ins) + ", *frame) with frames of " +
+                               std::to_string(frame_bytes) + " bytes, in C order from its second axis on");
+    }
+    for (std::size_t row = 0; row < num_frames; ++row) {
+        starts_[row].lead_ins =
+            static_cast<const std::uint8_t*>(lead_ins_.buf) + static_cast<Py_ssize_t>(row) * lead_ins_.strides[0];
+    }
+}
+
+// The frames of one step, one for each of `env_ids` in every array, checked before anything changes. `paddings` and
+// `lead_ins` are none, or as RunStarts reads them: one padding a frame for all arrays, and the lead-ins of each array.
+class StepFrames {
+public:
+    StepFrames(const ArrayStores& stores, nb::handle frames, const std::int32_t* env_ids, std::size_t count,
+               nb::handle paddings = nb::none(), nb::handle lead_ins = nb::none())
+        : stores_(stores), arrays_(frames, stores.size(), "frames", false), env_ids_(env_ids), count_(count) {
+        for (std::size_t array = 0; array < stores.size(); ++array) {
+            check_frames(arrays_[array], "frames", {count}, stores[array].format().frame_bytes());
+        }
+        if (!paddings.is_none()) {
+            read_run_starts(paddings, lead_ins);
+        }
+    }
+
+    const std::uint8_t* of_array(std::size_t array) const { return arrays_[array].values<const std::uint8_t>(); }
+
+    // One for each frame, or null without paddings.
+    const RunStart* run_starts(std::size_t array) const { return run_starts_ ? run_starts_[array].starts() : nullptr; }
+
+    void append() const {
+        for (std::size_t array = 0; array < stores_.size(); ++array) {
+            append_frames(stores_[array], env_ids_, of_array(array), count_, run_starts(array));
+        }
+    }
+
+private:
+    void read_run_starts(nb::handle paddings, nb::handle lead_ins) {
+        const bool is_tuple = nb::isinstance<nb::tuple>(lead_ins);
+        if (!lead_ins.is_none() && (is_tuple || stores_.size() > 1) &&
+            !(is_tuple && nb::len(lead_ins) == stores_.size())) {
+            refuse("lead_ins", "is not a tuple of " + std::to_string(stores_.size()) +
+                                   " entries: it must have an array, or None, for each array");
+        }
+        run_starts_.reset(new RunStarts[stores_.size()]);
+        for (std::size_t array = 0; array < stores_.size(); ++array) {
+            const FrameFormat& format = stores_[array].format();
+            const nb::object of_array = is_tuple ? nb::object(lead_ins[array]) : nb::borrow(lead_ins);
+            run_starts_[array].read(paddings, of_array, count_, format.lead_ins, format.frame_bytes());
+        }
+    }
+
+    const ArrayStores& stores_;
+    BorrowedArrays arrays_;
+    std::unique_ptr<RunStarts[]> run_starts_;  // none without paddings
+    const std::int32_t* env_ids_;              // count_ of them, owned by the caller
+    std::size_t count_;
+};
+
 std::size_t py_append(ArrayStores& self, nb::handle env_ids_argument, nb::handle frames_argument, nb::handle paddings,
                       nb::handle lead_ins) {
     const auto env_ids = as_column<std::int32_t>(env_ids_argument, "env_ids");
