@@ -82,7 +82,7 @@ void StepBlocks::append(const Steps& steps, std::int64_t* indices) {
                        static_cast<std::uint8_t>(kTaken | start.flags));
         ++block.num_steps;
         ++num_steps_;
-        indices[row] = block.number * rules_.segment_frames + static_cast<std::int64_t>(place);
+        indices[row] = index_of(block, place);
         if (!pending_.is_unused()) {
             append_pending(indices[row], env_id, start, steps.flags[row]);
         } else if (start.is_readable) {
@@ -103,7 +103,7 @@ std::size_t StepBlocks::lose_indices(const std::vector<std::int64_t>& indices) {
         const Slot slot = slot_of(index);
         if (slot.order < numbers_.size()) {
             const StepBlock& block = *blocks_[slot.order];
-            const std::int64_t position = block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place);
+            const std::int64_t position = position_of(block, slot.place);
             num_lost += lose_step(TakenSlot{slot, index, nullptr}, block.env_id, position) ? 1 : 0;
         }
     }
@@ -292,9 +292,7 @@ std::size_t StepBlocks::stop_touching(std::size_t env_id, std::int64_t first, st
         const StepBlock* block = find(env_id, segment);
         for (; block != nullptr && start < here_until; ++start) {
             const auto place = static_cast<std::size_t>(start - segment * rules_.segment_frames);
-            const TakenSlot step{Slot{block->order, place},
-                                 block->number * rules_.segment_frames + static_cast<std::int64_t>(place),
-                                 record(*block, place)};
+            const TakenSlot step{Slot{block->order, place}, index_of(*block, place), record(*block, place)};
             if (StepRecords::is_taken(step.record) && records_.first_position_of(step.record, env_id) < before) {
                 num_stopped += lose_step(step, env_id, start) ? 1 : 0;
             }
@@ -355,7 +353,7 @@ std::vector<std::int64_t> StepBlocks::lost_indices() const {
     std::vector<std::int64_t> indices;
     for (const StepBlock* block : blocks()) {
         for (std::size_t place = 0; place < segment_frames_; ++place) {
-            const std::int64_t index = block->number * rules_.segment_frames + static_cast<std::int64_t>(place);
+            const std::int64_t index = index_of(*block, place);
             if (StepRecords::is_taken(record(*block, place)) && !has_bit(words_of(block->order), place) &&
                 !is_pending(index)) {
                 indices.push_back(index);
@@ -387,7 +385,7 @@ bool StepBlocks::is_pending(std::int64_t index) const {
         return false;
     }
     const StepBlock& block = *blocks_[slot.order];
-    const std::int64_t position = block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place);
+    const std::int64_t position = position_of(block, slot.place);
     return pending_.contains(block.env_id, position, index);
 }
 
@@ -459,7 +457,7 @@ StepBlocks::TakenSlot StepBlocks::taken_at(std::size_t env_id, std::int64_t posi
     if (block == nullptr || !StepRecords::is_taken(record(*block, place))) {
         return TakenSlot{Slot{numbers_.size(), 0}, -1, nullptr};
     }
-    const std::int64_t index = block->number * rules_.segment_frames + static_cast<std::int64_t>(place);
+    const std::int64_t index = index_of(*block, place);
     return TakenSlot{Slot{block->order, place}, index, record(*block, place)};
 }
 
@@ -516,8 +514,7 @@ bool StepBlocks::locate(std::int64_t index, StepPlace& place) const {
     }
     const Slot slot = slot_of(index);
     const StepBlock& block = *blocks_[slot.order];
-    place = StepPlace{block.env_id, block.segment * rules_.segment_frames + static_cast<std::int64_t>(slot.place),
-                      index, 1};
+    place = StepPlace{block.env_id, position_of(block, slot.place), index, 1};
     return true;
 }
 
@@ -557,12 +554,12 @@ std::vector<StepRun> StepBlocks::readable_runs() {
             const bool is_full = place % kBitsPerWord == 0 && place + kBitsPerWord <= segment_frames_ &&
                                  words[place / kBitsPerWord] == ~std::uint64_t{0};
             const std::size_t count = is_full ? kBitsPerWord : 1;  // most words are full
-            const std::int64_t index = block->number * rules_.segment_frames + static_cast<std::int64_t>(place);
+            const std::int64_t index = index_of(*block, place);
             if (!is_full && !has_bit(words, place) && !is_pending(index)) {
                 end(run);
             } else {
                 if (run.num_steps == 0) {
-                    run = StepRun{block->env_id, first + static_cast<std::int64_t>(place), 0, 0, false, false};
+                    run = StepRun{block->env_id, position_of(*block, place), 0, 0, false, false};
                 }
                 run.num_steps += static_cast<std::int64_t>(count);
             }
@@ -573,20 +570,17 @@ std::vector<StepRun> StepBlocks::readable_runs() {
     return runs;
 }
 
-void StepBlocks::rebuild_starts() {
+std::vector<std::vector<std::int64_t>> StepBlocks::find_starts() const {
     std::vector<std::vector<std::int64_t>> starts(num_envs());
     for (const StepBlock* block : blocks()) {
         for (std::size_t place = 0; place < segment_frames_; ++place) {
-            const auto offset = static_cast<std::int64_t>(place);
             const bool begins_episode = (StepRecords::flags_of(record(*block, place)) & kBeginsEpisode) != 0;
-            if (begins_episode && is_readable(block->number * rules_.segment_frames + offset)) {
-                starts[block->env_id].push_back(block->segment * rules_.segment_frames + offset);
+            if (begins_episode && is_readable(index_of(*block, place))) {
+                starts[block->env_id].push_back(position_of(*block, place));
             }
         }
     }
-    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
-        restore_starts(env_id, std::move(starts[env_id]));
-    }
+    return starts;
 }
 
 // Returns whether a block is stored of the steps from `first` up to, excluding, `before`.

@@ -7,7 +7,6 @@
 // A block is sealed when no later step can use its frames. Then it never changes and may be evicted. Steps of
 // neighbouring blocks that use its frames stay but become unsampleable. A pending step, whose return is incomplete, is
 // unsampleable too. The successor of a step has the next place, or the first place of the environment's next block.
-//
 #pragma once
 
 #include <cstddef>
@@ -70,7 +69,7 @@ public:
     std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before) override;
     std::size_t lose_indices(const std::vector<std::int64_t>& indices) override;  // ignores those that are not stored
     void restore_pending() override;
-    void rebuild_starts() override;
+    std::vector<std::vector<std::int64_t>> find_starts() const override;
     std::vector<StepRun> readable_runs() override;
     bool locate(std::int64_t index, StepPlace& place) const override;
     bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const override;
@@ -102,6 +101,13 @@ private:
         const std::uint8_t* record;  // null if there is no step
     };
 
+    // The index of the step at a place of a block, and the position of the frame that it starts at.
+    std::int64_t index_of(const StepBlock& block, std::size_t place) const {
+        return block.number * rules_.segment_frames + static_cast<std::int64_t>(place);
+    }
+    std::int64_t position_of(const StepBlock& block, std::size_t place) const {
+        return block.segment * rules_.segment_frames + static_cast<std::int64_t>(place);
+    }
     Slot slot_of(std::int64_t index) const;
     TakenSlot taken_at(std::size_t env_id, std::int64_t position) const;
     StepReturn return_of(const Slot& slot) const;

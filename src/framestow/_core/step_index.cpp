@@ -24,9 +24,9 @@ void UnsampleableIndices::remove(const std::vector<std::int64_t>& ascending) {
     auto leaving = ascending.begin();
     indices_.erase(std::remove_if(from, indices_.end(),
                                   [&](std::int64_t index) {
-                                      const bool arrays = leaving != ascending.end() && *leaving == index;
-                                      leaving += arrays ? 1 : 0;
-                                      return arrays;
+                                      const bool is_leaving = leaving != ascending.end() && *leaving == index;
+                                      leaving += is_leaving ? 1 : 0;
+                                      return is_leaving;
                                   }),
                    indices_.end());
 }

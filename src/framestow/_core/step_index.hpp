@@ -311,7 +311,6 @@ struct StepStart {
 //
 // A run is a sequence of frames in which every observation is the last `stack` ones. It begins where an episode does,
 // or with the next observation of a step that has kBorder.
-//
 class EnvCursors {
 public:
     struct Envs {  // one entry per environment in each array

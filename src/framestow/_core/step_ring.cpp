@@ -451,14 +451,12 @@ std::vector<StepRun> StepRing::readable_runs() {
     return runs;
 }
 
-void StepRing::restore_starts(std::size_t env_id, std::vector<std::int64_t> starts) {
-    StepStore::restore_starts(env_id, std::move(starts));
-    if (env_id + 1 == num_envs()) {
-        find_first_steps();
-    }
+void StepRing::restore_starts(std::vector<std::vector<std::int64_t>> starts) {
+    StepStore::restore_starts(std::move(starts));
+    find_first_steps();
 }
 
-void StepRing::rebuild_starts() {
+std::vector<std::vector<std::int64_t>> StepRing::find_starts() const {
     std::vector<std::vector<std::int64_t>> starts(num_envs());
     for (std::int64_t index = oldest_; index < next_index_; ++index) {
         if (!is_readable(index)) {
@@ -469,9 +467,7 @@ void StepRing::rebuild_starts() {
             starts[env_id].push_back(records_.position_of(slot(index), env_id));
         }
     }
-    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
-        restore_starts(env_id, std::move(starts[env_id]));
-    }
+    return starts;
 }
 
 // Finds the first stored step of each environment.

@@ -52,8 +52,8 @@ public:
     std::size_t lose(std::size_t env_id, std::int64_t first, std::int64_t before) override;
     std::size_t lose_indices(const std::vector<std::int64_t>& ascending) override;
     void restore_pending() override;
-    void restore_starts(std::size_t env_id, std::vector<std::int64_t> starts) override;
-    void rebuild_starts() override;
+    void restore_starts(std::vector<std::vector<std::int64_t>> starts) override;
+    std::vector<std::vector<std::int64_t>> find_starts() const override;
     std::vector<StepRun> readable_runs() override;
     bool locate(std::int64_t index, StepPlace& place) const override;
     bool find(std::size_t env_id, std::int64_t position, StepPlace& place) const override;

@@ -13,8 +13,11 @@ StepStore::StepStore(std::size_t num_envs, const StepRules& rules)
       pending_(num_envs, rules.n_step),
       starts_(num_envs) {}
 
-void StepStore::restore_starts(std::size_t env_id, std::vector<std::int64_t> starts) {
-    starts_.restore(env_id, std::move(starts), cursors_.newest_position(env_id), cursors_.episode_start(env_id));
+void StepStore::restore_starts(std::vector<std::vector<std::int64_t>> starts) {
+    for (std::size_t env_id = 0; env_id < num_envs(); ++env_id) {
+        starts_.restore(env_id, std::move(starts[env_id]), cursors_.newest_position(env_id),
+                        cursors_.episode_start(env_id));
+    }
 }
 
 void StepStore::follow(std::int64_t index, std::size_t length, EpisodeEnds at_end, std::int64_t* indices,

@@ -113,9 +113,11 @@ public:
     // Finds the pending steps after everything was restored and lost steps were named.
     virtual void restore_pending() = 0;
 
-    // Sets the starts of an environment's episodes, or derives them from the steps, after everything else was restored.
-    virtual void restore_starts(std::size_t env_id, std::vector<std::int64_t> starts);
-    virtual void rebuild_starts() = 0;
+    // Sets the starts of each environment's episodes, after everything else was restored.
+    virtual void restore_starts(std::vector<std::vector<std::int64_t>> starts);
+
+    // Returns the starts that the flags of readable steps tell.
+    virtual std::vector<std::vector<std::int64_t>> find_starts() const = 0;
 
     // The longest runs of consecutive readable steps of one episode. Takes O(episodes), or O(steps) with lost steps or
     // in blocks.

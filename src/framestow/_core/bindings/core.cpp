@@ -333,14 +333,6 @@ private:
     bool is_torn_ = false;  // whether a lack of memory stopped a step in the middle: then no more steps are taken
 };
 
-ArrayOf<bool> open_episodes(const Planner& self) {
-    const std::vector<std::uint8_t>& is_open = self.cursors().envs().is_open;
-    bool* values = nullptr;
-    ArrayOf<bool> array = new_array(is_open.size(), values);
-    std::copy(is_open.begin(), is_open.end(), values);
-    return array;
-}
-
 }  // namespace
 
 void bind_core(nb::module_& module) {
@@ -354,7 +346,7 @@ void bind_core(nb::module_& module) {
              nb::arg("rewards").none(), nb::arg("terminated").none(), nb::arg("truncated").none(),
              nb::arg("next_observations"), nb::arg("extras").none(), nb::arg("observations"))
         .def_prop_ro("num_envs", [](const Planner& self) { return self.cursors().num_envs(); })
-        .def_prop_ro("open_episodes", &open_episodes)
+        .def_prop_ro("open_episodes", [](const Planner& self) { return open_episodes(self.cursors()); })
         .def_prop_ro("nbytes", &Planner::nbytes)
         .def("stacks", &Planner::stacks);
     nb::class_<WriterPlanner, Planner>(module, "WriterPlanner")

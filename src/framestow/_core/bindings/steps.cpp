@@ -27,6 +27,14 @@ std::size_t BoundSteps::checked_env(std::int64_t env_id) const {
     return static_cast<std::size_t>(env_id);
 }
 
+ArrayOf<bool> open_episodes(const EnvCursors& cursors) {
+    const std::vector<std::uint8_t>& is_open = cursors.envs().is_open;
+    bool* values = nullptr;
+    ArrayOf<bool> array = new_array(is_open.size(), values);
+    std::copy(is_open.begin(), is_open.end(), values);
+    return array;
+}
+
 namespace {
 
 constexpr std::size_t kSlotsAtOnce = 65'536;              // most changed slots that one call returns
@@ -318,11 +326,13 @@ void restore_starts(BoundSteps& self, nb::handle counts_argument, nb::handle pos
         refuse("counts", "does not fit: it must divide " + std::to_string(positions.size()) + " starts among " +
                              std::to_string(self.store().num_envs()) + " environments");
     }
+    std::vector<std::vector<std::int64_t>> starts;
     const std::int64_t* next = positions.values();
     for (std::size_t env_id = 0; env_id < counts.size(); ++env_id) {
-        self.store().restore_starts(env_id, std::vector<std::int64_t>(next, next + counts[env_id]));
+        starts.emplace_back(next, next + counts[env_id]);
         next += counts[env_id];
     }
+    self.store().restore_starts(std::move(starts));
 }
 
 // Sets what the properties of these names return.
@@ -350,14 +360,6 @@ void restore_envs(BoundSteps& self, nb::handle newest_positions, nb::handle epis
 template <std::vector<std::int64_t> EnvCursors::Envs::* kArray>
 Indices env_array(const BoundSteps& self) {
     return to_array(self.store().cursors().envs().*kArray);
-}
-
-ArrayOf<bool> is_open(const BoundSteps& self) {
-    const std::vector<std::uint8_t>& open = self.store().cursors().envs().is_open;
-    bool* values = nullptr;
-    ArrayOf<bool> array = new_array(open.size(), values);
-    std::copy(open.begin(), open.end(), values);
-    return array;
 }
 
 // Returns the capacity and the number of environments.
@@ -522,7 +524,7 @@ void bind_steps(nb::module_& module) {
         .def_prop_ro("episode_starts", &env_array<&EnvCursors::Envs::episode_starts>)
         .def_prop_ro("run_starts", &env_array<&EnvCursors::Envs::run_starts>)
         .def_prop_ro("unreadable_before", &env_array<&EnvCursors::Envs::unreadable_before>)
-        .def_prop_ro("is_open", &is_open)
+        .def_prop_ro("is_open", [](const BoundSteps& self) { return open_episodes(self.store().cursors()); })
         .def("restore_envs", &restore_envs, nb::arg("newest_positions"), nb::arg("episode_starts"),
              nb::arg("run_starts"), nb::arg("is_open"), nb::arg("unreadable_before"))
         .def("begin", &begin, nb::arg("env_ids"))
@@ -599,7 +601,7 @@ void bind_steps(nb::module_& module) {
         .def("readable_runs", &readable_runs)
         .def("starts", &starts)
         .def("restore_starts", &restore_starts, nb::arg("counts"), nb::arg("positions"))
-        .def("rebuild_starts", [](BoundSteps& self) { self.store().rebuild_starts(); })
+        .def("rebuild_starts", [](BoundSteps& self) { self.store().restore_starts(self.store().find_starts()); })
         .def("restore_pending", [](BoundSteps& self) { self.store().restore_pending(); });
 
     nb::class_<BoundRing, BoundSteps>(module, "StepRing")

@@ -8,6 +8,9 @@
 
 namespace framestow {
 
+// Returns whether each environment has an open episode, as a new array.
+ArrayOf<bool> open_episodes(const EnvCursors& cursors);
+
 class BoundSteps {
 public:
     StepStore& store() const { return *store_; }
