@@ -31,7 +31,8 @@ ROUNDS = 64  # tries before the starts that fit are counted; a millisecond
 class SequenceShape:
     """Length and position of sequences, as in ``ReplayMemory.sample_sequences``.
 
-    Raises ``InvalidSettingsError`` where the values do not fit together.
+    Raises:
+        InvalidSettingsError: If the values do not fit together.
     """
 
     length: int
