@@ -60,6 +60,21 @@ def test_frames_of_the_newest_observation_are_never_evicted():
     assert [] == step_store.evict_next()
 
 
+def test_a_step_of_an_evicted_block_is_not_stored_with_any_number_of_steps_in_a_return():
+    steps = StepSettings(400, 1, 2, ACTION, 0.9, 16, n_step=3)
+    played = PlayedSteps(BlockSteps(steps, RandomRetention(0)), 2, seed=0)
+    played.play(700)
+    everything = np.arange(played.step_store.next_number * 16)
+    stored = np.union1d(played.step_store.sampleable_indices(), played.step_store.pending)
+
+    readable = everything[played.step_store.places(everything)[0] >= 0]
+
+    assert played.evicted
+    assert stored.tolist() == readable.tolist()
+    played.step_store.lose_indices(np.setdiff1d(everything, stored))  # as a damaged store may ask for
+    assert stored.tolist() == everything[played.step_store.places(everything)[0] >= 0].tolist()
+
+
 def test_indices_are_unique_and_ascend_within_an_environment():
     played = PlayedSteps(blocks(16 * 23, 3, 4, 16), 4, seed=0)
     number_of: dict[int, int] = {}
