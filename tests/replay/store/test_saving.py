@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import copy
+import errno
+import itertools
+import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +20,10 @@ from framestow.frames.stacking import STACK_PADDINGS
 from framestow.replay.memory import ReplayMemory
 from framestow.replay.samplers.uniform import Uniform
 from framestow.replay.store.open_store import keep_only, start_over
+from framestow.replay.store.writer import StoreWriter
 from oracles.comparison import assert_memory_is_what_the_oracle_holds
 from oracles.dead_disk import DeadDisk, Killed
+from oracles.failing_disk import FailingDisk
 from oracles.list_memory import ListMemory
 from oracles.recorded_play import SHAPE, play_on, recorded
 from oracles.saved_bytes import saved_bytes
@@ -244,3 +250,28 @@ def test_saving_and_loading_need_no_second_copy_of_the_memory(tmp_path):
         over[what] = float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
     assert max(over.values()) < 12, over  # MiB, of 101 MiB of noise: a few segments of 2.2 MiB
+
+
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.exhaustive)])
+def test_a_writer_that_failed_at_any_operation_goes_on_with_its_own_memory(every, tmp_path):
+    """Also if only the commit that repeats the other memory's, and lists the new id, was written."""
+    settings = {"capacity": 900, "frames_per_segment": 16}
+    (other, _), (memory, oracle) = recorded(200, **settings), recorded(200, **settings, seed=2)
+    other.save(tmp_path / "other")
+
+    for at in itertools.count(0, every):
+        folder = shutil.copytree(tmp_path / "other", tmp_path / f"{at}")
+        disk = FailingDisk(at, errno.ENOSPC)
+        with StoreWriter(folder, files=disk) as writer:
+            writer.begin(None)
+            with suppress(OSError):
+                commit = writer.commit(memory.inner.parts, set(), times=2)
+                writer.prune_before(commit.generation)
+            disk.at = -1  # it works again
+            writer.commit(memory.inner.parts, set(), times=2)
+        assert_memory_is_what_the_oracle_holds(ReplayMemory.load(folder), oracle)
+        assert not unaccounted(folder), at
+        assert 2 == len(commit_files(folder)), at
+        if disk.failed is None:
+            break
+    assert at >= 50

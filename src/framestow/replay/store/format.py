@@ -115,12 +115,12 @@ def empty_commit(ids: list[str]) -> Commit:
     """Return a commit that says that nothing was saved yet; the last of ``ids`` is the store's own."""
     memory: dict[str, Any] = {"settings": {}}
     return Commit(
-        0, "", ids[-1], ids, memory, 1, 0, NO_FILES, NO_FILES, 0, 0, 0, 0, [], is_pinned=False, is_closed=True
+        0, new_name(), ids[-1], ids, memory, 1, 0, NO_FILES, NO_FILES, 0, 0, 0, 0, [], is_pinned=False, is_closed=True
     )
 
 
-def new_id() -> str:
-    """Return a random id of a store."""
+def new_name() -> str:
+    """Return a random id of a store, or name of a commit."""
     return secrets.token_hex(ID_DIGITS // 2)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Collection
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from framestow.replay.store.format import (
     commit_path,
     empty_commit,
     id_of,
-    new_id,
+    new_name,
     pack_arrays,
     rewrite_commit,
     write_commit,
@@ -71,7 +70,7 @@ class StoreWriter(Closing):
         self._last: Commit | None = None  # the newest one, which may be empty
         self._base: Commit | None = None  # generation that the logs continue from
         self._id, self._is_listed = "", False  # of the files that it writes, and whether a commit lists it
-        self._attempts: set[str] = set()  # names of the commits that were started since the last success
+        self._written: set[str] = set()  # names of the memory's newest commits, finished or not
         self._logs: tuple[BlockLogWriter, BlockLogWriter] | None = None  # of frames and of steps; None after a failure
         self.moved: list[BlockKey] = []
         """Segments of frames that are at a new offset in the files. ``OpenStore`` clears the list."""
@@ -134,7 +133,7 @@ class StoreWriter(Closing):
         for log in self._logs or ():
             log.close()
         self._logs, self._base = None, base
-        self._id, self._is_listed = (new_id(), False) if base is None else (base.id, True)
+        self._id, self._is_listed = (new_name(), False) if base is None else (base.id, True)
         with ExitStack() as on_error:
             logs = []
             for name in (FRAMES, STEPS):
@@ -164,15 +163,8 @@ class StoreWriter(Closing):
             OSError: the disk refused. The newest generation is the previous one; it may be this one if only the second
                 commit or the last sync failed.
         """
-        logs, self._logs = self._open_logs(), None  # set again after success
-        with ExitStack() as on_error:
-            on_error.callback(self._free_disk)
-            for log in logs:
-                on_error.callback(log.close)
-            commit = self._commit(logs, parts, set(kept), is_pinned, is_closed, times)
-            on_error.pop_all()
-        self._logs = logs
-        return commit
+        with self._changing() as logs:
+            return self._commit(logs, parts, set(kept), is_pinned, is_closed, times)
 
     def find(self, key: BlockKey) -> BlockSpan:
         """Return where a sealed segment is; raise ``KeyError`` if the store lacks it."""
@@ -186,14 +178,19 @@ class StoreWriter(Closing):
         Raises:
             FileNotFoundError: there is no such generation.
         """
+        self._open_logs()  # after a failure, this reads the commits again
         self._check_exists(generation)
         before = self._last
         assert before is not None, "the generation exists"
         kept = [number for number in self.generations if number >= generation]
-        commit = self.write(*self.repeat(before.generation, kept=kept))
-        if self._base is before:
-            self._base = commit
-        self._remove_unneeded(self._logs or ())
+        with self._changing() as logs:
+            commit, state = self.repeat(before.generation, kept=kept)
+            if self._base is before:
+                self._written.add(commit.name)
+            commit = self.write(commit, state)
+            if self._base is before:
+                self._base = commit
+            self._remove_unneeded(logs)
         return before, commit
 
     def keep_only(self, generation: int | None) -> None:
@@ -228,20 +225,18 @@ class StoreWriter(Closing):
         stored = StoredCommit.read(self.folder, number, self._disk)
         commit = stored.whole()
         ids = self._list_ids(*dict.fromkeys([commit.id, own_id or commit.id]))
-        again = commit._replace(ids=ids, before=number, repeats=number, repeated_by=0, is_pinned=False)
+        again = commit._replace(name=new_name(), ids=ids, before=number, repeats=number, repeated_by=0, is_pinned=False)
         return again._replace(**changes), stored.state
 
     def write(self, commit: Commit, state: bytes) -> Commit:
         """Write a commit under a number above all others; remove nothing."""
-        commit = commit._replace(name=secrets.token_hex(8))
-        self._attempts.add(commit.name)
         commit = write_commit(self.folder, commit, state, self._disk)
         self._commits[commit.generation] = self._last = commit
         return commit
 
     def rewrite(self, commit: Commit, state: bytes) -> None:
-        """Write a commit in place of the one of its number, under a new name: no memory continues the former one."""
-        commit = rewrite_commit(self.folder, commit._replace(name=secrets.token_hex(8)), state, self._disk)
+        """Write a commit in place of the one of its number."""
+        commit = rewrite_commit(self.folder, commit, state, self._disk)
         self._commits[commit.generation] = commit
 
     def close(self) -> None:
@@ -262,14 +257,25 @@ class StoreWriter(Closing):
         """Return the logs. After a failure, reopen them as of the last commit that reached the disk."""
         if self._logs is None:
             self._read_commits()
-            self.begin(self.with_commit(*self._attempts, self._base.name if self._base else ""))
+            self.begin(self.with_commit(*self._written, self._base.name if self._base else ""))
             assert self._logs is not None
             self.moved = list(unpack_keys(self._logs[0].table.rows().keys))
         assert self._logs is not None
         return self._logs
 
+    @contextmanager
+    def _changing(self) -> Iterator[tuple[BlockLogWriter, BlockLogWriter]]:
+        """Give the logs. After a failure, close them and remove what it left, in case the disk is full."""
+        logs, self._logs = self._open_logs(), None  # set again after success
+        with ExitStack() as on_error:
+            on_error.callback(self._free_disk)
+            for log in logs:
+                on_error.callback(log.close)
+            yield logs
+            on_error.pop_all()
+        self._logs = logs
+
     def _free_disk(self) -> None:
-        """Remove what a failed commit left, in case the disk is full."""
         with suppress(OSError, FramestowError):
             self._remove_unneeded(self._open_logs())
 
@@ -292,11 +298,13 @@ class StoreWriter(Closing):
             is_closed=is_closed,
         )
         state = pack_arrays(snapshot.arrays)
+        second = new_name()
+        self._written = {commit.name, second}  # without the one that lists the id: it may be another memory's
         commit = self.write(commit, state)
         if times > 1:
             first = commit.generation
-            commit = self.write(commit._replace(before=first, repeats=first, repeated_by=0), state)
-        self._base, self._attempts = commit, set()
+            commit = self.write(commit._replace(name=second, before=first, repeats=first, repeated_by=0), state)
+        self._base = commit
         self.moved += new
         self._remove_unneeded(logs)
         return commit
