@@ -54,3 +54,17 @@ def test_newer_generations_stay_intact_until_a_commit_removes_them(tmp_path):
     assert 2 * (700 + 700) == len(there)
     there.inner.parts.check()
     back.close()
+
+
+def test_a_memory_that_prunes_the_generation_that_it_goes_on_from_writes_everything_again(tmp_path):
+    (memory, oracle), (other, _) = recorded(700, capacity=3000), recorded(300, capacity=3000, seed=2)
+    mine, others = (one.save(tmp_path, keep_previous=True) for one in (memory, other))
+    back = ReplayMemory.open(tmp_path, read_only=False, generation=mine, **BY_HAND)
+
+    back.prune(tmp_path, others)
+    play_on(back, oracle, 40, seed=9)
+    back.flush()
+
+    assert_memory_is_what_the_oracle_holds(ReplayMemory.load(tmp_path), oracle)
+    back.close()
+    assert not unaccounted(tmp_path)

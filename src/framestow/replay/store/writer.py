@@ -191,6 +191,8 @@ class StoreWriter(Closing):
             if self._base is before:
                 self._base = commit
             self._remove_unneeded(logs)
+        if self._base is not None and self._base.generation not in self.generations:
+            self.begin(None)  # the memory went back to what is removed now
         return before, commit
 
     def keep_only(self, generation: int | None) -> None:
